@@ -1,0 +1,357 @@
+"""The configuration: frozen dataclasses that are at once the TOML file, the flags and the run's record."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from limpid.errors import ConfigError
+
+T = TypeVar("T")
+Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+OptimizerName = Literal["adamw", "adam", "momentum", "sgd"]
+ScheduleName = Literal["cosine", "cosine_restarts", "polynomial", "linear", "constant", "warmup_stable_decay"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A decoder: which mathematics, in which sizes. The default is Llama's."""
+
+    vocab_size: int = 0
+    """Rows of the embedding, tokens; 0 takes the tokenizer's."""
+    context_length: int = 128
+    """Longest sequence the model attends over, tokens."""
+    d_model: int = 192
+    """Width of the residual stream."""
+    num_layers: int = 4
+    """Blocks."""
+    num_heads: int = 6
+    """Query heads per block."""
+    num_kv_heads: int = 0
+    """Key and value heads per block; 0 is as many as query heads, 1 is multi-query attention."""
+    d_head: int = 0
+    """Width of one head; 0 is d_model / num_heads."""
+    d_ff: int = 0
+    """Hidden width of the MLP; 0 is 4 d_model, or 8/3 d_model rounded up to a multiple of 32 when gated."""
+    norm: Literal["rms", "layer"] = "rms"
+    """Root-mean-square norm (gain only) or layer norm (gain and bias)."""
+    norm_placement: Literal["pre", "post"] = "pre"
+    """Norm before each sublayer (with a final norm), or after each residual sum."""
+    norm_eps: float = 1e-5
+    """ε inside the root, in the unit of x²."""
+    qk_norm: bool = False
+    """RMS norm of every query and key head before the positions."""
+    positions: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
+    """How a token learns where it stands."""
+    rotary_base: float = 10000.0
+    """Base of the rotary (and sinusoidal) wavelengths."""
+    rotary_layout: Literal["half", "interleaved"] = "half"
+    """Which features rotate together: (i, i + d_head/2) or (2i, 2i + 1)."""
+    rotary_scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
+    """How the rotary frequencies are stretched to contexts longer than those trained on."""
+    rotary_factor: float = 1.0
+    """How much longer the stretched context is."""
+    rotary_original_context: int = 0
+    """Context before stretching, tokens; 0 is context_length / rotary_factor."""
+    rotary_low: float = 1.0
+    """llama3: rotations over the original context below which a frequency is divided; yarn: beta_slow."""
+    rotary_high: float = 4.0
+    """llama3: rotations above which a frequency is kept; yarn: beta_fast."""
+    rotary_attention_factor: float = 0.0
+    """yarn: factor on queries and keys after rotation; 0 is 0.1 ln(rotary_factor) + 1."""
+    attention_window: int | None = None
+    """A position attends to itself and the window - 1 positions before it; none is all of them."""
+    windowed_blocks: tuple[int, ...] | None = None
+    """Blocks that the window applies to; none is every block."""
+    attention_bias: bool = False
+    """Biases of the query, key and value projections."""
+    attention_output_bias: bool = False
+    """Bias of attention's output projection."""
+    mlp: Literal["gated", "plain"] = "gated"
+    """f(x W_gate) ⊙ (x W_up) W_output, or f(x W_up) W_output."""
+    activation: Activation = "silu"
+    """The MLP's f; gated with silu is SwiGLU."""
+    mlp_bias: bool = False
+    """Biases of the MLP's projections."""
+    tied: bool = True
+    """The output matrix is the token embedding."""
+    dropout: float = 0.0
+    """Probability that an entry of the embeddings, attention weights or sublayer outputs is dropped in training."""
+    init_std: float = 0.02
+    """Standard deviation of initial weights."""
+    scaled_residual_init: bool = True
+    """Divide the init of the two matrices that write to the residual stream by √(2 num_layers)."""
+
+    def __post_init__(self) -> None:
+        check_words(self)
+        for name in ("context_length", "d_model", "num_layers", "num_heads"):
+            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
+        fill = object.__setattr__  # frozen for readers; derived sizes are filled in once, here
+        if not self.d_head:
+            require(
+                self.d_model % self.num_heads == 0,
+                f"d_model {self.d_model} does not divide into num_heads {self.num_heads} equal heads: "
+                "change one of them or give d_head",
+            )
+            fill(self, "d_head", self.d_model // self.num_heads)
+        if not self.num_kv_heads:
+            fill(self, "num_kv_heads", self.num_heads)
+        if not self.d_ff:
+            fill(self, "d_ff", 32 * -(-8 * self.d_model // 96) if self.mlp == "gated" else 4 * self.d_model)
+        require(
+            0 < self.num_kv_heads <= self.num_heads and self.num_heads % self.num_kv_heads == 0,
+            f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}: each group of query heads "
+            "shares one key head",
+        )
+        if self.positions == "rotary":
+            require(
+                self.d_head % 2 == 0, f"rotary positions turn pairs of features, so d_head {self.d_head} must be even"
+            )
+            self._check_rotary_scaling()
+        if self.positions == "sinusoidal":
+            require(
+                self.d_model % 2 == 0, f"sinusoidal positions come in pairs, so d_model {self.d_model} must be even"
+            )
+        require(0 <= self.dropout < 1, f"dropout is {self.dropout}: it must lie in [0, 1)")
+        require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}: it must not be negative")
+        require(self.rotary_base > 0, f"rotary_base is {self.rotary_base}: it must be positive")
+        if self.attention_window is not None:
+            require(
+                self.attention_window >= 1,
+                f"attention_window is {self.attention_window}: a position sees at least itself, so give 1 or more",
+            )
+        for block in self.windowed_blocks or ():
+            require(
+                0 <= block < self.num_layers,
+                f"windowed_blocks names block {block}, but blocks are 0 … {self.num_layers - 1}",
+            )
+
+    def _check_rotary_scaling(self) -> None:
+        fill = object.__setattr__
+        if self.rotary_scaling == "none":
+            return
+        require(
+            self.rotary_factor > 0,
+            f"rotary_factor is {self.rotary_factor}: the stretched context is this many times longer, so above 0",
+        )
+        if not self.rotary_original_context:
+            fill(self, "rotary_original_context", max(1, int(self.context_length / self.rotary_factor)))
+
+    def window(self, block: int) -> int | None:
+        """How many positions block `block` looks back over (itself included), or None for all."""
+        if self.windowed_blocks is None or block in self.windowed_blocks:
+            return self.attention_window
+        return None
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from and how it becomes tokens."""
+
+    paths: tuple[str, ...] = ()
+    """Files, folders, globs, or - for standard input; none is the Python standard library's own text."""
+    text_field: str = "text"
+    """Field of a JSON line or parquet row that holds the text."""
+    tokenizer: str = "bpe"
+    """bpe (byte-level, trained on the corpus), bytes, characters, or the path of a tokenizer.json."""
+    tokenizer_vocab_size: int | None = None
+    """Vocabulary of a trained BPE, tokens; none chooses from the size of the corpus."""
+    validation_fraction: float = 0.1
+    """Share of the documents (of the text, when there is only one) held out."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.validation_fraction < 1,
+            f"validation_fraction is {self.validation_fraction}: it must lie between 0 and 1, for example 0.1",
+        )
+        if self.tokenizer_vocab_size is not None:
+            require(
+                self.tokenizer_vocab_size >= 257,
+                f"tokenizer_vocab_size is {self.tokenizer_vocab_size}: 256 bytes and the end-of-text token come "
+                "first, so give 257 or more",
+            )
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """How gradients become new parameters."""
+
+    optimizer: OptimizerName = "adamw"
+    """Update rule."""
+    learning_rate: float = 2e-3
+    """Peak learning rate."""
+    beta1: float = 0.9
+    """Decay of the first moment (and of momentum)."""
+    beta2: float = 0.95
+    """Decay of the second moment."""
+    eps: float = 1e-8
+    """ε added to √v̂, in the unit of a gradient."""
+    weight_decay: float = 0.1
+    """λ: decoupled on matrices for adamw; λθ joins the gradient of matrices for the other rules."""
+    max_grad_norm: float | None = 1.0
+    """Gradients are scaled down to this global norm; none never clips."""
+    schedule: ScheduleName = "cosine"
+    """Shape of the learning rate after warm-up."""
+    warmup_steps: int = 20
+    """Steps of linear warm-up from 0."""
+    min_learning_rate_ratio: float = 0.1
+    """Final learning rate as a share of the peak."""
+    schedule_cycles: int = 1
+    """cosine_restarts: how many cosines follow one another."""
+    schedule_power: float = 2.0
+    """polynomial: exponent of the decay."""
+    decay_fraction: float = 0.2
+    """warmup_stable_decay: share of the run over which the rate decays at the end."""
+
+    def __post_init__(self) -> None:
+        check_words(self)
+        require(self.learning_rate >= 0, f"learning_rate is {self.learning_rate}: it must not be negative")
+        for name in ("beta1", "beta2"):
+            require(0 <= getattr(self, name) < 1, f"{name} is {getattr(self, name)}: it must lie in [0, 1)")
+        require(self.eps >= 0, f"eps is {self.eps}: it must not be negative")
+        require(self.weight_decay >= 0, f"weight_decay is {self.weight_decay}: it must not be negative")
+        require(self.warmup_steps >= 0, f"warmup_steps is {self.warmup_steps}: it must not be negative")
+        require(self.schedule_cycles >= 1, f"schedule_cycles is {self.schedule_cycles}: it must be at least 1")
+        require(
+            0 <= self.min_learning_rate_ratio <= 1,
+            f"min_learning_rate_ratio is {self.min_learning_rate_ratio}: it must lie in [0, 1]",
+        )
+        require(0 <= self.decay_fraction <= 1, f"decay_fraction is {self.decay_fraction}: it must lie in [0, 1]")
+        if self.max_grad_norm is not None:
+            require(
+                self.max_grad_norm > 0,
+                f"max_grad_norm is {self.max_grad_norm}: it must be positive; leave it out or say none to never clip",
+            )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long, how often, and with which numbers."""
+
+    max_steps: int = 400
+    """Updates in the whole run; raise it on resume to extend."""
+    batch_size: int = 16
+    """Rows of one micro-batch, each context_length tokens."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches per update; the loss is averaged over all their labels at once."""
+    seed: int = 0
+    """Initial weights, batches and dropout are functions of it."""
+    precision: Precision = "auto"
+    """Arithmetic of matrix products; auto measures whether bf16 pays on this machine."""
+    init_from: str | None = None
+    """Hugging Face folder or run to take the initial weights, sizes and tokenizer from."""
+    logging_steps: int = 10
+    """Steps between lines on the console (every step is in metrics.jsonl)."""
+    eval_steps: int = 100
+    """Steps between evaluations on the validation split; 0 never."""
+    eval_batches: int = 8
+    """Validation batches per evaluation, always the same ones."""
+    sample_steps: int = 0
+    """Steps between printed samples; 0 only at the end."""
+    sample_prompt: str = ""
+    """Text that samples continue."""
+    save_steps: int = 100
+    """Steps between checkpoints; 0 only at the end."""
+    save_total_limit: int = 3
+    """How many periodic checkpoints are kept; 0 keeps all."""
+    record_steps: tuple[int, ...] = ()
+    """Steps that are recorded for `limpid trace` while training."""
+    report_to: Literal["none", "tensorboard"] = "none"
+    """Where else metrics go."""
+    threads: int = 0
+    """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
+
+    def __post_init__(self) -> None:
+        check_words(self)
+        for name in ("max_steps", "batch_size", "gradient_accumulation_steps", "logging_steps", "eval_batches"):
+            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("eval_steps", "sample_steps", "save_steps", "save_total_limit", "threads", "seed"):
+            require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}: it must not be negative")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that a run depends on."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise ConfigError with `message` unless `holds`."""
+    if not holds:
+        raise ConfigError(message)
+
+
+def check_words(config: Any) -> None:
+    """Refuse a word that is not on its option's list, and print the list."""
+    for name, kind in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            words = ", ".join(str(word) for word in get_args(kind))
+            close = difflib.get_close_matches(str(value), [str(word) for word in get_args(kind)], 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"{name} is {value!r}: choose one of {words}{hint}")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A configuration as nested plain values; what is None is left out, as TOML has no null."""
+    plain: dict[str, Any] = {}
+    for entry in dataclasses.fields(config):
+        value = getattr(config, entry.name)
+        if dataclasses.is_dataclass(value):
+            plain[entry.name] = to_dict(value)
+        elif value is not None:
+            plain[entry.name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def from_dict(kind: type[T], plain: dict[str, Any], where: str = "") -> T:
+    """Build a configuration from nested plain values.
+
+    Raises  ConfigError for an unknown key (with the nearest known one) or a value of the wrong type
+    """
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in plain.items():
+        if key not in hints:
+            raise unknown_key(where + key, hints)
+        values[key] = _convert(hints[key], value, where + key)
+    return kind(**values)
+
+
+def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
+    """The error for an option that does not exist, naming the nearest one that does."""
+    close = difflib.get_close_matches(key.rpartition(".")[2], list(known), 1)
+    hint = f"did you mean {close[0]}?" if close else "known are " + ", ".join(sorted(known))
+    return ConfigError(f"unknown option {key}: {hint}")
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    """`value` as an option of type `kind`, or a ConfigError that names both."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} is {value!r}: expected a table of options")
+        return from_dict(kind, value, where + ".")  # type: ignore[arg-type]
+    if get_origin(kind) is types.UnionType:
+        if value is None or value == "none":
+            return None
+        kind = next(choice for choice in get_args(kind) if choice is not type(None))
+    if get_origin(kind) is Literal:
+        return value  # the configuration checks its own words
+    if get_origin(kind) is tuple:
+        element = get_args(kind)[0]
+        if isinstance(value, (list, tuple)):
+            return tuple(_convert(element, item, where) for item in value)
+    elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where} is {value!r}: expected {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,21 @@
+"""What a user can get wrong. Each error is one line: the offending value, what was expected, the way out."""
+
+
+class LimpidError(Exception):
+    """A user's mistake or a machine's refusal; the command line prints it without a traceback and exits with 2."""
+
+
+class ConfigError(LimpidError):
+    """An option is unknown, out of range, or contradicts another."""
+
+
+class ShapeError(LimpidError, ValueError):
+    """Two arrays do not fit together; the message names both shapes."""
+
+
+class DataError(LimpidError):
+    """Text, tokens or a tokenizer cannot be used as asked."""
+
+
+class CheckpointError(LimpidError):
+    """A run folder, model folder or recorded step is missing, cut short or foreign."""

@@ -1,0 +1,148 @@
+"""Norms: each vector brought to a standard size, then each feature given its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from limpid.maths.operation import Array, Branch, Operation, require_shape
+
+WAY_OUT = "d_model and the checkpoint disagree"
+
+
+class SavedRMS(NamedTuple):
+    x_hat: Array  # (..., d)  x / r
+    r: Array  # (..., 1)  root mean square of each vector
+    weight: Array  # (d,)
+
+
+@dataclass(frozen=True)
+class RMSNorm(Operation):
+    """Scale each vector to unit root mean square, then each feature by its own gain.
+
+    Takes   x       (..., d)  residual stream, or one head's query or key
+            weight  (d,)      gain γ, dimensionless, learned
+    Gives   y       (..., d)  in the unit of γ: the scale of x is gone
+    Saves   x̂ and r, which the forward pass has anyway
+    Limits  x = 0 gives y = 0; the gradient there is γ ȳ / √ε, large but finite
+    Raises  ShapeError when weight has not the last dimension of x
+    """
+
+    eps: float = 1e-6  # ε, unit of x²
+
+    equation = r"y_i = \gamma_i \hat x_i, \quad \hat x_i = x_i / r, \quad r^2 = \tfrac1d \sum_j x_j^2 + \varepsilon"
+    adjoint = (
+        r"\bar x_i = \tfrac1r \bigl(\gamma_i \bar y_i - \hat x_i \tfrac1d \sum_j \gamma_j \bar y_j \hat x_j\bigr)",
+        r"\bar\gamma_i = \sum_{\text{vectors}} \bar y_i \hat x_i",
+    )
+    source = "Zhang & Sennrich 2019, eq. 4, arXiv:1910.07467; ε inside the root"
+    branch = Branch.LINEAR_ALGEBRA
+
+    def forward(self, x: Float[Array, "... d"], weight: Float[Array, " d"]) -> tuple[Array, SavedRMS]:
+        require_shape("weight", weight, x.shape[-1:], WAY_OUT)
+        r = np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
+        x_hat = x / r
+        return weight * x_hat, SavedRMS(x_hat, r, weight)
+
+    def backward(self, y_bar: Float[Array, "... d"], saved: SavedRMS) -> tuple[Array, Array]:
+        x_hat, r, weight = saved
+        x_hat_bar = weight * y_bar  # y = weight · x̂
+        along_x = (x_hat_bar * x_hat).mean(-1, keepdims=True)  # r moves with x: ∂r/∂x_j = x̂_j / d
+        x_bar = (x_hat_bar - x_hat * along_x) / r
+        weight_bar = _over_vectors(y_bar * x_hat)  # shared by all vectors
+        return x_bar, weight_bar
+
+    def rounding(self, x: Array, weight: Array) -> Array:
+        y, _ = self.forward(x, weight)
+        return (x.shape[-1] / 2 + 6) * np.abs(y)  # Σ x²: d roundings, halved by the root; root, quotient, gain
+
+    def backward_rounding(self, y_bar: Array, saved: SavedRMS) -> tuple[Array, Array]:
+        x_hat, r, weight = saved
+        d, x_hat_bar = x_hat.shape[-1], np.abs(weight * y_bar)
+        magnitude = (x_hat_bar + np.abs(x_hat) * (x_hat_bar * np.abs(x_hat)).mean(-1, keepdims=True)) / r
+        vectors = x_hat.size // d
+        return (2.5 * d + 20) * magnitude, (vectors + d / 2 + 8) * _over_vectors(np.abs(y_bar * x_hat))
+
+
+class SavedLayer(NamedTuple):
+    x_hat: Array  # (..., d)  (x - μ) / σ
+    sigma: Array  # (..., 1)  standard deviation of each vector
+    weight: Array  # (d,)
+    condition: Array  # (..., 1)  how much |x| exceeds its deviation from the mean: cancellation in x - μ
+
+
+@dataclass(frozen=True)
+class LayerNorm(Operation):
+    """Bring each vector to mean 0 and variance 1, then each feature to its own gain and offset.
+
+    Takes   x       (..., d)  residual stream
+            weight  (d,)      gain γ, dimensionless, learned
+            bias    (d,)      offset β, in the unit of γ, learned
+    Gives   y       (..., d)  in the unit of γ: mean and scale of x are gone
+    Saves   x̂ and σ, which the forward pass has anyway
+    Limits  a constant vector gives y = β; the gradient there is at most |γ ȳ| / √ε
+    Raises  ShapeError when weight or bias has not the last dimension of x
+    """
+
+    eps: float = 1e-5  # ε, unit of x²
+
+    equation = (
+        r"y_i = \gamma_i \hat x_i + \beta_i, \quad \hat x_i = (x_i - \mu) / \sigma, \quad "
+        r"\mu = \tfrac1d \sum_j x_j, \quad \sigma^2 = \tfrac1d \sum_j (x_j - \mu)^2 + \varepsilon"
+    )
+    adjoint = (
+        r"\bar x_i = \tfrac1\sigma \bigl(\gamma_i \bar y_i - \tfrac1d \sum_j \gamma_j \bar y_j "
+        r"- \hat x_i \tfrac1d \sum_j \gamma_j \bar y_j \hat x_j\bigr)",
+        r"\bar\gamma_i = \sum_{\text{vectors}} \bar y_i \hat x_i",
+        r"\bar\beta_i = \sum_{\text{vectors}} \bar y_i",
+    )
+    source = "Ba, Kiros & Hinton 2016, eq. 3, arXiv:1607.06450; ε inside the root"
+    branch = Branch.LINEAR_ALGEBRA
+
+    def forward(
+        self, x: Float[Array, "... d"], weight: Float[Array, " d"], bias: Float[Array, " d"]
+    ) -> tuple[Array, SavedLayer]:
+        require_shape("weight", weight, x.shape[-1:], WAY_OUT)
+        require_shape("bias", bias, x.shape[-1:], WAY_OUT)
+        centred = x - x.mean(-1, keepdims=True)
+        sigma = np.sqrt((centred * centred).mean(-1, keepdims=True) + self.eps)
+        x_hat = centred / sigma
+        condition = np.abs(x).max(-1, keepdims=True) / sigma
+        return weight * x_hat + bias, SavedLayer(x_hat, sigma, weight, condition)
+
+    def backward(self, y_bar: Float[Array, "... d"], saved: SavedLayer) -> tuple[Array, Array, Array]:
+        x_hat, sigma, weight, _ = saved
+        x_hat_bar = weight * y_bar  # y = weight · x̂ + bias
+        mean_bar = x_hat_bar.mean(-1, keepdims=True)  # μ moves with every x: ∂μ/∂x_j = 1 / d
+        along_x = (x_hat_bar * x_hat).mean(-1, keepdims=True)  # σ moves with x: ∂σ/∂x_j = x̂_j / d
+        x_bar = (x_hat_bar - mean_bar - x_hat * along_x) / sigma
+        return x_bar, _over_vectors(y_bar * x_hat), _over_vectors(y_bar)
+
+    def rounding(self, x: Array, weight: Array, bias: Array) -> Array:
+        y, saved = self.forward(x, weight, bias)
+        d = x.shape[-1]
+        shift = d * saved.condition  # x - μ inherits the error of μ, relative to σ
+        relative = shift + (d / 2 + 6 + 2 * shift) * np.abs(saved.x_hat)
+        return np.abs(weight) * relative + 2 * (np.abs(y) + np.abs(bias))
+
+    def backward_rounding(self, y_bar: Array, saved: SavedLayer) -> tuple[Array, Array, Array]:
+        x_hat, sigma, weight, condition = saved
+        d, x_hat_bar = x_hat.shape[-1], np.abs(weight * y_bar)
+        along_x = (x_hat_bar * (np.abs(x_hat) + 1)).mean(-1, keepdims=True)
+        magnitude = (x_hat_bar + x_hat_bar.mean(-1, keepdims=True) + (np.abs(x_hat) + 1) * along_x) / sigma
+        vectors = x_hat.size // d
+        x_hat_error = vectors + d / 2 + 8 + d * condition
+        return (
+            (3 * d + 20) * (1 + condition) * magnitude,
+            _over_vectors(np.abs(y_bar) * x_hat_error * (np.abs(x_hat) + 1)),
+            (vectors + 2) * _over_vectors(np.abs(y_bar)),
+        )
+
+
+def _over_vectors(y: Array) -> Array:
+    """Sum over every axis but the last."""
+    total: Array = y.sum(axis=tuple(range(y.ndim - 1)))
+    return total

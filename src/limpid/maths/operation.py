@@ -1,0 +1,88 @@
+"""What an operation is: forward, backward, equation, cost, and how far rounding may take it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+
+from limpid.errors import ShapeError
+
+Array = np.ndarray
+
+
+class Branch(Enum):
+    """The branch of mathematics that an operation belongs to."""
+
+    LINEAR_ALGEBRA = "linear algebra"
+    PROBABILITY = "probability"
+    CALCULUS = "calculus"
+    OPTIMISATION = "optimisation"
+    INFORMATION = "information theory"
+
+
+class Operation(ABC):
+    """One step of mathematics, frozen: it holds hyperparameters only.
+
+    `forward` returns what `backward` needs instead of keeping it, so one operation may run in every block, twice, or
+    in a replay. `rounding` and `backward_rounding` say how far an honest computation may stray: the error of each
+    entry is at most u · rounding, with u the unit round-off of the arithmetic that sums (first order; Higham 2002,
+    section 3.1). Rounding to the storage format comes on top, `roundings` times.
+    """
+
+    equation: ClassVar[str]
+    """Forward, LaTeX, in the source's letters."""
+    adjoint: ClassVar[tuple[str, ...]]
+    """Gradient of the loss with respect to each input, LaTeX, one line per input; empty where there is none."""
+    source: ClassVar[str]
+    """Authors, year, equation number, identifier."""
+    branch: ClassVar[Branch]
+    roundings: ClassVar[int] = 1
+    """How often an engine may round an intermediate result to its storage format, forward."""
+    backward_roundings: ClassVar[int] = 1
+    """The same for each gradient."""
+
+    @abstractmethod
+    def forward(self, *inputs: Any) -> tuple[Array, Any]:
+        """The output, and what the backward pass needs."""
+
+    @abstractmethod
+    def backward(self, y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
+        """The gradient of the loss with respect to each input (None where there is none), given that of the output."""
+
+    @abstractmethod
+    def rounding(self, *inputs: Any) -> Array:
+        """Error bound of each entry of the output, in units of the round-off u of the summing arithmetic."""
+
+    @abstractmethod
+    def backward_rounding(self, y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
+        """Error bound of each entry of each gradient, in units of u."""
+
+    def flops(self, *inputs: Any) -> int:
+        """Floating-point operations of the forward matrix products; a multiply-add counts as two. Others count 0."""
+        return 0
+
+    def __call__(self, *inputs: Any) -> Array:
+        """The output alone, for a Python prompt."""
+        return self.forward(*inputs)[0]
+
+
+def catalogue() -> tuple[type[Operation], ...]:
+    """Every operation there is, by name."""
+    found: dict[str, type[Operation]] = {}
+    pending: list[Any] = [Operation]
+    while pending:
+        for kind in pending.pop().__subclasses__():
+            pending.append(kind)
+            if not getattr(kind, "__abstractmethods__", None) and kind.__module__.startswith("limpid."):
+                found[kind.__name__] = kind
+    return tuple(found[name] for name in sorted(found))
+
+
+def require_shape(name: str, array: Array, expected: Sequence[int], way_out: str) -> None:
+    """Raise ShapeError unless `array` has the expected shape."""
+    if tuple(array.shape) != tuple(expected):
+        raise ShapeError(f"{name} has shape {tuple(array.shape)}, expected {tuple(expected)}: {way_out}")

@@ -1,0 +1,191 @@
+"""The vocabulary: every parameter of a model, and every quantity of one step, as functions of the configuration.
+
+Axes are words: batch, position, head, query, key, d_head, d_model, d_ff, vocab.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from limpid.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One learned array: where it is used, how large it is, how it starts, whether it decays."""
+
+    name: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    init: Literal["normal", "ones", "zeros"]
+    std: float = 0.0
+
+    @property
+    def decayed(self) -> bool:
+        """Weight decay is for matrices: it would drag gains and biases away from where they belong."""
+        return len(self.shape) >= 2
+
+    @property
+    def size(self) -> int:
+        """Entries."""
+        return math.prod(self.shape)
+
+
+def parameters(config: ModelConfig) -> tuple[Parameter, ...]:
+    """Every parameter of the model, in the order in which the step meets them."""
+    return tuple(_parameters(config))
+
+
+def _parameters(config: ModelConfig) -> Iterator[Parameter]:
+    std = config.init_std
+    yield Parameter("embed.tokens.weight", (config.vocab_size, config.d_model), ("vocab", "d_model"), "normal", std)
+    if config.positions == "learned":
+        shape = (config.context_length, config.d_model)
+        yield Parameter("embed.positions.weight", shape, ("position", "d_model"), "normal", std)
+    for block in range(config.num_layers):
+        yield from _block_parameters(config, f"blocks.{block}.")
+    if config.norm_placement == "pre":
+        yield from _norm(config, "final_norm", config.d_model, "d_model")
+    if not config.tied:
+        yield Parameter("logits.weight", (config.vocab_size, config.d_model), ("vocab", "d_model"), "normal", std)
+
+
+def _block_parameters(config: ModelConfig, at: str) -> Iterator[Parameter]:
+    d_model, d_head = config.d_model, config.d_head
+    query, key = config.num_heads * d_head, config.num_kv_heads * d_head
+    residual_std = config.init_std / (math.sqrt(2 * config.num_layers) if config.scaled_residual_init else 1.0)
+    attention = (
+        *_linear(config, f"{at}attention.query", d_model, query, ("head·d_head", "d_model"), config.attention_bias),
+        *_linear(config, f"{at}attention.key", d_model, key, ("head·d_head", "d_model"), config.attention_bias),
+        *_linear(config, f"{at}attention.value", d_model, key, ("head·d_head", "d_model"), config.attention_bias),
+        *(
+            Parameter(f"{at}attention.{name}_norm.weight", (d_head,), ("d_head",), "ones")
+            for name in (("query", "key") if config.qk_norm else ())
+        ),
+        *_linear(
+            config,
+            f"{at}attention.output",
+            query,
+            d_model,
+            ("d_model", "head·d_head"),
+            config.attention_output_bias,
+            residual_std,
+        ),
+    )
+    gate = _linear(config, f"{at}mlp.gate", d_model, config.d_ff, ("d_ff", "d_model"), config.mlp_bias)
+    mlp = (
+        *(gate if config.mlp == "gated" else ()),
+        *_linear(config, f"{at}mlp.up", d_model, config.d_ff, ("d_ff", "d_model"), config.mlp_bias),
+        *_linear(config, f"{at}mlp.output", config.d_ff, d_model, ("d_model", "d_ff"), config.mlp_bias, residual_std),
+    )
+    norm1 = _norm(config, f"{at}norm1", d_model, "d_model")
+    norm2 = _norm(config, f"{at}norm2", d_model, "d_model")
+    yield from (
+        (*norm1, *attention, *norm2, *mlp)
+        if config.norm_placement == "pre"
+        else (
+            *attention,
+            *norm1,
+            *mlp,
+            *norm2,
+        )
+    )
+
+
+def _linear(
+    config: ModelConfig,
+    name: str,
+    d_in: int,
+    d_out: int,
+    axes: tuple[str, str],
+    bias: bool,
+    std: float | None = None,
+) -> tuple[Parameter, ...]:
+    weight = Parameter(f"{name}.weight", (d_out, d_in), axes, "normal", config.init_std if std is None else std)
+    return (weight, Parameter(f"{name}.bias", (d_out,), axes[:1], "zeros")) if bias else (weight,)
+
+
+def _norm(config: ModelConfig, name: str, width: int, axis: str) -> tuple[Parameter, ...]:
+    weight = Parameter(f"{name}.weight", (width,), (axis,), "ones")
+    return (weight, Parameter(f"{name}.bias", (width,), (axis,), "zeros")) if config.norm == "layer" else (weight,)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One named value of the forward pass, without its numbers."""
+
+    name: str
+    axes: tuple[str, ...]
+    unit: str = ""
+    """Empty where the scale is learned; nats, probability where it means something."""
+
+
+STREAM = ("batch", "position", "d_model")
+HEADS = ("batch", "position", "head", "d_head")
+KV_HEADS = ("batch", "position", "kv_head", "d_head")
+SCORES = ("batch", "head", "query", "key")
+HIDDEN = ("batch", "position", "d_ff")
+LOGITS = ("batch", "position", "vocab")
+
+
+def quantities(config: ModelConfig) -> tuple[Quantity, ...]:
+    """Every quantity of the forward pass and the loss, in the order in which the step computes them."""
+    return tuple(_quantities(config))
+
+
+def _quantities(config: ModelConfig) -> Iterator[Quantity]:
+    yield Quantity("embed.tokens", STREAM)
+    if config.positions in ("learned", "sinusoidal"):
+        yield Quantity("embed.positions", ("position", "d_model"))
+        yield Quantity("embed.sum", STREAM)
+    if config.dropout:
+        yield Quantity("embed.dropped", STREAM)
+    for block in range(config.num_layers):
+        yield from _block_quantities(config, f"blocks.{block}.")
+    if config.norm_placement == "pre":
+        yield Quantity("final_norm", STREAM)
+    yield Quantity("logits", LOGITS, "nats, up to a constant per position")
+    yield Quantity("log_probabilities", LOGITS, "nats")
+    yield Quantity("loss", (), "nats per label")
+
+
+def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
+    norm1, norm2 = Quantity(f"{at}norm1", STREAM), Quantity(f"{at}norm2", STREAM)
+    if config.norm_placement == "pre":
+        yield norm1
+    yield from _attention_quantities(config, f"{at}attention.")
+    yield Quantity(f"{at}residual1", STREAM)
+    yield norm1 if config.norm_placement == "post" else norm2
+    if config.mlp == "gated":
+        yield Quantity(f"{at}mlp.gate", HIDDEN)
+    yield Quantity(f"{at}mlp.up", HIDDEN)
+    yield Quantity(f"{at}mlp.hidden", HIDDEN)
+    yield Quantity(f"{at}mlp.output", STREAM)
+    if config.dropout:
+        yield Quantity(f"{at}mlp.dropped", STREAM)
+    yield Quantity(f"{at}residual2", STREAM)
+    if config.norm_placement == "post":
+        yield norm2
+
+
+def _attention_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
+    yield Quantity(f"{at}query", HEADS)
+    yield Quantity(f"{at}key", KV_HEADS)
+    yield Quantity(f"{at}value", KV_HEADS)
+    if config.qk_norm:
+        yield Quantity(f"{at}query_norm", HEADS)
+        yield Quantity(f"{at}key_norm", KV_HEADS)
+    if config.positions == "rotary":
+        yield Quantity(f"{at}query_rotated", HEADS)
+        yield Quantity(f"{at}key_rotated", KV_HEADS)
+    yield Quantity(f"{at}scores", SCORES, "nats, up to a constant per query")
+    yield Quantity(f"{at}weights", SCORES, "probability")
+    if config.dropout:
+        yield Quantity(f"{at}weights_dropped", SCORES)
+    yield Quantity(f"{at}mixed", HEADS)
+    yield Quantity(f"{at}output", STREAM)
+    if config.dropout:
+        yield Quantity(f"{at}dropped", STREAM)
