@@ -1,0 +1,102 @@
+"""Attention: each position gathers the values of those before it, weighted by how well its query meets their keys."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from limpid.config import ModelConfig
+from limpid.model.cache import Cache
+from limpid.model.dropout import Dropout
+from limpid.model.embedding import Rotation
+from limpid.model.linear import Linear
+from limpid.model.norm import RMSNorm
+from limpid.model.observe import observing, report
+
+Angles = tuple[Tensor, Tensor] | None
+
+
+class Attention(nn.Module):
+    """Multi-head attention; heads may share keys and values, look back over a window, norm queries and keys.
+
+    Sources: Vaswani et al. 2017, eq. 1, arXiv:1706.03762; shared heads, Shazeer 2019, arXiv:1911.02150 and
+    Ainslie et al. 2023, arXiv:2305.13245; window, Beltagy et al. 2020, arXiv:2004.05150;
+    normed queries and keys, Henry et al. 2020, arXiv:2010.04245.
+    """
+
+    def __init__(self, config: ModelConfig, block: int) -> None:
+        super().__init__()
+        self.config, self.block = config, block
+        self.name = f"blocks.{block}.attention"
+        self.window = config.window(block)
+        query, key = config.num_heads * config.d_head, config.num_kv_heads * config.d_head
+        self.query = Linear(config.d_model, query, config.attention_bias)
+        self.key = Linear(config.d_model, key, config.attention_bias)
+        self.value = Linear(config.d_model, key, config.attention_bias)
+        self.query_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
+        self.key_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
+        self.rotation = Rotation(config) if config.positions == "rotary" else None
+        self.output = Linear(query, config.d_model, config.attention_output_bias)
+        self.weights_dropout = Dropout(f"{self.name}.weights_dropped", config.dropout)
+        self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch position d_model"], angles: Angles, cache: Cache | None = None
+    ) -> Float[Tensor, "batch position d_model"]:
+        heads = (*x.shape[:2], -1, self.config.d_head)
+        query = report(f"{self.name}.query", self.query(x).view(heads))
+        key = report(f"{self.name}.key", self.key(x).view(heads))
+        value = report(f"{self.name}.value", self.value(x).view(heads))
+        if self.query_norm is not None and self.key_norm is not None:
+            query = report(f"{self.name}.query_norm", self.query_norm(query))
+            key = report(f"{self.name}.key_norm", self.key_norm(key))
+        if self.rotation is not None and angles is not None:
+            query = report(f"{self.name}.query_rotated", self.rotation(query, *angles))
+            key = report(f"{self.name}.key_rotated", self.rotation(key, *angles))
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        if cache is not None:
+            key, value = cache.extend(self.block, key, value)
+        visible = None if cache is None else cache.visible(query.shape[2], self.window)
+        mix = self.mix_plainly if observing() or (self.training and self.config.dropout) else self.mix
+        mixed = report(f"{self.name}.mixed", mix(query, key, value, visible))
+        return self.dropout(report(f"{self.name}.output", self.output(mixed.flatten(-2))))
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
+        """Weighted values without ever forming the weights, (batch, position, head, d_head)."""
+        positions = query.shape[2]
+        if visible is None and self.window is not None and self.window < positions:
+            visible = causal(positions, self.window, query.device)
+        shared = self.config.num_kv_heads != self.config.num_heads
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, is_causal=visible is None and positions > 1, enable_gqa=shared
+        )
+        return mixed.transpose(1, 2)
+
+    def mix_plainly(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
+        """The same with every quantity formed: scores, weights, mixed."""
+        batch, _, positions, d_head = query.shape
+        grouped = query.view(batch, self.config.num_kv_heads, -1, positions, d_head)  # query heads of each key head
+        scores = grouped @ key[:, :, None].transpose(-1, -2) / math.sqrt(d_head)
+        scores = report(f"{self.name}.scores", scores.flatten(1, 2))
+        if visible is None:
+            visible = causal(positions, self.window, query.device)
+        weights = scores.masked_fill(~visible, -math.inf).softmax(-1, dtype=self.softmax_dtype(scores.dtype))
+        weights = report(f"{self.name}.weights", weights.to(scores.dtype))
+        weights = self.weights_dropout(weights)
+        mixed = weights.view(batch, self.config.num_kv_heads, -1, positions, key.shape[2]) @ value[:, :, None]
+        return mixed.flatten(1, 2).transpose(1, 2)
+
+    @staticmethod
+    def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Exponentials and their sum are formed in at least float32."""
+        return torch.promote_types(dtype, torch.float32)
+
+
+def causal(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:
+    """Which keys each query may see: itself and what came before, over at most `window` positions."""
+    visible = torch.ones(positions, positions, dtype=torch.bool, device=device).tril()
+    return visible if window is None else visible.triu(1 - window)

@@ -1,0 +1,117 @@
+"""Tokens and positions to vectors; the tables are made in float64, so that only one rounding reaches the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from limpid.config import ModelConfig
+from limpid.model.observe import report
+
+
+class Table(nn.Module):
+    """One learned vector per row."""
+
+    def __init__(self, rows: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(rows, d_model))
+
+    def forward(self, rows: Int[Tensor, "..."]) -> Float[Tensor, "... d_model"]:
+        return F.embedding(rows, self.weight)
+
+
+class Embed(nn.Module):
+    """The start of the residual stream: token vectors, and position vectors where the model adds them."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = Table(config.vocab_size, config.d_model)
+        self.positions = Table(config.context_length, config.d_model) if config.positions == "learned" else None
+
+    def forward(
+        self, tokens: Int[Tensor, "batch position"], positions: Int[Tensor, "*rows position"]
+    ) -> Float[Tensor, "batch position d_model"]:
+        x = report("embed.tokens", self.tokens(tokens))
+        if self.positions is not None:
+            added = self.positions(positions)
+        elif self.config.positions == "sinusoidal":
+            added = sinusoidal(positions, self.config.d_model, self.config.rotary_base).to(x.dtype)
+        else:
+            return x
+        return report("embed.sum", x + report("embed.positions", added))
+
+
+def sinusoidal(positions: Int[Tensor, "*rows position"], d_model: int, base: float) -> Float[Tensor, "... d_model"]:
+    """Sines at even, cosines at odd features, in wavelengths from 2π to 2π·base.
+
+    Source: Vaswani et al. 2017, section 3.5, arXiv:1706.03762.
+    """
+    features = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device)
+    angles = positions[..., None].double() * base ** (-features / d_model)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+
+
+def frequencies(config: ModelConfig) -> Float[Tensor, " pairs"]:
+    """Radians by which each pair of features turns per position.
+
+    Sources: Su et al. 2021, section 3.2.2, arXiv:2104.09864; linear, Chen et al. 2023, arXiv:2306.15595;
+    yarn, Peng et al. 2023, eq. 17–23, arXiv:2309.00071; llama3, Llama 3.1's release.
+    """
+    pairs = torch.arange(0, config.d_head, 2, dtype=torch.float64)
+    plain = config.rotary_base ** (-pairs / config.d_head)
+    stretched = plain / config.rotary_factor
+    match config.rotary_scaling:
+        case "linear":
+            return stretched
+        case "llama3":
+            turns = config.rotary_original_context * plain / (2 * math.pi)
+            keep = ((turns - config.rotary_low) / (config.rotary_high - config.rotary_low)).clamp(0, 1)
+            return keep * plain + (1 - keep) * stretched
+        case "yarn":
+            first, last = (
+                config.d_head
+                * math.log(config.rotary_original_context / (2 * math.pi * turns))
+                / (2 * math.log(config.rotary_base))
+                for turns in (config.rotary_high, config.rotary_low)
+            )
+            first, last = max(math.floor(first), 0), min(math.ceil(last), config.d_head - 1)
+            divide = ((pairs / 2 - first) / max(last - first, 1e-3)).clamp(0, 1)
+            return (1 - divide) * plain + divide * stretched
+    return plain
+
+
+class Rotation(nn.Module):
+    """Turn each pair of features of a query or key by an angle that grows with its position."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        scale = 1.0
+        if config.rotary_scaling == "yarn":
+            scale = config.rotary_attention_factor or 0.1 * math.log(config.rotary_factor) + 1
+        angles = torch.arange(config.context_length, dtype=torch.float64)[:, None] * frequencies(config)
+        self.tables = torch.stack((angles.cos(), angles.sin())) * scale  # float64: cast once, where it is used
+
+    def at(
+        self, positions: Int[Tensor, "*rows position"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "... position 1 pairs"], Float[Tensor, "... position 1 pairs"]]:
+        """Cosines and sines of these positions, ready to meet (batch, position, head, pair)."""
+        if self.tables.device != positions.device or self.tables.dtype != dtype:
+            self.tables = self.tables.to(positions.device)
+        cos, sin = self.tables[:, positions].to(dtype)[..., None, :]
+        return cos, sin
+
+    def forward(
+        self, x: Float[Tensor, "batch position head d_head"], cos: Tensor, sin: Tensor
+    ) -> Float[Tensor, "batch position head d_head"]:
+        if self.config.rotary_layout == "half":
+            first, second = x.chunk(2, dim=-1)
+            return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+        first, second = x[..., 0::2], x[..., 1::2]
+        turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return turned.flatten(-2).to(x.dtype)

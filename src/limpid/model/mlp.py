@@ -1,0 +1,48 @@
+"""The MLP: each position on its own, widened, bent by a nonlinearity, narrowed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from limpid.config import ModelConfig
+from limpid.model.dropout import Dropout
+from limpid.model.linear import Linear
+from limpid.model.observe import report
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+}
+
+
+class Mlp(nn.Module):
+    """f(x W_up) W_output, or f(x W_gate) ⊙ (x W_up) W_output when gated.
+
+    Sources: Vaswani et al. 2017, eq. 2, arXiv:1706.03762; gated, Shazeer 2020, eq. 6, arXiv:2002.05202.
+    """
+
+    def __init__(self, config: ModelConfig, block: int) -> None:
+        super().__init__()
+        self.name = f"blocks.{block}.mlp"
+        self.activation = ACTIVATIONS[config.activation]
+        gated = config.mlp == "gated"
+        self.gate = Linear(config.d_model, config.d_ff, config.mlp_bias) if gated else None
+        self.up = Linear(config.d_model, config.d_ff, config.mlp_bias)
+        self.output = Linear(config.d_ff, config.d_model, config.mlp_bias)
+        self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
+
+    def forward(self, x: Float[Tensor, "batch position d_model"]) -> Float[Tensor, "batch position d_model"]:
+        if self.gate is None:
+            hidden = self.activation(report(f"{self.name}.up", self.up(x)))
+        else:
+            gate = report(f"{self.name}.gate", self.gate(x))
+            hidden = self.activation(gate) * report(f"{self.name}.up", self.up(x))
+        hidden = report(f"{self.name}.hidden", hidden)
+        return self.dropout(report(f"{self.name}.output", self.output(hidden)))
