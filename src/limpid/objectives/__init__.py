@@ -1,1 +1,1 @@
-
+"""What is minimised: pure functions of log-probabilities."""

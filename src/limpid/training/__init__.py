@@ -1,1 +1,1 @@
-
+"""The step, repeated: loop, precision, update, checkpoints, recording."""

@@ -1,0 +1,105 @@
+"""Checkpoints: everything the next step depends on, written whole or not at all, never a pickle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from limpid.config import TrainConfig
+from limpid.errors import CheckpointError
+from limpid.quantities import parameters
+from limpid.run import Run, folder_written_atomically
+from limpid.training.step import State
+from limpid.training.update import read_moments, write_moments
+
+VERSION = 1
+
+
+def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
+    """Write the state after `state.step` steps; returns its folder."""
+    folder = run.checkpoint(state.step)
+    with folder_written_atomically(folder) as temporary:
+        weights = {name: tensor.detach().contiguous() for name, tensor in state.model.named_parameters()}
+        save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
+        moments = read_moments(state.model, state.optimizer, config.update)
+        save_file({name: tensor.contiguous() for name, tensor in moments.items()}, temporary / "optimizer.safetensors")
+        record = {
+            "version": VERSION,
+            "step": state.step,
+            "updates": state.updates,
+            "data": fingerprint,
+            "threads": torch.get_num_threads(),
+            "scaler": state.scaler.state_dict(),
+        }
+        (temporary / "state.json").write_text(json.dumps(record, indent=1))
+    return folder
+
+
+def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, Any]:
+    """Put `state` where it was after `step` steps; returns the checkpoint's own record."""
+    folder = run.checkpoint(step)
+    record = read_record(folder)
+    weights = read_tensors(folder / "model.safetensors", {p.name: p.shape for p in parameters(config.model)})
+    with torch.no_grad():
+        for name, parameter in state.model.named_parameters():
+            parameter.copy_(weights[name])
+    moments = read_tensors(
+        folder / "optimizer.safetensors",
+        {name: tuple(t.shape) for name, t in read_moments(state.model, state.optimizer, config.update).items()},
+    )
+    write_moments(state.model, state.optimizer, config.update, moments, record["updates"])
+    if state.scaler.is_enabled():
+        state.scaler.load_state_dict(record["scaler"])
+    state.step, state.updates = record["step"], record["updates"]
+    return record
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """state.json of a checkpoint."""
+    try:
+        record = json.loads((folder / "state.json").read_text())
+        missing = {"version", "step", "updates", "data", "scaler"} - set(record)
+        if missing:
+            raise ValueError(f"no {', '.join(sorted(missing))}")
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder} is not a complete checkpoint (state.json is missing or cut short): "
+            "use another one under checkpoints/"
+        ) from error
+    if record["version"] != VERSION:
+        raise CheckpointError(f"{folder} has format version {record['version']}; this limpid reads {VERSION}")
+    return record
+
+
+def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Every tensor of a safetensors file, names and shapes checked against what the configuration asks for."""
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        reason = "is missing" if not file.is_file() else f"cannot be read ({' '.join(str(error).split())})"
+        raise CheckpointError(f"{file} {reason}: use another checkpoint of the run") from error
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise CheckpointError(f"{file} lacks {name}: it belongs to another configuration")
+        if tuple(tensors[name].shape) != tuple(shape):
+            raise CheckpointError(
+                f"{file}: {name} has shape {tuple(tensors[name].shape)}, the configuration asks for {tuple(shape)}"
+            )
+    return tensors
+
+
+def prune(run: Run, keep: int, protected: set[int]) -> None:
+    """Remove all but the newest `keep` checkpoints and the protected ones; keep 0 removes none."""
+    if keep:
+        spare = [step for step in run.checkpoint_steps() if step not in protected]
+        for step in spare[:-keep]:
+            retired = run.checkpoint(step).with_name(f".{step:06d}.retired")
+            run.checkpoint(step).rename(retired)  # gone at once for readers, however long the removal takes
+            shutil.rmtree(retired, ignore_errors=True)
