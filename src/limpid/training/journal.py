@@ -1,0 +1,196 @@
+"""What a run writes about itself: metrics.jsonl, the ledger of micro-batches, and lines or a bar on the console."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from limpid.config import TrainConfig
+from limpid.data.batches import MicroBatch
+from limpid.plan import flops_per_token
+from limpid.run import Run, write_atomically
+from limpid.training.precision import FORMATS, measured_peak
+from limpid.training.step import Outcome
+
+ALIASES = {
+    "loss": "train/loss",
+    "grad_norm_before_clip": "train/grad_norm",
+    "learning_rate": "train/learning_rate",
+    "eval_loss": "val/loss",
+    "eval_bits_per_byte": "val/bpb",
+}
+"""Names that dashboards of the field look for, beside ours."""
+
+
+class Journal:
+    """Appends to the run's records and speaks to its user."""
+
+    def __init__(self, run: Run, config: TrainConfig, console: Console, first: int) -> None:
+        self.run, self.config, self.console = run, config, console
+        self.metrics = _continued(run.metrics_file, first)
+        self.ledger = _continued(run.ledger_file, first)
+        self.flops = 3 * flops_per_token(config.model, config.model.context_length)
+        self.peak = measured_peak(FORMATS[config.run.precision])
+        self.seconds = 0.0
+        self.tensorboard = _tensorboard(run) if config.run.report_to == "tensorboard" else None
+        self.progress, self.task = self._bar(first)
+
+    def _bar(self, first: int) -> tuple[Progress | None, TaskID]:
+        if not self.console.is_terminal:
+            return None, TaskID(0)
+        progress = Progress(
+            BarColumn(bar_width=24), TextColumn("{task.description}"), console=self.console, transient=True
+        )
+        progress.start()
+        return progress, progress.add_task("first step", total=self.config.run.max_steps, completed=first - 1)
+
+    def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None:
+        """Record one step: a line of metrics, a line per micro-batch, and now and then one on the console."""
+        tokens = sum(micro.inputs.size for micro in batch)
+        # the first steps pay for allocations; the estimate of time left follows the recent ones
+        self.seconds = seconds if not self.seconds else 0.9 * self.seconds + 0.1 * seconds
+        norm, clip = outcome.grad_norm, self.config.update.max_grad_norm
+        entry = {
+            "step": outcome.number,
+            "loss": outcome.loss,
+            "grad_norm_before_clip": norm,
+            "grad_norm_after_clip": norm if clip is None else min(norm, clip) if math.isfinite(norm) else norm,
+            "learning_rate": outcome.learning_rate,
+            "epoch": epoch,
+            "num_tokens": outcome.number * tokens,
+            "seconds": seconds,
+            "tokens_per_second": tokens / seconds,
+            "peak_share": tokens / seconds * self.flops / self.peak,
+            "updated": outcome.updated,
+        }
+        if outcome.loss_scale != 1:
+            entry["loss_scale"] = outcome.loss_scale
+        self.write(entry)
+        for index, micro in enumerate(batch):
+            line = {
+                "step": outcome.number,
+                "micro_batch": index,
+                "rows": list(micro.rows),
+                "tokens": int(micro.inputs.size),
+                "labels": outcome.labels[index],
+                "loss": outcome.micro_losses[index] * sum(outcome.labels) / max(1, outcome.labels[index]),
+            }
+            self.ledger.write(_json(line) + "\n")
+        self._speak(outcome, entry)
+
+    def _speak(self, outcome: Outcome, entry: dict[str, Any]) -> None:
+        last = self.config.run.max_steps
+        line = (
+            f"step {outcome.number}/{last} ({outcome.number / last:.0%})"
+            f" | loss {outcome.loss:.4f} | lr {outcome.learning_rate:.2e}"
+            f" | grad norm {outcome.grad_norm:.3f} before clip"
+            f" | {entry['seconds'] * 1e3:.0f} ms | {entry['tokens_per_second']:,.0f} tok/s"
+            f" | {entry['peak_share']:.0%} of peak | {_clock((last - outcome.number) * self.seconds)} left"
+        )
+        if not outcome.finite:
+            skipped = "update skipped, loss scale lowered" if outcome.loss_scale != 1 else "no update made"
+            line += f"  ← NOT FINITE: {skipped}"
+        if self.progress is not None:
+            self.progress.update(self.task, completed=outcome.number, description=line)
+        due = outcome.number % self.config.run.logging_steps == 0 or outcome.number == last
+        if due or not outcome.finite:
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        """One line on the console, never wrapped when it goes to a file."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def evaluation(self, step: int, loss: float, bits_per_byte: float) -> None:
+        """Record an evaluation on the validation split."""
+        self.write(
+            {
+                "step": step,
+                "eval_loss": loss,
+                "eval_bits_per_byte": bits_per_byte,
+                "eval_perplexity": math.exp(min(loss, 700)),
+            }
+        )
+        self.say(
+            f"step {step} | validation loss {loss:.4f} nats per token | perplexity {math.exp(min(loss, 700)):.2f}"
+            f" | {bits_per_byte:.3f} bits per byte"
+        )
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """One line of metrics; what is not finite is written as a word and listed under non_finite."""
+        odd = [key for key, value in entry.items() if isinstance(value, float) and not math.isfinite(value)]
+        named = entry | {alias: entry[key] for key, alias in ALIASES.items() if key in entry}
+        if odd:
+            named["non_finite"] = odd
+        self.metrics.write(_json(named) + "\n")
+        self.metrics.flush()
+        self.ledger.flush()
+        if self.tensorboard is not None:
+            for key, value in named.items():
+                if isinstance(value, (int, float)) and key != "step":
+                    self.tensorboard.add_scalar(key, value, entry["step"])
+
+    def sync(self) -> None:
+        """Push what was written to the disk: a checkpoint must not be newer than its journal."""
+        for stream in (self.metrics, self.ledger):
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def close(self) -> None:
+        """End the bar and the files."""
+        if self.progress is not None:
+            self.progress.stop()
+        for stream in (self.metrics, self.ledger):
+            stream.close()
+        if self.tensorboard is not None:
+            self.tensorboard.close()
+
+
+def _continued(file: Path, first: int) -> Any:
+    """`file` opened for appending, without the lines of steps that are taken (again) from `first` on."""
+    if file.is_file():
+        lines = file.read_text().splitlines()
+        kept = [line for line in lines if (step := _step_of(line)) is not None and step < first]
+        if len(kept) != len(lines):
+            write_atomically(file, "".join(line + "\n" for line in kept).encode())
+    return file.open("a", encoding="utf-8")
+
+
+def _step_of(line: str) -> int | None:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):  # the last line of a killed run may be cut short
+        return None
+
+
+def _json(entry: dict[str, Any]) -> str:
+    """Valid JSON: what is not finite becomes the word that Python's float() reads back."""
+    words = {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in entry.items()
+    }
+    return json.dumps(words)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _tensorboard(run: Run) -> Any:
+    from limpid.errors import ConfigError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "report_to tensorboard needs an extra: pip install 'limpid[tensorboard]', or leave report_to at none"
+        ) from error
+    return SummaryWriter(str(run.path / "tensorboard"))

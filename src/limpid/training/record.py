@@ -1,0 +1,147 @@
+"""Recording: one step written down so that it can be redone and judged without the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from limpid.config import TrainConfig, to_dict
+from limpid.data.batches import MicroBatch
+from limpid.model import observed
+from limpid.run import folder_written_atomically
+from limpid.training.precision import NAMES
+from limpid.training.step import Outcome, State, backward, update
+from limpid.training.update import read_moments
+
+VERSION = 1
+
+
+def record_step(
+    file: Path,
+    state: State,
+    batch: Sequence[MicroBatch],
+    config: TrainConfig,
+    *,
+    run: str,
+    token_text: Callable[[int], str],
+) -> Outcome:
+    """Take the next step and write to `file` all that it depended on and all that the engine computed.
+
+    The step is taken twice from the same state: on the plain path, every quantity and its gradient observed, and on
+    the fast path, whose gradients make the update. docs/record.md lists the tensors.
+    """
+    tensors = {f"before/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
+    moments = read_moments(state.model, state.optimizer, config.update)
+    tensors |= {f"before/{name}": moment.clone() for name, moment in moments.items()}
+    tensors |= _batch(batch)
+    observation = Observation()
+    with observed(observation):
+        backward(state, batch, config)
+    tensors |= observation.tensors()
+    tensors |= {f"plain/grad({name})": gradient for name, gradient in _gradients(state).items()}
+
+    losses, labels = backward(state, batch, config)
+    tensors |= {f"fast/grad({name})": gradient for name, gradient in _gradients(state).items()}
+    outcome = update(state, losses, labels, config)
+    tensors["fast/loss"] = torch.tensor(outcome.loss, dtype=torch.float64)
+    tensors["fast/grad_norm"] = torch.tensor(outcome.grad_norm, dtype=torch.float64)
+    tensors |= {f"after/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
+    tensors |= {
+        f"after/{name}": moment for name, moment in read_moments(state.model, state.optimizer, config.update).items()
+    }
+    _write(file, tensors, _metadata(state, batch, config, outcome, run, token_text))
+    return outcome
+
+
+class Observation:
+    """Every reported quantity of the micro-batches, and its gradient once backward has passed."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[Tensor]] = {}
+        self.gradients: dict[str, list[Tensor]] = {}
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        self.values.setdefault(name, []).append(value.detach())
+        if value.requires_grad:
+            value.register_hook(lambda gradient: self.gradients.setdefault(name, []).append(gradient))
+        return value
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Micro-batches joined along batch; quantities that have no batch axis once, the loss and its parts summed."""
+        kept = {name: parts for name, parts in self.values.items() if name.startswith("kept(")}
+        found = {f"batch/{name}": torch.cat(parts).to(torch.uint8) for name, parts in kept.items()}
+        for name, parts in self.values.items():
+            if name not in kept:
+                found[f"plain/{name}"] = self._joined(name, parts)
+        for name, parts in self.gradients.items():
+            joined = parts[0] if name == "loss" else self._joined(name, parts, summed=True)
+            found[f"plain/grad({name})"] = joined
+        return found
+
+    @staticmethod
+    def _joined(name: str, parts: list[Tensor], *, summed: bool = False) -> Tensor:
+        if name == "loss":
+            return torch.stack(parts).sum()
+        if name == "embed.positions":  # the same for every row
+            return torch.stack(parts).sum(0) if summed else parts[0]
+        return torch.cat(parts)
+
+
+def _batch(batch: Sequence[MicroBatch]) -> dict[str, Tensor]:
+    return {
+        "batch/tokens": torch.cat([torch.as_tensor(micro.inputs) for micro in batch]),
+        "batch/targets": torch.cat([torch.as_tensor(micro.targets) for micro in batch]),
+    }
+
+
+def _gradients(state: State) -> dict[str, Tensor]:
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in state.model.named_parameters()
+    }
+
+
+def _metadata(
+    state: State,
+    batch: Sequence[MicroBatch],
+    config: TrainConfig,
+    outcome: Outcome,
+    run: str,
+    token_text: Callable[[int], str],
+) -> dict[str, object]:
+    tokens = sorted({int(token) for micro in batch for part in (micro.inputs, micro.targets) for token in part.flat})
+    first = next(state.model.parameters())
+    return {
+        "version": VERSION,
+        "run": run,
+        "step": outcome.number,
+        "update_number": state.updates if outcome.updated else state.updates + 1,
+        "updated": outcome.updated,
+        "config": to_dict(config),
+        "precision": {"parameters": NAMES[first.dtype], "compute": NAMES[state.model.compute]},
+        "learning_rate": outcome.learning_rate,
+        "loss_scale": outcome.loss_scale,
+        "labels": sum(outcome.labels),
+        "micro_batches": [
+            {"rows": list(micro.rows), "tokens": int(micro.inputs.size), "labels": labels, "loss": repr(loss)}
+            for micro, labels, loss in zip(batch, outcome.labels, outcome.micro_losses, strict=True)
+        ],
+        "token_texts": {str(token): token_text(token) for token in tokens if token >= 0},
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, object]) -> None:
+    """One safetensors file, whole or absent."""
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with folder_written_atomically(file.with_suffix(".part")) as temporary:
+        save_file(whole, temporary / "step", metadata={"limpid": json.dumps(metadata)})
+    (file.with_suffix(".part") / "step").replace(file)
+    file.with_suffix(".part").rmdir()
