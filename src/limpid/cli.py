@@ -1,0 +1,226 @@
+"""The command line: each verb loads only its own room, so that help is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limpid.errors import ConfigError, LimpidError
+
+if TYPE_CHECKING:
+    from limpid.training.begin import Training
+
+HELP = """usage: limpid VERB [what] [options]
+
+Train transformer language models, and open any training step.
+
+  train [PATH …]          train a model on text; with no path, on Python's own library
+  trace RUN               open one step of a run: redo it in float64, compare, tell it as a story
+  generate RUN PROMPT     continue a prompt
+  chat RUN                talk to a model
+
+RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
+`limpid VERB --help` lists a verb's options. Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"limpid {version('limpid')}")
+        return 0
+    try:
+        if words[0] not in VERBS:
+            raise ConfigError(f"unknown verb {words[0]!r}: choose one of {', '.join(VERBS)}")
+        return VERBS[words[0]](words[1:])
+    except LimpidError as error:
+        print(f"limpid: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def train(argv: Sequence[str]) -> int:
+    from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig, from_dict, to_dict
+    from limpid.flags import given
+    from limpid.run import find_run, read_config
+
+    @dataclass(frozen=True)
+    class TrainFlags:
+        """Train a model on text, or continue a run."""
+
+        config: str | None = None
+        """File of options: TOML, JSON or YAML; flags win over it."""
+        name: str | None = None
+        """Name of the run under runs/, or a path; the next free number when left out."""
+        resume: str | None = None
+        """Run to continue, bit for bit; with --max-steps it is extended."""
+        data: DataConfig = field(default_factory=DataConfig)
+        model: ModelConfig = field(default_factory=ModelConfig)
+        update: UpdateConfig = field(default_factory=UpdateConfig)
+        run: RunConfig = field(default_factory=RunConfig)
+
+    typed = given("train", TrainFlags, argv)
+    file, name, resumed = (typed.pop(key, None) for key in ("config", "name", "resume"))
+    if resumed is not None:
+        max_steps = typed.get("run", {}).pop("max_steps", None)
+        others = [option for section in typed.values() for option in section] + [
+            word for word, value in (("config", file), ("name", name)) if value
+        ]
+        if others:
+            raise ConfigError(
+                f"--resume continues a run as it was configured: leave out --{others[0].replace('_', '-')} "
+                "(only --max-steps may change)"
+            )
+        return _train(lambda console, progress: _resumed(find_run(resumed), max_steps, console))
+    base = {} if file is None else to_dict(read_config(Path(file)))
+    config = from_dict(TrainConfig, _merged(base, typed))
+    from limpid.training.begin import start
+
+    return _train(lambda console, progress: start(config, name, console, progress))
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Both tables, section by section; `over` wins."""
+    return {
+        key: {**base[key], **over[key]} if key in base and key in over else over.get(key, base.get(key))
+        for key in {**base, **over}
+    }
+
+
+def _resumed(run: Any, max_steps: int | None, console: Any) -> Training:
+    from limpid.training.begin import resume
+
+    return resume(run, max_steps, console)
+
+
+def _train(begin: Callable[..., Training]) -> int:
+    """Begin, train to the end, and say where everything lies and what to type next."""
+    from rich.console import Console
+
+    from limpid.generate import continue_text
+    from limpid.progress import progress
+    from limpid.training.begin import describe
+    from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
+
+    console = Console(soft_wrap=True, highlight=False)
+    with progress(console) as report:
+        training = begin(console, report)
+    run = training.run.path
+    for line in describe(training):
+        console.print(line, markup=False)
+    try:
+        loop(training, console, continue_text)
+    except Interrupted:
+        console.print(f"stopped after step {training.state.step}, everything saved; go on with", markup=False)
+        console.print(f"  limpid train --resume {run}", markup=False)
+        return 130
+    except Diverged as broken:
+        console.print(f"{broken}; open it with", markup=False)
+        console.print(f"  limpid trace {run} --step {broken.step}", markup=False)
+        return 1
+    console.print(sample(training, continue_text), markup=False)
+    why_not = finish(training)
+    console.print(f"\n{run}/", markup=False)
+    for what, where in _contents(why_not):
+        console.print(f"  {what:<24}{where}", markup=False)
+    console.print("\nnext", markup=False)
+    for command, what in (
+        (f"limpid trace {run}", "open the last step"),
+        (f'limpid generate {run} "def "', "continue a prompt"),
+        (f"limpid train --resume {run} --max-steps {2 * training.config.run.max_steps}", "train on"),
+    ):
+        console.print(f"  {command:<60}{what}", markup=False)
+    return 0
+
+
+def _contents(why_not: str | None) -> list[tuple[str, str]]:
+    model = (
+        "loads in transformers: AutoModelForCausalLM.from_pretrained" if why_not is None else f"not written: {why_not}"
+    )
+    return [
+        ("model/", model),
+        ("checkpoints/", "what --resume and trace start from"),
+        ("metrics.jsonl", "one line per step"),
+        ("ledger.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
+        ("config.toml", "every option, resolved"),
+    ]
+
+
+def trace(argv: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from limpid.config import from_dict
+    from limpid.flags import given
+
+    @dataclass(frozen=True)
+    class TraceFlags:
+        """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
+
+        what: str = field(metadata={"positional": "RUN"})
+        """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
+        step: int | None = None
+        """Which step of the run, 1 being the first; the last one when left out."""
+        text: str | None = None
+        """Take one step of this model on this text."""
+        quantity: str | None = None
+        """Show one quantity, gradient, moment or parameter in full: a name, or TransformerLens's or Hugging Face's."""
+        everything: bool = False
+        """Do not fold blocks that look alike."""
+        json: bool = False
+        """Print the step as one JSON document."""
+        output: str | None = None
+        """Where to keep the recorded step of --text."""
+
+    typed = given("trace", TraceFlags, argv)
+    flags = from_dict(TraceFlags, typed)
+    from limpid.trace import open_step
+
+    console = Console(highlight=False)
+    record = recorded(flags.what, flags.step, flags.text, flags.output)
+    return open_step(record, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console)
+
+
+def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
+    """The file of the step asked for, recorded now if it was not before."""
+    from limpid.run import find_run
+
+    path = Path(what)
+    if path.is_file():
+        if step is not None or text is not None:
+            raise ConfigError(f"{path} is one recorded step: leave out {'--step' if text is None else '--text'}")
+        return path
+    if text is not None:
+        if step is not None:
+            raise ConfigError("--text takes a step of its own on that text: leave out --step")
+        from limpid.training.reopen import record_text
+
+        return record_text(path, text, None if output is None else Path(output))
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        raise ConfigError(f'{path} is a model, which has taken no steps: give a text, as in --text "To be or not"')
+    run = find_run(what)
+    number = run.read_config().run.max_steps if step is None else step
+    if step is None:
+        steps = run.checkpoint_steps()
+        number = min(number, steps[-1]) if steps and steps[-1] else number
+    if number >= 1 and run.recorded_step(number).is_file():
+        return run.recorded_step(number)
+    from limpid.training.reopen import record_past
+
+    return record_past(run, number)
+
+
+VERBS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "trace": trace}

@@ -1,0 +1,221 @@
+"""Command-line flags from dataclasses: every field is an option, every docstring below a field its help."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import itertools
+import textwrap
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from limpid.config import probably_meant
+from limpid.errors import ConfigError
+
+SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are our errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One field of one section."""
+
+    section: str  # "" for the verb's own fields
+    field: dataclasses.Field[Any]
+    kind: Any
+    help: str
+
+    @property
+    def key(self) -> str:
+        """Where the value goes."""
+        return f"{self.section}.{self.field.name}" if self.section else self.field.name
+
+    @property
+    def flags(self) -> list[str]:
+        """Spellings: --d-model, --model.d-model, and a short one where the field asks for it."""
+        name = self.field.name.replace("_", "-")
+        short = [f"-{self.field.metadata['short']}"] if "short" in self.field.metadata else []
+        return [*short, f"--{name}", *([f"--{self.section}.{name}"] if self.section else [])]
+
+
+def given(verb: str, kind: type[Any], argv: Sequence[str]) -> dict[str, Any]:
+    """The options that were typed, as nested plain values for `from_dict(kind, …)`; the rest keep their defaults.
+
+    A field with metadata `positional` takes what has no flag. --x and --no-x, --x=false, --a_b for --a-b,
+    and --section.x for --x are all understood.
+
+    Raises  ConfigError for an unknown option or a value of the wrong type; SystemExit after --help
+    """
+    options = list(_options(kind))
+    parser = _parser(verb, kind, options)
+    typed, rest = parser.parse_known_intermixed_args(_spelled_out(options, argv))
+    if rest:
+        raise _unexpected(verb, rest[0], options)
+    plain: dict[str, Any] = {}
+    for key, value in vars(typed).items():
+        section, _, name = key.rpartition(".")
+        if value != []:  # no positional was typed
+            (plain.setdefault(section, {}) if section else plain)[name] = value
+    return plain
+
+
+def _unexpected(verb: str, word: str, options: list[Option]) -> ConfigError:
+    flag = word.partition("=")[0]
+    if not flag.startswith("-"):
+        return ConfigError(f"{word!r} was not expected here; see limpid {verb} --help")
+    name = flag.lstrip("-").replace("-", "_").rpartition(".")[2]
+    close = probably_meant(name, [option.field.name for option in options])
+    hint = f"did you mean --{close.replace('_', '-')}?" if close else f"see limpid {verb} --help"
+    return ConfigError(f"unknown option {flag}: {hint}")
+
+
+def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
+    """argv with dashes inside names, and every switch followed by its value: --x to --x=true."""
+    switches = {flag for option in options if option.kind is bool for flag in option.flags}
+    spelled: list[str] = []
+    for index, word in enumerate(argv):
+        if word == "--":
+            return [*spelled, *argv[index:]]
+        if spelled and spelled[-1] in switches:
+            said = word.lower() in SWITCH_WORDS
+            spelled[-1] += f"={word}" if said else "=true"
+            if said:
+                continue
+        name, equals, value = word.partition("=") if word.startswith("-") else (word, "", "")
+        name = name.replace("_", "-") if word.startswith("-") else name
+        on = name.replace("--no-", "--", 1)
+        spelled.append(f"{on}=false" if on != name and on in switches and not equals else name + equals + value)
+    if spelled and spelled[-1] in switches:
+        spelled[-1] += "=true"
+    return spelled
+
+
+def _options(kind: type[Any], section: str = "") -> Iterator[Option]:
+    hints, texts = get_type_hints(kind), field_texts(kind)
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _options(hints[field.name], field.name)
+        else:
+            yield Option(section, field, hints[field.name], texts.get(field.name, ""))
+
+
+def field_texts(kind: type[Any]) -> dict[str, str]:
+    """The string that stands below each field of a dataclass."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    texts = {}
+    for field, text in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            texts[field.target.id] = " ".join(str(text.value.value).split())  # type: ignore[union-attr]
+    return texts
+
+
+def _parser(verb: str, kind: type[Any], options: list[Option]) -> Parser:
+    parser = Parser(
+        prog=f"limpid {verb}",
+        usage=" ".join(["limpid", verb, *filter(None, map(_shown, options)), "[options]"]),
+        description=inspect.getdoc(kind),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    groups: dict[str, Any] = {"": parser}
+    for option in options:
+        if option.section not in groups:
+            groups[option.section] = parser.add_argument_group(option.section)
+        _add(groups[option.section], option)
+    return parser
+
+
+def _shown(option: Option) -> str:
+    """A positional option as the usage line shows it."""
+    word = option.field.metadata.get("positional")
+    if word is None:
+        return ""
+    if _element(option.kind) is not None:
+        return f"[{word} …]"
+    return word if option.field.default is dataclasses.MISSING else f"[{word}]"
+
+
+def _add(group: Any, option: Option) -> None:
+    shown = option.help.replace("%", "%%")
+    default = option.field.default
+    if default not in (None, dataclasses.MISSING, "", (), False):
+        shown += f" [{'yes' if default is True else default}]"
+    words = get_args(option.kind) if get_origin(option.kind) is Literal else ()
+    if words:
+        shown += f" ({', '.join(map(str, words))})"
+    word = option.field.metadata.get("positional")
+    if word is not None:
+        many, optional = _element(option.kind) is not None, default is not dataclasses.MISSING
+        group.add_argument(option.key, nargs="*" if many else "?" if optional else None, metavar=word, help=shown)
+        return
+    *short, name = (flag for flag in option.flags if "." not in flag)
+
+    def read(text: str) -> Any:
+        return parse_value(option.kind, text, name)
+
+    action = "store" if _element(option.kind) is None else Joined
+    form: dict[str, Any] = {"dest": option.key, "action": action, "type": read, "metavar": _noun(option.kind)}
+    group.add_argument(*short, name, help=shown, **form)
+    for spelling in option.flags:
+        if "." in spelling:
+            group.add_argument(spelling, help=argparse.SUPPRESS, **form)
+
+
+class Joined(argparse.Action):
+    """A list that grows each time its flag is typed; `none` empties it."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, None if values is None else [*(before or []), *values])
+
+
+def _element(kind: Any) -> Any:
+    """Type of a list option's elements; None when the option is not a list."""
+    for choice in (kind, *get_args(kind)):
+        if get_origin(choice) is tuple:
+            return get_args(choice)[0]
+    return None
+
+
+def _noun(kind: Any) -> str:
+    if _element(kind) not in (None, str):
+        return "A,B,…"
+    if get_origin(kind) is types.UnionType:
+        kind = next(choice for choice in get_args(kind) if choice is not type(None))
+    return {int: "N", float: "X", bool: "yes|no"}.get(kind, "WORD")
+
+
+def parse_value(kind: Any, text: str, name: str) -> Any:
+    """The value that `text` spells for an option of this type."""
+    if type(None) in get_args(kind) and text.lower() == "none":
+        return None
+    element = _element(kind)
+    if element is not None:
+        return [text] if element is str else [parse_value(element, part, name) for part in text.split(",")]
+    if get_origin(kind) is types.UnionType:
+        kind = next(choice for choice in get_args(kind) if choice is not type(None))
+    if kind is bool:
+        if text.lower() in SWITCH_WORDS:
+            return SWITCH_WORDS[text.lower()]
+        raise ConfigError(f"{name} is {text!r}: expected true or false")
+    try:
+        if kind is int:
+            number = float(text)
+            if number != int(number):
+                raise ValueError
+            return int(text.replace("_", "")) if text.replace("_", "").lstrip("+-").isdigit() else int(number)
+        if kind is float:
+            return float(text)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{name} is {text!r}: expected a {'whole ' if kind is int else ''}number") from error
+    return text

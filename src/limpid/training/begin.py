@@ -1,0 +1,188 @@
+"""Where a run begins: new, resumed, or replayed up to a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig, to_dict
+from limpid.data.batches import Batches
+from limpid.data.tokens import Tokens, open_tokens, prepare
+from limpid.errors import CheckpointError, ConfigError
+from limpid.model import Transformer, initialise
+from limpid.model.convert import load_folder
+from limpid.plan import parameter_count
+from limpid.progress import Report
+from limpid.run import Run, new_run, write_atomically, write_config
+from limpid.training import checkpoint
+from limpid.training.precision import arithmetic, device, resolve
+from limpid.training.step import State, make_scaler, step
+from limpid.training.update import make_optimizer
+
+
+@dataclass
+class Training:
+    """A run in progress: what it is, what it reads, where it stands."""
+
+    run: Run
+    config: TrainConfig
+    tokens: Tokens
+    batches: Batches
+    state: State
+
+
+def start(config: TrainConfig, name: str | None, console: Console, progress: Report | None = None) -> Training:
+    """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1."""
+    source = None if config.run.init_from is None else initial_model(Path(config.run.init_from))
+    if source is not None:
+        config = _adopted(config, source[0], source[2])
+    tokens = prepare(config.data, config.model.context_length, config.run.seed, progress)
+    for note in tokens.notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
+    if vocab_size < tokens.tokenizer.vocab_size:
+        raise ConfigError(
+            f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out"
+        )
+    set_threads(config)
+    config = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocab_size=vocab_size),
+        run=dataclasses.replace(
+            config.run,
+            precision=resolve(config.run.precision),
+            threads=torch.get_num_threads(),
+        ),
+    )
+    state = fresh_state(config)
+    if source is not None:
+        state.model.load_state_dict(source[1])
+    training = _assembled(None, config, tokens, state)  # every size is checked before a folder appears
+    training.run = new_run(name)
+    write_atomically(training.run.tokenizer_file, tokens.tokenizer.to_json().encode())
+    checkpoint.save(training.run, state, config, tokens.fingerprint)
+    write_config(training.run.config_file, config)  # last: from here on the folder is a run
+    return training
+
+
+def resume(run: Run, max_steps: int | None, console: Console) -> Training:
+    """A run as if it had never stopped: its own configuration, data and newest complete checkpoint."""
+    config = run.read_config()
+    latest = run.latest_checkpoint()
+    if max_steps is not None and max_steps != config.run.max_steps:
+        if max_steps < latest:
+            raise ConfigError(f"max_steps {max_steps} lies before step {latest}, which {run.path} has already taken")
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=max_steps))
+        write_config(run.config_file, config)
+        console.print(
+            f"extended to {max_steps} steps; the learning rate now follows the longer schedule", highlight=False
+        )
+    training = open_run(run, config, latest)
+    console.print(f"resuming {run.path} after step {latest} of {config.run.max_steps}", highlight=False, soft_wrap=True)
+    return training
+
+
+def open_run(run: Run, config: TrainConfig, at: int) -> Training:
+    """A run in the state it had after step `at`, a checkpoint's."""
+    record = checkpoint.read_record(run.checkpoint(at))
+    set_threads(config)
+    tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
+    training = _assembled(run, config, tokens, fresh_state(config))
+    checkpoint.load(run, at, training.state, config)
+    return training
+
+
+def replay(run: Run, number: int, progress: Report | None = None) -> Training:
+    """A run in the state just before step `number`: the nearest checkpoint before it, replayed without a trace."""
+    config = run.read_config()
+    steps = run.checkpoint_steps()
+    if not steps:
+        raise CheckpointError(f"{run.path} holds no complete checkpoint: nothing to replay from")
+    reachable = min(steps[-1] + 1, config.run.max_steps)
+    if not 1 <= number <= max(reachable, steps[-1]):
+        raise CheckpointError(f"step {number} lies outside the run: {run.path} can open steps 1 … {reachable}")
+    before = [at for at in steps if at < number]
+    if not before:
+        raise CheckpointError(
+            f"no checkpoint before step {number} is left in {run.path}: the oldest is {steps[0]}; "
+            "train with --save-total-limit 0 to keep them all"
+        )
+    training = open_run(run, config, before[-1])
+    while training.state.step < number - 1:
+        step(training.state, training.batches.batch(training.state.step + 1), config)
+        if progress is not None:
+            progress(f"replaying from step {before[-1]}", training.state.step - before[-1], number - 1 - before[-1])
+    return training
+
+
+def fresh_state(config: TrainConfig) -> State:
+    """Model, optimizer and loss scaling before the first step."""
+    formats = arithmetic(config.run.precision)
+    model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
+    model.to(device())
+    return State(model, make_optimizer(model, config.update), make_scaler(formats))
+
+
+def set_threads(config: TrainConfig) -> None:
+    """Use as many threads as the run did before: the order of sums, hence the last bit, depends on it."""
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+
+
+def initial_model(path: Path) -> tuple[ModelConfig, dict[str, torch.Tensor], Path]:
+    """Sizes, weights and tokenizer file of a run or Hugging Face folder to start from."""
+    if (path / "config.toml").is_file():
+        run = Run(path)
+        config = run.read_config()
+        state = fresh_state(config)
+        checkpoint.load(run, run.latest_checkpoint(), state, config)
+        return config.model, dict(state.model.named_parameters()), run.tokenizer_file
+    model, weights = load_folder(path)
+    return model, weights, path / "tokenizer.json"
+
+
+def _adopted(config: TrainConfig, model: ModelConfig, tokenizer: Path) -> TrainConfig:
+    """The configuration of a run that continues another model: its sizes, its tokenizer, a context it can hold."""
+    context = min(config.model.context_length, model.context_length)
+    if config.model.positions != "learned" and model.positions != "learned":
+        model = dataclasses.replace(model, context_length=context)
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(model, dropout=config.model.dropout),
+        data=dataclasses.replace(config.data, tokenizer=str(tokenizer)),
+    )
+
+
+def _assembled(run: Run | None, config: TrainConfig, tokens: Tokens, state: State) -> Training:
+    batches = Batches(
+        tokens.train,
+        config.model.context_length,
+        config.run.batch_size,
+        config.run.gradient_accumulation_steps,
+        config.run.seed,
+    )
+    return Training(run or Run(Path()), config, tokens, batches, state)
+
+
+def describe(training: Training) -> list[str]:
+    """What is being trained on how much of what, and every option that is not the default."""
+    config, tokens = training.config, training.tokens
+    model = config.model
+    chosen = [
+        f"{name} {value}"
+        for section, default in ((config.model, ModelConfig), (config.update, UpdateConfig), (config.run, RunConfig))
+        for name, value in to_dict(section).items()
+        if value != to_dict(default()).get(name) and name not in ("vocab_size", "threads", "precision")
+    ]
+    return [
+        f"model      {parameter_count(model):,} parameters: {model.num_layers} layers × {model.d_model}, "
+        f"{model.num_heads} heads, vocabulary {model.vocab_size:,}, context {model.context_length}",
+        f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out",
+        f"arithmetic {config.run.precision} on {device().type}, {torch.get_num_threads()} threads",
+        f"options    {', '.join(chosen) if chosen else 'all at their defaults'}",
+        f"run        {training.run.path}/ (config.toml holds every option)",
+    ]
