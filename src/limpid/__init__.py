@@ -1,3 +1,43 @@
 """limpid trains transformer language models and opens any training step."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from limpid import maths as maths
+    from limpid.api import load as load
+    from limpid.api import open_step as open_step
+    from limpid.api import train as train
+    from limpid.config import DataConfig as DataConfig
+    from limpid.config import ModelConfig as ModelConfig
+    from limpid.config import RunConfig as RunConfig
+    from limpid.config import TrainConfig as TrainConfig
+    from limpid.config import UpdateConfig as UpdateConfig
+
+__all__ = [
+    "DataConfig",
+    "ModelConfig",
+    "RunConfig",
+    "TrainConfig",
+    "UpdateConfig",
+    "load",
+    "maths",
+    "open_step",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are found on first use: `import limpid` alone loads nothing."""
+    if name == "maths":
+        return import_module("limpid.maths")
+    if name in __all__:
+        home = "limpid.config" if name.endswith("Config") else "limpid.api"
+        return getattr(import_module(home), name)
+    raise AttributeError(f"limpid has no public name {name!r}; there are {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__

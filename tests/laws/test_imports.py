@@ -1,0 +1,52 @@
+"""Who loads whom, seen from a fresh interpreter; lint-imports reads what is written, this what really happens."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "transformers", "scipy", "matplotlib", "datasets", "pyarrow"}
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level modules of a fresh interpreter that ran `code`."""
+    script = f"import sys, json\n{code}\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import limpid",
+        "import limpid.maths",
+        "import limpid.trace",
+        "import limpid.plan",
+        "import limpid.run",
+        "import limpid.schedule",
+        "from limpid.cli import main; main(['--help'])",
+        "from limpid.cli import main; main(['no-such-verb'])",
+    ],
+)
+def test_these_rooms_load_nothing_heavy(code: str) -> None:
+    assert not modules_after(code) & HEAVY
+
+
+def test_help_does_not_even_load_numpy() -> None:
+    assert "numpy" not in modules_after("from limpid.cli import main; main(['--help'])")
+
+
+def test_importing_changes_nothing() -> None:
+    """No seed, device, thread count, logging or environment is touched by an import."""
+    code = """
+import os, random, logging
+import numpy, torch
+before = (dict(os.environ), random.getstate(), torch.get_num_threads(), torch.get_default_dtype(),
+          torch.initial_seed(), logging.getLogger().handlers[:], str(numpy.random.get_state()))
+import limpid.training.loop, limpid.trace, limpid.generate, limpid.cli
+after = (dict(os.environ), random.getstate(), torch.get_num_threads(), torch.get_default_dtype(),
+         torch.initial_seed(), logging.getLogger().handlers[:], str(numpy.random.get_state()))
+assert before == after
+"""
+    modules_after(code)

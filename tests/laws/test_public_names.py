@@ -1,0 +1,31 @@
+"""What may be called without reading the source, and what may be typed: changing either is a decision, not a slip."""
+
+import dataclasses
+
+import limpid
+from limpid.config import DataConfig, ModelConfig, RunConfig, UpdateConfig
+from limpid.flags import field_texts
+
+SECTIONS = {"model": ModelConfig, "data": DataConfig, "update": UpdateConfig, "run": RunConfig}
+
+
+def test_at_most_twelve_public_names_and_each_resolves() -> None:
+    assert len(limpid.__all__) <= 12
+    for name in limpid.__all__:
+        assert getattr(limpid, name) is not None
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    assert not hasattr(limpid, "no_such_name")
+
+
+def test_every_option_is_named_once_so_that_its_flag_needs_no_section() -> None:
+    names = [field.name for section in SECTIONS.values() for field in dataclasses.fields(section)]
+    assert len(names) == len(set(names))
+
+
+def test_every_option_says_what_it_is() -> None:
+    for section in SECTIONS.values():
+        texts = field_texts(section)
+        for field in dataclasses.fields(section):
+            assert len(texts.get(field.name, "")) > 10, field.name

@@ -1,0 +1,131 @@
+"""One configuration, three spellings: dataclass, file, flags; and errors that say the way out."""
+
+import dataclasses
+import json
+
+import pytest
+import tomli_w
+import yaml
+
+from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig, from_dict, to_dict
+from limpid.errors import ConfigError
+from limpid.flags import given
+from limpid.run import read_config, write_config
+
+ODD = TrainConfig(
+    ModelConfig(vocab_size=31, d_model=24, num_heads=3, attention_window=5, windowed_blocks=(1, 2), tied=False),
+    DataConfig(paths=("a.txt", "-"), tokenizer="bytes"),
+    UpdateConfig(max_grad_norm=None, optimizer="momentum"),
+    RunConfig(record_steps=(3, 7), seed=11),
+)
+
+
+def parsed(*words: str) -> TrainConfig:
+    return from_dict(TrainConfig, given("train", TrainConfig, words))
+
+
+@pytest.mark.parametrize("config", [TrainConfig(), ODD])
+def test_a_file_gives_back_what_was_written(tmp_path, config: TrainConfig) -> None:
+    file = tmp_path / "config.toml"
+    write_config(file, config)
+    assert read_config(file) == config
+
+
+@pytest.mark.parametrize(
+    ("ending", "dump"), [(".json", json.dumps), (".yaml", yaml.safe_dump), (".toml", tomli_w.dumps)]
+)
+def test_every_format_means_the_same(tmp_path, ending: str, dump) -> None:
+    file = tmp_path / f"config{ending}"
+    file.write_text(dump(to_dict(ODD)))
+    assert read_config(file) == ODD
+
+
+def test_never_clipping_survives_the_file(tmp_path) -> None:
+    file = tmp_path / "config.toml"
+    write_config(file, TrainConfig(update=UpdateConfig(max_grad_norm=None)))
+    assert read_config(file).update.max_grad_norm is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--d-model", "64"],
+        ["--d_model=64"],
+        ["--model.d-model", "64"],
+        ["--model.d_model", "6.4e1"],
+    ],
+)
+def test_one_option_many_spellings(words: list[str]) -> None:
+    assert parsed(*words, "--num-heads", "4").model.d_model == 64
+
+
+@pytest.mark.parametrize(
+    "words", [["--no-tied"], ["--tied=false"], ["--tied", "False"], ["--model.tied", "no"], ["--no_tied"]]
+)
+def test_a_switch_can_be_turned_off_in_every_usual_way(words: list[str]) -> None:
+    assert parsed(*words).model.tied is False
+
+
+def test_a_switch_does_not_swallow_a_path() -> None:
+    config = parsed("--qk-norm", "corpus.txt", "--tied")
+    assert config.model.qk_norm
+    assert config.data.paths == ("corpus.txt",)
+
+
+def test_lists_and_none() -> None:
+    config = parsed("--record-steps", "1,2", "--record-steps=5", "--max-grad-norm", "none", "-")
+    assert config.run.record_steps == (1, 2, 5)
+    assert config.update.max_grad_norm is None
+    assert config.data.paths == ("-",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lr", "1"], "unknown option --lr: did you mean --learning-rate?"),
+        (["--d-modle", "1"], "did you mean --d-model?"),
+        (["--qqqqqqqqqqq"], "see limpid train --help"),
+        (["--d-model", "wide"], "--d-model is 'wide': expected a whole number"),
+        (["--d-model", "1.5"], "--d-model is '1.5'"),
+        (["--learning-rate", "fast"], "expected a number"),
+        (["--tied=perhaps"], "expected true or false"),
+        (["--d-model"], "--d-model"),
+        (["--norm", "group"], "norm is 'group': choose one of rms, layer"),
+        (["--optimizer", "adamw2"], "did you mean adamw?"),
+        (["--d-model", "65"], "d_model 65 does not divide into num_heads 6"),
+        (["--num-kv-heads", "4"], "num_kv_heads 4 does not divide num_heads 6"),
+        (["--dropout", "1"], "[0, 1)"),
+        (["--max-steps", "0"], "max_steps is 0"),
+        (["--windowed-blocks", "9"], "block 9"),
+        (["--tokenizer-vocab-size", "10"], "257"),
+    ],
+)
+def test_a_wrong_option_is_one_line_that_names_the_way_out(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*words)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model]\nd_modle = 3", "unknown option model.d_modle: did you mean d_model?"),
+        ("[model]\nd_model = 'x'", "model.d_model is 'x': expected int"),
+        ("[model]\nd_model = true", "expected int"),
+        ("[model", "not valid toml"),
+        ("model = 3", "expected a table"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, text: str, message: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ModelConfig().d_model = 3  # type: ignore[misc]
