@@ -28,6 +28,42 @@ RUN is a run's folder, its name under runs/, or `last`; most verbs take a Huggin
 """
 
 
+@dataclass(frozen=True)
+class TrainFlags:
+    """Train a model on text, or continue a run."""
+
+    config: str | None = None
+    """File of options: TOML, JSON or YAML; flags win over it."""
+    name: str | None = None
+    """Name of the run under runs/, or a path; the next free number when left out."""
+    resume: str | None = None
+    """Run to continue, bit for bit; with --max-steps it is extended."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+
+@dataclass(frozen=True)
+class TraceFlags:
+    """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
+
+    what: str = field(metadata={"positional": "RUN"})
+    """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
+    step: int | None = None
+    """Which step of the run, 1 being the first; the last one when left out."""
+    text: str | None = None
+    """Take one step of this model on this text."""
+    quantity: str | None = None
+    """Show one quantity, gradient, moment or parameter in full: a name, or TransformerLens's or Hugging Face's."""
+    everything: bool = False
+    """Do not fold blocks that look alike."""
+    json: bool = False
+    """Print the step as one JSON document."""
+    output: str | None = None
+    """Where to keep the recorded step of --text."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -54,24 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(argv: Sequence[str]) -> int:
-    from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig, from_dict, to_dict
     from limpid.flags import given
     from limpid.run import find_run, read_config
-
-    @dataclass(frozen=True)
-    class TrainFlags:
-        """Train a model on text, or continue a run."""
-
-        config: str | None = None
-        """File of options: TOML, JSON or YAML; flags win over it."""
-        name: str | None = None
-        """Name of the run under runs/, or a path; the next free number when left out."""
-        resume: str | None = None
-        """Run to continue, bit for bit; with --max-steps it is extended."""
-        data: DataConfig = field(default_factory=DataConfig)
-        model: ModelConfig = field(default_factory=ModelConfig)
-        update: UpdateConfig = field(default_factory=UpdateConfig)
-        run: RunConfig = field(default_factory=RunConfig)
 
     typed = given("train", TrainFlags, argv)
     file, name, resumed = (typed.pop(key, None) for key in ("config", "name", "resume"))
@@ -163,27 +183,7 @@ def _contents(why_not: str | None) -> list[tuple[str, str]]:
 def trace(argv: Sequence[str]) -> int:
     from rich.console import Console
 
-    from limpid.config import from_dict
     from limpid.flags import given
-
-    @dataclass(frozen=True)
-    class TraceFlags:
-        """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
-
-        what: str = field(metadata={"positional": "RUN"})
-        """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
-        step: int | None = None
-        """Which step of the run, 1 being the first; the last one when left out."""
-        text: str | None = None
-        """Take one step of this model on this text."""
-        quantity: str | None = None
-        """Show one quantity, gradient, moment or parameter in full: a name, or TransformerLens's or Hugging Face's."""
-        everything: bool = False
-        """Do not fold blocks that look alike."""
-        json: bool = False
-        """Print the step as one JSON document."""
-        output: str | None = None
-        """Where to keep the recorded step of --text."""
 
     typed = given("trace", TraceFlags, argv)
     flags = from_dict(TraceFlags, typed)

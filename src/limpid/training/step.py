@@ -13,8 +13,8 @@ from torch import Tensor
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer
-from limpid.model.observe import report
-from limpid.objectives.language_model import count_labels, language_model, log_probabilities
+from limpid.model.observe import observing, report
+from limpid.objectives.language_model import Surprise, count_labels, language_model, log_probabilities
 from limpid.schedule import learning_rate
 from limpid.training.precision import Arithmetic, device
 from limpid.training.update import clip
@@ -73,7 +73,7 @@ def backward(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> 
         logits = state.model(torch.as_tensor(micro.inputs).to(device()))
         loss = mean_surprise(logits, target.to(device()), max(1, sum(labels)))
         state.scaler.scale(loss).backward()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     state.scaler.unscale_(state.optimizer)
     return losses, labels
 
@@ -95,7 +95,10 @@ def update(state: State, losses: list[float], labels: list[int], config: TrainCo
 
 
 def mean_surprise(logits: Tensor, targets: Tensor, labels: int) -> Tensor:
-    """The loss of one micro-batch, its quantities reported."""
+    """The loss of one micro-batch: in one pass, or step by step when somebody wants to see the quantities."""
+    if not observing():
+        loss: Tensor = Surprise.apply(logits, targets, labels)
+        return loss
     return report("loss", language_model(report("log_probabilities", log_probabilities(logits)), targets, labels))
 
 
