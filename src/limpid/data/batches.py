@@ -1,0 +1,107 @@
+"""Tokens to batches: which rows a step trains on is a function of (seed, step), nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Int64, UInt64
+
+Array = np.ndarray[Any, Any]
+ROUNDS = 6
+"""Rounds of the Feistel network; four already pass as random (Luby & Rackoff 1988)."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows that go through the model together."""
+
+    inputs: Int64[Array, "batch position"]  # token ids
+    targets: Int64[Array, "batch position"]  # the token after each input
+    rows: tuple[int, ...]  # where each row starts in the split, tokens
+
+
+class Batches:
+    """The training batches of a run.
+
+    Each epoch lays a grid of windows of context_length + 1 tokens over the split, at an offset of its own, and visits
+    every window once, in an order of its own. Neighbours share one token: the last target is the next first input.
+    """
+
+    def __init__(
+        self, tokens: Int[Array, " token"], context_length: int, batch_size: int, accumulation: int, seed: int
+    ) -> None:
+        self.tokens, self.context_length, self.seed = tokens, context_length, seed
+        self.batch_size, self.accumulation = batch_size, accumulation
+        self.windows = max(1, (len(tokens) - context_length) // context_length)
+        spare = len(tokens) - 1 - self.windows * context_length
+        self.offsets = min(context_length, spare + 1)  # how many places the grid can start at
+
+    def batch(self, step: int) -> tuple[MicroBatch, ...]:
+        """The micro-batches of step `step`, from 1."""
+        rows = self.batch_size * self.accumulation
+        starts = self._starts(np.arange((step - 1) * rows, step * rows))
+        return tuple(_cut(self.tokens, part, self.context_length) for part in np.split(starts, self.accumulation))
+
+    def epoch(self, step: int) -> float:
+        """How often the split has been seen after step `step`."""
+        return step * self.batch_size * self.accumulation / self.windows
+
+    def _starts(self, numbers: Int64[Array, " row"]) -> Int64[Array, " row"]:
+        """Offsets of the windows that a run visits as its rows number `numbers`, from 0."""
+        epochs, places = np.divmod(numbers, self.windows)
+        starts = np.empty_like(numbers)
+        for epoch in np.unique(epochs):
+            offset, *keys = np.random.SeedSequence((self.seed, int(epoch))).generate_state(ROUNDS + 1, np.uint64)
+            here = epochs == epoch
+            windows = permuted(places[here], self.windows, keys)
+            starts[here] = int(offset) % self.offsets + windows * self.context_length
+        return starts
+
+
+def validation_batches(
+    tokens: Int[Array, " token"], context_length: int, batch_size: int, count: int
+) -> Iterator[MicroBatch]:
+    """At most `count` batches of windows spread evenly over a split, always the same, none with a target in common."""
+    windows = (len(tokens) - 1) // context_length
+    rows = min(windows, batch_size * count)
+    starts = np.arange(rows) * windows // max(1, rows) * context_length
+    for first in range(0, rows, batch_size):
+        yield _cut(tokens, starts[first : first + batch_size], context_length)
+
+
+def permuted(places: Int64[Array, " row"], size: int, keys: list[np.uint64]) -> Int64[Array, " row"]:
+    """Where a keyed permutation of range(size) sends `places`, without writing the permutation out.
+
+    A Feistel network permutes the next power of four; places that leave the range walk on until they are back in it
+    (Black & Rogaway 2002, section 3, cycle walking).
+    """
+    half = np.uint64(max(1, (max(1, size - 1).bit_length() + 1) // 2))
+    found = places.astype(np.uint64)
+    outside = np.ones(len(found), dtype=bool)
+    while outside.any():
+        found[outside] = _feistel(found[outside], half, keys)
+        outside = found >= size
+    return found.astype(np.int64)
+
+
+def _feistel(x: UInt64[Array, " row"], half: np.uint64, keys: list[np.uint64]) -> UInt64[Array, " row"]:
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = x >> half, x & mask
+    for key in keys:
+        left, right = right, left ^ (_mixed(right ^ key) & mask)
+    return (left << half) | right
+
+
+def _mixed(x: UInt64[Array, " row"]) -> UInt64[Array, " row"]:
+    """The finalizer of SplitMix64 (Steele, Lea & Flood 2014): every input bit reaches every output bit."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _cut(tokens: Int[Array, " token"], starts: Int64[Array, " row"], context_length: int) -> MicroBatch:
+    windows = tokens[starts[:, None] + np.arange(context_length + 1)].astype(np.int64)
+    return MicroBatch(windows[:, :-1], windows[:, 1:], tuple(int(start) for start in starts))

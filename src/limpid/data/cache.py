@@ -1,0 +1,86 @@
+"""Tokens that were made once: kept under the hash of all that they depend on, found again without reading the text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from limpid.errors import DataError
+from limpid.run import folder_written_atomically, write_atomically
+
+ABANDONED_AFTER = 24 * 3600.0  # seconds
+
+
+def hash_of(*parts: Any) -> str:
+    """32 hexadecimal digits that change with every part."""
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+class Cache:
+    """Folders of tokens by fingerprint, and what leads to them: $LIMPID_CACHE, else limpid in the user's cache."""
+
+    def __init__(self) -> None:
+        home = os.environ.get("LIMPID_CACHE")
+        platform = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        self.path = (Path(home) if home else Path(platform) / "limpid").expanduser()
+        try:
+            for folder in (self._tokens, self._index):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"cannot write to the cache {self.path} ({error.strerror}): set LIMPID_CACHE to a folder that can be "
+                "written"
+            ) from error
+
+    @property
+    def _tokens(self) -> Path:
+        return self.path / "tokens"
+
+    @property
+    def _index(self) -> Path:
+        return self.path / "index"
+
+    def folder(self, fingerprint: str) -> Path:
+        """Where tokens with this fingerprint lie, if they do."""
+        return self._tokens / fingerprint
+
+    @contextmanager
+    def filled(self, fingerprint: str) -> Iterator[Path]:
+        """A folder to fill, which becomes `folder(fingerprint)`; of several processes that fill it, one wins."""
+        self._remove_abandoned()
+        own = self._tokens / f"new-{uuid.uuid4().hex}"
+        with folder_written_atomically(own) as temporary:
+            yield temporary
+        try:
+            own.rename(self.folder(fingerprint))
+        except OSError:  # a rename cannot replace a full folder: another process was first, with the same tokens
+            shutil.rmtree(own, ignore_errors=True)
+
+    def recall(self, key: str) -> dict[str, Any] | None:
+        """What was remembered under `key`, or None."""
+        try:
+            entry = json.loads((self._index / f"{key}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return entry if isinstance(entry, dict) else None
+
+    def remember(self, key: str, entry: dict[str, Any]) -> None:
+        """Let `key` lead to `entry`."""
+        file = self._index / f"{key}.json"
+        own = file.with_name(f"{key}.{uuid.uuid4().hex}")  # processes must not write to one temporary name
+        write_atomically(own, json.dumps(entry).encode())
+        own.replace(file)
+
+    def _remove_abandoned(self) -> None:
+        """Delete what processes that were killed left half written."""
+        for left in (*self._tokens.glob("new-*"), *self._tokens.glob(".new-*")):
+            if time.time() - left.stat().st_mtime > ABANDONED_AFTER:
+                shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,151 @@
+"""Where the text comes from: files, folders, globs, standard input, hub datasets; found first, read when needed."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from limpid.config import DataConfig
+from limpid.data.formats import HUB, Piece, is_text, pieces_of, pieces_of_hub
+from limpid.errors import DataError
+
+STANDARD_LIBRARY = Path(os.__file__).parent
+NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "encodings",
+             "site-packages", "dist-packages", "__pycache__"}  # fmt: skip
+"""Folders of the standard library that repeat themselves, or are not part of it."""
+WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or hub dataset."""
+
+    name: str
+    path: Path | None = None  # None is a hub dataset
+    searched: bool = False  # found while searching a folder: passed over when it is not text
+
+
+class Corpus:
+    """All documents of a configuration, always in the same order; only their places are held in memory."""
+
+    def __init__(self, data: DataConfig) -> None:
+        self.text_field = data.text_field
+        self.hidden = 0
+        self.not_text: set[str] = set()
+        self._spools: list[object] = []
+        self.default = not data.paths
+        found = self._standard_library() if self.default else [s for path in data.paths for s in self._find(path)]
+        places = {source.path.resolve() if source.path else source.name: source for source in reversed(found)}
+        self.sources = list(reversed(places.values()))
+        self.repeated = len(found) - len(self.sources)
+        if not self.sources:
+            raise DataError(f"no text in {', '.join(data.paths)}: {WAY_OUT}")
+
+    def pieces(self) -> Iterator[Piece]:
+        """Every document that is not empty, read anew each time."""
+        for source in self.sources:
+            if source.path is None:
+                yield from pieces_of_hub(source.name, self.text_field)
+            elif source.searched and not is_text(source.path, source.name):
+                self.not_text.add(source.name)
+            else:
+                empty = True
+                for piece in pieces_of(source.path, source.name, self.text_field):
+                    empty = False
+                    yield piece
+                if empty and not source.searched:
+                    raise DataError(f"{source.name} holds no text: leave it out, or give another file")
+
+    def manifest(self) -> list[tuple[str, int, int]] | None:
+        """Path, size in bytes and time of change (ns) of every file; None when something else is read too."""
+        if self._spools or any(source.path is None for source in self.sources):
+            return None
+        states = []
+        for source in self.sources:
+            assert source.path is not None
+            try:
+                state = source.path.stat()
+            except OSError as error:
+                raise DataError(f"cannot read {source.name}: {error.strerror}; leave it out") from error
+            states.append((str(source.path.absolute()), state.st_size, state.st_mtime_ns))
+        return states
+
+    def notes(self) -> list[str]:
+        """What a user should know about the choice of documents, once they were read."""
+        remarks = []
+        if self.default:
+            remarks.append(
+                f"no paths given: the text is the Python standard library's own source, {len(self.sources)} files"
+            )
+        if self.not_text:
+            first = min(self.not_text)
+            remarks.append(f"passed over {len(self.not_text)} files that are not UTF-8 text, for example {first}")
+        if self.hidden:
+            remarks.append(f"passed over {self.hidden} hidden files and folders")
+        if self.repeated:
+            remarks.append(f"{self.repeated} files were named more than once and are read once")
+        return remarks
+
+    def _find(self, path: str) -> list[Source]:
+        """The sources that one argument stands for, in order."""
+        if path == "-":
+            return [self._spooled(sys.stdin.buffer, "standard input")]
+        if path.startswith(HUB):
+            return [Source(path)]
+        place = Path(path).expanduser()
+        if place.is_dir():
+            return self._walk(place)
+        if place.is_file():
+            return [Source(path, place)]
+        if place.exists():  # a pipe, such as the shell's <(…)
+            with place.open("rb") as stream:
+                return [self._spooled(stream, path)]
+        if glob.has_magic(path):
+            matches = sorted(glob.glob(str(place), recursive=True))
+            if not matches:
+                raise DataError(f"no file matches {path}: {WAY_OUT}")
+            return [source for match in matches if Path(match).is_file() for source in self._find(match)]
+        names = [entry.name for entry in place.parent.iterdir()] if place.parent.is_dir() else []
+        close = difflib.get_close_matches(place.name, names, 1)
+        hint = f"did you mean {place.parent / close[0]}?" if close else WAY_OUT
+        raise DataError(f"{path} does not exist: {hint}")
+
+    def _walk(self, folder: Path) -> list[Source]:
+        """The files of a folder and all folders in it, sorted, without hidden ones."""
+
+        def refuse(error: OSError) -> None:
+            raise DataError(f"cannot read folder {error.filename}: {error.strerror}; leave it out") from error
+
+        sources = []
+        for place, folders, files in os.walk(folder, onerror=refuse):
+            self.hidden += sum(name.startswith(".") for name in folders + files)
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            paths = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
+            sources += [Source(str(path), path, searched=True) for path in paths if path.is_file()]
+        return sources
+
+    def _spooled(self, stream: BinaryIO, name: str) -> Source:
+        """A source that can be read only once, copied to a file that lasts as long as the corpus."""
+        spool = tempfile.NamedTemporaryFile(prefix="limpid-")  # noqa: SIM115 - it closes with the corpus
+        shutil.copyfileobj(stream, spool)
+        spool.flush()
+        self._spools.append(spool)
+        return Source(name, Path(spool.name))
+
+    def _standard_library(self) -> list[Source]:
+        sources = []
+        for place, folders, files in os.walk(STANDARD_LIBRARY):
+            folders[:] = sorted(name for name in folders if name not in NOT_PROSE)
+            paths = [Path(place, name) for name in sorted(files) if name.endswith(".py")]
+            sources += [Source(str(path.relative_to(STANDARD_LIBRARY.parent)), path, searched=True) for path in paths]
+        if not sources:
+            raise DataError(f"no paths given, and Python's own sources are not in {STANDARD_LIBRARY}: {WAY_OUT}")
+        return sources

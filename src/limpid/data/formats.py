@@ -1,0 +1,245 @@
+"""One source's bytes become documents: plain text, JSON lines, either of them compressed, parquet, hub datasets."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import gzip
+import itertools
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from limpid.errors import DataError
+
+CHUNK = 1 << 20  # bytes read at once
+PIECE = 1 << 20  # characters of one document held at once
+COMPRESSED = (".gz", ".zst")
+JSON_LINES = (".jsonl", ".ndjson")
+HUB = "hf:"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A document, or a part of one that is too long to hold."""
+
+    source: str
+    line: int  # of the source, from 1; 0 when the source is one document
+    text: str
+    last: bool  # the document ends here
+
+    @property
+    def name(self) -> str:
+        return document_name(self.source, self.line)
+
+
+def document_name(source: str, line: int) -> str:
+    """How a document is called: its file, and its line when the file holds several."""
+    return f"{source}:{line}" if line else source
+
+
+def pieces_of(path: Path, name: str, text_field: str) -> Iterator[Piece]:
+    """The documents of one file, in order; memory stays near one piece.
+
+    Raises  DataError naming the file and the place that cannot be read
+    """
+    ending = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
+    if ending == ".parquet":
+        return _parquet(path, name, text_field)
+    if ending in JSON_LINES:
+        return _json_lines(_chunks(path, name), name, text_field)
+    return _plain(_chunks(path, name), name)
+
+
+def is_text(path: Path, name: str) -> bool:
+    """Whether a file found in a folder is worth reading: its first bytes are UTF-8 without NUL, or a known format."""
+    if path.suffix in (*JSON_LINES, ".parquet"):
+        return True
+    try:
+        next(_decoded(_chunks(path, name), name), "")
+    except NotText:
+        return False
+    return True
+
+
+class NotText(DataError):
+    """A file's bytes are no text."""
+
+
+def _chunks(path: Path, name: str) -> Iterator[bytes]:
+    """The bytes of a file, decompressed."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as stream:
+                yield from iter(lambda: stream.read(CHUNK), b"")
+        elif path.suffix == ".zst":
+            yield from _zstandard(path)
+        else:
+            with path.open("rb") as stream:
+                yield from iter(lambda: stream.read(CHUNK), b"")
+    except EOFError as error:
+        raise DataError(
+            f"{name} is cut short: its {path.suffix} data ends too early; copy or download it again"
+        ) from error
+    except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise DataError(
+            f"{name} does not decompress ({' '.join(str(error).split())}): "
+            f"copy or download it again, or drop {path.suffix} from its name if it is not compressed"
+        ) from error
+    except OSError as error:
+        raise DataError(f"cannot read {name}: {error.strerror}; check its permissions or leave it out") from error
+
+
+def _zstandard(path: Path) -> Iterator[bytes]:
+    """Frame after frame. The library's own stream takes a file that is cut short for a whole one."""
+    whole = True
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            while chunk:
+                if whole:
+                    frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
+                yield frame.decompress(chunk)
+                whole = frame.eof
+                chunk = frame.unused_data if whole else b""
+    if not whole:
+        raise EOFError
+
+
+def _decoded(chunks: Iterator[bytes], name: str) -> Iterator[str]:
+    """Text of chunks of UTF-8, without a byte-order mark."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    position = 0  # bytes decoded
+    for chunk in itertools.chain(chunks, [b""]):
+        waiting = decoder.getstate()[0]
+        if (nul := chunk.find(b"\0")) >= 0:
+            raise NotText(
+                f"{name} is not text: byte {position + len(waiting) + nul} is NUL; "
+                "leave it out, or save it as UTF-8 if an editor wrote it as UTF-16"
+            )
+        try:
+            text = decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            offset = position + error.start
+            raise NotText(
+                f"{name} is not UTF-8: byte {offset} is 0x{error.object[error.start]:02x} ({error.reason}); "
+                "leave it out, or convert it, for example with iconv -t UTF-8"
+            ) from error
+        yield text.removeprefix("\ufeff") if position == 0 else text
+        position += len(waiting) + len(chunk) - len(decoder.getstate()[0])
+
+
+def _plain(chunks: Iterator[bytes], name: str) -> Iterator[Piece]:
+    """One document; a long one in pieces that end with a line, wherever its chunks do."""
+    waiting = ""
+    for text in _decoded(chunks, name):
+        waiting += text
+        while len(waiting) > PIECE:
+            cut = waiting.rfind("\n", 0, PIECE) + 1 or PIECE
+            yield Piece(name, 0, waiting[:cut], last=False)
+            waiting = waiting[cut:]
+    if waiting:
+        yield Piece(name, 0, waiting, last=True)
+
+
+def _json_lines(chunks: Iterator[bytes], name: str, text_field: str) -> Iterator[Piece]:
+    """A document per line that is not blank."""
+    for number, line in enumerate(_lines(_decoded(chunks, name)), 1):
+        if not line.strip():
+            continue
+        where = document_name(name, number)
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where} is not JSON ({error}): mend or remove the line") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{where} holds {record!r:.40}, expected an object with a field {text_field!r}")
+        text = _field(record, text_field, where)
+        if text:
+            yield Piece(name, number, text, last=True)
+
+
+def _lines(texts: Iterator[str]) -> Iterator[str]:
+    """Lines that end with a newline and nothing else: JSON strings may hold every other separator."""
+    waiting = ""
+    for text in texts:
+        *lines, rest = text.split("\n")
+        if lines:
+            yield waiting + lines[0]
+            yield from lines[1:]
+            waiting = rest
+        else:
+            waiting += rest
+    yield waiting
+
+
+def _parquet(path: Path, name: str, text_field: str) -> Iterator[Piece]:
+    """A document per row."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(f"{name}: parquet needs an extra: pip install 'limpid[hub]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            require_field(text_field, file.schema_arrow.names, name)
+            batches = file.iter_batches(batch_size=1024, columns=[text_field])
+            yield from _rows((batch.column(0).to_pylist() for batch in batches), name, text_field)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"cannot read {name} as parquet ({_one_line(error)}): copy or download it again") from error
+
+
+def pieces_of_hub(name: str, text_field: str) -> Iterator[Piece]:
+    """A document per row of the training split of a dataset of the Hugging Face hub: hf:NAME or hf:NAME:CONFIG."""
+    dataset = _hub_dataset(name)
+    require_field(text_field, dataset.column_names, name)
+    batches = dataset.select_columns([text_field]).iter(batch_size=1024)
+    yield from _rows((batch[text_field] for batch in batches), name, text_field)
+
+
+@functools.cache
+def _hub_dataset(name: str) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(f"{name}: hub datasets need an extra: pip install 'limpid[hub]'") from error
+    repository, _, configuration = name.removeprefix(HUB).partition(":")
+    try:
+        return datasets.load_dataset(repository, configuration or None, split="train")
+    except Exception as error:  # whatever the network, the hub or the dataset's own files come up with
+        raise DataError(
+            f"cannot load {name} ({_one_line(error):.200}): expected hf:NAME or hf:NAME:CONFIG of a dataset "
+            "with a training split, and a network to fetch it"
+        ) from error
+
+
+def _rows(columns: Iterator[list[Any]], name: str, text_field: str) -> Iterator[Piece]:
+    for number, value in enumerate(itertools.chain.from_iterable(columns), 1):
+        if text := _field({text_field: value}, text_field, document_name(name, number)):
+            yield Piece(name, number, text, last=True)
+
+
+def _field(record: dict[str, Any], text_field: str, where: str) -> str:
+    require_field(text_field, list(record), where)
+    text = record[text_field]
+    if not isinstance(text, str):
+        raise DataError(
+            f"{where}: field {text_field!r} is {text!r:.40}, expected text: remove the line, or choose another "
+            "--text-field"
+        )
+    return text
+
+
+def require_field(text_field: str, fields: list[str], where: str) -> None:
+    """Raise DataError, naming the fields there are, when `text_field` is none of them."""
+    if text_field not in fields:
+        there = ", ".join(fields[:8]) + (", …" if len(fields) > 8 else "") if fields else "none"
+        raise DataError(f"{where} has no field {text_field!r}: its fields are {there}; choose one with --text-field")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

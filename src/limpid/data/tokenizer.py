@@ -1,0 +1,172 @@
+"""Text to token ids and back, by a tokenizer that Hugging Face's libraries load with equal ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from limpid.errors import DataError
+
+END_OF_TEXT = "<|endoftext|>"
+ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>")
+"""How families of models spell the token that ends a document, ours first."""
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
+BYTES = {chr(byte): byte for byte in PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(OTHERS)}
+"""Byte-level vocabularies spell each byte as one printable character (Radford et al. 2019): character to byte."""
+
+
+class Tokenizer:
+    """A tokenizer whose special tokens appear only where limpid puts them, never by being spelled in a text."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokenizer.encode_special_tokens = True  # a text that spells a special token is still text
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        special = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        self.end_of_text: int | None = next((special[end] for end in ENDS if end in special), None)
+        self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        self._special = set(special.values())
+        self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+        whole = isinstance(tokenizer.model, models.BPE) and tokenizer.pre_tokenizer is None
+        single = whole and all(len(token) == 1 for token in tokenizer.get_vocab(with_added_tokens=False))
+        self._characters = frozenset(tokenizer.get_vocab(with_added_tokens=False)) if single else None
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, without any special token.
+
+        Raises  DataError for a character that the vocabulary lacks, or that UTF-8 cannot hold
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, on all processors."""
+        for text in texts:
+            self._require_known(text)
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def _require_known(self, text: str) -> None:
+        if self._characters is not None and (unknown := set(text) - self._characters):
+            position = min(text.index(character) for character in unknown)
+            character = text[position]
+            raise DataError(
+                f"character {character!r} (U+{ord(character):04X}) at position {position} is not among the tokenizer's "
+                f"{len(self._characters)} characters: leave it out, or use --tokenizer bytes or bpe, which know all"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"character {text[error.start]!r} at position {error.start} is half of a surrogate pair, "
+                "which UTF-8 cannot hold: remove it"
+            ) from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; bytes that form no character become U+FFFD."""
+        text: str = self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+        return text
+
+    def token_text(self, id: int) -> str:
+        """One token in printable characters, escaped as in a Python string: a newline is \\n, a lone byte \\xe2."""
+        token: str | None = self._tokenizer.id_to_token(id)
+        if token is None:
+            return f"<{id}>"
+        if id in self._special:
+            return token
+        if self._byte_level and all(symbol in BYTES for symbol in token):
+            text = bytes(BYTES[symbol] for symbol in token).decode(errors="surrogateescape")
+        else:
+            text = self.decode([id])
+            text = token if "\ufffd" in text or not text else text
+        return "".join(map(_printable, text))
+
+    def to_json(self) -> str:
+        """The tokenizer as the text of a tokenizer.json."""
+        text: str = self._tokenizer.to_str()
+        return text
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "tokenizer.json") -> Tokenizer:
+        """A tokenizer from the text of a tokenizer.json; raises DataError naming `where` when it is none."""
+        try:
+            return cls(tokenizers.Tokenizer.from_str(text))
+        except Exception as error:  # the library raises plain Exception
+            reason = " ".join(str(error).split())
+            raise DataError(
+                f"{where} is not a tokenizer of the Hugging Face tokenizers library ({reason}): "
+                "give another tokenizer.json, or bpe, bytes or characters"
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """A tokenizer from a tokenizer.json."""
+        return cls.from_json(read_tokenizer_file(path), str(path))
+
+
+def read_tokenizer_file(path: str | Path) -> str:
+    """Text of a tokenizer.json; raises DataError when there is none at `path`."""
+    expected = "expected bpe, bytes, characters, or the path of a tokenizer.json"
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise DataError(f"tokenizer {path} is a folder: {expected}, for example {path / 'tokenizer.json'}")
+    if not path.exists():
+        raise DataError(f"tokenizer is {str(path)!r}, and there is no such file: {expected}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read tokenizer {path} ({error}): {expected}") from error
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Byte-level byte-pair encoding: 256 bytes, then the most frequent pairs of `texts`, then end of text.
+
+    Departs  from Radford et al. 2019 nowhere but in size; pairs that occur once are not merged
+    """
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1, min_frequency=2, show_progress=False, initial_alphabet=list(BYTES)
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _with_end_of_text(tokenizer)
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token per byte of UTF-8, its id the byte; 256 ends a text."""
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=BYTES, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _with_end_of_text(tokenizer)
+
+
+def character_tokenizer(characters: Iterable[str]) -> Tokenizer:
+    """One token per character, in the order of their code points; end of text comes last."""
+    vocabulary = {character: id for id, character in enumerate(sorted(characters))}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.decoder = decoders.Fuse()
+    return _with_end_of_text(tokenizer)
+
+
+def chosen_vocab_size(corpus_bytes: int) -> int:
+    """Vocabulary for a corpus of so many bytes, tokens: the power of two below their square root, 512 to 8192.
+
+    The number of different words grows about as the square root of a text (Heaps' law). On the default corpus,
+    9.6 MB, the rule gives 2048 tokens of 3.2 bytes; 4096 would shorten the text by a tenth and double the embedding.
+    """
+    return min(8192, max(512, 1 << (corpus_bytes.bit_length() - 1) // 2))
+
+
+def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return Tokenizer(tokenizer)
+
+
+def _printable(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is no character by itself
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character if character.isprintable() and character != "\\" else repr(character)[1:-1]

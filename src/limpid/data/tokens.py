@@ -1,0 +1,192 @@
+"""A corpus as tokens: split, tokenized, kept on disk, led back to its documents."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64, UInt
+
+from limpid.config import DataConfig
+from limpid.data.cache import Cache, hash_of
+from limpid.data.documents import Corpus
+from limpid.data.formats import document_name
+from limpid.data.split import Census, Split
+from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
+from limpid.data.write import make_tokenizer, write_tokens
+from limpid.errors import CheckpointError, DataError
+from limpid.progress import Report
+
+Array = np.ndarray[Any, Any]
+VERSION = 1
+UNSETTLED = 2 * 10**9  # nanoseconds: a file younger than this may change again within one tick of its time stamp
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Both splits of a corpus, in files that are mapped into memory."""
+
+    train: UInt[Array, " token"]
+    validation: UInt[Array, " token"]
+    tokenizer: Tokenizer
+    fingerprint: str  # changes with the text, the split and the tokenizer
+    train_bytes: int  # of text, without ends of text
+    validation_bytes: int
+    documents: Int64[Array, "document 3"]  # of the training split: start in tokens, source, line
+    sources: list[str]
+    notes: list[str]  # what a user should know
+
+    def document_at(self, offset: int) -> str:
+        """Name of the document that token `offset` of the training split belongs to."""
+        if not 0 <= offset < len(self.train):
+            raise DataError(f"token {offset} lies outside the training split of {len(self.train)} tokens")
+        _, source, line = self.documents[np.searchsorted(self.documents[:, 0], offset, side="right") - 1]
+        return document_name(self.sources[source], int(line))
+
+
+def prepare(data: DataConfig, context_length: int, seed: int, progress: Report | None = None) -> Tokens:
+    """The tokens of a corpus: from the cache when neither text, split nor tokenizer changed, else made now.
+
+    Raises  DataError for text that cannot be read or is too short
+    """
+    corpus, cache, settings = Corpus(data), Cache(), _settings(data, seed)
+    manifest = corpus.manifest()
+    quick = hash_of(settings, manifest)
+    tokens = _recalled(cache, quick) if manifest else None
+    if tokens is None:
+        began = time.time_ns()
+        tokens = _prepared(data, seed, corpus, cache, settings, progress or _silent)
+        entry = {"fingerprint": tokens.fingerprint, "sources": tokens.sources, "notes": corpus.notes()}
+        if manifest and max(changed for _, _, changed in manifest) < began - UNSETTLED:
+            cache.remember(quick, entry)
+    return _with_room(tokens, context_length)
+
+
+def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: int) -> Tokens:
+    """The tokens of a run: from the cache, or made again from its text.
+
+    Raises  CheckpointError when the text is no longer the run's; DataError when it cannot be read
+    """
+    cache = Cache()
+    tokens = _read(cache, fingerprint)
+    if tokens is None:
+        if "-" in data.paths:
+            raise DataError(
+                f"the run's text came from standard input, and its tokens are no longer in {cache.path}: "
+                "start a new run with the same text"
+            )
+        tokens = prepare(data, context_length, seed)
+    if tokens.fingerprint != fingerprint:
+        raise CheckpointError(
+            f"the run's data has changed: its tokens had fingerprint {fingerprint[:8]}, those of "
+            f"{', '.join(data.paths) or 'the Python standard library'} now have {tokens.fingerprint[:8]}; "
+            "bring the old text (and tokenizer) back, or start a new run"
+        )
+    return _with_room(tokens, context_length)
+
+
+def _settings(data: DataConfig, seed: int) -> list[Any]:
+    """All but the text that tokens depend on."""
+    words = ("bpe", "bytes", "characters")
+    tokenizer = data.tokenizer if data.tokenizer in words else read_tokenizer_file(data.tokenizer)
+    return [VERSION, seed, data.validation_fraction, data.text_field, tokenizer, data.tokenizer_vocab_size]
+
+
+def _prepared(data: DataConfig, seed: int, corpus: Corpus, cache: Cache, settings: list[Any], report: Report) -> Tokens:
+    """Read the text; tokenize it unless that was done for the same text, wherever it lay."""
+    census = Census(seed)
+    for _ in census.counted(corpus.pieces()):
+        report("reading the text", census.bytes, None)
+    if not census.documents:
+        raise DataError(f"no text in {', '.join(data.paths)}: all its files are empty or not UTF-8 text; give others")
+    content = hash_of(settings, census.digest)
+    known = _recalled(cache, content)
+    if known is None:
+        split = Split(seed, data.validation_fraction, census)
+        tokenizer, notes = make_tokenizer(data, corpus, split, report)
+        fingerprint = hash_of(content, tokenizer.to_json())
+        _make(fingerprint, corpus, split, tokenizer, notes, cache, report)
+        cache.remember(content, {"fingerprint": fingerprint, "sources": list(census.sources), "notes": []})
+        known = _recalled(cache, content)
+        assert known is not None
+    return replace(known, sources=list(census.sources), notes=corpus.notes() + known.notes)
+
+
+def _make(
+    fingerprint: str, corpus: Corpus, split: Split, tokenizer: Tokenizer, notes: list[str], cache: Cache, report: Report
+) -> None:
+    """Fill the cache's folder for `fingerprint`."""
+    again = Census(split.seed)
+    with cache.filled(fingerprint) as folder:
+        pieces = split(again.counted(corpus.pieces()))
+        meta = write_tokens(folder, pieces, tokenizer, split.census, report)
+        if again.digest != split.census.digest:
+            raise DataError("the text changed while it was being read: start again when nothing writes to it")
+        (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+        (folder / "meta.json").write_text(json.dumps(meta | {"notes": notes}), encoding="utf-8")
+
+
+def _recalled(cache: Cache, key: str) -> Tokens | None:
+    """The tokens that `key` leads to, with the names and notes of the text that led there."""
+    entry = cache.recall(key)
+    tokens = entry and _read(cache, entry["fingerprint"])
+    if not entry or not tokens:
+        return None
+    return replace(tokens, sources=entry["sources"], notes=entry["notes"] + tokens.notes)
+
+
+def _read(cache: Cache, fingerprint: str) -> Tokens | None:
+    """Tokens from the cache; None when they are not there, or not whole."""
+    folder = cache.folder(fingerprint)
+    if not folder.is_dir():
+        return None
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        dtype = np.dtype(meta["dtype"])
+        train, validation = (
+            _mapped(folder / name, dtype, count)
+            for name, count in zip(("train.bin", "validation.bin"), meta["tokens"], strict=True)
+        )
+        return Tokens(
+            train=train,
+            validation=validation,
+            tokenizer=Tokenizer.load(folder / "tokenizer.json"),
+            fingerprint=fingerprint,
+            train_bytes=meta["bytes"][0],
+            validation_bytes=meta["bytes"][1],
+            documents=np.load(folder / "documents.npy", mmap_mode="r"),
+            sources=meta["sources"],
+            notes=meta["notes"],
+        )
+    except (OSError, ValueError, KeyError, DataError):  # damaged since: made again
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+
+def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> Array:
+    """The whole file, unless its length is another; an empty file cannot be mapped."""
+    if file.stat().st_size != count * dtype.itemsize:
+        raise ValueError(f"{file} is cut short")
+    return np.memmap(file, dtype, "r") if count else np.empty(0, dtype)
+
+
+def _with_room(tokens: Tokens, context_length: int) -> Tokens:
+    """The same tokens, when each split holds at least one row; else a DataError."""
+    for name, split in (("training", tokens.train), ("validation", tokens.validation)):
+        if len(split) <= context_length:
+            other = "raise --validation-fraction, " if name == "validation" else ""
+            raise DataError(
+                f"the {name} split has {len(split)} tokens, expected at least {context_length + 1} (one row of "
+                f"context_length {context_length} and its last target): {other}give more text, or lower "
+                "--context-length"
+            )
+    return tokens
+
+
+def _silent(what: str, done: int, total: int | None) -> None:
+    """Nobody watches."""
