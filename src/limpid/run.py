@@ -106,6 +106,8 @@ def new_run(name: str | None) -> Run:
     """An empty folder for a run: the name asked for, or the next free number."""
     if name is not None:
         path = Path(name) if os.sep in name else RUNS / name
+        if _broke_off_before_it_was_a_run(path):
+            shutil.rmtree(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise CheckpointError(
                 f"{path} exists already: continue it with `limpid train --resume {path}`, or choose another --name"
@@ -116,6 +118,12 @@ def new_run(name: str | None) -> Run:
     with explained(f"cannot create {path}"):
         path.mkdir(parents=True, exist_ok=True)
     return Run(path)
+
+
+def _broke_off_before_it_was_a_run(path: Path) -> bool:
+    """Whether this folder holds nothing but what a run writes before its configuration, which comes last."""
+    written = {"tokenizer.json", ".tokenizer.json.writing", "checkpoints", ".config.toml.writing"}
+    return path.is_dir() and {entry.name for entry in path.iterdir()} <= written
 
 
 def read_config(file: Path) -> TrainConfig:

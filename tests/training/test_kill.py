@@ -1,0 +1,68 @@
+"""Killed without warning, again and again: never an unreadable run, never a lost checkpoint, never another number."""
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from limpid.run import Run, find_run
+from limpid.training.begin import resume, start
+from limpid.training.loop import loop
+from small import config, quiet
+
+KILLS = 50
+
+
+def sampler(*_) -> str:
+    return ""
+
+
+def in_a_child(work) -> int:
+    """Process id of a child that does `work`; forking spares it the seconds of importing."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def losses(run: Run) -> dict[int, float]:
+    entries = (json.loads(line) for line in run.metrics_file.read_text().splitlines())
+    return {entry["step"]: entry["loss"] for entry in entries if "loss" in entry}
+
+
+def test_fifty_kills_change_nothing(data: Path) -> None:
+    configuration = config(data, max_steps=160, save_steps=3, eval_steps=20)
+
+    def whole() -> None:
+        loop(start(configuration, "whole", quiet()), quiet(), sampler)
+
+    def work() -> None:
+        known = (Path("runs") / "killed" / "config.toml").is_file()
+        training = resume(find_run("killed"), None, quiet()) if known else start(configuration, "killed", quiet())
+        loop(training, quiet(), sampler)
+
+    assert os.waitpid(in_a_child(whole), 0)[1] == 0
+    random.seed(1)
+    committed = -1
+    kills = 0
+    for _ in range(KILLS):
+        child = in_a_child(work)
+        time.sleep(random.uniform(0.0, 0.25))
+        os.kill(child, signal.SIGKILL)
+        kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        run = Run(Path("runs") / "killed")
+        if run.config_file.is_file():
+            run.read_config()
+            assert run.latest_checkpoint() >= committed
+            committed = run.latest_checkpoint()
+    assert kills >= KILLS // 2
+    assert os.waitpid(in_a_child(work), 0)[1] == 0
+    assert losses(find_run("killed")) == losses(find_run("whole"))
+    last = [(find_run(name).checkpoint(160) / "model.safetensors").read_bytes() for name in ("killed", "whole")]
+    assert last[0] == last[1]
