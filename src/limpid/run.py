@@ -215,9 +215,9 @@ def explained(what: str, leftover: Path | None = None) -> Iterator[None]:
         if leftover is not None:
             shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or _one_line(error)
-        refused = isinstance(error, OSError) or "No space left" in str(error)
+        refused = isinstance(error, OSError) or "I/O error" in str(error)  # safetensors' own
         if refused and not isinstance(error, LimpidError):
-            raise CheckpointError(f"{what}: {reason}; what was saved before is intact") from error
+            raise CheckpointError(f"{what}: {reason}; what was saved before is intact; make room, then go on") from error
         raise
 
 

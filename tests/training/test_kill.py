@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import resource
 import signal
 import time
 from pathlib import Path
 
+from limpid.errors import CheckpointError
 from limpid.run import Run, find_run
 from limpid.training.begin import resume, start
 from limpid.training.loop import loop
@@ -66,3 +68,29 @@ def test_fifty_kills_change_nothing(data: Path) -> None:
     assert losses(find_run("killed")) == losses(find_run("whole"))
     last = [(find_run(name).checkpoint(160) / "model.safetensors").read_bytes() for name in ("killed", "whole")]
     assert last[0] == last[1]
+
+
+def test_a_refused_write_is_one_line_and_loses_nothing(data: Path) -> None:
+    """The system refuses files beyond a size, as a full disk would; then there is room again."""
+    configuration = config(data, max_steps=9, save_steps=3)
+    said = Path("said")
+
+    def cramped() -> None:
+        training = start(configuration, "run", quiet())
+        limit = (training.run.checkpoint(0) / "model.safetensors").stat().st_size // 2
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        try:
+            loop(training, quiet(), sampler)
+        except CheckpointError as error:
+            said.write_text(str(error))
+
+    assert os.waitpid(in_a_child(cramped), 0)[1] == 0
+    assert "cannot write runs/run/checkpoints/000003" in said.read_text()
+    assert "\n" not in said.read_text()
+    run = find_run("run")
+    assert run.checkpoint_steps() == [0]
+    loop(resume(run, None, quiet()), quiet(), sampler)
+    whole = start(configuration, "whole", quiet())
+    loop(whole, quiet(), sampler)
+    assert losses(run) == losses(whole.run)
