@@ -217,7 +217,7 @@ def explained(what: str, leftover: Path | None = None) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or _one_line(error)
         refused = isinstance(error, OSError) or "I/O error" in str(error)  # safetensors' own
         if refused and not isinstance(error, LimpidError):
-            raise CheckpointError(f"{what}: {reason}; what was saved before is intact; make room, then go on") from error
+            raise CheckpointError(f"{what}: {reason}; what was saved before is intact; make room and go on") from error
         raise
 
 

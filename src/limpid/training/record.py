@@ -100,8 +100,10 @@ def _batch(batch: Sequence[MicroBatch]) -> dict[str, Tensor]:
 
 
 def _gradients(state: State) -> dict[str, Tensor]:
+    """Every parameter's gradient without the loss scale, a power of two."""
+    scale = state.scaler.get_scale()
     return {
-        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / scale
         for name, parameter in state.model.named_parameters()
     }
 

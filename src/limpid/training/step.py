@@ -61,7 +61,10 @@ def step(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> Outc
 
 
 def backward(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> tuple[list[float], list[int]]:
-    """Forward, loss and backward of every micro-batch; gradients add up to those of the mean over all labels."""
+    """Forward, loss and backward of every micro-batch; gradients add up to those of the mean over all labels.
+
+    They stay multiplied by the loss scale until the update.
+    """
     number = state.step + 1
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
@@ -74,7 +77,6 @@ def backward(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> 
         loss = mean_surprise(logits, target.to(device()), max(1, sum(labels)))
         state.scaler.scale(loss).backward()
         losses.append(float(loss.detach()))
-    state.scaler.unscale_(state.optimizer)
     return losses, labels
 
 
@@ -85,6 +87,7 @@ def update(state: State, losses: list[float], labels: list[int], config: TrainCo
     for group in state.optimizer.param_groups:
         group["lr"] = rate
     scale = state.scaler.get_scale()
+    state.scaler.unscale_(state.optimizer)
     norm = clip(state.model, config.update.max_grad_norm)
     updated = math.isfinite(norm)
     if updated or state.scaler.is_enabled():
