@@ -116,7 +116,7 @@ def test_an_unknown_character_is_named_with_its_position() -> None:
 
 @every_kind
 def test_half_a_surrogate_pair_is_refused(kind: str) -> None:
-    with pytest.raises(DataError, match="ud83e'.* at position 1"):
+    with pytest.raises(DataError, match=r"ud83e'.* at position 1"):
         KINDS[kind].encode("a\ud83e")
 
 

@@ -36,8 +36,7 @@ class Batches:
         self.tokens, self.context_length, self.seed = tokens, context_length, seed
         self.batch_size, self.accumulation = batch_size, accumulation
         self.windows = max(1, (len(tokens) - context_length) // context_length)
-        spare = len(tokens) - 1 - self.windows * context_length
-        self.offsets = min(context_length, spare + 1)  # how many places the grid can start at
+        self.offsets = len(tokens) - self.windows * context_length  # how many places the grid can start at
 
     def batch(self, step: int) -> tuple[MicroBatch, ...]:
         """The micro-batches of step `step`, from 1."""

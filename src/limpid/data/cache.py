@@ -63,6 +63,8 @@ class Cache:
             own.rename(self.folder(fingerprint))
         except OSError:  # a rename cannot replace a full folder: another process was first, with the same tokens
             shutil.rmtree(own, ignore_errors=True)
+            if not self.folder(fingerprint).is_dir():
+                raise
 
     def recall(self, key: str) -> dict[str, Any] | None:
         """What was remembered under `key`, or None."""

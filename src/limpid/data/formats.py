@@ -18,7 +18,7 @@ import zstandard
 from limpid.errors import DataError
 
 CHUNK = 1 << 20  # bytes read at once
-PIECE = 1 << 20  # characters of one document held at once
+PIECE = 1 << 18  # characters of one document held at once
 COMPRESSED = (".gz", ".zst")
 JSON_LINES = (".jsonl", ".ndjson")
 HUB = "hf:"
@@ -61,7 +61,8 @@ def is_text(path: Path, name: str) -> bool:
     if path.suffix in (*JSON_LINES, ".parquet"):
         return True
     try:
-        next(_decoded(_chunks(path, name), name), "")
+        for _ in itertools.islice(_decoded(_chunks(path, name), name), 2):  # a short file's end is its second part
+            continue
     except NotText:
         return False
     return True
@@ -97,17 +98,21 @@ def _chunks(path: Path, name: str) -> Iterator[bytes]:
 
 def _zstandard(path: Path) -> Iterator[bytes]:
     """Frame after frame. The library's own stream takes a file that is cut short for a whole one."""
-    whole = True
+    found, whole = bytearray(), True
     with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
+        while chunk := stream.read(64):  # little at once: a few bytes may stand for a block of 128 KiB
             while chunk:
                 if whole:
                     frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
-                yield frame.decompress(chunk)
+                found += frame.decompress(chunk)
                 whole = frame.eof
                 chunk = frame.unused_data if whole else b""
+            if len(found) >= CHUNK:
+                yield bytes(found)
+                found.clear()
     if not whole:
         raise EOFError
+    yield bytes(found)
 
 
 def _decoded(chunks: Iterator[bytes], name: str) -> Iterator[str]:

@@ -56,7 +56,7 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
     """
     corpus, cache, settings = Corpus(data), Cache(), _settings(data, seed)
     manifest = corpus.manifest()
-    quick = hash_of(settings, manifest)
+    quick = hash_of(settings, data.text_field, manifest)
     tokens = _recalled(cache, quick) if manifest else None
     if tokens is None:
         began = time.time_ns()
@@ -94,7 +94,7 @@ def _settings(data: DataConfig, seed: int) -> list[Any]:
     """All but the text that tokens depend on."""
     words = ("bpe", "bytes", "characters")
     tokenizer = data.tokenizer if data.tokenizer in words else read_tokenizer_file(data.tokenizer)
-    return [VERSION, seed, data.validation_fraction, data.text_field, tokenizer, data.tokenizer_vocab_size]
+    return [VERSION, seed, data.validation_fraction, tokenizer, data.tokenizer_vocab_size]
 
 
 def _prepared(data: DataConfig, seed: int, corpus: Corpus, cache: Cache, settings: list[Any], report: Report) -> Tokens:

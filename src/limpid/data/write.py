@@ -18,7 +18,7 @@ from limpid.errors import DataError
 from limpid.progress import Report
 
 BPE_SAMPLE = 64 * 2**20  # bytes of text that BPE learns from at most
-AT_ONCE = 4 * 2**20  # characters tokenized together
+AT_ONCE = 2**20  # characters tokenized together
 
 
 def write_tokens(

@@ -1,0 +1,282 @@
+"""Documents: every kind of source gives the same text; every kind of bad input one line that says what and where."""
+
+import builtins
+import errno
+import gzip
+import io
+import json
+import os
+import random
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zstandard
+
+from limpid.config import DataConfig
+from limpid.data import formats
+from limpid.data.documents import Corpus
+from limpid.errors import DataError
+
+TEXTS = ["one\r\nline, naïve ☃\n", "two\u2028three 🦊", "  \n"]
+JSON_LINES = "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS)).encode()
+
+
+def read(*paths: Path | str, text_field: str = "text") -> list[str]:
+    """The documents of some paths, their pieces joined."""
+    documents, waiting = [], ""
+    for piece in Corpus(DataConfig(paths=tuple(map(str, paths)), text_field=text_field)).pieces():
+        waiting += piece.text
+        if piece.last:
+            documents.append(waiting)
+            waiting = ""
+    assert not waiting
+    return documents
+
+
+def names(*paths: Path | str) -> list[str]:
+    return [piece.name for piece in Corpus(DataConfig(paths=tuple(map(str, paths)))).pieces()]
+
+
+def written(file: Path, content: bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+def refusal(act: Callable[[], Any]) -> str:
+    """The one line that bad input leads to."""
+    with pytest.raises(DataError) as caught:
+        act()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# ── what can be read ──
+
+
+def test_a_text_file_is_one_document_byte_for_byte(tmp_path: Path) -> None:
+    assert read(written(tmp_path / "a.txt", TEXTS[0].encode())) == TEXTS[:1]
+    assert read(written(tmp_path / "b.md", b"\xef\xbb\xbfbyte-order mark")) == ["byte-order mark"]
+
+
+def test_a_json_line_is_a_document_and_blank_lines_are_none(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.jsonl", b"\n" + JSON_LINES + b"  \n" + b'{"text": ""}')
+    assert read(file) == TEXTS
+    assert names(file) == [f"{file}:{line}" for line in (2, 3, 4)]
+
+
+def test_the_text_field_can_be_another(tmp_path: Path) -> None:
+    assert read(written(tmp_path / "a.ndjson", b'{"text": 1, "body": "here"}'), text_field="body") == ["here"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_compressed_text_is_the_same_text(name: str, tmp_path: Path) -> None:
+    content = JSON_LINES * 501
+    plain = read(written(tmp_path / name, content))
+    frames = zstandard.compress(content[:999]) + zstandard.compress(content[999:])  # as `cat a.zst b.zst` makes them
+    assert read(written(tmp_path / f"{name}.gz", gzip.compress(content))) == plain
+    assert read(written(tmp_path / f"{name}.zst", frames)) == plain
+
+
+def test_parquet_gives_a_document_per_row(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"id": [1, 2, 3], "text": TEXTS}), file)
+    assert read(file) == TEXTS
+    assert names(file) == [f"{file}:{row}" for row in (1, 2, 3)]
+    assert "has no field 'body': its fields are id, text" in refusal(lambda: read(file, text_field="body"))
+    assert "field 'id' is 1, expected text" in refusal(lambda: read(file, text_field="id"))
+    broken = written(tmp_path / "b.parquet", file.read_bytes()[:-40])
+    assert str(broken) in refusal(lambda: read(broken))
+
+
+def test_a_hub_dataset_gives_a_document_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load_dataset(repository: str, configuration: str | None, split: str) -> Any:
+        asked.append((repository, configuration, split))
+        if repository == "some/gone":
+            raise ConnectionError("no network\nat all")
+        return datasets.Dataset.from_dict({"text": TEXTS})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert read("hf:some/set", "hf:some/other:small") == TEXTS * 2
+    assert asked == [("some/set", None, "train"), ("some/other", "small", "train")]
+    assert "cannot load hf:some/gone (no network at all)" in refusal(lambda: read("hf:some/gone"))
+    formats._hub_dataset.cache_clear()
+
+
+@pytest.mark.parametrize(("path", "module"), [("a.parquet", "pyarrow"), ("hf:some/thing", "datasets")])
+def test_a_missing_extra_is_named(path: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.split(".")[0] == module:
+            raise ImportError(name)
+        return original(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "a.parquet", b"PAR1")
+    assert "pip install 'limpid[hub]'" in refusal(lambda: read(path))
+
+
+def test_standard_input_is_read_once_and_can_be_passed_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TEXTS[0].encode())))
+    corpus = Corpus(DataConfig(paths=("-",)))
+    for _ in range(2):
+        assert [(piece.name, piece.text) for piece in corpus.pieces()] == [("standard input", TEXTS[0])]
+    assert corpus.manifest() is None
+
+
+def test_a_pipe_is_read_once_too() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"from a process")
+    os.close(writer)
+    assert read(f"/dev/fd/{reader}") == ["from a process"]
+    os.close(reader)
+
+
+def test_a_folder_is_searched_in_order_without_what_is_hidden_or_not_text(tmp_path: Path) -> None:
+    for name, content in {
+        "b/2.txt": b"b2", "b/1.py": b"b1", "a.txt": b"a", "z.jsonl": b'{"text": "z"}', "c.txt.gz": gzip.compress(b"c"),
+        "empty.txt": b"", "image.png": b"\x89PNG\0", "latin.txt": b"caf\xe9", ".git/config": b"no", ".env": b"no",
+    }.items():  # fmt: skip
+        written(tmp_path / name, content)
+    corpus = Corpus(DataConfig(paths=(str(tmp_path),)))
+    assert [piece.text for piece in corpus.pieces()] == ["a", "c", "z", "b1", "b2"]
+    notes = "\n".join(corpus.notes())
+    assert "passed over 2 files that are not UTF-8 text, for example" in notes
+    assert "passed over 2 hidden files and folders" in notes
+
+
+def test_a_glob_is_sorted_and_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "deep/c.txt", "d.md"):
+        written(tmp_path / name, name.encode())
+    assert read(tmp_path / "*.txt") == ["a.txt", "b.txt"]
+    assert read(tmp_path / "**" / "*.txt") == ["a.txt", "b.txt", "deep/c.txt"]
+    twice = Corpus(DataConfig(paths=(str(tmp_path / "*.txt"), str(tmp_path / "b.txt"))))
+    assert [piece.text for piece in twice.pieces()] == ["a.txt", "b.txt"]
+    assert "1 files were named more than once" in "\n".join(twice.notes())
+
+
+def test_without_paths_the_text_is_pythons_own() -> None:
+    corpus = Corpus(DataConfig())
+    found = [source.name for source in corpus.sources]
+    assert len(found) > 100
+    assert any(name.endswith("json/decoder.py") for name in found)
+    assert any(name.endswith("pydoc_data/topics.py") for name in found)
+    assert not any("/test/" in name or "site-packages" in name for name in found)
+    assert "Python standard library" in corpus.notes()[0]
+
+
+def test_a_long_document_comes_in_pieces_that_end_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "PIECE", 97)
+    draws = random.Random(7)
+    text = "".join("é☃x"[draws.randrange(3)] * draws.randrange(40) + "\n" for _ in range(503)) + "x" * 1009
+    file = written(tmp_path / "a.txt", text.encode())
+    pieces = list(Corpus(DataConfig(paths=(str(file),))).pieces())
+    assert "".join(piece.text for piece in pieces) == text
+    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert all(len(piece.text) <= 97 for piece in pieces)
+    assert all(piece.text.endswith("\n") for piece in pieces if "\n" in piece.text)
+    monkeypatch.setattr(formats, "CHUNK", 11)
+    assert list(Corpus(DataConfig(paths=(str(file),))).pieces()) == pieces
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.zst"])
+def test_memory_does_not_grow_with_the_text(name: str, tmp_path: Path) -> None:
+    content = (json.dumps({"text": "word " * 60}) + "\n").encode() * 50_000  # 16 MB
+    pack = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rpartition(".")[2], bytes)
+    corpus = Corpus(DataConfig(paths=(str(written(tmp_path / name, pack(content))),)))
+    tracemalloc.start()
+    characters = sum(len(piece.text) for piece in corpus.pieces())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert characters >= 50_000 * 300
+    assert peak < 10e6
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
+    good, bad = written(tmp_path / "a.txt", b"good"), written(tmp_path / "b.txt", b"\xff")
+    pieces = Corpus(DataConfig(paths=(str(good), str(bad)))).pieces()
+    assert next(pieces).text == "good"
+    assert "b.txt" in refusal(lambda: next(pieces))
+
+
+# ── what cannot ──
+
+
+def test_a_missing_path_suggests_the_one_that_was_meant(tmp_path: Path) -> None:
+    written(tmp_path / "shakespeare.txt", b"text")
+    assert f"did you mean {tmp_path / 'shakespeare.txt'}?" in refusal(lambda: read(tmp_path / "shakespear.txt"))
+    assert "does not exist: give files" in refusal(lambda: read(tmp_path / "no" / "such"))
+    assert "no file matches" in refusal(lambda: read(tmp_path / "*.rst"))
+
+
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'a.txt'} holds no text" in refusal(lambda: read(written(tmp_path / "a.txt", b"")))
+    (tmp_path / "folder").mkdir()
+    assert f"no text in {tmp_path / 'folder'}" in refusal(lambda: read(tmp_path / "folder"))
+
+
+def test_a_binary_file_is_named_with_its_first_nul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "CHUNK", 5)
+    assert "a.txt is not text: byte 11 is NUL" in refusal(
+        lambda: read(written(tmp_path / "a.txt", "éééééx".encode() + b"\0"))
+    )
+    assert "UTF-16" in refusal(lambda: read(written(tmp_path / "b.txt", "wide".encode("utf-16"))))
+
+
+@pytest.mark.parametrize("chunk", [3, 4, 1 << 20])
+def test_a_file_that_is_not_utf8_is_named_with_the_byte(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "CHUNK", chunk)
+    line = refusal(lambda: read(written(tmp_path / "a.txt", "ab☃☃".encode() + b"\xe9 cut")))
+    assert "a.txt is not UTF-8: byte 8 is 0xe9" in line
+    assert "byte 4 is 0xe2 (unexpected end of data)" in refusal(
+        lambda: read(written(tmp_path / "b.txt", b"four\xe2\x98"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"text": "cut sh', "a.jsonl:3 is not JSON (Unterminated string"),
+        (b'{"id": 1, "body": "x"}', "a.jsonl:3 has no field 'text': its fields are id, body; choose one"),
+        (b"{}", "a.jsonl:3 has no field 'text': its fields are none"),
+        (b'["text"]', "a.jsonl:3 holds ['text'], expected an object with a field 'text'"),
+        (b'{"text": null}', "a.jsonl:3: field 'text' is None, expected text"),
+        (b"[" * 100_000, "a.jsonl:3 is not JSON"),
+    ],
+)
+def test_a_bad_json_line_is_named_with_its_number(line: bytes, reason: str, tmp_path: Path) -> None:
+    file = written(tmp_path / "a.jsonl", b'{"text": "fine"}\n\n' + line + b"\n")
+    assert reason in refusal(lambda: read(file))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_compressed_data_that_is_cut_short_or_none_is_named(ending: str, tmp_path: Path) -> None:
+    noise = random.Random(5).randbytes(30_011).hex().encode()
+    whole = gzip.compress(noise) if ending == ".gz" else zstandard.compress(noise)
+    file = tmp_path / f"a.txt{ending}"
+    assert f"{file} is cut short" in refusal(lambda: read(written(file, whole[:-9])))
+    assert f"{file} does not decompress" in refusal(lambda: read(written(file, b"plain text after all")))
+    assert f"{file} holds no text" in refusal(lambda: read(written(file, b"")))
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path / "a.txt", b"secret")
+
+    def refuse(path: Path, mode: str) -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert f"cannot read {file}: Permission denied" in refusal(lambda: read(file))
