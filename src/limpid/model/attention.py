@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from limpid.config import ModelConfig
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
-from limpid.model.embedding import Rotation
+from limpid.model.embedding import Angles, rotate
 from limpid.model.linear import Linear
 from limpid.model.norm import RMSNorm
 from limpid.model.observe import observing, report
-
-Angles = tuple[Tensor, Tensor] | None
 
 
 SHORT = 512
@@ -44,13 +42,12 @@ class Attention(nn.Module):
         self.value = Linear(config.d_model, key, config.attention_bias)
         self.query_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
         self.key_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
-        self.rotation = Rotation(config) if config.positions == "rotary" else None
         self.output = Linear(query, config.d_model, config.attention_output_bias)
         self.weights_dropout = Dropout(f"{self.name}.weights_dropped", config.dropout)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "batch position d_model"], angles: Angles, cache: Cache | None = None
+        self, x: Float[Tensor, "batch position d_model"], angles: Angles | None, cache: Cache | None = None
     ) -> Float[Tensor, "batch position d_model"]:
         heads = (*x.shape[:2], -1, self.config.d_head)
         query = report(f"{self.name}.query", self.query(x).view(heads))
@@ -59,9 +56,9 @@ class Attention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             query = report(f"{self.name}.query_norm", self.query_norm(query))
             key = report(f"{self.name}.key_norm", self.key_norm(key))
-        if self.rotation is not None and angles is not None:
-            query = report(f"{self.name}.query_rotated", self.rotation(query, *angles))
-            key = report(f"{self.name}.key_rotated", self.rotation(key, *angles))
+        if angles is not None:
+            query = report(f"{self.name}.query_rotated", rotate(query, angles, self.config.rotary_layout))
+            key = report(f"{self.name}.key_rotated", rotate(key, angles, self.config.rotary_layout))
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extend(self.block, key, value)

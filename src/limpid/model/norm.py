@@ -24,7 +24,7 @@ class Scaled(torch.autograd.Function):
         return x_hat * weight
 
     @staticmethod
-    def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor, Tensor, None]:
         x_hat, inverse, weight = ctx.saved_tensors
         weight_bar = (y_bar * x_hat).flatten(0, -2).sum(0)
         x_bar = y_bar * weight

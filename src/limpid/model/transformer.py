@@ -8,10 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
-from limpid.model.attention import Angles, Attention
+from limpid.model.attention import Attention
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
-from limpid.model.embedding import Embed
+from limpid.model.embedding import Angles, Embed, Rotation
 from limpid.model.linear import Linear
 from limpid.model.mlp import Mlp
 from limpid.model.norm import norm
@@ -31,7 +31,7 @@ class Block(nn.Module):
         self.norm2 = norm(config)
         self.mlp = Mlp(config, block)
 
-    def forward(self, x: Tensor, compute: torch.dtype, angles: Angles, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, compute: torch.dtype, angles: Angles | None, cache: Cache | None) -> Tensor:
         if self.pre:
             normed = report(f"{self.name}.norm1", self.norm1(x).to(compute))
             x = report(f"{self.name}.residual1", x + self.attention(normed, angles, cache))
@@ -54,6 +54,7 @@ class Transformer(nn.Module):
         self.config, self.compute = config, compute
         self.embed = Embed(config)
         self.embed_dropout = Dropout("embed.dropped", config.dropout)
+        self.rotation = Rotation(config) if config.positions == "rotary" else None
         self.blocks = nn.ModuleList(Block(config, i) for i in range(config.num_layers))
         self.final_norm = norm(config) if config.norm_placement == "pre" else None
         self.logits = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
@@ -65,9 +66,7 @@ class Transformer(nn.Module):
         count = tokens.shape[1]
         positions = torch.arange(count, device=tokens.device) if cache is None else cache.positions(count)
         x = self.embed_dropout(self.embed(tokens, positions))
-        angles = None
-        if self.config.positions == "rotary":
-            angles = self.blocks[0].attention.rotation.at(positions, x.dtype)  # one table serves every block
+        angles = None if self.rotation is None else self.rotation.at(positions, x.dtype)
         for block in self.blocks:
             x = block(x, self.compute, angles, cache)
         if cache is not None:

@@ -57,7 +57,7 @@ class Surprise(torch.autograd.Function):
         return (log_total - rows.gather(1, target).to(dtype))[labelled].sum() / labels
 
     @staticmethod
-    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, None, None]:
         logits, target, labelled, log_total = ctx.saved_tensors
         logits_bar = torch.empty_like(logits)
         weight = (labelled[:, None] * (loss_bar / ctx.labels)).to(log_total.dtype)
