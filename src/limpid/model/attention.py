@@ -18,7 +18,6 @@ from limpid.model.linear import Linear
 from limpid.model.norm import RMSNorm
 from limpid.model.observe import observing, report
 
-
 SHORT = 512
 """Positions up to which weights are formed on a processor: beyond, they no longer fit its caches."""
 
