@@ -152,8 +152,8 @@ def test_a_folder_is_searched_in_order_without_what_is_hidden_or_not_text(tmp_pa
     corpus = Corpus(DataConfig(paths=(str(tmp_path),)))
     assert [piece.text for piece in corpus.pieces()] == ["a", "c", "z", "b1", "b2"]
     notes = "\n".join(corpus.notes())
-    assert "passed over 2 files that are not UTF-8 text, for example" in notes
-    assert "passed over 2 hidden files and folders" in notes
+    assert "not UTF-8 text: 2, for example" in notes
+    assert "hidden files and folders passed over: 2" in notes
 
 
 def test_a_glob_is_sorted_and_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_glob_is_sorted_and_a_file_named_twice_is_read_once(tmp_path: Path) ->
     assert read(tmp_path / "**" / "*.txt") == ["a.txt", "b.txt", "deep/c.txt"]
     twice = Corpus(DataConfig(paths=(str(tmp_path / "*.txt"), str(tmp_path / "b.txt"))))
     assert [piece.text for piece in twice.pieces()] == ["a.txt", "b.txt"]
-    assert "1 files were named more than once" in "\n".join(twice.notes())
+    assert "read once: 1 repeated" in "\n".join(twice.notes())
 
 
 def test_without_paths_the_text_is_pythons_own() -> None:

@@ -87,11 +87,13 @@ class Corpus:
             )
         if self.not_text:
             first = min(self.not_text)
-            remarks.append(f"passed over {len(self.not_text)} files that are not UTF-8 text, for example {first}")
+            remarks.append(
+                f"files passed over because they are not UTF-8 text: {len(self.not_text)}, for example {first}"
+            )
         if self.hidden:
-            remarks.append(f"passed over {self.hidden} hidden files and folders")
+            remarks.append(f"hidden files and folders passed over: {self.hidden}")
         if self.repeated:
-            remarks.append(f"{self.repeated} files were named more than once and are read once")
+            remarks.append(f"files named more than once are read once: {self.repeated} repeated")
         return remarks
 
     def _find(self, path: str) -> list[Source]:

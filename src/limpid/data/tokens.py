@@ -60,7 +60,7 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
     tokens = _recalled(cache, quick) if manifest else None
     if tokens is None:
         began = time.time_ns()
-        tokens = _prepared(data, seed, corpus, cache, settings, progress or _silent)
+        tokens = _prepared(data, seed, corpus, cache, settings, _sparing(progress))
         entry = {"fingerprint": tokens.fingerprint, "sources": tokens.sources, "notes": corpus.notes()}
         if manifest and max(changed for _, _, changed in manifest) < began - UNSETTLED:
             cache.remember(quick, entry)
@@ -188,5 +188,15 @@ def _with_room(tokens: Tokens, context_length: int) -> Tokens:
     return tokens
 
 
-def _silent(what: str, done: int, total: int | None) -> None:
-    """Nobody watches."""
+def _sparing(progress: Report | None) -> Report:
+    """The same report at most twenty times a second, so that short documents do not wait for it."""
+    last, when = "", 0.0
+
+    def report(what: str, done: int, total: int | None) -> None:
+        nonlocal last, when
+        now = time.monotonic()
+        if progress is not None and (what != last or done == total or now - when >= 0.05):
+            last, when = what, now
+            progress(what, done, total)
+
+    return report
