@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -15,11 +13,9 @@ from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, rotate
 from limpid.model.linear import Linear
+from limpid.model.mixing import causal, mix
 from limpid.model.norm import RMSNorm
 from limpid.model.observe import observing, report
-
-SHORT = 512
-"""Positions up to which weights are formed on a processor: beyond, they no longer fit its caches."""
 
 
 class Attention(nn.Module):
@@ -62,41 +58,15 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache.extend(self.block, key, value)
         visible = None if cache is None else cache.visible(query.shape[2], self.window)
-        mixed = report(f"{self.name}.mixed", self.mix_by(visible, query)(query, key, value, visible))
+        if observing() or (self.training and self.config.dropout):
+            mixed = self.mix_plainly(query, key, value, visible)
+        else:
+            mixed = mix(query, key, value, visible, self.window)
+        mixed = report(f"{self.name}.mixed", mixed.transpose(1, 2))
         return self.dropout(report(f"{self.name}.output", self.output(mixed.flatten(-2))))
 
-    def mix_by(self, visible: Tensor | None, query: Tensor) -> Callable[..., Tensor]:
-        """Which of the three ways to mix: they differ in speed and in what they let one see, not in the result."""
-        if observing() or (self.training and self.config.dropout):
-            return self.mix_plainly
-        short = query.device.type == "cpu" and 1 < query.shape[2] <= SHORT
-        return self.mix_short if short and visible is None else self.mix
-
-    def mix_short(self, query: Tensor, key: Tensor, value: Tensor, visible: None) -> Tensor:
-        """The weights formed, mask and scale inside the first product: on a processor the quickest for short texts."""
-        batch, _, positions, d_head = query.shape
-        groups = batch * self.config.num_kv_heads
-        queries = query.reshape(groups, -1, d_head)  # the query heads of one key head, one after the other
-        keys, values = key.reshape(groups, positions, d_head), value.reshape(groups, positions, d_head)
-        hidden = ~causal(positions, self.window, query.device)
-        mask = query.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)
-        mask = mask.repeat(queries.shape[1] // positions, 1).expand(groups, -1, -1)
-        scores = torch.baddbmm(mask, queries, keys.transpose(1, 2), alpha=1 / math.sqrt(d_head))
-        return torch.bmm(scores.softmax(-1), values).view(query.shape).transpose(1, 2)
-
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
-        """Weighted values without ever forming the weights, (batch, position, head, d_head)."""
-        positions = query.shape[2]
-        if visible is None and self.window is not None and self.window < positions:
-            visible = causal(positions, self.window, query.device)
-        shared = self.config.num_kv_heads != self.config.num_heads
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=visible, is_causal=visible is None and positions > 1, enable_gqa=shared
-        )
-        return mixed.transpose(1, 2)
-
     def mix_plainly(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
-        """The same with every quantity formed: scores, weights, mixed."""
+        """The same as `mix` with every quantity formed: scores, weights, mixed."""
         batch, _, positions, d_head = query.shape
         grouped = query.view(batch, self.config.num_kv_heads, -1, positions, d_head)  # query heads of each key head
         scores = grouped @ key[:, :, None].transpose(-1, -2) / math.sqrt(d_head)
@@ -107,15 +77,9 @@ class Attention(nn.Module):
         weights = report(f"{self.name}.weights", weights.to(scores.dtype))
         weights = self.weights_dropout(weights)
         mixed = weights.view(batch, self.config.num_kv_heads, -1, positions, key.shape[2]) @ value[:, :, None]
-        return mixed.flatten(1, 2).transpose(1, 2)
+        return mixed.flatten(1, 2)
 
     @staticmethod
     def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
         """Exponentials and their sum are formed in at least float32."""
         return torch.promote_types(dtype, torch.float32)
-
-
-def causal(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:
-    """Which keys each query may see: itself and what came before, over at most `window` positions."""
-    visible = torch.ones(positions, positions, dtype=torch.bool, device=device).tril()
-    return visible if window is None else visible.triu(1 - window)
