@@ -1,0 +1,52 @@
+"""limpid from Python: the same rooms as the command line, without printing."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limpid.config import TrainConfig
+from limpid.run import Run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Transformer
+
+
+def train(config: TrainConfig | None = None, name: str | None = None, console: Console | None = None) -> Run:
+    """Train a model to the last step and return its run; silent unless a console is given.
+
+    Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
+    """
+    from rich.console import Console
+
+    from limpid.generate import continue_text
+    from limpid.training.begin import start
+    from limpid.training.loop import finish, loop
+
+    shown = console or Console(file=io.StringIO())
+    training = start(config or TrainConfig(), name, shown)
+    loop(training, shown, continue_text)
+    finish(training)
+    return training.run
+
+
+def load(path: str | Path) -> tuple[Transformer, Tokenizer]:
+    """Model and tokenizer of a run, or of a Hugging Face folder."""
+    from limpid.generate import open_model
+
+    return open_model(path)
+
+
+def open_step(what: str | Path, step: int | None = None, text: str | None = None) -> dict[str, Any]:
+    """One step, redone in float64 and compared: the document that `limpid trace --json` prints.
+
+    what   run, recorded step, or Hugging Face folder (with `text`)
+    """
+    from limpid.cli import recorded
+    from limpid.trace import document
+
+    return document(recorded(str(what), step, text))
