@@ -1,8 +1,37 @@
 """The step as mathematics: every operation forward and backward by hand, NumPy float64."""
 
+from limpid.maths.attention import CausalSoftmax as CausalSoftmax
+from limpid.maths.attention import Mix as Mix
+from limpid.maths.attention import Scores as Scores
 from limpid.maths.chain import Chain as Chain
+from limpid.maths.dropout import Dropout as Dropout
+from limpid.maths.embedding import Embedding as Embedding
+from limpid.maths.embedding import LearnedPositions as LearnedPositions
+from limpid.maths.embedding import Rotary as Rotary
+from limpid.maths.embedding import SinusoidalPositions as SinusoidalPositions
+from limpid.maths.linear import Add as Add
+from limpid.maths.linear import Linear as Linear
+from limpid.maths.loss import LogSoftmax as LogSoftmax
+from limpid.maths.loss import NegativeLogLikelihood as NegativeLogLikelihood
+from limpid.maths.loss import cross_entropy as cross_entropy
+from limpid.maths.loss import perplexity as perplexity
+from limpid.maths.mlp import GELU as GELU
+from limpid.maths.mlp import Gated as Gated
+from limpid.maths.mlp import GELUTanh as GELUTanh
+from limpid.maths.mlp import ReLU as ReLU
+from limpid.maths.mlp import SiLU as SiLU
+from limpid.maths.mlp import SquaredReLU as SquaredReLU
 from limpid.maths.norm import LayerNorm as LayerNorm
 from limpid.maths.norm import RMSNorm as RMSNorm
 from limpid.maths.operation import Branch as Branch
 from limpid.maths.operation import Operation as Operation
 from limpid.maths.operation import catalogue as catalogue
+from limpid.maths.step import Step as Step
+from limpid.maths.step import step as step
+from limpid.maths.transformer import transformer as transformer
+from limpid.maths.update import SGD as SGD
+from limpid.maths.update import Adam as Adam
+from limpid.maths.update import AdamW as AdamW
+from limpid.maths.update import Momentum as Momentum
+from limpid.maths.update import clip as clip
+from limpid.maths.update import rule as rule

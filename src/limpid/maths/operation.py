@@ -61,6 +61,14 @@ class Operation(ABC):
     def backward_rounding(self, y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
         """Error bound of each entry of each gradient, in units of u."""
 
+    def storage(self, y: Array, *inputs: Any) -> Array:
+        """The same for what an engine rounds to its storage format on the way, in units of that format's u."""
+        return self.roundings * np.abs(y)
+
+    def backward_storage(self, bars: Sequence[Array | None], y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
+        """The same for each gradient."""
+        return tuple(None if bar is None else self.backward_roundings * np.abs(bar) for bar in bars)
+
     def flops(self, *inputs: Any) -> int:
         """Floating-point operations of the forward matrix products; a multiply-add counts as two. Others count 0."""
         return 0

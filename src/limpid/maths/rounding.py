@@ -32,12 +32,14 @@ def rounded(x: Array, dtype: Any) -> Array:
     return x.astype(dtype).astype(np.float64)
 
 
-def bound(expected: Array, rounding: Array, *, stored: Any, summed: Any = np.float32, roundings: int = 1) -> Array:
+def bound(
+    expected: Array, rounding: Array, *, stored: Any, summed: Any = np.float32, storage: Array | None = None
+) -> Array:
     """How far an engine's result may lie from `expected`, entry by entry.
 
-    stored     format of the result: each of `roundings` roundings adds u |y|
-    summed     format of the sums inside the operation: adds u · rounding (and the reference's own, in float64)
+    rounding   errors of the sums inside, in units of u of the format `summed` (and of the reference's float64)
+    storage    errors of rounding to the format `stored`, in units of its u; None is one rounding of the result
     """
-    u_sum = max(unit_roundoff(summed), 0.0) + unit_roundoff(np.float64)
-    error = u_sum * rounding
-    return roundings * unit_roundoff(stored) * (np.abs(expected) + error) + error + smallest_normal(stored)
+    error = (unit_roundoff(summed) + unit_roundoff(np.float64)) * rounding
+    kept = np.abs(expected) if storage is None else storage
+    return unit_roundoff(stored) * (kept + error) + error + smallest_normal(stored)

@@ -1,0 +1,141 @@
+"""Linear maps, and the sum that makes the residual stream."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from limpid.errors import ShapeError
+from limpid.maths.operation import Array, Branch, Operation, require_shape
+
+
+class SavedLinear(NamedTuple):
+    rows: Array  # (vector, d_in)  x with its leading axes in one
+    weight: Array  # (d_out, d_in)
+    x_shape: tuple[int, ...]
+    biased: bool
+
+
+@dataclass(frozen=True)
+class Linear(Operation):
+    """Map every vector by one matrix; a vector may come, or leave, as heads side by side.
+
+    Takes   x       (..., d_in), or (..., head, d_head) with heads_in
+            weight  (d_out, d_in)   learned
+            bias    (d_out,)        learned; may be left out
+    Gives   y       (..., d_out), or (..., head, d_out / head) with heads_out
+    Saves   x and weight
+    Limits  x = 0 gives the bias
+    Raises  ShapeError when the weight's columns are not as many as x has features
+    """
+
+    heads_in: int | None = None
+    heads_out: int | None = None
+
+    equation = r"y_i = \sum_j W_{ij} x_j + b_i"
+    adjoint = (
+        r"\bar x_j = \sum_i \bar y_i W_{ij}",
+        r"\bar W_{ij} = \sum_{\text{vectors}} \bar y_i x_j",
+        r"\bar b_i = \sum_{\text{vectors}} \bar y_i",
+    )
+    source = "Rumelhart, Hinton & Williams 1986, eq. 1, doi:10.1038/323533a0"
+    branch = Branch.LINEAR_ALGEBRA
+
+    def forward(
+        self,
+        x: Float[Array, "... d_in"],
+        weight: Float[Array, "d_out d_in"],
+        bias: Float[Array, " d_out"] | None = None,
+    ) -> tuple[Array, SavedLinear]:
+        leading = x.shape[: -1 if self.heads_in is None else -2]
+        d_out, d_in = weight.shape
+        if math.prod(x.shape[len(leading) :]) != d_in:
+            raise ShapeError(
+                f"weight has shape {weight.shape}, x {x.shape}: its columns must be as many as x's features"
+            )
+        rows = x.reshape(-1, d_in)
+        y = rows @ weight.T
+        if bias is not None:
+            require_shape("bias", bias, (d_out,), "it must have one entry per row of the weight")
+            y += bias
+        features = (d_out,) if self.heads_out is None else (self.heads_out, -1)
+        return y.reshape(*leading, *features), SavedLinear(rows, weight, x.shape, bias is not None)
+
+    def backward(self, y_bar: Float[Array, "... d_out"], saved: SavedLinear) -> tuple[Array, ...]:
+        rows, weight, x_shape, biased = saved
+        y_bar = y_bar.reshape(len(rows), -1)
+        x_bar, weight_bar = (y_bar @ weight).reshape(x_shape), y_bar.T @ rows
+        return (x_bar, weight_bar, y_bar.sum(0)) if biased else (x_bar, weight_bar)
+
+    def rounding(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        magnitude, _ = self.forward(np.abs(x), np.abs(weight), None if bias is None else np.abs(bias))
+        return (weight.shape[1] + 1) * magnitude
+
+    def backward_rounding(self, y_bar: Array, saved: SavedLinear) -> tuple[Array, ...]:
+        rows, weight, x_shape, biased = saved
+        magnitudes = SavedLinear(np.abs(rows), np.abs(weight), x_shape, biased)
+        lengths = (weight.shape[0], len(rows), len(rows))
+        bars = self.backward(np.abs(y_bar), magnitudes)
+        return tuple((length + 1) * bar for length, bar in zip(lengths, bars, strict=False))
+
+    def storage(self, y: Array, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        if bias is None:
+            return np.abs(y)
+        return 2 * np.abs(y) + np.abs(bias).reshape(y.shape[y.ndim - (1 if self.heads_out is None else 2) :])
+
+    def flops(self, x: Array, weight: Array, *bias: Array) -> int:
+        return 2 * x.size * weight.shape[0]
+
+
+class SavedShapes(NamedTuple):
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Add(Operation):
+    """Add two arrays; the smaller one is repeated along the axes that it lacks.
+
+    Takes   x  (..., d)  the residual stream
+            y  (..., d)  what a sublayer writes to it, or the vectors of the positions
+    Gives   z  (..., d)
+    Saves   the shapes only
+    Limits  y = 0 leaves x as it is: a block can start as the identity
+    Raises  ShapeError when the shapes cannot be brought together
+    """
+
+    equation = r"z = x + y"
+    adjoint = (r"\bar x = \bar z", r"\bar y = \sum_{\text{repeated}} \bar z")
+    source = "He et al. 2016, eq. 1, arXiv:1512.03385"
+    branch = Branch.LINEAR_ALGEBRA
+
+    def forward(self, x: Float[Array, "... d"], y: Float[Array, "... d"]) -> tuple[Array, SavedShapes]:
+        try:
+            return x + y, SavedShapes(x.shape, y.shape)
+        except ValueError as error:
+            raise ShapeError(f"x has shape {x.shape}, y {y.shape}: they cannot be added") from error
+
+    def backward(self, z_bar: Float[Array, "... d"], saved: SavedShapes) -> tuple[Array, Array]:
+        return _summed_to(z_bar, saved.x), _summed_to(z_bar, saved.y)
+
+    def rounding(self, x: Array, y: Array) -> Array:
+        magnitude: Array = np.abs(x + y)
+        return magnitude
+
+    def backward_rounding(self, z_bar: Array, saved: SavedShapes) -> tuple[Array, Array]:
+        shapes = (saved.x, saved.y)
+        sums = [_summed_to(np.abs(z_bar), shape) for shape in shapes]
+        x_bar, y_bar = ((z_bar.size // max(1, bar.size) - 1) * bar for bar in sums)
+        return x_bar, y_bar
+
+
+def _summed_to(z_bar: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient of an array that was repeated: the sum over its copies."""
+    missing = z_bar.ndim - len(shape)
+    repeated = [missing + axis for axis, size in enumerate(shape) if size == 1 and z_bar.shape[missing + axis] != 1]
+    summed: Array = z_bar.sum(axis=(*range(missing), *repeated)) if missing or repeated else z_bar
+    return summed.reshape(shape)

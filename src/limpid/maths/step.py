@@ -1,0 +1,66 @@
+"""One training step as mathematics: forward, loss, backward, clip, update. Read it beside training/step.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from limpid.config import TrainConfig
+from limpid.maths.chain import Chain
+from limpid.maths.loss import cross_entropy
+from limpid.maths.operation import Array
+from limpid.maths.transformer import transformer
+from limpid.maths.update import Arrays, clip, rule
+from limpid.schedule import learning_rate
+
+
+@dataclass(frozen=True)
+class Step:
+    """Everything one step computed."""
+
+    chain: Chain  # every quantity
+    loss: float  # nats per label
+    gradients: Arrays  # of every quantity and parameter, before clipping
+    grad_norm: float  # of the parameters' gradients, before clipping
+    learning_rate: float
+    parameters: Arrays  # after the update
+    moments: Arrays  # after the update: m/NAME, v/NAME
+
+
+def step(
+    parameters: Mapping[str, Array],
+    moments: Mapping[str, Array],
+    batch: Mapping[str, Array],
+    config: TrainConfig,
+    number: int,
+) -> Step:
+    """Update `number` (1 is the first) of a run.
+
+    batch  tokens and targets, (batch, position), and the mask kept(NAME) of every dropout
+    """
+    chain = Chain({**parameters, **batch})
+    loss = cross_entropy(chain, transformer(chain, config.model))
+    gradients = chain.backward(loss)
+    clipped, norm = clip({name: gradients[name] for name in parameters}, config.update.max_grad_norm)
+    rate = learning_rate(number, config.run.max_steps, config.update)
+    new_parameters, new_moments = update(parameters, clipped, moments, config, rate, number)
+    return Step(chain, float(chain.values[loss]), gradients, norm, rate, new_parameters, new_moments)
+
+
+def update(
+    parameters: Mapping[str, Array],
+    gradients: Arrays,
+    moments: Mapping[str, Array],
+    config: TrainConfig,
+    rate: float,
+    number: int,
+) -> tuple[Arrays, Arrays]:
+    """Every parameter and its moments after update `number`; weight decay is for matrices."""
+    how = rule(config.update)
+    new_parameters, new_moments = {}, {}
+    for name, parameter in parameters.items():
+        remembered = {kind: moments[f"{kind}/{name}"] for kind in how.moments}
+        moved, memory = how.apply(parameter, gradients[name], remembered, rate, number, decayed=parameter.ndim >= 2)
+        new_parameters[name] = moved
+        new_moments.update({f"{kind}/{name}": array for kind, array in memory.items()})
+    return new_parameters, new_moments

@@ -1,0 +1,113 @@
+"""The transformer, forward: tokens to logits, every quantity under its name."""
+
+from __future__ import annotations
+
+import math
+
+from limpid.config import ModelConfig
+from limpid.maths.attention import CausalSoftmax, Mix, Scores
+from limpid.maths.chain import Chain
+from limpid.maths.dropout import Dropout
+from limpid.maths.embedding import Embedding, LearnedPositions, Rotary, SinusoidalPositions
+from limpid.maths.linear import Add, Linear
+from limpid.maths.mlp import ACTIVATIONS, Gated
+from limpid.maths.norm import LayerNorm, RMSNorm
+from limpid.maths.operation import Operation
+
+
+def transformer(chain: Chain, config: ModelConfig) -> str:
+    """Add the forward pass to a chain that holds `tokens` and every parameter; returns the name of the logits.
+
+    Dropout happens where the chain holds its mask, `kept(NAME)`.
+    """
+    x = embed(chain, config)
+    for block in range(config.num_layers):
+        x = transformer_block(chain, config, f"blocks.{block}.", x, config.window(block))
+    if config.norm_placement == "pre":
+        x = norm(chain, config, "final_norm", x)
+    matrix = "embed.tokens.weight" if config.tied else "logits.weight"
+    return chain.apply("logits", Linear(), x, matrix)
+
+
+def embed(chain: Chain, config: ModelConfig) -> str:
+    x = chain.apply("embed.tokens", Embedding(), "tokens", "embed.tokens.weight")
+    length = chain.values["tokens"].shape[1]
+    if config.positions == "learned":
+        chain.apply("embed.positions", LearnedPositions(length), "embed.positions.weight")
+        x = chain.apply("embed.sum", Add(), x, "embed.positions")
+    elif config.positions == "sinusoidal":
+        chain.apply("embed.positions", SinusoidalPositions(length, config.d_model, config.rotary_base))
+        x = chain.apply("embed.sum", Add(), x, "embed.positions")
+    return dropout(chain, config, "embed.dropped", x)
+
+
+def transformer_block(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:
+    """x + attention(norm(x)), then x + mlp(norm(x)); or, post placement, norm(x + …) for both."""
+    if config.norm_placement == "pre":
+        written = attention(chain, config, f"{at}attention", norm(chain, config, f"{at}norm1", x), window)
+        x = chain.apply(f"{at}residual1", Add(), x, written)
+        written = mlp(chain, config, f"{at}mlp", norm(chain, config, f"{at}norm2", x))
+        return chain.apply(f"{at}residual2", Add(), x, written)
+    x = chain.apply(f"{at}residual1", Add(), x, attention(chain, config, f"{at}attention", x, window))
+    x = norm(chain, config, f"{at}norm1", x)
+    x = chain.apply(f"{at}residual2", Add(), x, mlp(chain, config, f"{at}mlp", x))
+    return norm(chain, config, f"{at}norm2", x)
+
+
+def attention(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:
+    query = linear(chain, f"{at}.query", x, heads_out=config.num_heads)
+    key = linear(chain, f"{at}.key", x, heads_out=config.num_kv_heads)
+    value = linear(chain, f"{at}.value", x, heads_out=config.num_kv_heads)
+    if config.qk_norm:
+        query = chain.apply(f"{at}.query_norm", RMSNorm(config.norm_eps), query, f"{at}.query_norm.weight")
+        key = chain.apply(f"{at}.key_norm", RMSNorm(config.norm_eps), key, f"{at}.key_norm.weight")
+    if config.positions == "rotary":
+        query = chain.apply(f"{at}.query_rotated", rotary(config), query)
+        key = chain.apply(f"{at}.key_rotated", rotary(config), key)
+    scores = chain.apply(f"{at}.scores", Scores(1 / math.sqrt(config.d_head)), query, key)
+    weights = chain.apply(f"{at}.weights", CausalSoftmax(window), scores)
+    weights = dropout(chain, config, f"{at}.weights_dropped", weights)
+    mixed = chain.apply(f"{at}.mixed", Mix(), weights, value)
+    output = linear(chain, f"{at}.output", mixed, heads_in=config.num_heads)
+    return dropout(chain, config, f"{at}.dropped", output)
+
+
+def mlp(chain: Chain, config: ModelConfig, at: str, x: str) -> str:
+    activation = ACTIVATIONS[config.activation]
+    if config.mlp == "gated":
+        gate, up = linear(chain, f"{at}.gate", x), linear(chain, f"{at}.up", x)
+        hidden = chain.apply(f"{at}.hidden", Gated(activation), gate, up)
+    else:
+        hidden = chain.apply(f"{at}.hidden", activation, linear(chain, f"{at}.up", x))
+    output = linear(chain, f"{at}.output", hidden)
+    return dropout(chain, config, f"{at}.dropped", output)
+
+
+def linear(chain: Chain, name: str, x: str, heads_in: int | None = None, heads_out: int | None = None) -> str:
+    bias = [f"{name}.bias"] if f"{name}.bias" in chain.values else []
+    return chain.apply(name, Linear(heads_in, heads_out), x, f"{name}.weight", *bias)
+
+
+def norm(chain: Chain, config: ModelConfig, name: str, x: str) -> str:
+    if config.norm == "layer":
+        return chain.apply(name, LayerNorm(config.norm_eps), x, f"{name}.weight", f"{name}.bias")
+    return chain.apply(name, RMSNorm(config.norm_eps), x, f"{name}.weight")
+
+
+def dropout(chain: Chain, config: ModelConfig, name: str, x: str) -> str:
+    kept = f"kept({name})"
+    return chain.apply(name, Dropout(config.dropout), x, kept) if kept in chain.values else x
+
+
+def rotary(config: ModelConfig) -> Operation:
+    """The rotation that a configuration asks for."""
+    return Rotary(
+        config.rotary_base,
+        config.rotary_layout,
+        config.rotary_scaling,
+        config.rotary_factor,
+        config.rotary_original_context,
+        config.rotary_low,
+        config.rotary_high,
+        config.rotary_attention_factor,
+    )
