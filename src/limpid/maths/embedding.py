@@ -119,8 +119,9 @@ class SinusoidalPositions(Operation):
         return ()
 
     def rounding(self) -> Array:
-        angles = np.arange(self.length)[:, None] * np.ones(self.d_model)
-        return 2 + angles * 2.0**-28  # float64 angles, whose own error grows with the position
+        return 2 + 2 * np.arange(self.length)[:, None] * np.ones(
+            self.d_model
+        )  # an angle's error grows with its position
 
     def backward_rounding(self, y_bar: Array, saved: None) -> tuple[()]:
         return ()
@@ -192,7 +193,7 @@ class Rotary(Operation):
         """What yarn multiplies queries and keys by (eq. 22)."""
         if self.scaling != "yarn":
             return 1.0
-        return self.attention_factor or 0.1 * math.log(self.factor) + 1
+        return self.attention_factor or 0.1 * math.log(max(1.0, self.factor)) + 1
 
     def forward(self, x: Float[Array, "batch position head d_head"]) -> tuple[Array, SavedRotation]:
         if x.shape[-1] % 2:
@@ -215,11 +216,10 @@ class Rotary(Operation):
 
     def rounding(self, x: Array) -> Array:
         _, saved = self.forward(x)
-        drift = 1 + 2.0**-28 * x.shape[1]  # of the angles, formed in float64
-        return 4 * drift * self._sums(x, saved)
+        return (4 + 2 * x.shape[1]) * self._sums(x, saved)  # an angle's error grows with its position
 
     def backward_rounding(self, y_bar: Array, saved: SavedRotation) -> tuple[Array]:
-        return (4 * (1 + 2.0**-28 * y_bar.shape[1]) * self._sums(y_bar, saved),)
+        return ((4 + 2 * y_bar.shape[1]) * self._sums(y_bar, saved),)
 
     def backward_storage(self, bars: Sequence[Array | None], y_bar: Array, saved: SavedRotation) -> tuple[Array]:
         return (

@@ -94,15 +94,13 @@ class Rotation:
     def __init__(self, config: ModelConfig) -> None:
         scale = 1.0
         if config.rotary_scaling == "yarn":
-            scale = config.rotary_attention_factor or 0.1 * math.log(config.rotary_factor) + 1
-        angles = torch.arange(config.context_length, dtype=torch.float64)[:, None] * frequencies(config)
-        self.tables = torch.stack((angles.cos(), angles.sin())) * scale  # float64: cast once, where it is used
+            scale = config.rotary_attention_factor or 0.1 * math.log(max(1.0, config.rotary_factor)) + 1
+        self.scale, self.frequencies = scale, frequencies(config)
 
     def at(self, positions: Int[Tensor, "*rows position"], dtype: torch.dtype) -> Angles:
         """Cosines and sines of these positions, ready to meet (batch, position, head, pair)."""
-        self.tables = self.tables.to(positions.device)
-        cos, sin = self.tables[:, positions].to(dtype)[..., None, :]
-        return cos, sin
+        angles = (positions[..., None].double() * self.frequencies.to(positions.device))[..., None, :]
+        return (self.scale * angles.cos()).to(dtype), (self.scale * angles.sin()).to(dtype)
 
 
 def rotate(

@@ -1,0 +1,216 @@
+"""Hugging Face folders in and out, with equal logits. Only safetensors and JSON are read, never a pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from limpid.config import ModelConfig, from_dict
+from limpid.errors import CheckpointError, ConfigError
+from limpid.model.families import FAMILIES, Family, family_of
+from limpid.model.transformer import Transformer
+from limpid.quantities import parameters
+from limpid.run import folder_written_atomically
+
+Tensors = dict[str, Tensor]
+IGNORED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
+"""Buffers that old versions saved beside the weights."""
+
+
+def load_model(path: Path) -> Transformer:
+    """The model of a Hugging Face folder, ready to run."""
+    config, weights = load_folder(path)
+    model = Transformer(config)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
+    """Configuration and weights, float32 or wider, under our names.
+
+    Raises  CheckpointError for what is missing, cut short or of another shape; ConfigError for an option or family
+            that has no equivalent
+    """
+    their = _config_json(path)
+    kind = their.get("model_type")
+    if kind not in FAMILIES:
+        raise ConfigError(f"{path} holds a model of type {kind!r}: limpid reads {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    plain = family.read(family.defaults | their)
+    try:
+        config = from_dict(ModelConfig, {key: value for key, value in plain.items() if value is not None})
+    except ConfigError as error:
+        raise ConfigError(f"{path / 'config.json'}: {error}") from error
+    return config, _ours(family, config, _read_weights(path), path)
+
+
+def _config_json(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    try:
+        their = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path} is neither a run nor a Hugging Face folder: it has no config.json") from error
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not valid JSON: {' '.join(str(error).split())}") from error
+    if not isinstance(their, dict):
+        raise CheckpointError(f"{file} holds {type(their).__name__}, expected an object of options")
+    return their
+
+
+def _read_weights(path: Path) -> Tensors:
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{index} is not an index of shards: download it again") from error
+        return {name: tensor for file in files for name, tensor in _tensors(path / Path(file).name).items()}
+    file = path / "model.safetensors"
+    if not file.is_file() and (pickles := [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]):
+        raise CheckpointError(
+            f"{pickles[0]} is a pickle, which can run code; limpid reads safetensors only: save the model again with "
+            "save_pretrained in a current transformers"
+        )
+    return _tensors(file)
+
+
+def _tensors(file: Path) -> Tensors:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        reason = "is missing" if not file.is_file() else f"cannot be read ({' '.join(str(error).split())})"
+        raise CheckpointError(f"{file} {reason}: download or save the model again") from error
+
+
+def _ours(family: Family, config: ModelConfig, theirs: Tensors, path: Path) -> Tensors:
+    """Their tensors under our names, every one checked."""
+    prefix = "transformer." if family.fused else "model."
+    named = {
+        name if name.startswith((prefix, "lm_head.")) else prefix + name: tensor
+        for name, tensor in theirs.items()
+        if not name.endswith(IGNORED)
+    }
+    if family.fused:
+        named = _unfused(named, config)
+    if config.tied:
+        named.pop("lm_head.weight", None)  # the embedding, once more
+    weights = {}
+    for parameter in parameters(config):
+        their_name = _fused_name(family, parameter.name)
+        if their_name not in named:
+            raise CheckpointError(f"{path} lacks the weight {their_name}, which its config.json asks for")
+        tensor = named.pop(their_name)
+        if tuple(tensor.shape) != parameter.shape:
+            raise CheckpointError(
+                f"{path}: {their_name} has shape {tuple(tensor.shape)}, its config.json asks for {parameter.shape}"
+            )
+        weights[parameter.name] = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    if named:
+        raise CheckpointError(
+            f"{path} holds {min(named)}, which a {family.name} model with its config.json has no place for"
+        )
+    return weights
+
+
+def _fused_name(family: Family, ours: str) -> str:
+    """Their name; of GPT-2's query, key and value the name that `_unfused` gives them."""
+    if family.fused and ".attention.output" not in ours and ".attention." in ours:
+        _, block, _, which, kind = ours.split(".")
+        return f"transformer.h.{block}.attn.{which}.{kind}"
+    return family.their_name(ours)
+
+
+def _unfused(theirs: Tensors, config: ModelConfig) -> Tensors:
+    """GPT-2's fused matrix in three, and all its matrices the way round that linear maps have them."""
+    named: Tensors = {}
+    for name, tensor in theirs.items():
+        if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")) and tensor.ndim == 2:
+            tensor = tensor.t().contiguous()
+        if ".attn.c_attn." in name:
+            for which, part in zip(("query", "key", "value"), tensor.split(config.d_model), strict=False):
+                named[name.replace("c_attn", which)] = part.contiguous()
+        else:
+            named[name] = tensor
+    return named
+
+
+def save_folder(
+    path: Path,
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    *,
+    tokenizer_json: str | None,
+    end_of_text: int | None,
+) -> None:
+    """Write a model as Hugging Face expects it, whole or not at all.
+
+    Raises  ConfigError naming the options that no family can express
+    """
+    family = family_of(config)
+    special = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
+    with folder_written_atomically(path) as folder:
+        their_config = {
+            "architectures": [family.architecture],
+            "model_type": family.name,
+            **family.write(config),
+            **special,
+            "dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
+        }
+        _write_json(folder / "config.json", their_config)
+        _write_json(folder / "generation_config.json", {**special, "_from_model_config": True})
+        save_file(_theirs(family, config, weights), folder / "model.safetensors", metadata={"format": "pt"})
+        if tokenizer_json is not None:
+            _write_tokenizer(folder, config, tokenizer_json, end_of_text)
+
+
+def _write_tokenizer(folder: Path, config: ModelConfig, tokenizer_json: str, end_of_text: int | None) -> None:
+    """tokenizer.json and what AutoTokenizer wants beside it to give the same ids."""
+    (folder / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
+    added = {token["id"]: token["content"] for token in json.loads(tokenizer_json).get("added_tokens", [])}
+    end = added.get(end_of_text)
+    ends = {} if end is None else {"bos_token": end, "eos_token": end, "unk_token": end}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.context_length,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # a text that spells a special token is still text
+        **ends,
+    }
+    _write_json(folder / "tokenizer_config.json", settings)
+    _write_json(folder / "special_tokens_map.json", ends)
+
+
+def _theirs(family: Family, config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensors:
+    weights = dict(weights)
+    if config.positions == "rotary" and config.rotary_layout == "interleaved":
+        weights = {name: _halved(name, tensor, config) for name, tensor in weights.items()}
+    if not family.fused:
+        return {family.their_name(name): tensor.contiguous() for name, tensor in weights.items()}
+    for block in range(config.num_layers):
+        for kind in ("weight", "bias"):
+            at = f"blocks.{block}.attention"
+            parts = [weights.pop(f"{at}.{which}.{kind}") for which in ("query", "key", "value")]
+            weights[f"transformer.h.{block}.attn.c_attn.{kind}"] = torch.cat(parts)
+    named = {name if "c_attn" in name else family.their_name(name): tensor for name, tensor in weights.items()}
+    turned = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    return {name: (t.t() if name.endswith(turned) else t).contiguous() for name, t in named.items()}
+
+
+def _halved(name: str, tensor: Tensor, config: ModelConfig) -> Tensor:
+    """Query and key rows reordered: pairs (2i, 2i + 1) become (i, i + d_head/2), and products do not see it."""
+    station = name.rsplit(".", 1)[0]
+    if station.endswith((".query", ".key", ".query_norm", ".key_norm")):
+        heads = tensor.unflatten(0, (-1, config.d_head // 2, 2))
+        return heads.transpose(1, 2).flatten(0, 2)
+    return tensor
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
