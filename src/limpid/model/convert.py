@@ -20,7 +20,7 @@ from limpid.quantities import parameters
 from limpid.run import folder_written_atomically
 
 Tensors = dict[str, Tensor]
-IGNORED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
+IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 """Buffers that old versions saved beside the weights."""
 
 
