@@ -47,6 +47,6 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
     from limpid.cli import recorded
-    from limpid.trace import document
+    from limpid.trace import document, opened
 
-    return document(recorded(str(what), step, text))
+    return document(opened(recorded(str(what), step, text)))

@@ -1,0 +1,115 @@
+"""The step as one JSON document with a version: the contract with every viewer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from limpid.trace.account import Account
+from limpid.trace.compare import Agreement
+from limpid.trace.opened import Entry, Learned, Opened
+
+VERSION = 1
+
+
+def document(step: Opened) -> dict[str, Any]:
+    """Everything that was found, without the arrays. Numbers that are not finite are words."""
+    meta = step.record.meta
+    checks = step.agreements()
+    first = step.first_disagreement()
+    worst = max(checks, key=lambda check: check.worst)
+    found: dict[str, Any] = {
+        "version": VERSION,
+        "run": meta["run"],
+        "step": meta["step"],
+        "config": meta["config"],
+        "precision": meta["precision"],
+        "loss_scale": meta["loss_scale"],
+        "verdict": {
+            "agrees": first is None,
+            "checks": len(checks),
+            "within_bounds": sum(check.holds for check in checks),
+            "first_disagreement": None if first is None else _check(first),
+            "worst": _check(worst),
+        },
+        "quantities": [_entry(entry) for entry in step.entries],
+        "loss": _account(step.account, step.whole.loss),
+        "parameters": [_learned(parameter) for parameter in step.learned],
+        "update": {
+            "rule": type(step.update.rule).__name__,
+            "equations": list(step.update.rule.equations),
+            "source": step.update.rule.source,
+            "number": step.update.number,
+            "learning_rate": step.update.learning_rate,
+            "grad_norm_before_clip": step.update.grad_norm,
+            "clip_scale": step.update.clip_scale,
+            "checks": [_check(check) for check in step.update.agreements[:2]],
+        },
+    }
+    return dict(_finite(found))
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    operation = entry.operation
+    return {
+        "name": entry.name,
+        "axes": list(entry.quantity.axes),
+        "unit": entry.quantity.unit,
+        "shape": list(entry.shape),
+        "format": entry.format,
+        "operation": type(operation).__name__,
+        "inputs": list(entry.inputs),
+        "equation": operation.equation,
+        "adjoint": list(operation.adjoint),
+        "branch": operation.branch.value,
+        "source": operation.source,
+        "statistics": asdict(entry.statistics),
+        "flops": entry.flops,
+        "grad_norm": entry.grad_norm,
+        "forward": _check(entry.forward),
+        "backward": None if entry.backward is None else _check(entry.backward),
+        "drift": entry.drift,
+    }
+
+
+def _learned(parameter: Learned) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "shape": list(parameter.shape),
+        "axes": list(parameter.axes),
+        "decayed": parameter.decayed,
+        "grad_norm": parameter.grad_norm,
+        "relative_change": parameter.change,
+        "gradient": None if parameter.gradient is None else _check(parameter.gradient),
+        "checks": [_check(check) for check in parameter.checks],
+    }
+
+
+def _account(account: Account, exact: float) -> dict[str, Any]:
+    return {
+        "value": account.loss,
+        "exact": exact,
+        "perplexity": account.perplexity,
+        "formula": r"L = -\tfrac1N \sum_{t\ \text{labelled}} \log p(w_{t+1})",
+        "labels": account.labels,
+        "positions": account.positions,
+        "weight": account.weight,
+        "micro_batches": account.micro_batches,
+        "rows": [[[label.text, label.surprise] for label in row] for row in account.rows],
+    }
+
+
+def _check(check: Agreement) -> dict[str, Any]:
+    return {**asdict(check), "index": list(check.index), "holds": check.holds}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for what is not finite; ours are the ones that float() reads."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

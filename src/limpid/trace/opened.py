@@ -1,0 +1,153 @@
+"""A step opened: everything the comparison found, in the order of the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from limpid.maths.operation import Array, Operation
+from limpid.quantities import Quantity, parameters, quantities
+from limpid.trace.account import Account, account
+from limpid.trace.compare import Agreement, Compared, compare
+from limpid.trace.record import WORDS, Record
+from limpid.trace.redo import Update, Whole, redo, redo_update
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """An array in five numbers; what is not finite is counted, not averaged."""
+
+    mean: float
+    rms: float
+    smallest: float
+    largest: float
+    not_finite: int
+
+    @classmethod
+    def of(cls, array: Array) -> Statistics:
+        finite = array[np.isfinite(array)] if not np.isfinite(array).all() else array
+        if finite.size == 0:
+            return cls(np.nan, np.nan, np.nan, np.nan, array.size)
+        with np.errstate(over="ignore"):
+            rms = float(np.sqrt(np.mean(np.square(finite))))
+        return cls(float(finite.mean()), rms, float(finite.min()), float(finite.max()), int(array.size - finite.size))
+
+
+@dataclass
+class Entry:
+    """One quantity of the forward pass."""
+
+    quantity: Quantity
+    operation: Operation
+    inputs: tuple[str, ...]
+    shape: tuple[int, ...]
+    format: str
+    statistics: Statistics
+    flops: int
+    forward: Agreement
+    backward: Agreement | None = None
+    grad_norm: float | None = None
+    drift: float = 0.0  # of the whole chain from the tokens, in u of the compute format
+
+    @property
+    def name(self) -> str:
+        return self.quantity.name
+
+
+@dataclass
+class Learned:
+    """One parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    decayed: bool
+    grad_norm: float  # of the gradient that training used, before clipping
+    change: float  # ‖after - before‖ / ‖before‖
+    gradient: Agreement | None = None
+    checks: list[Agreement] = field(default_factory=list)  # fast path, moments, update
+
+
+@dataclass
+class Opened:
+    """One step, redone and compared."""
+
+    record: Record
+    entries: list[Entry]
+    learned: list[Learned]
+    account: Account
+    whole: Whole
+    update: Update
+
+    def agreements(self) -> list[Agreement]:
+        """Every check, in the order of the step: forward, backward, what training used, update."""
+        forward = [entry.forward for entry in self.entries]
+        backward = []
+        last: dict[str, Agreement] = {p.name: p.gradient for p in self.learned if p.gradient is not None}
+        for entry in reversed(self.entries):
+            if entry.backward is not None:
+                backward.append(entry.backward)
+            for kind in ("weight", "bias"):
+                if f"{entry.name}.{kind}" in last:
+                    backward.append(last.pop(f"{entry.name}.{kind}"))
+        return [*forward, *backward, *last.values(), *self.whole.fast, *self.update.agreements]
+
+    def first_disagreement(self) -> Agreement | None:
+        """The first number of the step that rounding does not explain."""
+        return next((check for check in self.agreements() if not check.holds), None)
+
+
+def opened(path: Path) -> Opened:
+    """Redo a recorded step and compare all of it.
+
+    Raises  CheckpointError when the file is not a whole recorded step
+    """
+    record = Record(path)
+    known = {quantity.name: quantity for quantity in quantities(record.config.model)}
+    entries: dict[str, Entry] = {}
+    gradients: dict[str, Agreement] = {}
+    for compared in compare(record):
+        entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
+        gradients.update({check.name: check for check in compared.backward})
+    whole, update = redo(record), redo_update(record)
+    for name, entry in entries.items():
+        entry.backward, entry.drift = gradients.get(name), whole.drift.get(name, 0.0)
+    learned = [_learned(record, parameter, gradients, whole, update) for parameter in parameters(record.config.model)]
+    return Opened(record, list(entries.values()), learned, account(record), whole, update)
+
+
+def _entry(record: Record, quantity: Quantity, compared: Compared) -> Entry:
+    name = quantity.name
+    gradient = f"plain/grad({name})"
+    has_gradient = gradient in record.names
+    return Entry(
+        quantity,
+        compared.link.operation,
+        compared.link.inputs,
+        compared.value.shape,
+        WORDS[record.stored(f"plain/{name}").dtype],
+        Statistics.of(compared.value),
+        compared.flops,
+        compared.forward,
+        grad_norm=float(np.linalg.norm(record.exact(gradient))) / record.loss_scale if has_gradient else None,
+    )
+
+
+def _learned(record: Record, parameter: Any, gradients: dict[str, Agreement], whole: Whole, update: Update) -> Learned:
+    name = parameter.name
+    before, after = record.exact(f"before/{name}"), record.exact(f"after/{name}")
+    size = float(np.linalg.norm(before))
+    mine = (f"grad({name})", name, f"m({name})", f"v({name})")
+    return Learned(
+        name,
+        parameter.shape,
+        parameter.axes,
+        parameter.decayed,
+        float(np.linalg.norm(record.exact(f"fast/grad({name})"))),
+        float(np.linalg.norm(after - before)) / size if size else float(np.linalg.norm(after - before)),
+        gradients.get(name),
+        [check for check in (*whole.fast, *update.agreements) if check.name in mine],
+    )

@@ -1,0 +1,118 @@
+"""A recorded step, opened: tensors are read one by one, as they are asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from limpid.config import TrainConfig, from_dict
+from limpid.errors import CheckpointError, ConfigError
+from limpid.maths.operation import Array
+from limpid.maths.rounding import FORMATS
+from limpid.quantities import parameters
+
+VERSION = 1
+WORDS = {array: word for word, array in FORMATS.items()}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One step: what it depended on, and what the engine computed. docs/record.md lists the tensors.
+
+    Raises  CheckpointError for a file that is missing, cut short, foreign or newer than this limpid
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        missing = [name for name in self._required() if name not in self.names]
+        if missing:
+            raise CheckpointError(f"{self.path} lacks {missing[0]}: it is not a whole recorded step")
+
+    @cached_property
+    def _file(self) -> Any:
+        try:
+            return safe_open(self.path, "numpy")
+        except (OSError, SafetensorError) as error:
+            reason = "there is no such file" if not self.path.is_file() else " ".join(str(error).split())
+            raise CheckpointError(f"cannot open the recorded step {self.path}: {reason}") from error
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """What the engine wrote beside the tensors."""
+        text = (self._file.metadata() or {}).get("limpid")
+        if text is None:
+            raise CheckpointError(
+                f"{self.path} is a safetensors file, but not a recorded step: it has no limpid metadata"
+            )
+        meta: dict[str, Any] = json.loads(text)
+        if meta.get("version") != VERSION:
+            raise CheckpointError(f"{self.path} has format version {meta.get('version')}; this limpid reads {VERSION}")
+        return meta
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        try:
+            return from_dict(TrainConfig, self.meta["config"])
+        except ConfigError as error:
+            raise CheckpointError(
+                f"{self.path} was recorded with options this limpid does not know: {error}"
+            ) from error
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._file.keys())
+
+    def _required(self) -> list[str]:
+        self.meta  # noqa: B018  a foreign file is named before what it lacks
+        learned = [parameter.name for parameter in parameters(self.config.model)]
+        parts = ("before/{}", "plain/grad({})", "fast/grad({})", "after/{}")
+        return [part.format(name) for name in learned for part in parts] + ["batch/tokens", "batch/targets"]
+
+    def stored(self, name: str) -> Array:
+        """A tensor in the format in which the engine had it."""
+        array: Array = self._file.get_tensor(name)
+        return array
+
+    def exact(self, name: str) -> Array:
+        """A tensor's numbers as float64 (ids stay integers)."""
+        array = self.stored(name)
+        return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+
+    @property
+    def parameters_format(self) -> Any:
+        """Format of parameters and residual stream."""
+        return FORMATS[self.meta["precision"]["parameters"]]
+
+    @property
+    def compute_format(self) -> Any:
+        """Format of what goes into matrix products."""
+        return FORMATS[self.meta["precision"]["compute"]]
+
+    @property
+    def summed_format(self) -> Any:
+        """Format in which products are summed: float32 at least."""
+        return FORMATS["fp64"] if self.compute_format == FORMATS["fp64"] else FORMATS["fp32"]
+
+    @property
+    def loss_scale(self) -> float:
+        """What the gradients of quantities (not of parameters) are multiplied by."""
+        return float(self.meta["loss_scale"])
+
+    def micro_batches(self) -> list[slice]:
+        """Which rows of the batch each micro-batch had."""
+        ends = np.cumsum([len(micro["rows"]) for micro in self.meta["micro_batches"]])
+        return [slice(int(end) - len(micro["rows"]), int(end))
+                for end, micro in zip(ends, self.meta["micro_batches"], strict=True)]  # fmt: skip
+
+    def batch(self) -> dict[str, Array]:
+        """Tokens, targets, and the mask kept(NAME) of every dropout."""
+        return {
+            name.removeprefix("batch/"): self.exact(name) for name in sorted(self.names) if name.startswith("batch/")
+        }

@@ -1,0 +1,255 @@
+"""The step as a story in the terminal: forward blue, backward red, update green."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from limpid.maths.operation import Operation
+from limpid.trace.account import Account
+from limpid.trace.compare import Agreement
+from limpid.trace.equation import readable
+from limpid.trace.opened import Entry, Learned, Opened
+from limpid.trace.redo import TIMES
+
+FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
+
+
+def tell(step: Opened, console: Console, everything: bool) -> None:
+    """Print the whole step, stage by stage, and the verdict."""
+    for part in (
+        _head(step),
+        *_forward(step, everything),
+        _loss(step.account),
+        *_backward(step, everything),
+        *_update(step),
+    ):
+        console.print(part)
+    console.print(verdict(step))
+
+
+def _head(step: Opened) -> Text:
+    meta, model = step.record.meta, step.record.config.model
+    tokens = step.account.positions
+    return Text.assemble(
+        (f"step {meta['step']} of {meta['run']}", "bold"),
+        f" · {tokens:,} tokens, {step.account.labels:,} labels · {model.num_layers} layers × {model.d_model}"
+        f" · {meta['precision']['compute']} with {meta['precision']['parameters']} parameters"
+        f" · redone in float64\n",
+    )
+
+
+def _stage(name: str) -> str:
+    """Where in the step a quantity belongs: embedding, block 0 attention, block 0 mlp, …"""
+    if name.startswith("embed."):
+        return "embedding"
+    if name.startswith("blocks."):
+        _, block, place = name.split(".", 2)
+        half = "mlp" if place.startswith(("mlp", "norm2", "residual2")) else "attention"
+        return f"block {block} {half}"
+    return "loss" if name in ("loss", "log_probabilities") else "logits"
+
+
+def _columns(title: str, style: str, *columns: str) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style=f"bold {style}", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for place, column in enumerate(columns):
+        table.add_column(
+            column, justify="left" if place < 2 else "right", style=style if place == 0 else "", no_wrap=place == 0
+        )
+    return table
+
+
+def _folded(entries: list[Entry], everything: bool) -> Iterator[tuple[str, list[Entry], bool]]:
+    """Stages with their entries; all but the first block are folded into one line each, unless asked for."""
+    for stage, group in groupby(entries, lambda entry: _stage(entry.name)):
+        fold = stage.startswith("block ") and not stage.startswith("block 0 ") and not everything
+        yield stage, list(group), fold
+
+
+def _forward(step: Opened, everything: bool) -> Iterator[Table | Text]:
+    for stage, entries, fold in _folded(step.entries, everything):
+        if fold:
+            worst = max(entries, key=lambda entry: entry.forward.worst)
+            flops = sum(entry.flops for entry in entries)
+            yield Text.assemble(
+                (f"{stage:<20}", f"bold {FORWARD}"),
+                f"{len(entries)} quantities as in block 0 · {_si(flops)}FLOP · ",
+                shown(worst.forward),
+                f" (worst: {worst.name.split('.', 2)[2]})",
+            )
+            continue
+        table = _columns(
+            stage, FORWARD, "quantity", "equation", "shape", "mean", "rms", "min … max", "FLOP", "agreement"
+        )
+        for entry in entries:
+            own = entry.name.split(".", 2)[2] if entry.name.startswith("blocks.") else entry.name
+            numbers = entry.statistics
+            table.add_row(
+                own,
+                f"{readable(entry.operation.equation)}   [dim]{entry.operation.branch.value}[/]".replace(
+                    "[x", r"\[x"
+                ).replace("[v", r"\[v"),
+                "×".join(map(str, entry.shape)) or "1",
+                f"{numbers.mean:+.2e}",
+                f"{numbers.rms:.2e}",
+                f"{numbers.smallest:.3g} … {numbers.largest:.3g}"
+                + (f" ({numbers.not_finite} not finite)" if numbers.not_finite else ""),
+                _si(entry.flops) if entry.flops else "",
+                shown(entry.forward),
+            )
+        yield table
+
+
+def _loss(account: Account) -> Text:
+    """Which formula, over which tokens, with which weight; and the text itself."""
+    text = Text.assemble(
+        ("\nthe loss\n", f"bold {FORWARD}"),
+        f"L = -1/N Σ log p(next token) over N = {account.labels:,} labels of {account.positions:,} positions, "
+        f"each with weight 1/N = {account.weight:.3g}\n"
+        f"  = {account.loss:.6f} nats per label, as unsure as among {account.perplexity:.4g} equally likely tokens\n",
+    )
+    if len(account.micro_batches) > 1:
+        for number, micro in enumerate(account.micro_batches):
+            text.append(f"  micro-batch {number}: {micro['labels']:,} labels add {float(micro['loss']):.6f}\n")
+    text.append("the start of row 0, dim where expected, bright where it surprised: ")
+    for label in account.rows[0][:48]:
+        if label.surprise is None:
+            text.append("·", "dim")
+        else:
+            style = "dim" if label.surprise < 2 else "bold yellow" if label.surprise > 6 else ""
+            text.append(label.text.replace("\n", "⏎"), style)
+    text.append("\nmost surprising: ")
+    for row, position, label in account.hardest():
+        text.append(f"{label.text!r} {label.surprise:.2f} nats (row {row}, position {position})  ")
+    text.append("\n")
+    return text
+
+
+def _backward(step: Opened, everything: bool) -> Iterator[Table | Text]:
+    backwards = list(reversed(step.entries))
+    learned = {parameter.name: parameter for parameter in step.learned}
+    for stage, entries, fold in _folded(backwards, everything):
+        checks = [check for entry in entries for check in _backward_checks(entry, learned)]
+        if fold and checks:
+            worst = max(checks, key=lambda check: check.worst)
+            norms = [entry.grad_norm for entry in entries if entry.grad_norm is not None]
+            yield Text.assemble(
+                (f"{stage:<20}", f"bold {BACKWARD}"),
+                f"{len(checks)} gradients, norms {min(norms):.2e} … {max(norms):.2e} · ",
+                shown(worst),
+                f" (worst: {worst.name.split('.', 2)[2]})",
+            )
+            continue
+        table = _columns(f"backward: {stage}", BACKWARD, "gradient", "adjoint", "norm", "agreement")
+        for entry in entries:
+            if entry.backward is None and entry.grad_norm is None:
+                continue
+            adjoint = next((line for line in entry.operation.adjoint if line), "")
+            table.add_row(f"grad({entry.name})", "", f"{entry.grad_norm:.3e}", shown(entry.backward))
+            if adjoint:
+                table.add_row("", Text(f"passed on: {readable(adjoint)}", "dim"), "", "")
+            for kind in ("weight", "bias"):
+                parameter = learned.get(f"{entry.name}.{kind}")
+                if parameter is not None:
+                    table.add_row(
+                        f"grad({parameter.name})", "", f"{parameter.grad_norm:.3e}", shown(parameter.gradient)
+                    )
+        yield table
+
+
+def _backward_checks(entry: Entry, learned: dict[str, Learned]) -> Iterator[Agreement]:
+    if entry.backward is not None:
+        yield entry.backward
+    for kind in ("weight", "bias"):
+        parameter = learned.get(f"{entry.name}.{kind}")
+        if parameter is not None and parameter.gradient is not None:
+            yield parameter.gradient
+
+
+def _update(step: Opened) -> Iterator[Table | Text]:
+    update, limit = step.update, step.record.config.update.max_grad_norm
+    clipped = "never clipped" if limit is None else f"at most {limit:g}: scaled by {update.clip_scale:.4f}"
+    yield Text.assemble(
+        ("\nupdate", f"bold {UPDATE}"),
+        f"  {type(update.rule).__name__}, update {update.number}, learning rate {update.learning_rate:.4e}\n"
+        f"  global gradient norm {update.grad_norm:.4f}, {clipped}\n  ",
+        "\n  ".join(readable(line) for line in update.rule.equations),
+        (f"\n  {update.rule.source}", "dim"),
+    )
+    table = _columns("", UPDATE, "parameter", "shape", "gradient norm", "relative change", "decay", "agreement")
+    for parameter in step.learned:
+        worst = max(parameter.checks, key=lambda check: check.worst)
+        table.add_row(
+            parameter.name,
+            "×".join(map(str, parameter.shape)),
+            f"{parameter.grad_norm:.3e}",
+            f"{parameter.change:.2e}",
+            "yes" if parameter.decayed else "no",
+            shown(worst),
+        )
+    yield table
+
+
+def shown(check: Agreement | None) -> Text:
+    """How well a check holds, in units of what rounding allows."""
+    if check is None:
+        return Text("", "dim")
+    if check.holds:
+        return Text(f"{check.worst:.2f} of bound", "green")
+    return Text(f"{check.worst:.3g} bounds OFF", "bold white on red")
+
+
+def verdict(step: Opened) -> Text:
+    """The one line that counts, computed."""
+    checks = step.agreements()
+    kinds = {
+        kind: [check for check in checks if check.kind == kind]
+        for kind in ("forward", "backward", "fast path", "update")
+    }
+    words = {
+        "forward": "quantities",
+        "backward": "gradients",
+        "fast path": f"of what training used (≤ {TIMES}× the plain path's error)",
+        "update": "clipping, rate, moments and parameters",
+    }
+    counted = ", ".join(
+        f"{sum(check.holds for check in found)} of {len(found)} {words[kind]}" for kind, found in kinds.items()
+    )
+    worst = max(checks, key=lambda check: check.worst)
+    first = step.first_disagreement()
+    if first is None:
+        return Text.assemble(
+            ("\nagrees", "bold green"),
+            f"  {counted} lie within their rounding bounds; "
+            f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
+        )
+    return Text.assemble(
+        ("\nDISAGREES", "bold red"),
+        f"  first at {first.name} ({first.kind}): ",
+        _written_out(step, first),
+        f"\n  {counted} lie within their rounding bounds; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds",
+    )
+
+
+def _written_out(step: Opened, check: Agreement) -> str:
+    at = f"[{', '.join(map(str, check.index))}]" if check.index else ""
+    if check.kind == "fast path" and check.name != "loss":
+        return f"‖engine - exact‖ is {check.engine:.4g}, allowed {check.bound:.4g}"
+    operation: Operation | None = next((entry.operation for entry in step.entries if entry.name == check.name), None)
+    line = f"engine{at} = {check.engine:.9g}, mathematics {check.expected:.9g}, rounding allows ± {check.bound:.2g}"
+    if operation is not None and check.kind == "forward":
+        line += f"\n  {readable(operation.equation)}   {operation.source}"
+    return line
+
+
+def _si(number: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.0f} "
