@@ -133,10 +133,12 @@ def _train(begin: Callable[..., Training]) -> int:
     from rich.console import Console
 
     from limpid.generate import continue_text
+    from limpid.memory import keep_freed_memory
     from limpid.progress import progress
     from limpid.training.begin import describe
     from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
 
+    keep_freed_memory()
     console = Console(soft_wrap=True, highlight=False)
     with progress(console) as report:
         training = begin(console, report)
@@ -188,8 +190,10 @@ def trace(argv: Sequence[str]) -> int:
 
     typed = given("trace", TraceFlags, argv)
     flags = from_dict(TraceFlags, typed)
+    from limpid.memory import keep_freed_memory
     from limpid.trace import open_step
 
+    keep_freed_memory()
     console = Console(highlight=False)
     record = recorded(flags.what, flags.step, flags.text, flags.output)
     return open_step(record, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from limpid.maths.operation import Operation
@@ -28,8 +27,8 @@ def tell(step: Opened, console: Console, everything: bool) -> None:
         *_backward(step, everything),
         *_update(step),
     ):
-        console.print(part)
-    console.print(verdict(step))
+        console.print(part, soft_wrap=True)
+    console.print(verdict(step), soft_wrap=True)
 
 
 def _head(step: Opened) -> Text:
@@ -54,17 +53,6 @@ def _stage(name: str) -> str:
     return "loss" if name in ("loss", "log_probabilities") else "logits"
 
 
-def _columns(title: str, style: str, *columns: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style=f"bold {style}", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    for place, column in enumerate(columns):
-        table.add_column(
-            column, justify="left" if place < 2 else "right", style=style if place == 0 else "", no_wrap=place == 0
-        )
-    return table
-
-
 def _folded(entries: list[Entry], everything: bool) -> Iterator[tuple[str, list[Entry], bool]]:
     """Stages with their entries; all but the first block are folded into one line each, unless asked for."""
     for stage, group in groupby(entries, lambda entry: _stage(entry.name)):
@@ -72,7 +60,7 @@ def _folded(entries: list[Entry], everything: bool) -> Iterator[tuple[str, list[
         yield stage, list(group), fold
 
 
-def _forward(step: Opened, everything: bool) -> Iterator[Table | Text]:
+def _forward(step: Opened, everything: bool) -> Iterator[Text]:
     for stage, entries, fold in _folded(step.entries, everything):
         if fold:
             worst = max(entries, key=lambda entry: entry.forward.worst)
@@ -84,26 +72,33 @@ def _forward(step: Opened, everything: bool) -> Iterator[Table | Text]:
                 f" (worst: {worst.name.split('.', 2)[2]})",
             )
             continue
-        table = _columns(
-            stage, FORWARD, "quantity", "equation", "shape", "mean", "rms", "min … max", "FLOP", "agreement"
-        )
+        yield Text(f"\n{stage}", f"bold {FORWARD}")
         for entry in entries:
-            own = entry.name.split(".", 2)[2] if entry.name.startswith("blocks.") else entry.name
-            numbers = entry.statistics
-            table.add_row(
-                own,
-                f"{readable(entry.operation.equation)}   [dim]{entry.operation.branch.value}[/]".replace(
-                    "[x", r"\[x"
-                ).replace("[v", r"\[v"),
-                "×".join(map(str, entry.shape)) or "1",
-                f"{numbers.mean:+.2e}",
-                f"{numbers.rms:.2e}",
-                f"{numbers.smallest:.3g} … {numbers.largest:.3g}"
-                + (f" ({numbers.not_finite} not finite)" if numbers.not_finite else ""),
-                _si(entry.flops) if entry.flops else "",
-                shown(entry.forward),
-            )
-        yield table
+            yield from _forward_entry(entry)
+
+
+def _forward_entry(entry: Entry) -> Iterator[Text]:
+    """Two lines: the numbers, then where they come from."""
+    numbers, operation = entry.statistics, entry.operation
+    odd = f" {numbers.not_finite} NOT FINITE" if numbers.not_finite else ""
+    cost = f"  {_si(entry.flops)}FLOP" if entry.flops else ""
+    yield Text.assemble(
+        (f"  {_own(entry.name):<24}", FORWARD),
+        f"{_shape(entry.shape):<15}{entry.format}  mean {numbers.mean:+.1e}  rms {numbers.rms:.2e}"
+        f"  {numbers.smallest:.3g} … {numbers.largest:.3g}{odd}  ",
+        shown(entry.forward),
+    )
+    unit = f" · {entry.quantity.unit}" if entry.quantity.unit else ""
+    yield Text(f"      {readable(operation.equation)}   [{operation.branch.value}{unit}]{cost}", "dim")
+
+
+def _own(name: str) -> str:
+    """A name without its block."""
+    return name.split(".", 2)[2] if name.startswith("blocks.") else name
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
 
 
 def _loss(account: Account) -> Text:
@@ -131,10 +126,10 @@ def _loss(account: Account) -> Text:
     return text
 
 
-def _backward(step: Opened, everything: bool) -> Iterator[Table | Text]:
-    backwards = list(reversed(step.entries))
+def _backward(step: Opened, everything: bool) -> Iterator[Text]:
     learned = {parameter.name: parameter for parameter in step.learned}
-    for stage, entries, fold in _folded(backwards, everything):
+    yield Text("backward, from the loss to the tokens", f"bold {BACKWARD}")
+    for stage, entries, fold in _folded(list(reversed(step.entries)), everything):
         checks = [check for entry in entries for check in _backward_checks(entry, learned)]
         if fold and checks:
             worst = max(checks, key=lambda check: check.worst)
@@ -143,24 +138,28 @@ def _backward(step: Opened, everything: bool) -> Iterator[Table | Text]:
                 (f"{stage:<20}", f"bold {BACKWARD}"),
                 f"{len(checks)} gradients, norms {min(norms):.2e} … {max(norms):.2e} · ",
                 shown(worst),
-                f" (worst: {worst.name.split('.', 2)[2]})",
+                f" (worst: {_own(worst.name)})",
             )
             continue
-        table = _columns(f"backward: {stage}", BACKWARD, "gradient", "adjoint", "norm", "agreement")
+        yield Text(f"\n{stage}", f"bold {BACKWARD}")
         for entry in entries:
-            if entry.backward is None and entry.grad_norm is None:
-                continue
-            adjoint = next((line for line in entry.operation.adjoint if line), "")
-            table.add_row(f"grad({entry.name})", "", f"{entry.grad_norm:.3e}", shown(entry.backward))
-            if adjoint:
-                table.add_row("", Text(f"passed on: {readable(adjoint)}", "dim"), "", "")
-            for kind in ("weight", "bias"):
-                parameter = learned.get(f"{entry.name}.{kind}")
-                if parameter is not None:
-                    table.add_row(
-                        f"grad({parameter.name})", "", f"{parameter.grad_norm:.3e}", shown(parameter.gradient)
-                    )
-        yield table
+            yield from _backward_entry(entry, learned)
+
+
+def _backward_entry(entry: Entry, learned: dict[str, Learned]) -> Iterator[Text]:
+    """The gradient of a quantity and of what is learned where it is made, then how it is passed on."""
+    if entry.grad_norm is None:
+        return
+    rows = [(entry.name, entry.shape, entry.grad_norm, entry.backward)]
+    for kind in ("weight", "bias"):
+        parameter = learned.get(f"{entry.name}.{kind}")
+        if parameter is not None:
+            rows.append((parameter.name, parameter.shape, parameter.grad_norm, parameter.gradient))
+    for name, shape, norm, check in rows:
+        gradient = f"grad({_own(name)})"
+        yield Text.assemble((f"  {gradient:<32}", BACKWARD), f"{_shape(shape):<15}norm {norm:.3e}  ", shown(check))
+    for line in filter(None, entry.operation.adjoint[: len(entry.inputs)]):
+        yield Text(f"      {readable(line)}", "dim")
 
 
 def _backward_checks(entry: Entry, learned: dict[str, Learned]) -> Iterator[Agreement]:
@@ -172,7 +171,7 @@ def _backward_checks(entry: Entry, learned: dict[str, Learned]) -> Iterator[Agre
             yield parameter.gradient
 
 
-def _update(step: Opened) -> Iterator[Table | Text]:
+def _update(step: Opened) -> Iterator[Text]:
     update, limit = step.update, step.record.config.update.max_grad_norm
     clipped = "never clipped" if limit is None else f"at most {limit:g}: scaled by {update.clip_scale:.4f}"
     yield Text.assemble(
@@ -182,18 +181,14 @@ def _update(step: Opened) -> Iterator[Table | Text]:
         "\n  ".join(readable(line) for line in update.rule.equations),
         (f"\n  {update.rule.source}", "dim"),
     )
-    table = _columns("", UPDATE, "parameter", "shape", "gradient norm", "relative change", "decay", "agreement")
     for parameter in step.learned:
         worst = max(parameter.checks, key=lambda check: check.worst)
-        table.add_row(
-            parameter.name,
-            "×".join(map(str, parameter.shape)),
-            f"{parameter.grad_norm:.3e}",
-            f"{parameter.change:.2e}",
-            "yes" if parameter.decayed else "no",
+        yield Text.assemble(
+            (f"  {parameter.name:<36}", UPDATE),
+            f"{_shape(parameter.shape):<10}gradient {parameter.grad_norm:.2e}  moved {parameter.change:.1e} of its norm"
+            f"{'' if parameter.decayed else '  no decay'}  ",
             shown(worst),
         )
-    yield table
 
 
 def shown(check: Agreement | None) -> Text:
@@ -201,8 +196,8 @@ def shown(check: Agreement | None) -> Text:
     if check is None:
         return Text("", "dim")
     if check.holds:
-        return Text(f"{check.worst:.2f} of bound", "green")
-    return Text(f"{check.worst:.3g} bounds OFF", "bold white on red")
+        return Text(f"✓ {check.worst:.2f} of bound", "green")
+    return Text(f"✗ OFF by {check.worst:.3g} bounds", "bold white on red")
 
 
 def verdict(step: Opened) -> Text:
