@@ -1,0 +1,116 @@
+"""An engine that computes what it says agrees, in every format: no false alarm."""
+
+import itertools
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from recorded import VARIANTS, configuration, record
+from rich.console import Console
+
+from limpid.errors import CheckpointError, ConfigError
+from limpid.trace import document, open_step, opened
+
+PRECISIONS = ("fp64", "fp32", "bf16", "fp16")
+
+
+@pytest.mark.parametrize(("variant", "precision"), list(itertools.product(VARIANTS, PRECISIONS)))
+def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None:
+    step = opened(record(tmp_path, configuration(variant, precision)))
+    wrong = [(check.name, check.kind, check.worst) for check in step.agreements() if not check.holds]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "precision"), list(itertools.product(["llama", "gpt-2", "dropout"], ["fp32", "bf16"]))
+)
+def test_micro_batches_with_uneven_labels_agree(variant: str, precision: str, tmp_path: Path) -> None:
+    step = opened(record(tmp_path, configuration(variant, precision, accumulation=3)))
+    wrong = [(check.name, check.kind, check.worst) for check in step.agreements() if not check.holds]
+    assert wrong == []
+    parts = [float(micro["loss"]) for micro in step.account.micro_batches]
+    assert sum(parts) == pytest.approx(step.account.loss, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rule", "precision"), list(itertools.product(["sgd", "momentum", "adam"], ["fp32", "bf16"])))
+def test_every_update_rule_agrees(rule: str, precision: str, tmp_path: Path) -> None:
+    step = opened(record(tmp_path, configuration("llama", precision, rule=rule)))
+    assert step.first_disagreement() is None
+
+
+def test_the_first_step_agrees(tmp_path: Path) -> None:
+    assert opened(record(tmp_path, configuration("llama", "bf16"), before=0)).first_disagreement() is None
+
+
+def printed(path: Path, **options) -> tuple[str, int]:
+    out = StringIO()
+    code = open_step(path, console=Console(file=out, width=200), **options)
+    return out.getvalue(), code
+
+
+def test_the_story_names_every_stage_and_ends_with_the_verdict(tmp_path: Path) -> None:
+    text, code = printed(record(tmp_path, configuration("llama", "bf16")), everything=True)
+    assert code == 0
+    for stage in ("embedding", "block 0 attention", "block 1 mlp", "logits", "the loss", "backward", "update", "AdamW"):
+        assert stage in text
+    assert text.rstrip().splitlines()[-1].startswith("agrees")
+    assert "35 of 35 quantities" in text
+
+
+def test_the_document_is_json_with_a_version(tmp_path: Path) -> None:
+    path = record(tmp_path, configuration("gpt-2", "bf16"))
+    text, code = printed(path, as_json=True)
+    found = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert code == 0
+    assert found["version"] == 1
+    assert found == json.loads(json.dumps(document(opened(path))))
+    assert found["verdict"]["agrees"] is True
+    assert found["quantities"][-1]["name"] == "loss"
+    assert len(found["loss"]["rows"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("blocks.1.attention.scores", "nats"),
+        ("grad(blocks.0.mlp.up)", "made by"),
+        ("blocks.0.attention.query.weight", "update of entry"),
+        ("m(final_norm.weight)", "final_norm.weight"),
+        ("blocks.0.attn.hook_pattern", "blocks.0.attention.weights"),
+        ("blocks.0.hook_resid_pre", "embed.tokens"),
+        ("model.layers.1.self_attn.q_proj", "blocks.1.attention.query"),
+        ("model.layers.1.mlp.down_proj.weight", "blocks.1.mlp.output.weight"),
+        ("loss", "loss"),
+    ],
+)
+def test_a_quantity_is_shown_by_any_of_its_names(asked: str, shown: str, tmp_path: Path) -> None:
+    path = record(tmp_path, configuration("llama", "fp32"))
+    text, code = printed(path, quantity=asked)
+    assert code == 0
+    assert shown in text
+    values = json.loads(printed(path, quantity=asked, as_json=True)[0])
+    assert values["shape"] is not None
+
+
+def test_an_unknown_quantity_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean blocks\.0\.attention\.scores"):
+        printed(record(tmp_path, configuration("llama", "fp32")), quantity="blocks.0.attention.score")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: f.unlink(), "no such file"),
+        (lambda f: f.write_bytes(f.read_bytes()[:-9]), "cannot open"),
+        (lambda f: f.write_bytes(b""), "cannot open"),
+        (lambda f: f.write_bytes(b"\x80\x04pickled"), "cannot open"),
+    ],
+)
+def test_a_spoiled_file_is_one_line(spoil, message: str, tmp_path: Path) -> None:
+    path = record(tmp_path, configuration("llama", "fp32"))
+    spoil(path)
+    with pytest.raises(CheckpointError) as caught:
+        opened(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
