@@ -87,7 +87,8 @@ class Scores(Operation):
         self, bars: Sequence[Array | None], scores_bar: Array, saved: SavedScores
     ) -> tuple[Array | None, ...]:
         """The scaled gradient of the scores is stored before it is multiplied; so is each query head's part of k̄."""
-        return tuple(2 * magnitude for magnitude in self._magnitudes(scores_bar, saved))
+        (query_bar, key_bar), (query, key) = self.backward(scores_bar, saved), self._magnitudes(scores_bar, saved)
+        return query + np.abs(query_bar), 2 * key + np.abs(key_bar)
 
     def _magnitudes(self, scores_bar: Array, saved: SavedScores) -> tuple[Array, Array]:
         return self.backward(np.abs(scores_bar), SavedScores(np.abs(saved.query), np.abs(saved.key), saved.positions))

@@ -87,20 +87,20 @@ class Sum:
     expected: Array | float = 0.0
     rounding: Array | float = 0.0  # in u of the sums
     storage: Array | float = 0.0  # in absolute units: each contribution has a format of its own
-    magnitude: Array | float = 0.0
+    magnitude: Array | float = 0.0  # Σ u |contribution|, each in the format in which it is added
     count: int = 0
 
-    def add(self, contribution: Array, rounding: Array, storage: Array) -> None:
+    def add(self, contribution: Array, rounding: Array, storage: Array, unit: float) -> None:
         first = self.count == 0
         self.expected = contribution if first else self.expected + contribution
         self.rounding = rounding if first else self.rounding + rounding
         self.storage = storage if first else self.storage + storage
-        self.magnitude = np.abs(contribution) if first else self.magnitude + np.abs(contribution)
+        self.magnitude = unit * np.abs(contribution) if first else self.magnitude + unit * np.abs(contribution)
         self.count += 1
 
     def bound(self, summed: Any, stored: Any) -> Array:
         """Error of every contribution, and of adding them up in the stored format."""
-        of_sum = (self.count - 1) * unit_roundoff(stored) * self.magnitude
+        of_sum = (self.count - 1) * self.magnitude
         kept = np.zeros(np.shape(self.expected))  # each contribution brings its own storage error
         return (
             bound(kept, np.asarray(self.rounding), stored=stored, summed=summed, storage=kept) + self.storage + of_sum
@@ -168,21 +168,22 @@ def _add_contributions(record: Record, link: Link, inputs: list[Array], saved: A
             continue
         learned = f"before/{name}" in record.names
         if learned and len(record.meta["micro_batches"]) > 1:
-            storage = _of_micro_batches(record, operation, inputs, y_bar, position)
+            storage = _of_micro_batches(record, link, inputs, y_bar, position)
         scale = record.loss_scale if learned else 1.0
         unit = unit_roundoff(_input_format(record, operation, name))
-        sums.setdefault(name, Sum()).add(bar / scale, rounding / scale, unit * storage / scale)
+        sums.setdefault(name, Sum()).add(bar / scale, rounding / scale, unit * storage / scale, unit)
 
 
-def _of_micro_batches(record: Record, operation: Operation, inputs: list[Array], y_bar: Array, position: int) -> Array:
+def _of_micro_batches(record: Record, link: Link, inputs: list[Array], y_bar: Array, position: int) -> Array:
     """What is stored of a parameter's gradient: one part per micro-batch, added up."""
-    parts = record.micro_batches()
-    rows = parts[-1].stop
+    operation, parts = link.operation, record.micro_batches()
+    apart = len(y_bar) == parts[-1].stop  # position vectors are the same for every row
     total: Array = np.zeros(inputs[position].shape)
     for part in parts:
-        apart = len(y_bar) == rows  # position vectors are the same for every row
-        own = [array[part] if apart and place != position and len(array) == rows else array
-               for place, array in enumerate(inputs)]  # fmt: skip
+        own = [
+            array[part] if apart and f"before/{name}" not in record.names else array
+            for name, array in zip(link.inputs, inputs, strict=True)
+        ]
         own_bar = y_bar[part] if apart else y_bar
         saved = operation.forward(*own)[1]
         bars = operation.backward(own_bar, saved)
