@@ -7,9 +7,10 @@ import pytest
 import tomli_w
 import yaml
 
-from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig, from_dict, to_dict
+from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.errors import ConfigError
 from limpid.flags import given
+from limpid.options import from_dict, to_dict
 from limpid.run import read_config, write_config
 
 ODD = TrainConfig(

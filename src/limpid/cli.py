@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig, from_dict, to_dict
+from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig
 from limpid.errors import ConfigError, LimpidError
+from limpid.options import from_dict, to_dict
 
 if TYPE_CHECKING:
     from limpid.training.begin import Training
@@ -63,6 +64,28 @@ class TraceFlags:
     """Print the step as one JSON document."""
     output: str | None = None
     """Where to keep the recorded step of --text."""
+
+
+@dataclass(frozen=True)
+class GenerateFlags:
+    """Continue one or more prompts with a run, at its newest checkpoint, or a Hugging Face folder."""
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    prompts: tuple[str, ...] = field(default=(), metadata={"positional": "PROMPT"})
+    """Texts to continue, all at once; none starts a new document."""
+    json: bool = False
+    """Print one JSON object per prompt: text, tokens, why it ended."""
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True)
+class ChatFlags:
+    """Talk to a model."""
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    sampling: Sampling = field(default_factory=Sampling)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -228,4 +251,48 @@ def recorded(what: str, step: int | None, text: str | None, output: str | None =
     return record_past(run, number)
 
 
-VERBS: dict[str, Callable[[Sequence[str]], int]] = {"train": train, "trace": trace}
+def generate(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(GenerateFlags, given("generate", GenerateFlags, argv))
+    import json
+
+    from limpid.generate import generate as complete
+    from limpid.generate import open_model, stream
+
+    model, tokenizer = open_model(flags.what)
+    prompts = flags.prompts or ("",)
+    if flags.json:
+        for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
+            print(json.dumps({"prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish}))
+        return 0
+    if len(prompts) == 1 and flags.sampling.num_beams == 1:
+        print(prompts[0], end="", flush=True)
+        for piece in stream(model, tokenizer, prompts, flags.sampling):
+            print(piece.text, end="", flush=True)
+        print()
+        return 0
+    for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
+        print(f"{prompt}{made.text}\n")
+    return 0
+
+
+def chat(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(ChatFlags, given("chat", ChatFlags, argv))
+    from limpid.generate import open_model
+    from limpid.generate.chat import chat as converse
+
+    model, tokenizer = open_model(flags.what)
+    prompt = "> " if sys.stdin.isatty() else ""
+    converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: print(text, end="", flush=True))
+    return 0
+
+
+VERBS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": train,
+    "trace": trace,
+    "generate": generate,
+    "chat": chat,
+}

@@ -12,8 +12,8 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from limpid.config import probably_meant
 from limpid.errors import ConfigError
+from limpid.options import probably_meant
 
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

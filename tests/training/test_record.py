@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from limpid.config import ModelConfig, TrainConfig, from_dict
+from limpid.config import ModelConfig, TrainConfig
+from limpid.options import from_dict
 from limpid.quantities import parameters, quantities
 from limpid.training.begin import start
 from limpid.training.loop import loop

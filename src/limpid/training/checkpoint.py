@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from limpid.config import TrainConfig
+from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import CheckpointError
 from limpid.quantities import parameters
 from limpid.run import Run, folder_written_atomically
@@ -46,7 +46,7 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     """Put `state` where it was after `step` steps; returns the checkpoint's own record."""
     folder = run.checkpoint(step)
     record = read_record(folder)
-    weights = read_tensors(folder / "model.safetensors", {p.name: p.shape for p in parameters(config.model)})
+    weights = read_weights(run, step, config.model)
     with torch.no_grad():
         for name, parameter in state.model.named_parameters():
             parameter.copy_(weights[name])
@@ -59,6 +59,11 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
         state.scaler.load_state_dict(record["scaler"])
     state.step, state.updates = record["step"], record["updates"]
     return record
+
+
+def read_weights(run: Run, step: int, model: ModelConfig) -> dict[str, Tensor]:
+    """The parameters after `step` steps, names and shapes checked."""
+    return read_tensors(run.checkpoint(step) / "model.safetensors", {p.name: p.shape for p in parameters(model)})
 
 
 def read_record(folder: Path) -> dict[str, Any]:

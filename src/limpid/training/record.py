@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from limpid.config import TrainConfig, to_dict
+from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import observed
+from limpid.options import to_dict
 from limpid.run import folder_written_atomically
 from limpid.training.precision import NAMES
 from limpid.training.step import Outcome, State, backward, update

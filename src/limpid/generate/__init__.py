@@ -1,0 +1,20 @@
+"""The step, used: a model continues text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limpid.config import Sampling as Sampling
+from limpid.generate.decode import Completion as Completion
+from limpid.generate.decode import generate as generate
+from limpid.generate.decode import stream as stream
+from limpid.generate.model import open_model as open_model
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Transformer
+
+
+def continue_text(model: Transformer, tokenizer: Tokenizer, prompt: str, seed: int) -> str:
+    """A sample as the training loop prints it."""
+    return generate(model, tokenizer, [prompt], Sampling(max_new_tokens=100, seed=seed))[0].text

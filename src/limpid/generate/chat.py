@@ -1,0 +1,62 @@
+"""A conversation with a model: turns are text, and the oldest give way when the context is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from limpid.config import Sampling
+from limpid.generate.decode import stream
+from limpid.model import Transformer
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+
+USER, MODEL = "User: ", "\nModel: "
+HELP = "/reset starts anew, /exit or Ctrl-D ends"
+
+
+def chat(
+    model: Transformer, tokenizer: Tokenizer, sampling: Sampling, read: Callable[[], str], write: Callable[[str], None]
+) -> None:
+    """Talk until the user leaves. `read` returns a line or raises EOFError; `write` prints without a line break."""
+    write(f"{HELP}\n")
+    turns: list[str] = []
+    sampling = replace(sampling, stop=(*sampling.stop, f"\n{USER.strip()}"))
+    while True:
+        try:
+            said = read().strip()
+        except EOFError:
+            write("\n")
+            return
+        if said == "/exit":
+            return
+        if said == "/reset":
+            turns.clear()
+            write("(a new conversation)\n")
+            continue
+        if not said:
+            continue
+        turns.append(f"{USER}{said}{MODEL}")
+        dropped = _make_room(turns, model, tokenizer, sampling)
+        if dropped:
+            write(f"(the context is full: the oldest {dropped} turns are forgotten)\n" if dropped > 1 else
+                  "(the context is full: the oldest turn is forgotten)\n")  # fmt: skip
+        answer = ""
+        for piece in stream(model, tokenizer, ["\n".join(turns)], sampling):
+            answer += piece.text
+            write(piece.text)
+        write("\n")
+        turns[-1] += answer.strip()
+
+
+def _make_room(turns: list[str], model: Transformer, tokenizer: Tokenizer, sampling: Sampling) -> int:
+    """Forget the oldest turns until an answer of a quarter of the context fits; returns how many."""
+    context = model.config.context_length
+    answer = min(sampling.max_new_tokens, max(1, context // 4))
+    dropped = 0
+    while len(turns) > 1 and len(tokenizer.encode("\n".join(turns))) + answer > context:
+        turns.pop(0)
+        dropped += 1
+    return dropped

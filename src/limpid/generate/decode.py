@@ -1,0 +1,126 @@
+"""Decoding: prompts are read once, then each new token costs one position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from limpid.config import Sampling
+from limpid.errors import DataError
+from limpid.generate.sampling import next_tokens
+from limpid.generate.text import Text
+from limpid.model import Cache, Transformer
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model made of one prompt."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: str  # stop, length, end of text, context
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some more text of one row."""
+
+    row: int
+    text: str
+    finish: str | None = None  # set on the last piece of a row
+
+
+def generate(model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling) -> list[Completion]:
+    """Continue every prompt, all at once.
+
+    Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no end of text
+    """
+    if sampling.num_beams > 1:
+        from limpid.generate.beam import beam_search
+
+        return [beam_search(model, tokenizer, prompt, sampling) for prompt in prompts]
+    texts = [Text(tokenizer, sampling.stop) for _ in prompts]
+    finish = {piece.row: piece.finish for piece in _run(model, tokenizer, prompts, sampling, texts) if piece.finish}
+    return [Completion(text.text, tuple(text.tokens), finish[row] or "") for row, text in enumerate(texts)]
+
+
+def stream(model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling) -> Iterator[Piece]:
+    """The same, piece by piece as the text comes."""
+    yield from _run(model, tokenizer, prompts, sampling, [Text(tokenizer, sampling.stop) for _ in prompts])
+
+
+def encoded(model: Transformer, tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """A prompt's tokens; an empty one starts a new document."""
+    tokens = tokenizer.encode(prompt)
+    if not tokens:
+        if tokenizer.end_of_text is None:
+            raise DataError(
+                "the prompt is empty, and the tokenizer has no end-of-text token to start from: give a prompt"
+            )
+        tokens = [tokenizer.end_of_text]
+    context = model.config.context_length
+    if len(tokens) > context:
+        raise DataError(f"the prompt has {len(tokens)} tokens, the model's context holds {context}: shorten the prompt")
+    if max(tokens) >= model.config.vocab_size:
+        raise DataError(
+            f"token {max(tokens)} of the prompt lies outside the model's vocabulary of {model.config.vocab_size}: "
+            "tokenizer and model do not belong together"
+        )
+    return tokens
+
+
+@torch.inference_mode()
+def _run(
+    model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling, texts: list[Text]
+) -> Iterator[Piece]:
+    rows = [encoded(model, tokenizer, prompt) for prompt in prompts]
+    room = [min(sampling.max_new_tokens, model.config.context_length - len(row) + 1) for row in rows]
+    generators = [torch.Generator().manual_seed(sampling.seed + row) for row in range(len(rows))]
+    inputs, cache = _aligned(model, rows, max(room))
+    live = list(range(len(rows)))
+    while live:
+        logits = model(inputs, cache, last_only=True)[:, -1]
+        repeats = sampling.repetition_penalty != 1
+        seen = [torch.tensor(rows[row] + texts[row].tokens) for row in live] if repeats else []
+        chosen = next_tokens(logits, seen, sampling, [generators[row] for row in live])
+        going_on = []
+        for place, (row, token) in enumerate(zip(live, chosen.tolist(), strict=True)):
+            piece = _taken(row, token, texts[row], tokenizer, room[row], sampling)
+            if piece.text or piece.finish:
+                yield piece
+            if piece.finish is None:
+                going_on.append(place)
+        if len(going_on) < len(live):
+            live = [live[place] for place in going_on]
+            cache.select(torch.tensor(going_on, dtype=torch.int64))
+        inputs = chosen[going_on, None]
+
+
+def _taken(row: int, token: int, text: Text, tokenizer: Tokenizer, room: int, sampling: Sampling) -> Piece:
+    """One more token of one row, and whether it was the last."""
+    if token == tokenizer.end_of_text:
+        return Piece(row, text.finish(), "end of text")
+    new = text.add(token)
+    if text.stopped:
+        return Piece(row, new, "stop")
+    if len(text.tokens) >= room:
+        finish = "length" if room == sampling.max_new_tokens else "context"
+        new += text.finish()
+        return Piece(row, new, "stop" if text.stopped else finish)
+    return Piece(row, new)
+
+
+def _aligned(model: Transformer, rows: list[list[int]], new_tokens: int) -> tuple[Tensor, Cache]:
+    """Prompts aligned at their ends, and an empty cache for them and what will follow."""
+    longest = max(len(row) for row in rows)
+    padding = torch.tensor([longest - len(row) for row in rows])
+    inputs = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+    cache = Cache(model.config, len(rows), longest + new_tokens, model.compute, padding if padding.any() else None)
+    return inputs, cache

@@ -1,0 +1,62 @@
+"""From logits to the next token: what may be drawn, and the draw."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from limpid.config import Sampling
+
+
+def penalised(
+    logits: Float[Tensor, "batch vocab"], seen: list[Int[Tensor, " position"]], penalty: float
+) -> Float[Tensor, "batch vocab"]:
+    """Make tokens that occurred less likely. Source: Keskar et al. 2019, section 4.1, arXiv:1909.05858."""
+    if penalty == 1:
+        return logits
+    logits = logits.clone()
+    for row, tokens in enumerate(seen):
+        found = logits[row, tokens]
+        logits[row, tokens] = torch.where(found < 0, found * penalty, found / penalty)
+    return logits
+
+
+def allowed(logits: Float[Tensor, "batch vocab"], sampling: Sampling) -> Float[Tensor, "batch vocab"]:
+    """Logits at the temperature, minus infinity where a token may not be drawn.
+
+    Sources: top-k, Fan et al. 2018, arXiv:1805.04833; nucleus, Holtzman et al. 2020, eq. 2, arXiv:1904.09751;
+    min-p, Nguyen et al. 2024, arXiv:2407.01082.
+    """
+    logits = logits / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = logits.topk(sampling.top_k, -1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if sampling.top_p < 1:
+        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+        probabilities = ordered.softmax(-1)
+        before = (
+            probabilities.cumsum(-1) - probabilities
+        )  # of all likelier tokens: the set is complete once it reaches p
+        outside = torch.zeros_like(before, dtype=torch.bool).scatter_(-1, order, before >= sampling.top_p)
+        logits = logits.masked_fill(outside, -torch.inf)
+    if sampling.min_p > 0:
+        probabilities = logits.softmax(-1)
+        least = sampling.min_p * probabilities.amax(-1, keepdim=True)
+        logits = logits.masked_fill(probabilities < least, -torch.inf)
+    return logits
+
+
+def next_tokens(
+    logits: Float[Tensor, "batch vocab"],
+    seen: list[Int[Tensor, " position"]],
+    sampling: Sampling,
+    generators: list[torch.Generator],
+) -> Int[Tensor, " batch"]:
+    """One token per row; each row draws from a generator of its own, so that no row depends on its neighbours."""
+    logits = penalised(logits.float(), seen, sampling.repetition_penalty)
+    if sampling.greedy:
+        return logits.argmax(-1)
+    probabilities = (logits / sampling.temperature if sampling.plain else allowed(logits, sampling)).softmax(-1)
+    draws = [torch.multinomial(row, 1, generator=own) for row, own in zip(probabilities, generators, strict=True)]
+    return torch.cat(draws)
