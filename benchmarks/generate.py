@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from limpid.config import ModelConfig, Sampling
 from limpid.data.tokenizer import byte_tokenizer
 from limpid.generate import generate
-from limpid.model import Transformer, initialise
+from limpid.model import Transformer, initialise, prepared_for_decoding
 from limpid.model.convert import save_folder
 
 VOCAB_SIZE, NEW_TOKENS = 2048, 100
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="generations of each side, taken in turn")
     rounds = parser.parse_args().rounds
-    ours = initialise(Transformer(ModelConfig(vocab_size=VOCAB_SIZE)), 0).eval()
+    ours = prepared_for_decoding(initialise(Transformer(ModelConfig(vocab_size=VOCAB_SIZE)), 0))
     tokenizer = byte_tokenizer()
     with tempfile.TemporaryDirectory() as folder:
         save_folder(Path(folder) / "model", ours.config, ours.state_dict(), tokenizer_json=None, end_of_text=None)

@@ -11,9 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.maths.operation import Array, Branch, Operation, require_shape
-
-erf = np.frompyfunc(math.erf, 1, 1)
-"""The error function, entry by entry, from Python's own mathematics."""
+from limpid.maths.special import erfc
 
 
 class Activation(Operation):
@@ -155,14 +153,14 @@ class GELU(Activation):
         return self._share(x) + x * self._density(x)
 
     def value_error(self, x: Array) -> Array:
-        return 6 * np.abs(x)  # 1 + erf cancels for negative x
+        return 6 * np.abs(x)  # engines form 1 + erf, which cancels for negative x
 
     def slope_error(self, x: Array) -> Array:
         return 6 + (x * x + 8) * np.abs(x) * self._density(x)
 
     @staticmethod
     def _share(x: Array) -> Array:
-        return 0.5 * (1 + np.asarray(erf(x / math.sqrt(2)), dtype=np.float64))
+        return 0.5 * erfc(x / -math.sqrt(2))  # 1 + erf without its cancellation
 
     @staticmethod
     def _density(x: Array) -> Array:

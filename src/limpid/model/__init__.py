@@ -4,3 +4,4 @@ from limpid.model.cache import Cache as Cache
 from limpid.model.observe import observed as observed
 from limpid.model.transformer import Transformer as Transformer
 from limpid.model.transformer import initialise as initialise
+from limpid.model.transformer import prepared_for_decoding as prepared_for_decoding
