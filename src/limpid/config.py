@@ -24,7 +24,7 @@ class ModelConfig:
     d_model: int = 192
     """Width of the residual stream."""
     num_layers: int = 4
-    """Blocks."""
+    """Blocks, one after the other."""
     num_heads: int = 6
     """Query heads per block."""
     num_kv_heads: int = 0
