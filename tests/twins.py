@@ -114,6 +114,12 @@ def examples() -> list[Example]:
         Example("rms norm", maths.RMSNorm(1e-5), (normal(3, 5, 11), normal(11)), rms_norm),
         Example("rms norm of zeros", maths.RMSNorm(1e-5), (np.zeros((3, 11)), normal(11)), rms_norm),
         Example("layer norm", maths.LayerNorm(1e-5), (normal(3, 5, 11) + 4, normal(11), normal(11)), layer_norm),
+        Example(
+            "layer norm of constants",
+            maths.LayerNorm(1e-5),
+            (np.full((3, 11), 7.0), normal(11), normal(11)),
+            layer_norm,
+        ),
         Example("linear", maths.Linear(), (normal(3, 5, 7), normal(11, 7)), F.linear),
         Example("linear with bias", maths.Linear(), (normal(3, 5, 7), normal(11, 7), normal(11)), F.linear),
         Example(
@@ -128,6 +134,7 @@ def examples() -> list[Example]:
             (normal(2, 5, 3, 7), normal(11, 21)),
             lambda x, w: F.linear(x.flatten(-2), w),
         ),
+        Example("linear, long sums", maths.Linear(), (normal(2, 3, 1021), normal(5, 1021), normal(5)), F.linear),
         Example("add", maths.Add(), (normal(3, 5, 7), normal(3, 5, 7)), torch.add),
         Example("add positions", maths.Add(), (normal(3, 5, 7), normal(5, 7)), torch.add),
         Example("embedding", maths.Embedding(), (tokens, normal(13, 7)), F.embedding),
@@ -161,6 +168,8 @@ def examples() -> list[Example]:
         Example("softmax of ties", maths.CausalSoftmax(), (ties,), causal_softmax(None)),
         Example("softmax of extremes", maths.CausalSoftmax(), (normal(2, 3, 7, 7, scale=300),), causal_softmax(None)),
         Example("softmax in a window", maths.CausalSoftmax(3), (normal(2, 3, 7, 7),), causal_softmax(3)),
+        Example("softmax in a window of one", maths.CausalSoftmax(1), (normal(2, 3, 7, 7),), causal_softmax(1)),
+        Example("softmax of long rows", maths.CausalSoftmax(), (normal(2, 211, 211, scale=3),), causal_softmax(None)),
         Example("softmax, later queries", maths.CausalSoftmax(4), (normal(2, 3, 5, 11),), causal_softmax(4)),
         Example(
             "softmax of everything", maths.CausalSoftmax(causal=False), (normal(2, 3, 7, 7),), lambda s: s.softmax(-1)

@@ -1,31 +1,72 @@
-"""Every operation: against PyTorch, against its own directional derivative, against pencil and paper."""
+"""Every operation: against PyTorch in three formats, against its own directional derivative, and against its faults."""
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from limpid.maths import LayerNorm, Operation, RMSNorm, catalogue
-from limpid.maths.rounding import bound
+from faults import FAULTS, broken
+from limpid import maths
+from limpid.maths import Operation, catalogue
+from limpid.maths.rounding import FORMATS, bound, rounded
 from twins import Example, examples
 
 EXAMPLES = examples()
 every_operation = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.__base__.__name__}: {fault.__name__}")
+
+TORCH = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
+SUMMED = {"fp64": np.float64, "fp32": np.float32, "bf16": np.float32}
+WIDENED = (maths.LayerNorm, maths.Rotary, maths.CausalSoftmax, maths.LogSoftmax, maths.NegativeLogLikelihood)
+"""What autocast and our engine compute in float32 even where its input and output are bf16."""
 
 
 def is_float(array: np.ndarray) -> bool:
     return array.dtype.kind == "f"
 
 
-def assert_within(ours: np.ndarray, theirs: np.ndarray, rounding: np.ndarray, storage: np.ndarray) -> None:
-    """Both sides round in float64, so twice the bound."""
-    limit = 2 * bound(ours, rounding, stored=np.float64, summed=np.float64, storage=storage)
+def farthest(example: Example, operation: Operation, precision: str) -> float:
+    """The largest distance between `operation` and PyTorch at `precision`, in units of what rounding allows.
+
+    Over every entry of the output and of every gradient; both sides get the same inputs, rounded beforehand.
+    """
+    inputs = [rounded(array, FORMATS[precision]) if is_float(array) else array for array in example.inputs]
+    y, saved = operation.forward(*inputs)
+    y_bar = rounded(np.asarray(np.random.default_rng(1).standard_normal(y.shape)), FORMATS[precision])
+    bars = operation.backward(y_bar, saved)
+
+    tensors = [
+        torch.tensor(array, dtype=TORCH[precision], requires_grad=True) if is_float(array) else torch.tensor(array)
+        for array in inputs
+    ]
+    widened = precision == "bf16" and isinstance(operation, WIDENED)
+    twin = example.twin(*(t.float() if widened and t.requires_grad else t for t in tensors)).to(TORCH[precision])
+    found = [excess(y, twin, operation.rounding(*inputs), operation.storage(y, *inputs), precision)]
+    if any(tensor.requires_grad for tensor in tensors):
+        twin.backward(torch.tensor(y_bar, dtype=twin.dtype))
+        roundings = operation.backward_rounding(y_bar, saved)
+        storages = operation.backward_storage(bars, y_bar, saved)
+        for tensor, bar, rounding, storage in zip(tensors, bars, roundings, storages, strict=True):
+            assert (bar is None) == (rounding is None) == (storage is None) == (not tensor.requires_grad)
+            if bar is not None:
+                found.append(excess(bar, tensor.grad, rounding, storage, precision))
+    return max(found)
+
+
+def excess(ours: np.ndarray, twin: torch.Tensor, rounding: np.ndarray, storage: np.ndarray, precision: str) -> float:
+    """|ours - theirs| / bound of the worst entry; infinite where one is finite and the other is not."""
+    theirs = twin.detach().double().numpy()
+    assert theirs.shape == ours.shape
+    limit = bound(ours, rounding, stored=FORMATS[precision], summed=SUMMED[precision], storage=storage)
     finite = np.isfinite(ours)
-    assert np.array_equal(finite, np.isfinite(theirs))
-    assert (np.abs(ours - theirs)[finite] <= np.broadcast_to(limit, ours.shape)[finite]).all()
+    if not np.array_equal(finite, np.isfinite(theirs)):
+        return np.inf
+    return float((np.abs(ours - theirs)[finite] / np.broadcast_to(limit, ours.shape)[finite]).max(initial=0.0))
 
 
-def test_every_operation_has_an_example() -> None:
+def test_every_operation_has_an_example_and_a_fault() -> None:
     assert {type(example.operation) for example in EXAMPLES} == set(catalogue())
+    assert {fault.__base__ for fault in FAULTS} == set(catalogue())
 
 
 @pytest.mark.parametrize("kind", catalogue(), ids=lambda kind: kind.__name__)
@@ -35,63 +76,64 @@ def test_every_operation_says_what_it_is(kind: type[Operation]) -> None:
     assert kind.source
     assert kind.branch
     assert kind.__doc__
-    assert "Takes" in kind.__doc__
-    assert "Gives" in kind.__doc__
+    for section in ("Takes", "Gives", "Saves", "Limits"):
+        assert section in kind.__doc__
+
+
+@pytest.mark.parametrize("precision", TORCH)
+@every_operation
+def test_output_and_gradients_equal_pytorch_but_for_rounding(example: Example, precision: str) -> None:
+    assert farthest(example, example.operation, precision) <= 1
+
+
+@pytest.mark.parametrize("precision", TORCH)
+@every_fault
+def test_a_fault_is_no_rounding(fault: type[Operation], precision: str) -> None:
+    whole = [example for example in EXAMPLES if type(example.operation) is fault.__base__]
+    found = [farthest(example, broken(fault, example.operation), precision) for example in whole]
+    assert np.isfinite(found).all()
+    assert max(found) > 10
 
 
 @every_operation
-def test_output_and_gradients_equal_pytorch(example: Example, rng: np.random.Generator) -> None:
-    y, saved = example.operation.forward(*example.inputs)
-    y_bar = np.asarray(rng.standard_normal(y.shape))
-    bars = example.operation.backward(y_bar, saved)
-
-    tensors = [torch.tensor(array, requires_grad=is_float(array)) for array in example.inputs]
-    twin = example.twin(*tensors)
-    operation = example.operation
-    assert_within(y, twin.detach().numpy(), operation.rounding(*example.inputs), operation.storage(y, *example.inputs))
-    if not any(tensor.requires_grad for tensor in tensors):
-        return
-    twin.backward(torch.tensor(y_bar))
-    limits = operation.backward_rounding(y_bar, saved)
-    stored = operation.backward_storage(bars, y_bar, saved)
-    for bar, limit, kept, tensor in zip(bars, limits, stored, tensors, strict=True):
-        assert (bar is None) == (limit is None) == (kept is None)
-        if bar is not None and tensor.grad is not None:
-            assert_within(bar, tensor.grad.numpy(), limit, kept)
+def test_backward_belongs_to_forward(example: Example) -> None:
+    assert misfit(example, example.operation) <= 1e-7
 
 
-@every_operation
-def test_backward_belongs_to_forward(example: Example, rng: np.random.Generator) -> None:
-    """〈Jᵀ ȳ, v〉 = 〈ȳ, J v〉 along a random direction v, J v by central differences."""
-    inputs = example.inputs
-    y, saved = example.operation.forward(*inputs)
+BACKWARD_FAULTS = [fault for fault in FAULTS if "backward" in vars(fault) or "slope" in vars(fault)]
+
+
+@pytest.mark.parametrize("fault", BACKWARD_FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_of_the_backward_pass_shows_without_pytorch(fault: type[Operation]) -> None:
+    whole = [example for example in EXAMPLES if type(example.operation) is fault.__base__]
+    assert max(misfit(example, broken(fault, example.operation)) for example in whole) > 1e-3
+
+
+def misfit(example: Example, operation: Operation) -> float:
+    """〈Jᵀ ȳ, v〉 = 〈ȳ, J v〉 along a random direction v, J v by central differences: their distance, relative."""
+    rng, inputs = np.random.default_rng(2), example.inputs
+    y, saved = operation.forward(*inputs)
     finite = np.isfinite(y)
     y_bar = np.where(finite, rng.standard_normal(y.shape), 0.0)
-    bars = example.operation.backward(y_bar, saved)
+    bars = operation.backward(y_bar, saved)
     directions = [
         rng.standard_normal(array.shape) if bar is not None else None for array, bar in zip(inputs, bars, strict=True)
     ]
 
     def at(step: float) -> np.ndarray:
         moved = (x if v is None else x + step * v for x, v in zip(inputs, directions, strict=True))
-        return np.where(finite, example.operation.forward(*moved)[0], 0.0)
+        return np.where(finite, operation.forward(*moved)[0], 0.0)
 
     h = 1e-5
     along = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)  # fourth order
-    backward = sum(
-        np.vdot(bar, v) for bar, v in zip(bars, directions, strict=True) if v is not None and bar is not None
-    )
-    scale = sum(
-        np.abs(bar * v).sum() for bar, v in zip(bars, directions, strict=True) if v is not None and bar is not None
-    )
-    assert abs(backward - np.vdot(y_bar, along)) <= 1e-7 * max(scale, 1e-3)
+    terms = [bar * v for bar, v in zip(bars, directions, strict=True) if v is not None and bar is not None]
+    scale = max(sum(np.abs(term).sum() for term in terms), 1e-3)
+    return float(abs(sum(term.sum() for term in terms) - np.vdot(y_bar, along)) / scale)
 
 
-def test_rms_norm_by_hand() -> None:
-    y = RMSNorm(eps=0)(np.array([3.0, 4.0]), np.ones(2))
-    assert y == pytest.approx([3 / 12.5**0.5, 4 / 12.5**0.5])
-
-
-def test_layer_norm_by_hand() -> None:
-    y = LayerNorm(eps=0)(np.array([1.0, 3.0]), np.array([2.0, 2.0]), np.array([0.5, 0.5]))
-    assert y == pytest.approx([-1.5, 2.5])
+@every_operation
+def test_flops_are_those_pytorch_counts(example: Example) -> None:
+    tensors = [torch.tensor(array) for array in example.inputs]
+    with FlopCounterMode(display=False) as counter:
+        example.twin(*tensors)
+    assert example.operation.flops(*example.inputs) == counter.get_total_flops()

@@ -119,9 +119,8 @@ class SinusoidalPositions(Operation):
         return ()
 
     def rounding(self) -> Array:
-        return 2 + 2 * np.arange(self.length)[:, None] * np.ones(
-            self.d_model
-        )  # an angle's error grows with its position
+        positions = np.arange(self.length)[:, None]
+        return (2 + 2 * positions) * np.ones(self.d_model)  # an angle's error grows with its position
 
     def backward_rounding(self, y_bar: Array, saved: None) -> tuple[()]:
         return ()
@@ -215,16 +214,18 @@ class Rotary(Operation):
         return y
 
     def rounding(self, x: Array) -> Array:
-        _, saved = self.forward(x)
-        return (4 + 2 * x.shape[1]) * self._sums(x, saved)  # an angle's error grows with its position
+        return self._errors(x, self.forward(x)[1])
 
     def backward_rounding(self, y_bar: Array, saved: SavedRotation) -> tuple[Array]:
-        return ((4 + 2 * y_bar.shape[1]) * self._sums(y_bar, saved),)
+        return (self._errors(y_bar, saved),)
+
+    def _errors(self, x: Array, saved: SavedRotation) -> Array:
+        """Of two products and their sum, and of the angle, whose error grows with its position."""
+        return (4 + 2 * np.arange(x.shape[1])[:, None, None]) * self._sums(x, saved)
 
     def backward_storage(self, bars: Sequence[Array | None], y_bar: Array, saved: SavedRotation) -> tuple[Array]:
-        return (
-            self._sums(y_bar, saved) + np.abs(self.backward(y_bar, saved)[0]),
-        )  # both products may be stored before they are added
+        """Both products may be stored before they are added."""
+        return (self._sums(y_bar, saved) + np.abs(self.backward(y_bar, saved)[0]),)
 
     def _sums(self, x: Array, saved: SavedRotation) -> Array:
         """|x cos| + |x' sin| of each entry."""

@@ -207,4 +207,4 @@ def _input_format(record: Record, operation: Operation, name: str) -> Any:
     if isinstance(operation, Linear):
         return record.compute_format
     place = "plain/" if f"plain/{name}" in record.names else "before/"
-    return record.stored(place + name).dtype
+    return record.format(place + name)

@@ -128,7 +128,7 @@ def _entry(record: Record, quantity: Quantity, compared: Compared) -> Entry:
         compared.link.operation,
         compared.link.inputs,
         compared.value.shape,
-        WORDS[record.stored(f"plain/{name}").dtype],
+        WORDS[record.format(f"plain/{name}")],
         Statistics.of(compared.value),
         compared.flops,
         compared.forward,

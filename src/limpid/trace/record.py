@@ -19,6 +19,8 @@ from limpid.options import from_dict
 from limpid.quantities import parameters
 
 VERSION = 1
+SAFETENSORS = {"F64": FORMATS["fp64"], "F32": FORMATS["fp32"], "F16": FORMATS["fp16"], "BF16": FORMATS["bf16"]}
+"""Formats of numbers as a file's header spells them."""
 WORDS = {array: word for word, array in FORMATS.items()}
 
 
@@ -36,8 +38,8 @@ class Record:
         if missing:
             raise CheckpointError(f"{self.path} lacks {missing[0]}: it is not a whole recorded step")
 
-    @cached_property
-    def _file(self) -> Any:
+    def _open(self) -> Any:
+        """The file, mapped anew each time: pages that were read would otherwise stay in memory."""
         try:
             return safe_open(self.path, "numpy")
         except (OSError, SafetensorError) as error:
@@ -47,7 +49,7 @@ class Record:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """What the engine wrote beside the tensors."""
-        text = (self._file.metadata() or {}).get("limpid")
+        text = (self._open().metadata() or {}).get("limpid")
         if text is None:
             raise CheckpointError(
                 f"{self.path} is a safetensors file, but not a recorded step: it has no limpid metadata"
@@ -68,7 +70,17 @@ class Record:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        return frozenset(self._file.keys())
+        return frozenset(self._formats)
+
+    @cached_property
+    def _formats(self) -> dict[str, Any]:
+        file = self._open()
+        words = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        return {name: SAFETENSORS.get(word) for name, word in words.items()}
+
+    def format(self, name: str) -> Any:
+        """The format of a tensor of numbers, without reading it."""
+        return self._formats[name]
 
     def _required(self) -> list[str]:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
@@ -78,7 +90,7 @@ class Record:
 
     def stored(self, name: str) -> Array:
         """A tensor in the format in which the engine had it."""
-        array: Array = self._file.get_tensor(name)
+        array: Array = self._open().get_tensor(name)
         return array
 
     def exact(self, name: str) -> Array:
