@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from limpid.config import ModelConfig, Sampling
 from limpid.data.tokenizer import byte_tokenizer
 from limpid.generate import generate
-from limpid.model import Transformer, initialise, prepared_for_decoding
+from limpid.model import Decoder, Transformer, initialise
 from limpid.model.convert import save_folder
 
 VOCAB_SIZE, NEW_TOKENS = 2048, 100
@@ -30,10 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="generations of each side, taken in turn")
     rounds = parser.parse_args().rounds
-    ours = prepared_for_decoding(initialise(Transformer(ModelConfig(vocab_size=VOCAB_SIZE)), 0))
+    model = initialise(Transformer(ModelConfig(vocab_size=VOCAB_SIZE)), 0)
+    ours = Decoder(model)
     tokenizer = byte_tokenizer()
     with tempfile.TemporaryDirectory() as folder:
-        save_folder(Path(folder) / "model", ours.config, ours.state_dict(), tokenizer_json=None, end_of_text=None)
+        save_folder(Path(folder) / "model", model.config, model.state_dict(), tokenizer_json=None, end_of_text=None)
         theirs = AutoModelForCausalLM.from_pretrained(Path(folder) / "model").eval()
     prompt = torch.tensor([tokenizer.encode(PROMPT)])
 
@@ -48,7 +49,7 @@ def main() -> None:
         )
         return made[0, prompt.shape[1] :].tolist()
 
-    def ids_of(model: Transformer, prompt: torch.Tensor) -> list[int]:
+    def ids_of(model: Decoder, prompt: torch.Tensor) -> list[int]:
         return list(generate(model, Ids(), [PROMPT], Sampling(NEW_TOKENS, 0.0))[0].tokens)
 
     class Ids:

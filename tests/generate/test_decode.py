@@ -24,7 +24,7 @@ from limpid.generate import generate, stream
 from limpid.generate.chat import chat
 from limpid.generate.sampling import allowed, next_tokens, penalised
 from limpid.generate.text import Text
-from limpid.model import Transformer, initialise, prepared_for_decoding
+from limpid.model import Cache, Decoder, Transformer, initialise
 from limpid.model.convert import save_folder
 
 VARIANTS = {
@@ -52,13 +52,6 @@ def model(variant: str = "llama", context: int = 64, seed: int = 0) -> Transform
         **VARIANTS[variant],
     )
     return initialise(Transformer(config), seed).eval()
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_model_prepared_for_decoding_chooses_the_same_tokens(variant: str, tokenizer: Tokenizer) -> None:
-    prompts, sampling = ["hello, ", "and"], Sampling(30, 0.0)
-    prepared = prepared_for_decoding(model(variant))
-    assert generate(prepared, tokenizer, prompts, sampling) == generate(model(variant), tokenizer, prompts, sampling)
 
 
 def without_cache(model: Transformer, tokens: list[int], sampling: Sampling, count: int) -> list[int]:

@@ -10,14 +10,14 @@ from limpid.config import Sampling
 from limpid.generate.decode import Completion, encoded
 from limpid.generate.sampling import penalised
 from limpid.generate.text import Text
-from limpid.model import Cache, Transformer
+from limpid.model import Cache, Decoder
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
 
 
 @torch.inference_mode()
-def beam_search(model: Transformer, tokenizer: Tokenizer, prompt: str, sampling: Sampling) -> Completion:
+def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sampling) -> Completion:
     """The best of `num_beams` continuations by log-probability divided by length to the power of length_penalty.
 
     The search ends when no running beam, at its present length, could still beat the worst of as many finished ones,

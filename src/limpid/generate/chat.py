@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.config import Sampling
 from limpid.generate.decode import stream
-from limpid.model import Transformer
+from limpid.model import Decoder, Transformer
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -22,6 +22,7 @@ def chat(
 ) -> None:
     """Talk until the user leaves. `read` returns a line or raises EOFError; `write` prints without a line break."""
     write(f"{HELP}\n")
+    decoder = Decoder.of(model)
     turns: list[str] = []
     sampling = replace(sampling, stop=(*sampling.stop, f"\n{USER.strip()}"))
     while True:
@@ -39,19 +40,19 @@ def chat(
         if not said:
             continue
         turns.append(f"{USER}{said}{MODEL}")
-        dropped = _make_room(turns, model, tokenizer, sampling)
+        dropped = _make_room(turns, decoder, tokenizer, sampling)
         if dropped:
             write(f"(the context is full: the oldest {dropped} turns are forgotten)\n" if dropped > 1 else
                   "(the context is full: the oldest turn is forgotten)\n")  # fmt: skip
         answer = ""
-        for piece in stream(model, tokenizer, ["\n".join(turns)], sampling):
+        for piece in stream(decoder, tokenizer, ["\n".join(turns)], sampling):
             answer += piece.text
             write(piece.text)
         write("\n")
         turns[-1] += answer.strip()
 
 
-def _make_room(turns: list[str], model: Transformer, tokenizer: Tokenizer, sampling: Sampling) -> int:
+def _make_room(turns: list[str], model: Decoder, tokenizer: Tokenizer, sampling: Sampling) -> int:
     """Forget the oldest turns until an answer of a quarter of the context fits; returns how many."""
     context = model.config.context_length
     answer = min(sampling.max_new_tokens, max(1, context // 4))

@@ -13,7 +13,7 @@ from limpid.config import Sampling
 from limpid.errors import DataError
 from limpid.generate.sampling import next_tokens
 from limpid.generate.text import Text
-from limpid.model import Cache, Transformer
+from limpid.model import Cache, Decoder, Transformer
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -37,11 +37,14 @@ class Piece:
     finish: str | None = None  # set on the last piece of a row
 
 
-def generate(model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling) -> list[Completion]:
-    """Continue every prompt, all at once.
+def generate(
+    model: Transformer | Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling
+) -> list[Completion]:
+    """Continue every prompt, all at once; a `Decoder`, made once, saves its making at every call.
 
     Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no end of text
     """
+    model = Decoder.of(model)
     if sampling.num_beams > 1:
         from limpid.generate.beam import beam_search
 
@@ -51,12 +54,14 @@ def generate(model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], s
     return [Completion(text.text, tuple(text.tokens), finish[row] or "") for row, text in enumerate(texts)]
 
 
-def stream(model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling) -> Iterator[Piece]:
+def stream(
+    model: Transformer | Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling
+) -> Iterator[Piece]:
     """The same, piece by piece as the text comes."""
-    yield from _run(model, tokenizer, prompts, sampling, [Text(tokenizer, sampling.stop) for _ in prompts])
+    yield from _run(Decoder.of(model), tokenizer, prompts, sampling, [Text(tokenizer, sampling.stop) for _ in prompts])
 
 
-def encoded(model: Transformer, tokenizer: Tokenizer, prompt: str) -> list[int]:
+def encoded(model: Decoder, tokenizer: Tokenizer, prompt: str) -> list[int]:
     """A prompt's tokens; an empty one starts a new document."""
     tokens = tokenizer.encode(prompt)
     if not tokens:
@@ -78,7 +83,7 @@ def encoded(model: Transformer, tokenizer: Tokenizer, prompt: str) -> list[int]:
 
 @torch.inference_mode()
 def _run(
-    model: Transformer, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling, texts: list[Text]
+    model: Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling, texts: list[Text]
 ) -> Iterator[Piece]:
     rows = [encoded(model, tokenizer, prompt) for prompt in prompts]
     room = [min(sampling.max_new_tokens, model.config.context_length - len(row) + 1) for row in rows]
@@ -117,7 +122,7 @@ def _taken(row: int, token: int, text: Text, tokenizer: Tokenizer, room: int, sa
     return Piece(row, new)
 
 
-def _aligned(model: Transformer, rows: list[list[int]], new_tokens: int) -> tuple[Tensor, Cache]:
+def _aligned(model: Decoder, rows: list[list[int]], new_tokens: int) -> tuple[Tensor, Cache]:
     """Prompts aligned at their ends, and an empty cache for them and what will follow."""
     longest = max(len(row) for row in rows)
     padding = torch.tensor([longest - len(row) for row in rows])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpid.errors import CheckpointError
-from limpid.model import Transformer, prepared_for_decoding
+from limpid.model import Transformer
 from limpid.model.convert import load_model
 from limpid.run import find_run
 
@@ -25,10 +25,10 @@ def open_model(what: str | Path) -> tuple[Transformer, Tokenizer]:
     if (path / "config.json").is_file() and not (path / "config.toml").is_file():
         if not (path / "tokenizer.json").is_file():
             raise CheckpointError(f"{path} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
-        return prepared_for_decoding(load_model(path)), Tokenizer.load(path / "tokenizer.json")
+        return load_model(path), Tokenizer.load(path / "tokenizer.json")
     run = find_run(path)
     from limpid.training.checkpoint import read_weights
 
     model = Transformer(run.read_config().model)
     model.load_state_dict(read_weights(run, run.latest_checkpoint(), model.config))
-    return prepared_for_decoding(model), Tokenizer.load(run.tokenizer_file)
+    return model.eval(), Tokenizer.load(run.tokenizer_file)

@@ -12,7 +12,7 @@ from limpid.config import ModelConfig
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, rotate
-from limpid.model.linear import Joined, Linear
+from limpid.model.linear import Linear
 from limpid.model.mixing import causal, mix
 from limpid.model.norm import RMSNorm
 from limpid.model.observe import observing, report
@@ -38,8 +38,6 @@ class Attention(nn.Module):
         self.query_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
         self.key_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
         self.output = Linear(query, config.d_model, config.attention_output_bias)
-        self.joined: Joined | None = None
-        self.joined_output: Joined | None = None
         self.weights_dropout = Dropout(f"{self.name}.weights_dropped", config.dropout)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
@@ -47,7 +45,7 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "batch position d_model"], angles: Angles | None, cache: Cache | None = None
     ) -> Float[Tensor, "batch position d_model"]:
         heads = (*x.shape[:2], -1, self.config.d_head)
-        projected = (self.query(x), self.key(x), self.value(x)) if self.joined is None else self.joined(x)
+        projected = (self.query(x), self.key(x), self.value(x))
         query, key, value = (
             report(f"{self.name}.{name}", y.view(heads))
             for name, y in zip(("query", "key", "value"), projected, strict=True)
@@ -67,16 +65,7 @@ class Attention(nn.Module):
         else:
             mixed = mix(query, key, value, visible, self.window)
         mixed = report(f"{self.name}.mixed", mixed.transpose(1, 2))
-        mixed = mixed.flatten(-2)
-        output = self.output(mixed) if self.joined_output is None else self.joined_output(mixed)[0]
-        return self.dropout(report(f"{self.name}.output", output))
-
-    def prepare_for_decoding(self, dtype: torch.dtype) -> None:
-        """Join the three maps of x; from here on the weights must not change."""
-        self.joined, self.joined_output = (
-            Joined((self.query, self.key, self.value), dtype),
-            Joined((self.output,), dtype),
-        )
+        return self.dropout(report(f"{self.name}.output", self.output(mixed.flatten(-2))))
 
     def mix_plainly(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
         """The same as `mix` with every quantity formed: scores, weights, mixed."""

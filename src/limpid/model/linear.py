@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -21,17 +19,3 @@ class Linear(nn.Module):
     def forward(self, x: Float[Tensor, "... d_in"]) -> Float[Tensor, "... d_out"]:
         bias = None if self.bias is None else self.bias.to(x.dtype)
         return F.linear(x, self.weight.to(x.dtype), bias)
-
-
-class Joined:
-    """Several linear maps of the same vectors as one, for decoding: one product reads a matrix of its own layout."""
-
-    def __init__(self, linears: Sequence[Linear], dtype: torch.dtype) -> None:
-        self.widths = [linear.weight.shape[0] for linear in linears]
-        self.weight = torch.cat([linear.weight.detach() for linear in linears]).to(dtype).t().contiguous()
-        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-        self.bias = torch.cat(biases).to(dtype) if biases else None
-
-    def __call__(self, x: Float[Tensor, "... d_in"]) -> tuple[Tensor, ...]:
-        y = x @ self.weight
-        return (y if self.bias is None else y + self.bias).split(self.widths, -1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
-from limpid.model.linear import Joined, Linear
+from limpid.model.linear import Linear
 from limpid.model.observe import report
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -37,22 +37,11 @@ class Mlp(nn.Module):
         self.gate = Linear(config.d_model, config.d_ff, config.mlp_bias) if gated else None
         self.up = Linear(config.d_model, config.d_ff, config.mlp_bias)
         self.output = Linear(config.d_ff, config.d_model, config.mlp_bias)
-        self.joined: Joined | None = None
-        self.joined_output: Joined | None = None
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
     def forward(self, x: Float[Tensor, "batch position d_model"]) -> Float[Tensor, "batch position d_model"]:
-        if self.joined is not None:
-            *gate, up = self.joined(x)
-        else:
-            *gate, up = ((self.gate(x),) if self.gate is not None else ()) + (self.up(x),)
-        opened = [self.activation(report(f"{self.name}.gate", g)) for g in gate]
-        up = report(f"{self.name}.up", up)
-        hidden = report(f"{self.name}.hidden", opened[0] * up if opened else self.activation(up))
-        output = self.output(hidden) if self.joined_output is None else self.joined_output(hidden)[0]
+        gate = None if self.gate is None else report(f"{self.name}.gate", self.gate(x))
+        up = report(f"{self.name}.up", self.up(x))
+        hidden = self.activation(up) if gate is None else self.activation(gate) * up
+        output = self.output(report(f"{self.name}.hidden", hidden))
         return self.dropout(report(f"{self.name}.output", output))
-
-    def prepare_for_decoding(self, dtype: torch.dtype) -> None:
-        """Join the maps of x; from here on the weights must not change."""
-        widening = (self.up,) if self.gate is None else (self.gate, self.up)
-        self.joined, self.joined_output = Joined(widening, dtype), Joined((self.output,), dtype)

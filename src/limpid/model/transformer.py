@@ -81,15 +81,6 @@ class Transformer(nn.Module):
         return report("logits", self.logits(x))
 
 
-def prepared_for_decoding(model: Transformer) -> Transformer:
-    """The same model with the matrices that meet the same vectors joined once: the weights must not change any more."""
-    for block in model.blocks:
-        if isinstance(block, Block):
-            block.attention.prepare_for_decoding(model.compute)
-            block.mlp.prepare_for_decoding(model.compute)
-    return model.eval()
-
-
 def initialise(model: Transformer, seed: int) -> Transformer:
     """Draw every parameter as the vocabulary says it starts, as a function of the seed alone."""
     generator = torch.Generator().manual_seed(seed)

@@ -1,0 +1,78 @@
+"""The short cut at one position beside the whole model: every family, alone, in a batch, and in other formats."""
+
+import pytest
+import torch
+
+from limpid.config import ModelConfig
+from limpid.model import Cache, Decoder, Transformer, initialise
+
+VARIANTS = {
+    "llama": {},
+    "shared keys": {"num_kv_heads": 2},
+    "one key, pairs": {"num_kv_heads": 1, "rotary_layout": "interleaved"},
+    "heads wider than the model": {"d_head": 16},
+    "query-key norm": {"qk_norm": True, "num_kv_heads": 2},
+    "a window": {"attention_window": 5},
+    "windowed blocks": {"attention_window": 3, "windowed_blocks": (1,)},
+    "biases": {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True},
+    "gpt-2": {"positions": "learned", "norm": "layer", "mlp": "plain", "activation": "gelu_tanh", "attention_bias": True},
+    "plain, squared": {"mlp": "plain", "activation": "relu2"},
+    "post": {"norm_placement": "post", "positions": "sinusoidal", "norm": "layer"},
+    "untied": {"tied": False},
+    "scaled positions": {"rotary_scaling": "linear", "rotary_factor": 4.0},
+}
+
+
+def model(compute: torch.dtype = torch.float32, parameters: torch.dtype = torch.float32, **options) -> Transformer:
+    shape = {"vocab_size": 61, "context_length": 24, "d_model": 32, "num_layers": 2, "num_heads": 4, "init_std": 0.3}
+    net = initialise(Transformer(ModelConfig(**(shape | options)), compute).to(parameters), 3).eval()
+    for name, parameter in net.named_parameters():  # a gain of one and a bias of zero would hide a missing one
+        if name.endswith("bias") or "norm" in name:
+            parameter.data.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return net
+
+
+@torch.inference_mode()
+def step_by_step(net, tokens: torch.Tensor, padding: torch.Tensor | None, first: int) -> torch.Tensor:
+    """Logits of the last position at every step, the first `first` positions read at once."""
+    cache = Cache(net.config, len(tokens), tokens.shape[1], net.compute, padding)
+    made = [net(tokens[:, :first], cache, last_only=True)]
+    made += [net(tokens[:, [place]], cache, last_only=True) for place in range(first, tokens.shape[1])]
+    return torch.cat(made, 1)
+
+
+def draw(rows: int, count: int) -> torch.Tensor:
+    return torch.randint(0, 61, (rows, count), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("padding", [None, [0, 3, 5]])
+def test_the_short_cut_gives_the_models_logits(variant: str, padding: list[int] | None) -> None:
+    net = model(parameters=torch.float64, compute=torch.float64, **VARIANTS[variant])
+    unused = None if padding is None else torch.tensor(padding)
+    tokens = draw(3, 24)
+    short = step_by_step(Decoder(net), tokens, unused, first=7)
+    torch.testing.assert_close(short, step_by_step(net, tokens, unused, first=7), rtol=0, atol=2e-12)
+    if padding is None:
+        torch.testing.assert_close(short, net(tokens)[:, 6:], rtol=0, atol=2e-12)
+
+
+@pytest.mark.parametrize(("compute", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02), (torch.float32, 2e-5)])
+def test_it_runs_in_the_models_format(compute: torch.dtype, tolerance: float) -> None:
+    net, tokens = model(compute), draw(2, 20)
+    short = step_by_step(Decoder(net), tokens, None, first=1)
+    assert short.dtype == compute
+    torch.testing.assert_close(short, step_by_step(net, tokens, None, first=1), rtol=0.05, atol=tolerance)
+
+
+def test_a_decoder_of_a_decoder_is_itself() -> None:
+    decoder = Decoder(model())
+    assert Decoder.of(decoder) is decoder
+
+
+def test_positions_beyond_the_context_are_an_error_not_a_wrong_angle() -> None:
+    net = Decoder(model())
+    cache = Cache(net.config, 1, 30, net.compute, None)
+    with torch.inference_mode(), pytest.raises(IndexError):
+        for place in range(25):
+            net(torch.tensor([[place]]), cache)
