@@ -14,6 +14,8 @@ from limpid.errors import ConfigError, LimpidError
 from limpid.options import from_dict, to_dict
 
 if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Decoder
     from limpid.training.begin import Training
 
 HELP = """usage: limpid VERB [what] [options]
@@ -251,6 +253,18 @@ def recorded(what: str, step: int | None, text: str | None, output: str | None =
     return record_past(run, number)
 
 
+def decoder(what: str) -> tuple[Decoder, Tokenizer]:
+    """A model ready to decode, and its tokenizer; a spinner tells that the first call on a machine compiles."""
+    from rich.console import Console
+
+    from limpid.generate import open_model
+    from limpid.model import Decoder
+
+    model, tokenizer = open_model(what)
+    with Console(stderr=True).status("preparing to decode (compiled once per machine, some seconds)"):
+        return Decoder(model), tokenizer
+
+
 def generate(argv: Sequence[str]) -> int:
     from limpid.flags import given
 
@@ -258,9 +272,9 @@ def generate(argv: Sequence[str]) -> int:
     import json
 
     from limpid.generate import generate as complete
-    from limpid.generate import open_model, stream
+    from limpid.generate import stream
 
-    model, tokenizer = open_model(flags.what)
+    model, tokenizer = decoder(flags.what)
     prompts = flags.prompts or ("",)
     if flags.json:
         for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
@@ -281,10 +295,9 @@ def chat(argv: Sequence[str]) -> int:
     from limpid.flags import given
 
     flags = from_dict(ChatFlags, given("chat", ChatFlags, argv))
-    from limpid.generate import open_model
     from limpid.generate.chat import chat as converse
 
-    model, tokenizer = open_model(flags.what)
+    model, tokenizer = decoder(flags.what)
     prompt = "> " if sys.stdin.isatty() else ""
     converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: print(text, end="", flush=True))
     return 0

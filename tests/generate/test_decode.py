@@ -24,7 +24,7 @@ from limpid.generate import generate, stream
 from limpid.generate.chat import chat
 from limpid.generate.sampling import allowed, next_tokens, penalised
 from limpid.generate.text import Text
-from limpid.model import Cache, Decoder, Transformer, initialise
+from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 
 VARIANTS = {

@@ -15,7 +15,13 @@ VARIANTS = {
     "a window": {"attention_window": 5},
     "windowed blocks": {"attention_window": 3, "windowed_blocks": (1,)},
     "biases": {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True},
-    "gpt-2": {"positions": "learned", "norm": "layer", "mlp": "plain", "activation": "gelu_tanh", "attention_bias": True},
+    "gpt-2": {
+        "positions": "learned",
+        "norm": "layer",
+        "mlp": "plain",
+        "activation": "gelu_tanh",
+        "attention_bias": True,
+    },
     "plain, squared": {"mlp": "plain", "activation": "relu2"},
     "post": {"norm_placement": "post", "positions": "sinusoidal", "norm": "layer"},
     "untied": {"tied": False},
@@ -57,7 +63,9 @@ def test_the_short_cut_gives_the_models_logits(variant: str, padding: list[int] 
         torch.testing.assert_close(short, net(tokens)[:, 6:], rtol=0, atol=2e-12)
 
 
-@pytest.mark.parametrize(("compute", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02), (torch.float32, 2e-5)])
+@pytest.mark.parametrize(
+    ("compute", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02), (torch.float32, 2e-5)]
+)
 def test_it_runs_in_the_models_format(compute: torch.dtype, tolerance: float) -> None:
     net, tokens = model(compute), draw(2, 20)
     short = step_by_step(Decoder(net), tokens, None, first=1)
@@ -70,9 +78,11 @@ def test_a_decoder_of_a_decoder_is_itself() -> None:
     assert Decoder.of(decoder) is decoder
 
 
-def test_positions_beyond_the_context_are_an_error_not_a_wrong_angle() -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_positions_beyond_the_context_are_an_error_not_a_wrong_angle(count: int) -> None:
     net = Decoder(model())
     cache = Cache(net.config, 1, 30, net.compute, None)
-    with torch.inference_mode(), pytest.raises(IndexError):
-        for place in range(25):
-            net(torch.tensor([[place]]), cache)
+    with torch.inference_mode():
+        net(draw(1, 24), cache)
+        with pytest.raises(IndexError, match="outside the context of 24"):
+            net(draw(1, count), cache)

@@ -18,7 +18,11 @@ HELP = "/reset starts anew, /exit or Ctrl-D ends"
 
 
 def chat(
-    model: Transformer, tokenizer: Tokenizer, sampling: Sampling, read: Callable[[], str], write: Callable[[str], None]
+    model: Transformer | Decoder,
+    tokenizer: Tokenizer,
+    sampling: Sampling,
+    read: Callable[[], str],
+    write: Callable[[str], None],
 ) -> None:
     """Talk until the user leaves. `read` returns a line or raises EOFError; `write` prints without a line break."""
     write(f"{HELP}\n")

@@ -31,13 +31,6 @@ class Cache:
         self.values[block, :, :, self.length : end] = value
         return self.keys[block, :, :, :end], self.values[block, :, :, :end]
 
-    def append(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one position's keys and values, (batch, head, d_head); returns all of the block's so far."""
-        keys, values = self.keys[block], self.values[block]
-        keys.select(2, self.length).copy_(key)
-        values.select(2, self.length).copy_(value)
-        return keys.narrow(2, 0, self.length + 1), values.narrow(2, 0, self.length + 1)
-
     def advance(self, positions: int) -> None:
         """Count positions as seen, once every block has stored them."""
         self.length += positions

@@ -1,0 +1,91 @@
+"""A model's weights laid out for its compiled twin, and the call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from limpid.config import ModelConfig
+from limpid.model.cache import Cache
+from limpid.model.compiled import ACTIVATION_NUMBERS, Array, Form, Weights, step
+from limpid.model.embedding import Rotation
+from limpid.model.transformer import Transformer
+
+UNBOUNDED = np.iinfo(np.int64).max
+
+
+class OnePosition:
+    """One more position of every row. Making the first one on a machine compiles the code, some seconds' work."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.embed, self.weights, self.form = model.embed, gathered(model), form(model.config)
+        self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
+
+    def __call__(self, tokens: Int[Tensor, "batch position"], cache: Cache) -> Float[Tensor, "batch position vocab"]:
+        """Logits; keys and values go into the cache."""
+        x = self.embed(tokens, cache.positions(1))[:, 0].detach().numpy()
+        padding = np.zeros(len(x), np.int64) if cache.padding is None else cache.padding.numpy()
+        keys, values = cache.keys.numpy(), cache.values.numpy()
+        logits = step(x.copy(), self.weights, self.form, keys, values, padding, cache.length)
+        cache.advance(1)
+        return torch.from_numpy(logits)[:, None]
+
+
+def form(config: ModelConfig) -> Form:
+    """The configuration as compiled code reads it."""
+    return Form(
+        config.num_heads,
+        config.num_kv_heads,
+        ACTIVATION_NUMBERS[config.activation],
+        config.mlp == "gated",
+        config.norm == "layer",
+        config.norm_placement == "pre",
+        config.rotary_layout == "half",
+        config.norm_eps,
+    )
+
+
+def gathered(model: Transformer) -> Weights:
+    """Every weight of the model, copied and stacked."""
+    config, blocks = model.config, range(model.config.num_layers)
+    learned = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+    def stacked(*names: str) -> Array:
+        parts = [[learned.get(f"blocks.{i}.{name}", _none(model)) for name in names] for i in blocks]
+        return np.stack([np.concatenate(part) if part[0].size else part[0] for part in parts])
+
+    def joined(*modules: str) -> tuple[Array, Array]:
+        return stacked(*(f"{module}.weight" for module in modules)), stacked(*(f"{module}.bias" for module in modules))
+
+    cos, sin = _turns(model.rotation, config, model.compute)
+    return Weights(
+        *joined("norm1"),
+        *joined("attention.query", "attention.key", "attention.value"),
+        stacked("attention.query_norm.weight"),
+        stacked("attention.key_norm.weight"),
+        *joined("attention.output"),
+        *joined("norm2"),
+        *joined(*(("mlp.gate",) if config.mlp == "gated" else ()), "mlp.up"),
+        *joined("mlp.output"),
+        learned.get("final_norm.weight", _none(model)),
+        learned.get("final_norm.bias", _none(model)),
+        learned["embed.tokens.weight" if config.tied else "logits.weight"],
+        cos,
+        sin,
+        np.array([config.window(i) or UNBOUNDED for i in blocks], dtype=np.int64),
+    )
+
+
+def _none(model: Transformer) -> Array:
+    return np.empty(0, model.embed.tokens.weight.detach().numpy().dtype)
+
+
+def _turns(rotation: Rotation | None, config: ModelConfig, dtype: torch.dtype) -> Iterable[Array]:
+    """Cosines and sines of every position, (position, pair)."""
+    if rotation is None:
+        return (torch.empty(0, 0, dtype=dtype).numpy(),) * 2
+    return [table[:, 0].contiguous().numpy() for table in rotation.at(torch.arange(config.context_length), dtype)]
