@@ -139,7 +139,10 @@ def read_config(file: Path) -> TrainConfig:
         raise ConfigError(f"{file} is not valid {file.suffix.lstrip('.') or 'TOML'}: {_one_line(error)}") from error
     if not isinstance(plain, dict):
         raise ConfigError(f"{file} holds {type(plain).__name__}, expected tables of options: [model], [data], …")
-    return from_dict(TrainConfig, plain)
+    try:
+        return from_dict(TrainConfig, plain)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
 
 
 def _parse(text: str, ending: str) -> Any:

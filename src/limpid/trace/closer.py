@@ -11,6 +11,7 @@ from rich.text import Text
 
 from limpid.maths.operation import Array
 from limpid.quantities import parameters, quantities
+from limpid.trace.document import in_json
 from limpid.trace.equation import readable
 from limpid.trace.names import our_name
 from limpid.trace.opened import Entry, Learned, Opened, Statistics
@@ -33,10 +34,10 @@ def look(step: Opened, asked: str) -> tuple[str, str]:
 
 
 def array_of(step: Opened, asked: str) -> dict[str, Any]:
-    """The array as nested lists, for JSON."""
+    """The array as nested lists, for JSON; NaN and infinities are the words nan, inf and -inf."""
     name, tensor = look(step, asked)
     array = step.record.exact(tensor) if tensor in step.record.names else None
-    words = None if array is None else np.where(np.isfinite(array), array, np.nan).tolist()
+    words = None if array is None else in_json(array.tolist())
     return {"name": name, "shape": None if array is None else list(array.shape), "values": words}
 
 

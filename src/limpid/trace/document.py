@@ -47,7 +47,7 @@ def document(step: Opened) -> dict[str, Any]:
             "checks": [_check(check) for check in step.update.agreements[:2]],
         },
     }
-    return dict(_finite(found))
+    return dict(in_json(found))
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -104,12 +104,12 @@ def _check(check: Agreement) -> dict[str, Any]:
     return {**asdict(check), "index": list(check.index), "holds": check.holds}
 
 
-def _finite(value: Any) -> Any:
+def in_json(value: Any) -> Any:
     """JSON has no word for what is not finite; ours are the ones that float() reads."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: in_json(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_finite(inner) for inner in value]
+        return [in_json(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -56,6 +56,11 @@ OUTSIDE = {
     "transformer.ln_f": "final_norm",
     "lm_head": "logits",
 }
+FUSED = {
+    "attn.c_attn": ("attention.query", "attention.key", "attention.value"),
+    "self_attn.qkv_proj": ("attention.query", "attention.key", "attention.value"),
+    "mlp.gate_up_proj": ("mlp.gate", "mlp.up"),
+}
 BLOCK = re.compile(r"^(?:blocks|model\.layers|transformer\.h|h|layers)\.(\d+)\.(.+)$")
 
 
@@ -69,6 +74,9 @@ def our_name(asked: str, known: Iterable[str]) -> str:
     inner = around.group(2) if around else asked
     found = next((name for name in _spellings(inner, names) if name in names), None)
     if found is None:
+        parts = _parts(inner)
+        if parts:
+            raise ConfigError(f"{inner} holds {', '.join(parts[:-1])} and {parts[-1]}: ask for one of them")
         close = difflib.get_close_matches(inner, names, 3, 0.5)
         hint = f"did you mean {' or '.join(close)}?" if close else "--json lists every name"
         raise ConfigError(f"the step has no quantity {asked!r}: {hint}")
@@ -83,6 +91,8 @@ def _spellings(asked: str, names: set[str]) -> Iterable[str]:
             stem, kind = asked.removesuffix(ending), ending
     if stem in OUTSIDE:
         yield OUTSIDE[stem] + kind
+    if stem in ("lm_head", "logits") and kind:  # a tied output matrix is the token embedding
+        yield f"embed.tokens{kind}"
     inside = BLOCK.match(stem)
     if inside:
         block, place = int(inside.group(1)), inside.group(2)
@@ -94,3 +104,13 @@ def _spellings(asked: str, names: set[str]) -> Iterable[str]:
             yield from (f"blocks.{block - 1}.residual2", "embed.sum", "embed.tokens") if block else (
                 "embed.sum", "embed.tokens",
             )  # fmt: skip
+
+
+def _parts(asked: str) -> list[str]:
+    """Our names of what other models keep in one matrix."""
+    inside = BLOCK.match(asked)
+    if inside is None:
+        return []
+    ending = next((ending for ending in (".weight", ".bias") if asked.endswith(ending)), "")
+    fused = FUSED.get(inside.group(2).removesuffix(ending), ())
+    return [f"blocks.{inside.group(1)}.{name}{ending}" for name in fused]

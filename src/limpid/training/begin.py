@@ -83,7 +83,10 @@ def resume(run: Run, max_steps: int | None, console: Console) -> Training:
             f"extended to {max_steps} steps; the learning rate now follows the longer schedule", highlight=False
         )
     training = open_run(run, config, latest)
-    console.print(f"resuming {run.path} after step {latest} of {config.run.max_steps}", highlight=False, soft_wrap=True)
+    said = f"resuming {run.path} after step {latest} of {config.run.max_steps}"
+    if latest == config.run.max_steps:
+        said = f"{run.path} is already at step {latest} of {latest}: extend it with --max-steps {2 * latest}"
+    console.print(said, highlight=False, soft_wrap=True)
     return training
 
 

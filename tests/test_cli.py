@@ -1,0 +1,228 @@
+"""The command line end to end: what a user types, sees and gets wrong."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from limpid.cli import main
+from small import corpus
+
+TINY = (  # noqa: SIM905
+    "--tokenizer bytes --context-length 16 --d-model 24 --num-layers 2 --num-heads 3 --batch-size 3 --precision fp32 "
+    "--threads 1 --eval-steps 5 --save-steps 4 --warmup-steps 2"
+).split()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and one finished run of eight steps, runs/small."""
+    folder = tmp_path_factory.mktemp("place")
+    corpus(folder / "corpus")
+    before = Path.cwd()
+    os.chdir(folder)
+    os.environ["LIMPID_CACHE"] = str(folder / "cache")
+    try:
+        assert main(["train", "corpus", "--name", "small", "--max-steps", "8", *TINY]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def there(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("LIMPID_CACHE", str(place / "cache"))
+    return place
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line that a wrong command answers with."""
+    assert main(list(words)) == 2
+    shown = capsys.readouterr()
+    lines = shown.err.strip().splitlines()
+    assert len(lines) == 1, shown.err
+    assert lines[0].startswith("limpid: error: ")
+    assert "Traceback" not in shown.out
+    return lines[0]
+
+
+def test_training_says_where_everything_lies_and_what_to_type_next(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "corpus", "--name", "told", "--max-steps", "3", *TINY]) == 0
+    shown = capsys.readouterr().out
+    for word in ("runs/told/", "metrics.jsonl", "ledger.jsonl", "limpid trace runs/told", "limpid generate runs/told"):
+        assert word in shown
+    for name in ("config.toml", "metrics.jsonl", "ledger.jsonl", "model/config.json", "model/model.safetensors"):
+        assert (there / "runs/told" / name).is_file()
+
+
+def test_a_run_is_opened_and_agrees(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "runs/small"]) == 0
+    story = capsys.readouterr().out
+    for word in ("attention.scores", "loss", "AdamW", "lie within their rounding bounds"):
+        assert word.lower() in story.lower()
+
+
+@pytest.mark.parametrize("step", [None, 1, 3, 8])
+def test_any_step_is_one_json_document(there: Path, capsys: pytest.CaptureFixture[str], step: int | None) -> None:
+    assert main(["trace", "runs/small", "--json", *(("--step", str(step)) if step else ())]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"JSON has no {word}"))
+    assert document["step"] == (step or 8)
+    assert document["verdict"]["agrees"]
+    metrics = [json.loads(line) for line in (there / "runs/small/metrics.jsonl").read_text().splitlines()]
+    loss = next(line["loss"] for line in metrics if line.get("step") == document["step"] and "loss" in line)
+    assert document["loss"]["value"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("blocks.0.attention.scores", "blocks.0.attention.scores"),
+        ("grad(blocks.1.mlp.up.weight)", "grad(blocks.1.mlp.up.weight)"),
+        ("v(embed.tokens.weight)", "v(embed.tokens.weight)"),
+        ("lm_head.weight", "embed.tokens.weight"),
+        ("model.layers.1.self_attn.q_proj", "blocks.1.attention.query"),
+        ("blocks.0.hook_resid_post", "blocks.0.residual2"),
+    ],
+)
+def test_one_quantity_under_any_of_its_names(
+    there: Path, capsys: pytest.CaptureFixture[str], asked: str, found: str
+) -> None:
+    assert main(["trace", "runs/small", "--quantity", asked, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"JSON has no {word}"))
+    assert document["name"] == found
+    assert main(["trace", "runs/small", "--quantity", asked]) == 0
+    assert found in capsys.readouterr().out
+
+
+def test_generation_repeats_with_its_seed(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = []
+    for _ in range(2):
+        assert main(["generate", "runs/small", "the cat", "a ", "--json", "--max-new-tokens", "7", "--seed", "3"]) == 0
+        made.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert made[0] == made[1]
+    assert [one["prompt"] for one in made[0]] == ["the cat", "a "]
+
+
+def test_a_run_goes_on_and_says_so_when_there_is_nothing_left(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "corpus", "--name", "more", "--max-steps", "4", *TINY]) == 0
+    assert main(["train", "--resume", "runs/more"]) == 0
+    assert "already at step 4 of 4: extend it with --max-steps 8" in capsys.readouterr().out
+    assert main(["train", "--resume", "runs/more", "--max-steps", "6"]) == 0
+    assert "max_steps 5 lies before step 6" in refused(capsys, "train", "--resume", "runs/more", "--max-steps", "5")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("tarin", "unknown verb 'tarin'"),
+        ("train corpus --widht 3", "--widht"),
+        ("train corpus --n-embd 64", "d-model"),
+        ("train corpus --d-model 25 --num-heads 3", "d_model 25 does not divide into num_heads 3"),
+        ("train corpus --num-heads 4 --num-kv-heads 3", "num_kv_heads 3"),
+        ("train corpus --max-steps none", "none"),
+        ("train corpus --optimizer adamm", "adamm"),
+        ("train nowhere.txt", "nowhere.txt"),
+        ("train empty.txt", "empty"),
+        ("train tiny.txt --tokenizer bytes", "2 tokens"),
+        ("train binary.bin", "binary.bin"),
+        ("train latin.txt", "latin.txt"),
+        ("train broken.gz", "broken.gz"),
+        ("train broken.jsonl", "broken.jsonl"),
+        ("train --config nowhere.toml", "nowhere.toml"),
+        ("train --config wrong.toml", "wrong.toml"),
+        ("train corpus --init-from nowhere", "nowhere"),
+        ("train corpus --init-from gemma", "gemma"),
+        ("train --resume nowhere", "nowhere"),
+        ("train --resume small --learning-rate 3", "learning-rate"),
+        ("trace nowhere", "nowhere"),
+        ("trace small --step 9", "9"),
+        ("trace small --step 0", "0"),
+        ("trace small --step -2", "2"),
+        ("trace small --quantity blocks.0.attention.scorse", "blocks.0.attention.scores"),
+        ("trace small --quantity blocks.7.mlp.up", "blocks.7.mlp.up"),
+        ("trace small --quantity transformer.h.0.attn.c_attn.weight", "blocks.0.attention.query.weight"),
+        ("trace notarecord", "notarecord"),
+        ("trace runs/small/model", "--text"),
+        ("trace runs/small/model --text x --step 3", "--step"),
+        ("trace truncated --text hello", "truncated"),
+        ("generate small " + 40 * "x", "40 tokens"),
+        ("generate small a --temperature -1", "temperature"),
+        ("generate nowhere a", "nowhere"),
+        ("generate truncated a", "truncated"),
+        ("generate", "MODEL"),
+        ("chat nowhere", "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(
+    there: Path, capsys: pytest.CaptureFixture[str], words: str, told: str
+) -> None:
+    Path("empty.txt").write_text("")
+    Path("tiny.txt").write_text("ab")
+    Path("binary.bin").write_bytes(bytes(range(256)) * 40)
+    Path("latin.txt").write_bytes("naïve über\n".encode("latin-1") * 40)
+    Path("broken.gz").write_bytes(gzip.compress(bytes(ord("a") + i * i % 23 for i in range(9999)))[:-20])
+    Path("broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+    Path("wrong.toml").write_text("[model]\nd_model = 'wide'\n")
+    Path("notarecord").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
+    Path("gemma").mkdir(exist_ok=True)
+    Path("gemma/config.json").write_text('{"model_type": "gemma"}')
+    if not Path("truncated").exists():
+        Path("truncated").mkdir()
+        for name in ("config.json", "tokenizer.json"):
+            Path("truncated", name).write_bytes(Path("runs/small/model", name).read_bytes())
+        weights = Path("runs/small/model/model.safetensors").read_bytes()
+        Path("truncated/model.safetensors").write_bytes(weights[: len(weights) // 2])
+    capsys.readouterr()
+    assert told in refused(capsys, *words.split())
+
+
+def test_a_pickle_is_never_opened(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("pickled")
+    folder.mkdir()
+    folder.joinpath("config.json").write_bytes(Path("runs/small/model/config.json").read_bytes())
+    folder.joinpath("pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
+    assert "safetensors" in refused(capsys, "trace", "pickled", "--text", "x")
+    assert not Path("opened").exists()
+
+
+def test_help_of_every_verb_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, option in (
+        ("train", "--learning-rate"),
+        ("trace", "--quantity"),
+        ("generate", "--top-p"),
+        ("chat", "--seed"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main([verb, "--help"])
+        assert stopped.value.code == 0
+        assert option in capsys.readouterr().out
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:
+    words = ["train", "corpus", "--name", "stopped", "--max-steps", "100000", *TINY]
+    running = subprocess.Popen([sys.executable, "-m", "limpid", *words], stdout=subprocess.PIPE, text=True)
+    metrics = there / "runs/stopped/metrics.jsonl"
+    while not metrics.is_file() or metrics.read_text().count("\n") < 5:
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    shown, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "limpid train --resume runs/stopped" in shown
+    assert main(["trace", "runs/stopped"]) == 0
+
+
+def test_a_closed_pipe_ends_quietly(there: Path) -> None:
+    command = f"{sys.executable} -m limpid trace runs/small | head -1"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert ended.stdout.count("\n") == 1
+    assert ended.stderr == ""
