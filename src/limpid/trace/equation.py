@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from pylatexenc.latex2text import LatexNodes2Text, MacroTextSpec
@@ -10,13 +11,25 @@ from pylatexenc.latexwalker import LatexWalker
 from pylatexenc.latexwalker import get_default_latex_context_db as read_macros
 from pylatexenc.macrospec import std_macro
 
+FUNCTIONS = ("sin", "cos", "log", "ln", "exp", "max", "min", "tanh", "det", "arg")
+SPACED = {"sum": "∑", "prod": "∏", "leftarrow": "←", "sim": "∼", "odot": "⊙", "in": "∈"}
+
 
 @cache
 def readable(latex: str) -> str:
     """An equation as one line of text."""
     reading, writing = read_macros(), written_macros()
     reading.add_context_category("ours", macros=[std_macro("tfrac", "{{")], prepend=True)
-    writing.add_context_category("ours", macros=[MacroTextSpec("tfrac", "%s/%s")], prepend=True)
-    text = LatexNodes2Text(latex_context=writing, keep_braced_groups=True, keep_braced_groups_minlen=3)
+    words = {name: f" {name}" for name in FUNCTIONS} | {name: f" {sign}" for name, sign in SPACED.items()}
+    macros = [MacroTextSpec(name, shown) for name, shown in words.items()]
+    macros += [MacroTextSpec(name, "%s/%s ") for name in ("frac", "tfrac")]
+    writing.add_context_category("ours", macros=macros, prepend=True)
+    text = LatexNodes2Text(
+        latex_context=writing,
+        keep_braced_groups=True,
+        keep_braced_groups_minlen=3,
+        strict_latex_spaces="based-on-source",
+    )
     nodes = LatexWalker(latex, latex_context=reading).get_latex_nodes()[0]
-    return " ".join(str(text.nodelist_to_text(nodes)).split())
+    line = " ".join(str(text.nodelist_to_text(nodes)).split())
+    return re.sub(r" (?=[),])|(?<=[({]) ", "", line)

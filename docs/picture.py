@@ -1,0 +1,30 @@
+"""Draw docs/step.svg: the head and the end of what `limpid trace` prints.
+
+python docs/picture.py runs/001
+"""
+
+import io
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from limpid.cli import recorded
+from limpid.trace import open_step
+
+COLUMNS, HEAD, TAIL = 132, 46, 3
+
+
+def main() -> None:
+    printed = io.StringIO()
+    screen = Console(file=printed, force_terminal=True, color_system="truecolor", width=COLUMNS, highlight=False)
+    open_step(recorded(sys.argv[1], None, None), console=screen)
+    lines = printed.getvalue().rstrip("\n").split("\n")
+    drawing = Console(file=io.StringIO(), record=True, width=COLUMNS, highlight=False)
+    for line in [*lines[:HEAD], "  ⋮", *lines[-TAIL:]]:
+        drawing.print(Text.from_ansi(line))
+    drawing.save_svg(str(Path(__file__).parent / "step.svg"), title="limpid trace last")
+
+
+main()
