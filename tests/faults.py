@@ -219,6 +219,29 @@ class GateGradientWithoutUp(maths.Gated):
         return hidden_bar * self.activation.slope(saved.gate), up_bar
 
 
+class SlopeIsOne(maths.Sigmoid):
+    def slope(self, x: Array) -> Array:
+        return self.value(x)
+
+
+class SlopeWithoutSquare(maths.Tanh):
+    def slope(self, x: Array) -> Array:
+        return 1 - np.tanh(x)
+
+
+class RunningVarianceOfBatch(maths.BatchNorm):
+    """Counts the variance over n - 1, as running statistics do, where the batch itself is divided by n."""
+
+    def forward(self, x: Array, weight: Array, bias: Array, *running: Array) -> Any:
+        y, saved = super().forward(x, weight, bias, *running)
+        return (y if running else (y - bias) * np.sqrt((len(x) - 1) / len(x)) + bias), saved
+
+
+class BatchDoesNotMove(maths.BatchNorm):
+    def backward(self, y_bar: Array, saved: Any) -> Any:
+        return super().backward(y_bar, saved._replace(of_batch=False))[: 3 if saved.of_batch else 5]
+
+
 class NotEnlarged(maths.Dropout):
     def forward(self, x: Array, kept: Array) -> Any:
         return x * kept, kept

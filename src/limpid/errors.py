@@ -19,3 +19,7 @@ class DataError(LimpidError):
 
 class CheckpointError(LimpidError):
     """A run folder, model folder or recorded step is missing, cut short or foreign."""
+
+
+class DomainError(LimpidError, ValueError):
+    """A number lies where the mathematics gives no answer; the message names it and what is allowed."""

@@ -16,7 +16,7 @@ def learning_rate(step: int, max_steps: int, update: UpdateConfig) -> float:
     """
     peak, floor = update.learning_rate, update.learning_rate * update.min_learning_rate_ratio
     if step <= update.warmup_steps:
-        return peak * step / update.warmup_steps
+        return peak * warmup(step, update.warmup_steps)
     return floor + (peak - floor) * _shape(step - update.warmup_steps, max(1, max_steps - update.warmup_steps), update)
 
 
@@ -25,17 +25,49 @@ def _shape(step: int, steps: int, update: UpdateConfig) -> float:
     progress = min(1.0, step / steps)
     match update.schedule:
         case "constant":
-            return 1.0
+            return constant(progress)
         case "linear":
-            return 1.0 - progress
+            return linear(progress)
         case "polynomial":
-            return float((1.0 - progress) ** update.schedule_power)
+            return polynomial(progress, update.schedule_power)
         case "cosine":
-            return 0.5 * (1.0 + math.cos(math.pi * progress))
+            return cosine(progress)
         case "cosine_restarts":
-            cycle = 1.0 if progress == 1.0 else progress * update.schedule_cycles % 1.0
-            return 0.5 * (1.0 + math.cos(math.pi * cycle))
+            return cosine_restarts(progress, update.schedule_cycles)
         case "warmup_stable_decay":
-            if progress <= 1.0 - update.decay_fraction:
-                return 1.0
-            return (1.0 - progress) / update.decay_fraction
+            return stable_decay(progress, update.decay_fraction)
+
+
+def warmup(step: int, steps: int) -> float:
+    """Share of the peak at `step` of a warm-up of `steps`; 1 from its end on."""
+    return min(1.0, step / steps) if steps else 1.0
+
+
+def constant(progress: float) -> float:
+    """The peak throughout, whatever the progress (0 to 1)."""
+    return 1.0
+
+
+def linear(progress: float) -> float:
+    """A straight line from 1 at progress 0 to 0 at progress 1."""
+    return 1.0 - progress
+
+
+def polynomial(progress: float, power: float = 2.0) -> float:
+    """A power of what is left, from 1 at progress 0 to 0 at progress 1."""
+    return float((1.0 - progress) ** power)
+
+
+def cosine(progress: float, waves: float = 0.5) -> float:
+    """A cosine from 1 at progress 0; half a wave ends at 0, a whole one is back at 1."""
+    return 0.5 * (1.0 + math.cos(2 * math.pi * waves * progress))
+
+
+def cosine_restarts(progress: float, cycles: int = 1) -> float:
+    """Half cosines from 1 to 0, one after another; the last one ends at 0."""
+    return cosine(1.0 if progress == 1.0 else progress * cycles % 1.0)
+
+
+def stable_decay(progress: float, decay_fraction: float = 0.2) -> float:
+    """1 until the last `decay_fraction` of the run, then a straight line to 0."""
+    return 1.0 if progress <= 1.0 - decay_fraction else (1.0 - progress) / decay_fraction

@@ -9,7 +9,7 @@ import pytest
 from limpid.config import Activation
 from limpid.errors import ShapeError
 from limpid.maths import GELU, Gated, GELUTanh, ReLU, SiLU, SquaredReLU
-from limpid.maths.mlp import ACTIVATIONS
+from limpid.maths.activation import ACTIVATIONS
 
 CURVED = (SiLU(), GELU(), GELUTanh())
 

@@ -7,9 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from faults import FAULTS, broken
 from limpid import maths
+from limpid.equations.examples import Example, examples
 from limpid.maths import Operation, catalogue
 from limpid.maths.rounding import FORMATS, bound, rounded
-from twins import Example, examples
 
 EXAMPLES = examples()
 every_operation = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -17,7 +17,14 @@ every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{faul
 
 TORCH = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 SUMMED = {"fp64": np.float64, "fp32": np.float32, "bf16": np.float32}
-WIDENED = (maths.LayerNorm, maths.Rotary, maths.CausalSoftmax, maths.LogSoftmax, maths.NegativeLogLikelihood)
+WIDENED = (
+    maths.LayerNorm,
+    maths.BatchNorm,
+    maths.Rotary,
+    maths.CausalSoftmax,
+    maths.LogSoftmax,
+    maths.NegativeLogLikelihood,
+)
 """What autocast and our engine compute in float32 even where its input and output are bf16."""
 
 

@@ -193,7 +193,7 @@ def test_logits_loss_and_gradients_equal_transformers(name: str) -> None:
 def run(start: Arrays, config: ModelConfig) -> maths.Chain:
     """Forward to the loss, from everything the chain starts with."""
     chain = maths.Chain(dict(start))
-    assert maths.cross_entropy(chain, maths.transformer(chain, config)) == "loss"
+    assert maths.next_token_loss(chain, maths.transformer(chain, config)) == "loss"
     return chain
 
 

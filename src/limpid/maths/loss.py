@@ -111,7 +111,7 @@ class NegativeLogLikelihood(Operation):
         return 2 * np.abs(self.backward(loss_bar, saved)[0]), None
 
 
-def cross_entropy(chain: Chain, logits: str) -> str:
+def next_token_loss(chain: Chain, logits: str) -> str:
     """The loss of a chain's logits against its `targets`, nats per label; returns its name."""
     log_probabilities = chain.apply("log_probabilities", LogSoftmax(), logits)
     return chain.apply("loss", NegativeLogLikelihood(), log_probabilities, "targets")

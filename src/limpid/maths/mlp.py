@@ -1,227 +1,18 @@
-"""The MLP's nonlinearities, each with its own slope; plain and gated."""
+"""The MLP: one layer gated by another, or layer upon layer with the error carried back by hand."""
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from limpid.errors import ShapeError
+from limpid.maths.activation import Activation, SiLU, Tanh
+from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch, Operation, require_shape
-from limpid.maths.special import erfc
-
-
-class Activation(Operation):
-    """A function of each entry by itself, and its slope."""
-
-    branch = Branch.CALCULUS
-
-    @abstractmethod
-    def value(self, x: Array) -> Array:
-        """f(x)."""
-
-    @abstractmethod
-    def slope(self, x: Array) -> Array:
-        """f'(x)."""
-
-    @abstractmethod
-    def value_error(self, x: Array) -> Array:
-        """Error of f(x) in u, as an engine computes it."""
-
-    @abstractmethod
-    def slope_error(self, x: Array) -> Array:
-        """Error of f'(x) in u."""
-
-    def forward(self, x: Float[Array, "..."]) -> tuple[Array, Array]:
-        return self.value(x), x
-
-    def backward(self, y_bar: Float[Array, "..."], saved: Array) -> tuple[Array]:
-        return (self.slope(saved) * y_bar,)
-
-    def rounding(self, x: Array) -> Array:
-        return self.value_error(x)
-
-    def backward_rounding(self, y_bar: Array, saved: Array) -> tuple[Array]:
-        return ((self.slope_error(saved) + np.abs(self.slope(saved))) * np.abs(y_bar),)
-
-
-@dataclass(frozen=True)
-class ReLU(Activation):
-    """Keep what is positive.
-
-    Takes   x  (...)
-    Gives   y  (...)
-    Saves   x
-    Limits  the slope at 0 is taken as 0
-    """
-
-    equation = r"y = \max(0, x)"
-    adjoint = (r"\bar x = \bar y \,[x > 0]",)
-    source = "Nair & Hinton 2010, section 2, ICML"
-
-    def value(self, x: Array) -> Array:
-        return np.maximum(x, 0.0)
-
-    def slope(self, x: Array) -> Array:
-        return (x > 0).astype(np.float64)
-
-    def value_error(self, x: Array) -> Array:
-        return np.zeros_like(x)
-
-    def slope_error(self, x: Array) -> Array:
-        return np.zeros_like(x)
-
-
-@dataclass(frozen=True)
-class SquaredReLU(Activation):
-    """Keep what is positive, squared.
-
-    Takes   x  (...)
-    Gives   y  (...)  in the unit of x²
-    Saves   x
-    Limits  slope 0 at 0, without a jump
-    """
-
-    equation = r"y = \max(0, x)^2"
-    adjoint = (r"\bar x = 2 \max(0, x)\, \bar y",)
-    source = "So et al. 2021, section 4, arXiv:2109.08668"
-    roundings = 2
-    backward_roundings = 3
-
-    def value(self, x: Array) -> Array:
-        return np.square(np.maximum(x, 0.0))
-
-    def slope(self, x: Array) -> Array:
-        return 2 * np.maximum(x, 0.0)
-
-    def value_error(self, x: Array) -> Array:
-        return 2 * self.value(x)
-
-    def slope_error(self, x: Array) -> Array:
-        return 2 * self.slope(x)
-
-
-@dataclass(frozen=True)
-class SiLU(Activation):
-    """Let x pass in proportion to its logistic function.
-
-    Takes   x  (...)
-    Gives   y  (...)
-    Saves   x
-    Limits  x → ∞ gives x, x → -∞ gives 0; the least value is -0.278 at x = -1.278
-    """
-
-    equation = r"y = x\, \sigma(x), \quad \sigma(x) = 1 / (1 + e^{-x})"
-    adjoint = (r"\bar x = \bar y\, \sigma(x) \bigl(1 + x (1 - \sigma(x))\bigr)",)
-    source = "Elfwing, Uchibe & Doya 2018, eq. 1, arXiv:1702.03118"
-
-    def value(self, x: Array) -> Array:
-        return x * _logistic(x)
-
-    def slope(self, x: Array) -> Array:
-        sigma = _logistic(x)
-        return sigma * (1 + x * (1 - sigma))
-
-    def value_error(self, x: Array) -> Array:
-        return (np.abs(x) + 6) * np.abs(self.value(x))
-
-    def slope_error(self, x: Array) -> Array:
-        return _logistic(x) * (np.abs(x) + 8) * (1 + np.abs(x))
-
-
-@dataclass(frozen=True)
-class GELU(Activation):
-    """Let x pass in proportion to the probability that a standard normal variable is smaller.
-
-    Takes   x  (...)
-    Gives   y  (...)
-    Saves   x
-    Limits  x → ∞ gives x, x → -∞ gives 0
-    """
-
-    equation = r"y = x\, \Phi(x), \quad \Phi(x) = \tfrac12 \bigl(1 + \operatorname{erf}(x / \sqrt2)\bigr)"
-    adjoint = (r"\bar x = \bar y\, \bigl(\Phi(x) + x\, \tfrac{1}{\sqrt{2\pi}} e^{-x^2/2}\bigr)",)
-    source = "Hendrycks & Gimpel 2016, eq. 1, arXiv:1606.08415"
-
-    def value(self, x: Array) -> Array:
-        return x * self._share(x)
-
-    def slope(self, x: Array) -> Array:
-        return self._share(x) + x * self._density(x)
-
-    def value_error(self, x: Array) -> Array:
-        return 6 * np.abs(x)  # engines form 1 + erf, which cancels for negative x
-
-    def slope_error(self, x: Array) -> Array:
-        return 6 + (x * x + 8) * np.abs(x) * self._density(x)
-
-    @staticmethod
-    def _share(x: Array) -> Array:
-        return 0.5 * erfc(x / -math.sqrt(2))  # 1 + erf without its cancellation
-
-    @staticmethod
-    def _density(x: Array) -> Array:
-        density: Array = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-        return density
-
-
-@dataclass(frozen=True)
-class GELUTanh(Activation):
-    """GELU with its normal distribution approximated by a hyperbolic tangent, as GPT-2 has it.
-
-    Takes   x  (...)
-    Gives   y  (...)  within 0.0005 of GELU
-    Saves   x
-    Limits  as GELU
-    """
-
-    equation = r"y = \tfrac12 x \bigl(1 + \tanh a\bigr), \quad a = \sqrt{2/\pi}\, (x + 0.044715\, x^3)"
-    adjoint = (
-        r"\bar x = \bar y\, \bigl(\tfrac12 (1 + \tanh a) + \tfrac12 x (1 - \tanh^2 a) \sqrt{2/\pi}\, "
-        r"(1 + 0.134145\, x^2)\bigr)",
-    )
-    source = "Hendrycks & Gimpel 2016, section 2, arXiv:1606.08415"
-
-    def value(self, x: Array) -> Array:
-        return 0.5 * x * (1 + np.tanh(self._inner(x)))
-
-    def slope(self, x: Array) -> Array:
-        tanh = np.tanh(self._inner(x))
-        return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * self._inner_slope(x)
-
-    def value_error(self, x: Array) -> Array:
-        return 6 * np.abs(x)
-
-    def slope_error(self, x: Array) -> Array:
-        return 6 + 6 * np.abs(x) * self._inner_slope(x)
-
-    @staticmethod
-    def _inner(x: Array) -> Array:
-        return math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-
-    @staticmethod
-    def _inner_slope(x: Array) -> Array:
-        return math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
-
-
-def _logistic(x: Array) -> Array:
-    """1 / (1 + e⁻ˣ) without overflow on either side."""
-    small = np.exp(-np.abs(x))
-    logistic: Array = np.where(x >= 0, 1.0, small) / (1 + small)
-    return logistic
-
-
-ACTIVATIONS: dict[str, Activation] = {
-    "silu": SiLU(),
-    "gelu": GELU(),
-    "gelu_tanh": GELUTanh(),
-    "relu": ReLU(),
-    "relu2": SquaredReLU(),
-}
-"""By the configuration's word."""
 
 
 class SavedGated(NamedTuple):
@@ -241,7 +32,7 @@ class Gated(Operation):
     Raises  ShapeError when the two differ in shape
     """
 
-    activation: Activation = SiLU()
+    activation: Activation = SiLU()  # noqa: RUF009  frozen
 
     equation = r"h = f(g) \odot u"
     adjoint = (r"\bar g = \bar h \odot u \odot f'(g)", r"\bar u = \bar h \odot f(g)")
@@ -268,3 +59,74 @@ class Gated(Operation):
             (self.activation.slope_error(gate) + 2 * slope) * np.abs(up * hidden_bar),
             (self.activation.value_error(gate) + f) * np.abs(hidden_bar),
         )
+
+
+class Layers(NamedTuple):
+    """What an MLP computed on its way up."""
+
+    z: tuple[Array, ...]  # (example, width)  before each layer's nonlinearity; the last are the logits
+    h: tuple[Array, ...]  # (example, width)  what goes into each layer; the first is x
+
+
+@formula(
+    r"h_0 = x, \quad z_l = W_l h_{l-1} + b_l, \quad h_l = f(z_l), \quad \text{logits} = z_L",
+    Branch.CALCULUS,
+    "Rumelhart, Hinton & Williams 1986, eq. 1 and 2, doi:10.1038/323533a0",
+)
+def perceptron(
+    x: Float[Array, "example d_in"],
+    weights: Sequence[Float[Array, "d_out d_in"]],
+    biases: Sequence[Float[Array, " d_out"]],
+    activation: Activation = Tanh(),  # noqa: B008  frozen
+) -> Layers:
+    """An MLP of L layers: linear maps with a nonlinearity between, none after the last.
+
+    Takes   x           (example, d_in)
+            weights     (d_out, d_in) of each layer
+            biases      (d_out,) of each layer
+            activation  f
+    Gives   z and h of every layer; z[-1] are the logits, or the values of a regression
+    Limits  one layer is a linear map; one wide hidden layer can fit any continuous function on a bounded set
+    Raises  ShapeError when a layer does not fit the one before
+    """
+    h, z = [floats(x)], []
+    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        weight = floats(weight)
+        if weight.ndim != 2 or weight.shape[1] != h[-1].shape[-1]:
+            raise ShapeError(f"layer {layer} has a weight of shape {weight.shape}, but {h[-1].shape[-1]} inputs")
+        z.append(h[-1] @ weight.T + floats(bias))
+        h.append(activation.value(z[-1]))
+    return Layers(tuple(z), tuple(h[:-1]))
+
+
+@formula(
+    r"\delta_L = \bar z_L, \quad \delta_l = (W_{l+1}^\top \delta_{l+1}) \odot f'(z_l), \quad "
+    r"\bar W_l = \delta_l h_{l-1}^\top, \quad \bar b_l = \delta_l",
+    Branch.CALCULUS,
+    "Rumelhart, Hinton & Williams 1986, eq. 4 to 7, doi:10.1038/323533a0",
+)
+def back_propagate(
+    logits_bar: Float[Array, "example d_out"],
+    layers: Layers,
+    weights: Sequence[Float[Array, "d_out d_in"]],
+    activation: Activation = Tanh(),  # noqa: B008  frozen
+) -> tuple[list[Array], list[Array], Array]:
+    """Carry an MLP's error from the last layer to the first: one pass gives every derivative.
+
+    Takes   logits_bar  (example, d_out)  gradient of the loss with respect to the logits, δ_L
+            layers      what `perceptron` gave
+            weights     (d_out, d_in) of each layer
+            activation  f, the same
+    Gives   gradients of each weight, of each bias, and of x, summed over the examples (x: each its own)
+    Limits  costs about twice the forward pass, however many parameters there are; finite differences need one each
+    """
+    delta = floats(logits_bar)
+    weight_bars: list[Array] = []
+    bias_bars: list[Array] = []
+    for layer in reversed(range(len(weights))):
+        weight_bars.insert(0, delta.T @ layers.h[layer])
+        bias_bars.insert(0, delta.sum(0))
+        delta = delta @ floats(weights[layer])
+        if layer:
+            delta = delta * activation.slope(layers.z[layer - 1])
+    return weight_bars, bias_bars, delta

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from limpid.errors import DomainError
 from limpid.maths.operation import Array, Branch, Operation, require_shape
 
 WAY_OUT = "d_model and the checkpoint disagree"
@@ -43,7 +44,7 @@ class RMSNorm(Operation):
 
     def forward(self, x: Float[Array, "... d"], weight: Float[Array, " d"]) -> tuple[Array, SavedRMS]:
         require_shape("weight", weight, x.shape[-1:], WAY_OUT)
-        r = np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
+        r = _root_mean_square(x, self.eps)
         x_hat = x / r
         return weight * x_hat, SavedRMS(x_hat, r, weight)
 
@@ -108,7 +109,7 @@ class LayerNorm(Operation):
         require_shape("weight", weight, x.shape[-1:], WAY_OUT)
         require_shape("bias", bias, x.shape[-1:], WAY_OUT)
         centred = x - x.mean(-1, keepdims=True)
-        sigma = np.sqrt((centred * centred).mean(-1, keepdims=True) + self.eps)
+        sigma = _root_mean_square(centred, self.eps)
         x_hat = centred / sigma
         condition = np.abs(x).max(-1, keepdims=True) / sigma
         return weight * x_hat + bias, SavedLayer(x_hat, sigma, weight, condition)
@@ -140,6 +141,106 @@ class LayerNorm(Operation):
             _over_vectors(np.abs(y_bar) * x_hat_error * (np.abs(x_hat) + 1)),
             (vectors + 2) * _over_vectors(np.abs(y_bar)),
         )
+
+
+class SavedBatch(NamedTuple):
+    x_hat: Array  # (example, d)  (x - μ) / σ
+    sigma: Array  # (d,)
+    weight: Array  # (d,)
+    of_batch: bool  # whether μ and σ came from this batch, and so move with x
+    condition: Array  # (d,)  how much |x| exceeds its deviation from the mean
+
+
+@dataclass(frozen=True)
+class BatchNorm(Operation):
+    """Bring each feature to mean 0 and variance 1 over the examples of a batch, then to its own gain and offset.
+
+    Takes   x       (example, d)
+            weight  (d,)  gain γ, dimensionless, learned
+            bias    (d,)  offset β, in the unit of γ, learned
+            mean    (d,)  of earlier batches; both left out while training
+            var     (d,)  of earlier batches, see `running`
+    Gives   y       (example, d)
+    Saves   x̂ and σ, which the forward pass has anyway
+    Limits  with running statistics each example stands for itself, and the map is linear; one example alone gives β
+    Raises  ShapeError when a vector has not the last dimension of x
+    """
+
+    eps: float = 1e-5  # ε, unit of x²
+
+    equation = (
+        r"y_{ni} = \gamma_i \hat x_{ni} + \beta_i, \quad \hat x_{ni} = (x_{ni} - \mu_i) / \sigma_i, \quad "
+        r"\mu_i = \tfrac1N \sum_n x_{ni}, \quad \sigma_i^2 = \tfrac1N \sum_n (x_{ni} - \mu_i)^2 + \varepsilon"
+    )
+    adjoint = (
+        r"\bar x_{ni} = \tfrac{\gamma_i}{\sigma_i} \bigl(\bar y_{ni} - \tfrac1N \sum_m \bar y_{mi} "
+        r"- \hat x_{ni} \tfrac1N \sum_m \bar y_{mi} \hat x_{mi}\bigr)",
+        r"\bar\gamma_i = \sum_n \bar y_{ni} \hat x_{ni}",
+        r"\bar\beta_i = \sum_n \bar y_{ni}",
+        r"",
+        r"",
+    )
+    source = "Ioffe & Szegedy 2015, algorithm 1, arXiv:1502.03167"
+    branch = Branch.PROBABILITY
+
+    def forward(
+        self,
+        x: Float[Array, "example d"],
+        weight: Float[Array, " d"],
+        bias: Float[Array, " d"],
+        mean: Float[Array, " d"] | None = None,
+        var: Float[Array, " d"] | None = None,
+    ) -> tuple[Array, SavedBatch]:
+        for name, vector in (("weight", weight), ("bias", bias), ("mean", mean), ("var", var)):
+            if vector is not None:
+                require_shape(name, vector, x.shape[-1:], "one entry per feature")
+        centred = x - (x.mean(0) if mean is None else mean)
+        sigma = _root_mean_square(centred.T, self.eps)[:, 0] if var is None else np.sqrt(var + self.eps)
+        x_hat = centred / sigma
+        condition = np.abs(x).max(0) / sigma
+        return weight * x_hat + bias, SavedBatch(x_hat, sigma, weight, var is None, condition)
+
+    def backward(self, y_bar: Float[Array, "example d"], saved: SavedBatch) -> tuple[Array | None, ...]:
+        x_hat, sigma, weight, of_batch, _ = saved
+        x_bar = weight * y_bar / sigma
+        if not of_batch:
+            return x_bar, (y_bar * x_hat).sum(0), y_bar.sum(0), None, None
+        mean_bar = y_bar.mean(0)  # μ moves with every example: ∂μ/∂x_n = 1 / N
+        along_x = (y_bar * x_hat).mean(0)  # σ moves with them: ∂σ/∂x_n = x̂_n / N
+        return weight / sigma * (y_bar - mean_bar - x_hat * along_x), (y_bar * x_hat).sum(0), y_bar.sum(0)
+
+    def running(self, mean: Array, var: Array, x: Array, momentum: float = 0.1) -> tuple[Array, Array]:
+        """Running statistics after one more batch; the variance is counted over n - 1, as PyTorch does."""
+        return (1 - momentum) * mean + momentum * x.mean(0), (1 - momentum) * var + momentum * x.var(0, ddof=1)
+
+    def rounding(self, x: Array, weight: Array, bias: Array, *running: Array) -> Array:
+        y, saved = self.forward(x, weight, bias, *running)
+        shift = len(x) * saved.condition
+        relative = shift + (len(x) / 2 + 6 + 2 * shift) * np.abs(saved.x_hat)
+        return np.abs(weight) * relative + 2 * (np.abs(y) + np.abs(bias))
+
+    def backward_rounding(self, y_bar: Array, saved: SavedBatch) -> tuple[Array | None, ...]:
+        x_hat, sigma, weight, of_batch, condition = saved
+        n, size = len(x_hat), np.abs(y_bar)
+        spread = size + (size.mean(0) + (np.abs(x_hat) + 1) * (size * (np.abs(x_hat) + 1)).mean(0) if of_batch else 0.0)
+        x_bar = (3 * n + 20) * (1 + condition) * np.abs(weight) / sigma * spread
+        x_hat_error = n + n / 2 + 8 + n * condition
+        bars = x_bar, (size * x_hat_error * (np.abs(x_hat) + 1)).sum(0), (n + 2) * size.sum(0)
+        return bars if of_batch else (*bars, None, None)
+
+
+def _root_mean_square(x: Array, eps: float) -> Array:
+    """√(mean x² + ε) of each vector; powers of two are taken out, so that squares neither overflow nor vanish.
+
+    Raises  DomainError when it is 0: a vector of zeros with ε = 0 has no size to divide by
+    """
+    largest = np.abs(x).max(-1, keepdims=True, initial=0.0)
+    unit = np.where((largest > 1e150) | ((largest < 1e-150) & (largest > 0)), np.exp2(np.frexp(largest)[1]), 1.0)
+    scaled = x / unit
+    r: Array = unit * np.sqrt((scaled * scaled).mean(-1, keepdims=True) + eps / unit / unit)
+    if (r == 0).any():
+        raise DomainError("a vector has no size and eps is 0: nothing to divide by; take eps above 0")
+    return r
 
 
 def _over_vectors(y: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from limpid.errors import ShapeError
+from limpid.errors import DomainError, ShapeError
 
 Array = np.ndarray
 
@@ -74,8 +74,19 @@ class Operation(ABC):
         return 0
 
     def __call__(self, *inputs: Any) -> Array:
-        """The output alone, for a Python prompt."""
-        return self.forward(*inputs)[0]
+        """The output alone, for a Python prompt: lists will do, and a number that is none is refused."""
+        arrays = [np.asarray(array) for array in inputs]
+        arrays = [array.astype(np.float64) if array.dtype.kind == "f" or self._real(i) else array
+                  for i, array in enumerate(arrays)]  # fmt: skip
+        with np.errstate(all="ignore"):
+            y = self.forward(*arrays)[0]
+        if np.isnan(y).any() and not any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
+            raise DomainError(f"{type(self).__name__} has no value there: an entry is not a number")
+        return y
+
+    def _real(self, position: int) -> bool:
+        """Whether an input holds numbers, not ids: it then has a gradient."""
+        return position < len(self.adjoint) and bool(self.adjoint[position])
 
 
 def catalogue() -> tuple[type[Operation], ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from limpid.config import TrainConfig
 from limpid.maths.chain import Chain
-from limpid.maths.loss import cross_entropy
+from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
 from limpid.maths.transformer import transformer
 from limpid.maths.update import Arrays, clip, rule
@@ -39,7 +39,7 @@ def step(
     batch  tokens and targets, (batch, position), and the mask kept(NAME) of every dropout
     """
     chain = Chain({**parameters, **batch})
-    loss = cross_entropy(chain, transformer(chain, config.model))
+    loss = next_token_loss(chain, transformer(chain, config.model))
     gradients = chain.backward(loss)
     clipped, norm = clip({name: gradients[name] for name in parameters}, config.update.max_grad_norm)
     rate = learning_rate(number, config.run.max_steps, config.update)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from limpid.config import ModelConfig
+from limpid.maths.activation import ACTIVATIONS
 from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.chain import Chain
 from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary, SinusoidalPositions
 from limpid.maths.linear import Add, Linear
-from limpid.maths.mlp import ACTIVATIONS, Gated
+from limpid.maths.mlp import Gated
 from limpid.maths.norm import LayerNorm, RMSNorm
 from limpid.maths.operation import Operation
 

@@ -241,14 +241,17 @@ class Adam(UpdateRule):
         m = self.beta1 * moments["m"] + (1 - self.beta1) * g
         v = self.beta2 * moments["v"] + (1 - self.beta2) * g * g
         m_hat, v_hat = m / (1 - self.beta1**number), v / (1 - self.beta2**number)
-        step = learning_rate * m_hat / (math.sqrt(v_hat) + self.eps)
+        effective = learning_rate / (math.sqrt(v_hat) + self.eps)
+        step = effective * m_hat
         return (
             *lines,
             f"m = {self.beta1:g} · {moments['m']:.8g} + {1 - self.beta1:.6g} · {g:.8g} = {m:.8g}",
             f"v = {self.beta2:g} · {moments['v']:.8g} + {1 - self.beta2:.6g} · ({g:.8g})² = {v:.8g}",
             f"m̂ = {m:.8g} / (1 - {self.beta1:g}^{number}) = {m_hat:.8g}",
             f"v̂ = {v:.8g} / (1 - {self.beta2:g}^{number}) = {v_hat:.8g}",
-            f"step = {learning_rate:g} · {m_hat:.8g} / (√{v_hat:.8g} + {self.eps:g}) = {step:.8g}",
+            f"effective rate = {learning_rate:g} / (√{v_hat:.8g} + {self.eps:g}) = {effective:.6g}, "
+            f"{effective / learning_rate if learning_rate else 0.0:.6g} × the learning rate",
+            f"step = {effective:.8g} · {m_hat:.8g} = {step:.8g}",
             f"θ = {theta:.8g} - {step:.8g} = {theta - step:.8g}",
         )
 

@@ -1,4 +1,6 @@
-"""One table links each hand-derived operation to somebody else's implementation, with inputs to try both on."""
+"""One table links each operation to PyTorch's way to the same numbers, with inputs to try both on."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -7,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from limpid import maths
 from limpid.maths import Operation
@@ -74,15 +75,14 @@ def interleaved(x: torch.Tensor) -> torch.Tensor:
 def rotated(
     theta: Callable[[torch.Tensor], torch.Tensor], scale: float = 1.0
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """transformers' rotation by frequencies written out for the case, given the plain ones of base 500."""
+    """Halves turned as one complex number each, by frequencies written out for the case (plain ones: base 500)."""
 
     def twin(x: torch.Tensor) -> torch.Tensor:
         d_head = x.shape[-1]
         plain = 500.0 ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
-        angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None] * theta(plain)
-        angles = torch.cat((angles, angles), -1)
-        cos, sin = (scale * part[None].to(x.dtype) for part in (angles.cos(), angles.sin()))
-        return apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=2)[0]
+        angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * theta(plain)
+        pairs = torch.complex(*x.to(torch.float64).chunk(2, -1)) * torch.polar(scale * torch.ones_like(angles), angles)
+        return torch.cat((pairs.real, pairs.imag), -1).to(x.dtype)
 
     return twin
 
@@ -183,6 +183,20 @@ def examples() -> list[Example]:
         Example("gelu, tanh", maths.GELUTanh(), (tails,), lambda x: F.gelu(x, approximate="tanh")),
         Example("swiglu", maths.Gated(), (normal(3, 5, 7), normal(3, 5, 7)), lambda g, u: F.silu(g) * u),
         Example("geglu", maths.Gated(maths.GELU()), (normal(3, 7), normal(3, 7)), lambda g, u: F.gelu(g) * u),
+        Example("sigmoid", maths.Sigmoid(), (tails,), torch.sigmoid),
+        Example("tanh", maths.Tanh(), (tails,), torch.tanh),
+        Example(
+            "batch norm, training",
+            maths.BatchNorm(1e-5),
+            (normal(7, 5) + 2, normal(5), normal(5)),
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5),
+        ),
+        Example(
+            "batch norm, evaluating",
+            maths.BatchNorm(1e-5),
+            (normal(7, 5) + 2, normal(5), normal(5), np.arange(5), np.arange(1, 6)),
+            lambda x, w, b, mean, var: F.batch_norm(x, mean.to(x), var.to(x), w, b, False, 0.1, 1e-5),
+        ),
         Example("dropout", maths.Dropout(0.25), (normal(5, 7), rng.integers(0, 2, (5, 7))), lambda x, k: x * k / 0.75),
         Example("log softmax", maths.LogSoftmax(), (normal(3, 5, 13, scale=4),), lambda z: z.log_softmax(-1)),
         Example(

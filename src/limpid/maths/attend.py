@@ -1,0 +1,399 @@
+"""Attention as one function, in all its forms: full, causal, windowed, shared heads, linear, tiled."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from limpid.errors import DomainError, ShapeError
+from limpid.maths.attention import CausalSoftmax
+from limpid.maths.formula import floats, formula
+from limpid.maths.operation import Array, Branch
+
+
+@formula(
+    r"O = \operatorname{softmax}\Bigl(\frac{Q K^\top}{\sqrt d} + M\Bigr) V",
+    Branch.PROBABILITY,
+    "Vaswani et al. 2017, eq. 1, arXiv:1706.03762; shared heads, Shazeer 2019, arXiv:1911.02150 and Ainslie et al. "
+    "2023, arXiv:2305.13245; window, Beltagy et al. 2020, arXiv:2004.05150",
+    (
+        r"\bar Q = \tfrac{1}{\sqrt d} \bar S K",
+        r"\bar K = \tfrac{1}{\sqrt d} \bar S^\top Q",
+        r"\bar V = W^\top \bar O, \quad \bar S = W \odot (\bar W - (\bar W \odot W) 1), \quad \bar W = \bar O V^\top",
+    ),
+)
+def attention(
+    query: Float[Array, "*head query d"],
+    key: Float[Array, "*kv_head key d"],
+    value: Float[Array, "*kv_head key d_value"],
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    mask: Array | None = None,
+) -> Float[Array, "*head query d_value"]:
+    """Give each query the mean of the values, weighted by how well it meets their keys.
+
+    Takes   query   (head, query, d), or (query, d)
+            key     (kv_head, key, d); as many heads as queries (multi-head), one (multi-query), or a divisor (grouped)
+            value   (kv_head, key, d_value)
+            causal  a query sees only keys up to its own position; the last query stands at the last key
+            window  positions seen on each side that is seen, its own included
+            scale   of the scores; 1/√d when left out, which keeps their variance at 1
+            mask    (query, key)  true where a query may look; or numbers added to the scores, -∞ to hide
+    Gives   (head, query, d_value)
+    Limits  keys that are all alike give the plain mean
+    Raises  ShapeError when sizes do not fit, DomainError for a query that sees no key
+    """
+    weights, value = _weights(query, key, value, causal, window, scale, mask)[0], floats(value)
+    mixed: Array = weights @ _repeated(value, weights)
+    return mixed
+
+
+@attention.derivative
+def attention_backward(
+    o_bar: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    mask: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    weights, scale = _weights(query, key, value, causal, window, scale, mask)
+    query, key, value = floats(query), floats(key), floats(value)
+    w_bar = o_bar @ _repeated(value, weights).swapaxes(-1, -2)
+    s_bar = scale * weights * (w_bar - (w_bar * weights).sum(-1, keepdims=True))
+    value_bar, key_bar = weights.swapaxes(-1, -2) @ o_bar, s_bar.swapaxes(-1, -2) @ query
+    return s_bar @ _repeated(key, weights), _gathered(key_bar, key), _gathered(value_bar, value)
+
+
+@formula(
+    r"w_{ij} = \operatorname{softmax}_j (q_i \cdot k_j / \sqrt d)",
+    Branch.PROBABILITY,
+    "Vaswani et al. 2017, eq. 1, arXiv:1706.03762",
+)
+def attention_weights(
+    query: Float[Array, "*head query d"],
+    key: Float[Array, "*kv_head key d"],
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    mask: Array | None = None,
+) -> Float[Array, "*head query key"]:
+    """How much each query attends to each key; arguments as for `attention`.
+
+    Gives   (head, query, key)  each row sums to 1; what is hidden gets exactly 0
+    """
+    return _weights(query, key, key, causal, window, scale, mask)[0]
+
+
+@formula(
+    r"h_i = \operatorname{attention}(x W_i^Q, x W_i^K, x W_i^V), \quad y = \operatorname{concat}(h_1, \dots, h_H) W^O",
+    Branch.LINEAR_ALGEBRA,
+    "Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762",
+    (
+        r"\bar x = \bar Q W^Q + \bar K W^K + \bar V W^V",
+        r"\bar W^Q = \bar Q^\top x",
+        r"\bar W^K = \bar K^\top x",
+        r"\bar W^V = \bar V^\top x",
+        r"\bar W^O = \bar y^\top \operatorname{concat}(h_1, \dots, h_H)",
+    ),
+)
+def multi_head_attention(
+    x: Float[Array, "position d_model"],
+    w_query: Float[Array, "d_query d_model"],
+    w_key: Float[Array, "d_key d_model"],
+    w_value: Float[Array, "d_key d_model"],
+    w_output: Float[Array, "d_model d_query"],
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    causal: bool = True,
+    window: int | None = None,
+) -> Float[Array, "position d_model"]:
+    """Several attentions side by side, each on its own projection of x, and one map of what they found.
+
+    Takes   x             (position, d_model)
+            w_query …     (d_out, d_in), as PyTorch keeps them
+            num_heads     of queries
+            num_kv_heads  of keys and values; fewer are shared (grouped), 1 by all (multi-query)
+    Gives   y             (position, d_model)
+    Raises  ShapeError when heads do not divide the projections or one another
+    """
+    x = floats(x)
+    query, key, value = _projected(x, w_query, w_key, w_value, num_heads, num_kv_heads or num_heads)
+    mixed = attention(query, key, value, causal=causal, window=window)
+    y: Array = _joined(mixed) @ floats(w_output).T
+    return y
+
+
+@multi_head_attention.derivative
+def multi_head_attention_backward(
+    y_bar: Array,
+    x: Array,
+    w_query: Array,
+    w_key: Array,
+    w_value: Array,
+    w_output: Array,
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    causal: bool = True,
+    window: int | None = None,
+) -> tuple[Array, ...]:
+    x = floats(x)
+    heads = _projected(x, w_query, w_key, w_value, num_heads, num_kv_heads or num_heads)
+    mixed = attention(*heads, causal=causal, window=window)
+    mixed_bar = _in_heads(y_bar @ floats(w_output), num_heads)
+    bars = [_joined(bar) for bar in attention_backward(mixed_bar, *heads, causal=causal, window=window)]
+    x_bar = sum(bar @ floats(weight) for bar, weight in zip(bars, (w_query, w_key, w_value), strict=True))
+    return x_bar, *(bar.T @ x for bar in bars), y_bar.T @ _joined(mixed)
+
+
+@formula(
+    r"o_i = \frac{\phi(q_i)^\top \sum_j \phi(k_j) v_j^\top}{\phi(q_i)^\top \sum_j \phi(k_j)}, \quad "
+    r"\phi(x) = \operatorname{elu}(x) + 1",
+    Branch.LINEAR_ALGEBRA,
+    "Katharopoulos et al. 2020, eq. 5 and 7, arXiv:2006.16236",
+    (
+        r"\bar{\phi(q)}_i = S_i \bar n_i + z_i \bar d_i",
+        r"\bar{\phi(k)}_j = \sum_{i \ge j} \bigl((\bar n_i \cdot v_j) + \bar d_i\bigr) \phi(q_i)",
+        r"\bar v_j = \sum_{i \ge j} (\phi(q_i) \cdot \phi(k_j))\, \bar n_i",
+    ),
+)
+def linear_attention(
+    query: Float[Array, "query d"],
+    key: Float[Array, "query d"],
+    value: Float[Array, "query d_value"],
+    *,
+    causal: bool = False,
+) -> Float[Array, "query d_value"]:
+    """Attention whose weights are products of features, so that the keys can be added up once: cost linear in length.
+
+    Takes   query, key  (position, d)
+            value       (position, d_value)
+            causal      sums run only up to each position
+    Gives   o           (position, d_value)
+    Limits  φ > 0, so that no denominator is 0
+    Raises  ShapeError when sizes do not fit
+    """
+    features, _, sums, normal = _linear_parts(query, key, value, causal)
+    mixed: Array = (features[:, None, :] @ sums)[:, 0] / (features * normal).sum(-1, keepdims=True)
+    return mixed
+
+
+@linear_attention.derivative
+def linear_attention_backward(
+    o_bar: Array, query: Array, key: Array, value: Array, *, causal: bool = False
+) -> tuple[Array, Array, Array]:
+    features, keys, sums, normal = _linear_parts(query, key, value, causal)
+    below = (features * normal).sum(-1, keepdims=True)
+    o = (features[:, None, :] @ sums)[:, 0] / below
+    above_bar, below_bar = o_bar / below, -(o_bar * o).sum(-1, keepdims=True) / below  # o = above / below
+    features_bar = (sums @ above_bar[:, :, None])[..., 0] + normal * below_bar
+    sums_bar = _sum_over_later(features[:, :, None] * above_bar[:, None, :], causal)
+    normal_bar = _sum_over_later(features * below_bar, causal)
+    keys_bar = (sums_bar @ floats(value)[:, :, None])[..., 0] + normal_bar
+    value_bar = (keys[:, None, :] @ sums_bar)[:, 0]
+    return features_bar * _feature_slope(query), keys_bar * _feature_slope(key), value_bar
+
+
+class Tiled(NamedTuple):
+    """Attention computed tile by tile, and the one number per query that its backward pass needs."""
+
+    output: Array  # (query, d_value)
+    log_sum: Array  # (query,)  logarithm of each row's sum of exponentials
+
+
+@formula(
+    r"m' = \max(m, \max_j s_j), \quad \ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \quad "
+    r"o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j",
+    Branch.PROBABILITY,
+    "Milakov & Gimelshein 2018, algorithm 3, arXiv:1805.02867; Dao et al. 2022, algorithm 1, arXiv:2205.14135",
+)
+def tiled_attention(
+    query: Float[Array, "query d"],
+    key: Float[Array, "key d"],
+    value: Float[Array, "key d_value"],
+    *,
+    causal: bool = False,
+    tile: int = 64,
+) -> Tiled:
+    """Exact attention that never holds more than one tile of scores: a running maximum, a running sum, a running mix.
+
+    Takes   query, key, value  as for `attention`, one head
+            tile               positions per tile: tile² scores at a time in place of query × key
+    Gives   the output, and each query's logarithm of the sum of exponentials
+    Raises  ShapeError when sizes do not fit, DomainError for a tile below 1
+    """
+    query, key, value = floats(query), floats(key), floats(value)
+    if tile < 1:
+        raise DomainError(f"tile is {tile}: it must be at least 1")
+    _require_fit(query, key, value)
+    output, log_sum = np.zeros((len(query), value.shape[-1])), np.empty(len(query))
+    for rows in _tiles(len(query), tile):
+        top = np.full((len(query[rows]), 1), -np.inf)
+        total, mixed = np.zeros_like(top), np.zeros((len(top), value.shape[-1]))
+        for columns in _tiles(len(key), tile):
+            scores = _tile_scores(query, key, rows, columns, causal)
+            if scores is None:
+                break
+            new_top = np.maximum(top, scores.max(-1, keepdims=True))
+            shrink, terms = np.exp(top - new_top), np.exp(scores - new_top)
+            total, mixed = shrink * total + terms.sum(-1, keepdims=True), shrink * mixed + terms @ value[columns]
+            top = new_top
+        output[rows], log_sum[rows] = mixed / total, (top + np.log(total))[:, 0]
+    return Tiled(output, log_sum)
+
+
+@formula(
+    r"w_{ij} = e^{s_{ij} - \ell_i}, \quad \bar s_{ij} = w_{ij} \bigl(\bar o_i \cdot v_j - \bar o_i \cdot o_i\bigr)",
+    Branch.PROBABILITY,
+    "Dao et al. 2022, algorithm 4, arXiv:2205.14135",
+)
+def tiled_attention_gradient(
+    o_bar: Float[Array, "query d_value"],
+    query: Float[Array, "query d"],
+    key: Float[Array, "key d"],
+    value: Float[Array, "key d_value"],
+    tiled: Tiled,
+    *,
+    causal: bool = False,
+    tile: int = 64,
+) -> tuple[Array, Array, Array]:
+    """The gradients of tiled attention: weights are formed again, tile by tile, from the saved logarithm.
+
+    Takes   o_bar  (query, d_value)  gradient of the output
+            tiled                    what `tiled_attention` gave
+    Gives   gradients of query, key and value
+    """
+    query, key, value, o_bar = floats(query), floats(key), floats(value), floats(o_bar)
+    query_bar, key_bar, value_bar = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
+    scale = 1 / math.sqrt(query.shape[-1])
+    along = (o_bar * tiled.output).sum(-1, keepdims=True)
+    for rows in _tiles(len(query), tile):
+        for columns in _tiles(len(key), tile):
+            scores = _tile_scores(query, key, rows, columns, causal)
+            if scores is None:
+                break
+            weights = np.exp(scores - tiled.log_sum[rows, None])
+            scores_bar = scale * weights * (o_bar[rows] @ value[columns].T - along[rows])
+            query_bar[rows] += scores_bar @ key[columns]
+            key_bar[columns] += scores_bar.T @ query[rows]
+            value_bar[columns] += weights.T @ o_bar[rows]
+    return query_bar, key_bar, value_bar
+
+
+def _weights(
+    query: Array, key: Array, value: Array, causal: bool, window: int | None, scale: float | None, mask: Array | None
+) -> tuple[Array, float]:
+    query, key, value = floats(query), floats(key), floats(value)
+    _require_fit(query, key, value)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = scale * (query @ _repeated(key, query).swapaxes(-1, -2))
+    visible = np.ones(scores.shape[-2:], dtype=bool)
+    if causal or window is not None:
+        visible = CausalSoftmax(window, causal).visible(*scores.shape[-2:])
+    if mask is not None:
+        mask = np.asarray(mask)
+        visible = visible & mask if mask.dtype == bool else visible & ~np.isneginf(mask)
+        scores = scores if mask.dtype == bool else scores + np.where(np.isneginf(mask), 0.0, mask)
+    blind = ~np.broadcast_to(visible, scores.shape).any(-1)
+    if blind.any():
+        raise DomainError(f"query {tuple(int(i) for i in np.argwhere(blind)[0])} sees no key: a mean needs one")
+    shifted = np.where(visible, scores, -np.inf)
+    weights = np.exp(shifted - shifted.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True), scale
+
+
+def _require_fit(query: Array, key: Array, value: Array) -> None:
+    fit = query.ndim == key.ndim == value.ndim >= 2 and query.shape[-1] == key.shape[-1]
+    fit = fit and key.shape[:-1] == value.shape[:-1] and key.shape[-2] > 0
+    if not fit or (query.ndim > 2 and query.shape[-3] % key.shape[-3]):
+        raise ShapeError(
+            f"query has shape {query.shape}, key {key.shape}, value {value.shape}: query and key need one width, key "
+            "and value one length, and every key head serves as many query heads"
+        )
+
+
+def _repeated(x: Array, query: Array) -> Array:
+    """Key heads, each as often as query heads share it."""
+    return x if x.ndim < 3 else np.repeat(x, query.shape[-3] // x.shape[-3], -3)
+
+
+def _gathered(x_bar: Array, x: Array) -> Array:
+    """The gradient of heads that were repeated: the sum over their copies."""
+    if x.ndim < 3 or x_bar.shape[-3] == x.shape[-3]:
+        return x_bar
+    gathered: Array = x_bar.reshape(*x_bar.shape[:-3], x.shape[-3], -1, *x_bar.shape[-2:]).sum(-3)
+    return gathered
+
+
+def _in_heads(x: Array, heads: int) -> Array:
+    if x.shape[-1] % heads:
+        raise ShapeError(f"a projection of width {x.shape[-1]} does not divide into {heads} heads")
+    return x.reshape(len(x), heads, -1).swapaxes(0, 1)
+
+
+def _joined(x: Array) -> Array:
+    return x.swapaxes(0, 1).reshape(x.shape[1], -1)
+
+
+def _projected(
+    x: Array, w_query: Array, w_key: Array, w_value: Array, heads: int, kv_heads: int
+) -> tuple[Array, Array, Array]:
+    return (
+        _in_heads(x @ floats(w_query).T, heads),
+        _in_heads(x @ floats(w_key).T, kv_heads),
+        _in_heads(x @ floats(w_value).T, kv_heads),
+    )
+
+
+def _feature(x: Array) -> Array:
+    """elu(x) + 1: positive, and smooth at 0."""
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+
+def _feature_slope(x: Array) -> Array:
+    return np.where(floats(x) > 0, 1.0, np.exp(np.minimum(floats(x), 0)))
+
+
+def _linear_parts(query: Array, key: Array, value: Array, causal: bool) -> tuple[Array, Array, Array, Array]:
+    """φ(q), φ(k), Σ φ(k) vᵀ and Σ φ(k), the sums as each position sees them."""
+    query, key, value = floats(query), floats(key), floats(value)
+    _require_fit(query, key, value)
+    if len(query) != len(key):
+        raise ShapeError(f"query has shape {query.shape}, key {key.shape}: linear attention needs as many of both")
+    features, keys = _feature(query), _feature(key)
+    products = keys[:, :, None] * value[:, None, :]
+    if causal:
+        return features, keys, products.cumsum(0), keys.cumsum(0)
+    return features, keys, products.sum(0, keepdims=True), keys.sum(0, keepdims=True)
+
+
+def _sum_over_later(x: Array, causal: bool) -> Array:
+    """Over the positions that saw each one: itself and later ones, or all."""
+    return x[::-1].cumsum(0)[::-1] if causal else x.sum(0, keepdims=True)
+
+
+def _tiles(length: int, tile: int) -> list[slice]:
+    return [slice(start, min(start + tile, length)) for start in range(0, length, tile)]
+
+
+def _tile_scores(query: Array, key: Array, rows: slice, columns: slice, causal: bool) -> Array | None:
+    """One tile of scores; None where every key lies ahead of every query."""
+    ahead = len(key) - len(query)
+    if causal and columns.start > rows.stop - 1 + ahead:
+        return None
+    scores: Array = query[rows] @ key[columns].T / math.sqrt(query.shape[-1])
+    if not causal:
+        return scores
+    behind = np.arange(rows.start, rows.stop)[:, None] + ahead - np.arange(columns.start, columns.stop)
+    return np.where(behind >= 0, scores, -np.inf)

@@ -1,0 +1,88 @@
+"""What a formula is: a plain function of arrays that carries its equation, its derivative and its source."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from limpid.errors import DomainError
+from limpid.maths.operation import Array, Branch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Formula(Generic[P, R]):
+    """A function that says what it is; where it is differentiable, `backward` gives the gradient of each input.
+
+    An Operation takes part in a step and comes with error bounds; a formula stands by itself.
+    """
+
+    equation: str
+    adjoint: tuple[str, ...]
+    source: str
+    branch: Branch
+
+    def __init__(
+        self, function: Callable[P, R], equation: str, branch: Branch, source: str, adjoint: tuple[str, ...]
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.name: str = function.__name__
+        self.function = function
+        self.equation, self.branch, self.source, self.adjoint = equation, branch, source, adjoint
+        self._backward: Callable[..., Any] | None = None
+        FORMULAS[self.name] = self
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The value. Raises DomainError rather than giving a number that is none for inputs that are numbers."""
+        with np.errstate(all="ignore"):
+            result = self.function(*args, **kwargs)
+        if _has_nan(result) and not any(_has_nan(value) for value in (*args, *kwargs.values())):
+            raise DomainError(f"{self.name} has no value there: the result is not a number (0/0, ∞ - ∞ or 0·∞ inside)")
+        return result
+
+    def derivative(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorates the function (y_bar, *inputs) that gives the gradient of each input."""
+        self._backward = backward
+        return backward
+
+    @property
+    def differentiable(self) -> bool:
+        return self._backward is not None
+
+    def backward(self, y_bar: Any, *inputs: Any, **options: Any) -> tuple[Array | None, ...]:
+        """Gradient of the loss with respect to each input, given `y_bar`, that of the value."""
+        if self._backward is None:
+            raise DomainError(f"{self.name} comes without a hand-derived gradient")
+        with np.errstate(all="ignore"):
+            bars = self._backward(np.asarray(y_bar, dtype=np.float64), *inputs, **options)
+        return bars if isinstance(bars, tuple) else (bars,)
+
+    def __repr__(self) -> str:
+        return f"<formula {self.name}: {self.equation}>"
+
+
+FORMULAS: dict[str, Formula[..., Any]] = {}
+"""Every formula there is, by name."""
+
+
+def formula(
+    equation: str, branch: Branch, source: str, adjoint: tuple[str, ...] = ()
+) -> Callable[[Callable[P, R]], Formula[P, R]]:
+    """Makes a function a formula."""
+    return lambda function: Formula(function, equation, branch, source, adjoint)
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(_has_nan(part) for part in value)
+    array = np.asarray(value) if isinstance(value, int | float | np.ndarray | np.generic) else None
+    return array is not None and array.dtype.kind in "fc" and bool(np.isnan(array).any())
+
+
+def floats(x: Any) -> Array:
+    """What was given, as an array of float64."""
+    return np.asarray(x, dtype=np.float64)

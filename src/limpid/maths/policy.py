@@ -1,0 +1,229 @@
+"""Policy gradients: rewards become advantages, and advantages move log-probabilities, not too far at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from limpid.errors import DomainError, ShapeError
+from limpid.maths.formula import floats, formula
+from limpid.maths.operation import Array, Branch
+from limpid.maths.preference import _alike
+
+
+@formula(
+    r"L = -\min\bigl(\rho A,\ \operatorname{clip}(\rho, 1 - \varepsilon, 1 + \varepsilon) A\bigr), \quad "
+    r"\rho = e^{\ell - \ell_{old}}",
+    Branch.OPTIMISATION,
+    "Schulman et al. 2017, eq. 7, arXiv:1707.06347",
+    (r"\bar \ell = -\bar L\, \rho A\,[\text{not clipped}]", r"", r""),
+)
+def ppo(
+    log_probabilities: Float[Array, " token"],
+    old_log_probabilities: Float[Array, " token"],
+    advantages: Float[Array, " token"],
+    epsilon: float = 0.2,
+) -> Float[Array, " token"]:
+    """Proximal policy optimisation: gain from an advantage only while the policy stays near the one that sampled.
+
+    Takes   log_probabilities      (token,)  ℓ of the policy, nats
+            old_log_probabilities  (token,)  of the policy that sampled
+            advantages             (token,)  A, how much better than expected
+            epsilon                ε, how far ρ may pay
+    Gives   L                      (token,)
+    Limits  beyond the clip on the side where A would push farther, the gradient is exactly 0
+    Raises  ShapeError when the shapes differ
+    """
+    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
+    return -np.minimum(ratio * advantage, clipped * advantage)
+
+
+@ppo.derivative
+def ppo_backward(
+    loss_bar: Array,
+    log_probabilities: Array,
+    old_log_probabilities: Array,
+    advantages: Array,
+    epsilon: float = 0.2,
+) -> tuple[Array, None, None]:
+    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
+    pays = ratio * advantage <= clipped * advantage
+    return -loss_bar * np.where(pays, ratio * advantage, 0.0), None, None
+
+
+@formula(
+    r"J = \tfrac1T \sum_t \min\bigl(\rho_t A_t, \operatorname{clip}(\rho_t) A_t\bigr) - \beta D_t, \quad "
+    r"D_t = r_t - \ln r_t - 1, \quad r_t = \pi_0 / \pi",
+    Branch.OPTIMISATION,
+    "Shao et al. 2024, eq. 3 and 4, arXiv:2402.03300; the estimator of KL, Schulman 2020 (k3)",
+    (r"\bar \ell_t = \tfrac{\bar J}{T} \bigl(\rho_t A_t\,[\text{not clipped}] - \beta (1 - r_t)\bigr)", r"", r"", r""),
+)
+def grpo(
+    log_probabilities: Float[Array, " token"],
+    old_log_probabilities: Float[Array, " token"],
+    reference_log_probabilities: Float[Array, " token"],
+    advantages: Float[Array, " token"],
+    epsilon: float = 0.2,
+    beta: float = 0.04,
+    *,
+    importance_weighted: bool = False,
+) -> float:
+    """Group-relative policy optimisation: PPO's gain with advantages from a group of answers, less a pull to π₀.
+
+    Takes   …log_probabilities   (token,)  of the policy, of the one that sampled, of the reference; nats
+            advantages           (token,)  see `group_advantages`
+            epsilon, beta        clip and weight of the KL penalty
+            importance_weighted  weight the penalty by ρ, which makes it unbiased after the policy has moved
+    Gives   J                    ()        to be maximised; its negative is the loss
+    Raises  ShapeError when the shapes differ
+    """
+    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
+    gain = np.minimum(ratio * advantage, clipped * advantage)
+    penalty, _ = _k3(log_probabilities, reference_log_probabilities)
+    return float((gain - beta * (ratio * penalty if importance_weighted else penalty)).mean())
+
+
+@grpo.derivative
+def grpo_backward(
+    j_bar: Array,
+    log_probabilities: Array,
+    old_log_probabilities: Array,
+    reference_log_probabilities: Array,
+    advantages: Array,
+    epsilon: float = 0.2,
+    beta: float = 0.04,
+    *,
+    importance_weighted: bool = False,
+) -> tuple[Array, None, None, None]:
+    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
+    gain_slope = np.where(ratio * advantage <= clipped * advantage, ratio * advantage, 0.0)
+    penalty, slope = _k3(log_probabilities, reference_log_probabilities)
+    penalty_slope = ratio * (penalty + slope) if importance_weighted else slope
+    return j_bar / ratio.size * (gain_slope - beta * penalty_slope), None, None, None
+
+
+@formula(
+    r"A_i = \frac{r_i - \operatorname{mean}(r)}{\operatorname{std}(r)}",
+    Branch.PROBABILITY,
+    "Shao et al. 2024, section 4.1.2, arXiv:2402.03300",
+)
+def group_advantages(
+    rewards: Float[Array, "prompt answer"], *, unbiased: bool = True, eps: float = 0.0
+) -> Float[Array, "prompt answer"]:
+    """How much better each answer is than the others to the same prompt, in standard deviations.
+
+    Takes   rewards   (prompt, answer)
+            unbiased  divide the variance by n - 1, as PyTorch does
+            eps       added to the standard deviation
+    Gives   A         (prompt, answer)
+    Limits  answers that are all alike have advantage 0
+    Raises  DomainError with fewer than two answers
+    """
+    rewards = floats(rewards)
+    if rewards.ndim == 0 or rewards.shape[-1] < 2:
+        raise DomainError(f"rewards have shape {rewards.shape}: a group needs at least two answers")
+    centred = rewards - rewards.mean(-1, keepdims=True)
+    std = rewards.std(-1, ddof=int(unbiased), keepdims=True) + eps
+    return np.divide(centred, std, out=np.zeros_like(centred), where=std > 0)
+
+
+@formula(
+    r"r_t = -\beta (\ell_t - \ell^0_t) + [t = T]\, R",
+    Branch.PROBABILITY,
+    "Ziegler et al. 2019, eq. 2, arXiv:1909.08593",
+)
+def rewards_with_kl(
+    scores: Float[Array, " answer"],
+    log_probabilities: Float[Array, "answer token"],
+    reference_log_probabilities: Float[Array, "answer token"],
+    coefficient: float,
+) -> Float[Array, "answer token"]:
+    """The reward of each token: a price for leaving the reference, and the answer's score on its last token.
+
+    Takes   scores      (answer,)
+            …           (answer, token)  log-probabilities, nats
+            coefficient β
+    Gives   rewards     (answer, token)
+    Raises  ShapeError when the shapes differ
+    """
+    log_p, reference = _alike(
+        log_probabilities=log_probabilities, reference_log_probabilities=reference_log_probabilities
+    )
+    scores = floats(scores)
+    if scores.shape != log_p.shape[:-1] or log_p.shape[-1] == 0:
+        raise ShapeError(f"scores have shape {scores.shape}, log_probabilities {log_p.shape}: one score per answer")
+    rewards = -coefficient * (log_p - reference)
+    rewards[..., -1] += scores
+    return rewards
+
+
+@formula(
+    r"G_t = r_t + \gamma_t \bigl((1 - \lambda) V_t + \lambda G_{t+1}\bigr), \quad G_{T} = r_T + \gamma_T V_T",
+    Branch.OPTIMISATION,
+    "Sutton & Barto 2018, Reinforcement Learning, eq. 12.20",
+)
+def lambda_returns(
+    rewards: Float[Array, "*batch time"],
+    discounts: Float[Array, "*batch time"],
+    values: Float[Array, "*batch time"],
+    lam: float,
+) -> Float[Array, "*batch time"]:
+    """A blend of returns that trust the value estimate after one step, two steps, …, and never.
+
+    Takes   rewards    (…, time)
+            discounts  (…, time)  γ of each step, 0 where an episode ends
+            values     (…, time)  estimate of what follows each step
+            lam        λ in [0, 1]: 0 trusts the next estimate, 1 only the last
+    Gives   returns    (…, time)
+    Raises  ShapeError when the shapes differ
+    """
+    rewards, discounts, values = _alike(rewards=rewards, discounts=discounts, values=values)
+    returns = np.empty_like(rewards)
+    after = values[..., -1]
+    for t in reversed(range(rewards.shape[-1])):
+        after = rewards[..., t] + discounts[..., t] * ((1 - lam) * values[..., t] + lam * after)
+        returns[..., t] = after
+    return returns
+
+
+@formula(
+    r"A_t = \delta_t + \gamma \lambda A_{t+1}, \quad \delta_t = r_t + \gamma V_{t+1} - V_t",
+    Branch.OPTIMISATION,
+    "Schulman et al. 2016, eq. 16, arXiv:1506.02438",
+)
+def generalised_advantages(
+    rewards: Float[Array, "*batch time"],
+    values: Float[Array, "*batch time"],
+    gamma: float = 1.0,
+    lam: float = 0.95,
+) -> Float[Array, "*batch time"]:
+    """How much better than expected each step turned out, looking ahead with decreasing trust.
+
+    Takes   rewards     (…, time)
+            values      (…, time)  estimate before each step; after the last one it is 0
+            gamma, lam  discount, and how far to look ahead
+    Gives   advantages  (…, time)
+    Raises  ShapeError when the shapes differ
+    """
+    rewards, values = _alike(rewards=rewards, values=values)
+    after = np.concatenate((values[..., 1:], np.zeros_like(values[..., :1])), -1)
+    surprise = rewards + gamma * after - values
+    advantages, running = np.empty_like(rewards), np.zeros(rewards.shape[:-1])
+    for t in reversed(range(rewards.shape[-1])):
+        running = surprise[..., t] + gamma * lam * running
+        advantages[..., t] = running
+    return advantages
+
+
+def _ratio_parts(log_p: Array, old: Array, advantages: Array, epsilon: float) -> tuple[Array, Array, Array]:
+    """ρ, A, and ρ clipped."""
+    log_p, old, advantage = _alike(log_probabilities=log_p, old_log_probabilities=old, advantages=advantages)
+    ratio = np.exp(log_p - old)
+    return ratio, advantage, np.clip(ratio, 1 - epsilon, 1 + epsilon)
+
+
+def _k3(log_p: Array, reference: Array) -> tuple[Array, Array]:
+    """r - ln r - 1 with r = π₀/π, at least 0, and its slope along ln π."""
+    log_p, reference = _alike(log_probabilities=log_p, reference_log_probabilities=reference)
+    gap = reference - log_p
+    return np.expm1(gap) - gap, -np.expm1(gap)

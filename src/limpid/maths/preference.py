@@ -1,0 +1,224 @@
+"""Preferences: losses that teach which of two answers is better, each a function of log-probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from limpid.errors import DomainError, ShapeError
+from limpid.maths.formula import floats, formula
+from limpid.maths.operation import Array, Branch
+
+
+def log_sigmoid(x: Array) -> Array:
+    """ln σ(x) without overflow."""
+    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
+
+
+def sigmoid(x: Array) -> Array:
+    return np.exp(log_sigmoid(x))
+
+
+@formula(
+    r"L = -\ln \sigma(r_w - r_l)",
+    Branch.PROBABILITY,
+    "Bradley & Terry 1952, doi:10.2307/2334029; as a loss, Ouyang et al. 2022, eq. 1, arXiv:2203.02155",
+    (r"\bar r_w = -\bar L\, \sigma(r_l - r_w)", r"\bar r_l = \bar L\, \sigma(r_l - r_w)"),
+)
+def reward_loss(chosen: Float[Array, " pair"], rejected: Float[Array, " pair"]) -> Float[Array, " pair"]:
+    """How surprised a reward model is that the chosen answer won.
+
+    Takes   chosen, rejected  (pair,)  rewards, nats of log-odds
+    Gives   L                 (pair,)  nats; ln 2 for equal rewards
+    Limits  only the difference counts: rewards are known up to a constant
+    Raises  ShapeError when the shapes differ
+    """
+    return -log_sigmoid(np.subtract(*_alike(chosen=chosen, rejected=rejected)))
+
+
+@reward_loss.derivative
+def reward_loss_backward(loss_bar: Array, chosen: Array, rejected: Array) -> tuple[Array, Array]:
+    pull = loss_bar * sigmoid(floats(rejected) - floats(chosen))
+    return -pull, pull
+
+
+@formula(
+    r"L = -\ln \sigma\Bigl(\beta \bigl(\ln\tfrac{\pi(y_w)}{\pi_0(y_w)} - \ln\tfrac{\pi(y_l)}{\pi_0(y_l)}\bigr)\Bigr)",
+    Branch.PROBABILITY,
+    "Rafailov et al. 2023, eq. 7, arXiv:2305.18290; smoothing ε, Mitchell 2023",
+    (
+        r"\bar \ell_w = -\beta \bar L \bigl((1 - \varepsilon) \sigma(-\beta h) - \varepsilon \sigma(\beta h)\bigr)",
+        r"\bar \ell_l = -\bar \ell_w",
+        r"",
+        r"",
+    ),
+)
+def dpo(
+    policy_chosen: Float[Array, " pair"],
+    policy_rejected: Float[Array, " pair"],
+    reference_chosen: Float[Array, " pair"],
+    reference_rejected: Float[Array, " pair"],
+    beta: float = 0.1,
+    label_smoothing: float = 0.0,
+) -> Float[Array, " pair"]:
+    """Direct preference optimisation: the policy is its own reward model.
+
+    Takes   policy_…, reference_…  (pair,)  log-probability of the whole answer, nats
+            beta                   β, how strongly to stay with the reference; dimensionless
+            label_smoothing        ε, how often the label is believed to be wrong
+    Gives   L                      (pair,)  nats; ln 2 where policy and reference agree
+    Raises  ShapeError when the shapes differ
+    """
+    h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    return -(1 - label_smoothing) * log_sigmoid(h) - label_smoothing * log_sigmoid(-h)
+
+
+@dpo.derivative
+def dpo_backward(
+    loss_bar: Array,
+    policy_chosen: Array,
+    policy_rejected: Array,
+    reference_chosen: Array,
+    reference_rejected: Array,
+    beta: float = 0.1,
+    label_smoothing: float = 0.0,
+) -> tuple[Array, Array, None, None]:
+    h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    pull = beta * loss_bar * ((1 - label_smoothing) * sigmoid(-h) - label_smoothing * sigmoid(h))
+    return -pull, pull, None, None
+
+
+@formula(
+    r"\hat r(y) = \beta \ln \frac{\pi(y)}{\pi_0(y)}",
+    Branch.PROBABILITY,
+    "Rafailov et al. 2023, section 4, arXiv:2305.18290",
+    (r"\bar \ell = \beta\, \bar r", r""),
+)
+def implicit_reward(
+    policy: Float[Array, " answer"], reference: Float[Array, " answer"], beta: float = 0.1
+) -> Float[Array, " answer"]:
+    """The reward for which a policy is the best possible one, up to a constant per prompt.
+
+    Takes   policy, reference  (answer,)  log-probability of the whole answer, nats
+    Gives   r                  (answer,)
+    Raises  ShapeError when the shapes differ
+    """
+    return beta * np.subtract(*_alike(policy=policy, reference=reference))
+
+
+@implicit_reward.derivative
+def implicit_reward_backward(r_bar: Array, policy: Array, reference: Array, beta: float = 0.1) -> tuple[Array, None]:
+    return beta * r_bar * np.ones_like(floats(policy)), None
+
+
+@formula(
+    r"L = \Bigl(h - \frac{1}{2\beta}\Bigr)^2, \quad "
+    r"h = \ln\tfrac{\pi(y_w)}{\pi_0(y_w)} - \ln\tfrac{\pi(y_l)}{\pi_0(y_l)}",
+    Branch.PROBABILITY,
+    "Azar et al. 2023, eq. 17, arXiv:2310.12036",
+    (r"\bar \ell_w = 2 \bar L (h - \tfrac{1}{2\beta})", r"\bar \ell_l = -\bar \ell_w", r"", r""),
+)
+def ipo(
+    policy_chosen: Float[Array, " pair"],
+    policy_rejected: Float[Array, " pair"],
+    reference_chosen: Float[Array, " pair"],
+    reference_rejected: Float[Array, " pair"],
+    beta: float = 0.1,
+) -> Float[Array, " pair"]:
+    """Identity preference optimisation: the margin is pulled to 1/(2β), not beyond, so that sure labels cannot overfit.
+
+    Takes   policy_…, reference_…  (pair,)  log-probability of the answer, nats (per token in some implementations)
+            beta                   β above 0
+    Gives   L                      (pair,)  nats²
+    Raises  ShapeError when the shapes differ, DomainError for β ≤ 0
+    """
+    if not beta > 0:
+        raise DomainError(f"beta is {beta}: it must be above 0")
+    return np.square(_margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected) - 1 / (2 * beta))
+
+
+@ipo.derivative
+def ipo_backward(
+    loss_bar: Array,
+    policy_chosen: Array,
+    policy_rejected: Array,
+    reference_chosen: Array,
+    reference_rejected: Array,
+    beta: float = 0.1,
+) -> tuple[Array, Array, None, None]:
+    h = _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    pull = 2 * loss_bar * (h - 1 / (2 * beta))
+    return pull, -pull, None, None
+
+
+@formula(
+    r"L = \lambda_y (1 - v), \quad v = \sigma(\pm \beta (r - z_0)), \quad r = \ln \tfrac{\pi(y)}{\pi_0(y)}",
+    Branch.PROBABILITY,
+    "Ethayarajh et al. 2024, eq. 7 and 8, arXiv:2402.01306",
+    (r"\bar \ell = \mp \lambda_y \beta \bar L\, v (1 - v)", r"", r""),
+)
+def kto(
+    policy: Float[Array, " answer"],
+    reference: Float[Array, " answer"],
+    desirable: Bool[Array, " answer"],
+    beta: float = 0.1,
+    baseline: float = 0.0,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
+) -> Float[Array, " answer"]:
+    """Kahneman–Tversky optimisation: answers judged one at a time, good or bad, against a reference point.
+
+    Takes   policy, reference  (answer,)  log-probability of the answer, nats
+            desirable          (answer,)  whether it was judged good
+            baseline           z₀ ≥ 0, estimate of KL(π‖π₀), nats, no gradient flows into it
+            …_weight           λ of good and of bad answers
+    Gives   L                  (answer,)  between 0 and λ
+    Raises  ShapeError when the shapes differ
+    """
+    weight, value, _ = _kto_parts(policy, reference, desirable, beta, baseline, desirable_weight, undesirable_weight)
+    return weight * (1 - value)
+
+
+@kto.derivative
+def kto_backward(
+    loss_bar: Array,
+    policy: Array,
+    reference: Array,
+    desirable: Array,
+    beta: float = 0.1,
+    baseline: float = 0.0,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
+) -> tuple[Array, None, None]:
+    weight, value, sign = _kto_parts(policy, reference, desirable, beta, baseline, desirable_weight, undesirable_weight)
+    return -loss_bar * sign * beta * weight * value * (1 - value), None, None
+
+
+def _kto_parts(
+    policy: Array, reference: Array, desirable: Array, beta: float, baseline: float, good: float, bad: float
+) -> tuple[Array, Array, Array]:
+    policy, reference, judged = _alike(policy=policy, reference=reference, desirable=desirable)
+    sign = np.where(judged > 0, 1.0, -1.0)
+    return np.where(judged > 0, good, bad), sigmoid(sign * beta * (policy - reference - baseline)), sign
+
+
+def _margin(policy_chosen: Array, policy_rejected: Array, reference_chosen: Array, reference_rejected: Array) -> Array:
+    """How much more than the reference the policy prefers what was chosen, nats."""
+    chosen, rejected, before_chosen, before_rejected = _alike(
+        policy_chosen=policy_chosen,
+        policy_rejected=policy_rejected,
+        reference_chosen=reference_chosen,
+        reference_rejected=reference_rejected,
+    )
+    margin: Array = (chosen - before_chosen) - (rejected - before_rejected)
+    return margin
+
+
+def _alike(**arrays: Array) -> list[Array]:
+    """All of one shape, as float64."""
+    found = {name: floats(array) for name, array in arrays.items()}
+    first, *others = found.items()
+    for name, array in others:
+        if array.shape != first[1].shape:
+            raise ShapeError(f"{first[0]} has shape {first[1].shape}, {name} {array.shape}: one entry per answer")
+    return list(found.values())
