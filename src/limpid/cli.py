@@ -24,6 +24,7 @@ Train transformer language models, and open any training step.
 
   train [PATH …]          train a model on text; with no path, on Python's own library
   trace RUN               open one step of a run: redo it in float64, compare, tell it as a story
+  equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
   chat RUN                talk to a model
 
@@ -52,7 +53,7 @@ class TrainFlags:
 class TraceFlags:
     """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
 
-    what: str = field(metadata={"positional": "RUN"})
+    what: str = field(default="last", metadata={"positional": "RUN"})
     """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
     step: int | None = None
     """Which step of the run, 1 being the first; the last one when left out."""
@@ -66,6 +67,28 @@ class TraceFlags:
     """Print the step as one JSON document."""
     output: str | None = None
     """Where to keep the recorded step of --text."""
+    worked: bool = False
+    """Open the worked model instead: 3,456 parameters, every number of its step."""
+
+
+@dataclass(frozen=True)
+class EquationsFlags:
+    """Every equation of the mathematics, generated from the code that computes it."""
+
+    words: tuple[str, ...] = field(default=(), metadata={"positional": "WORD"})
+    """A name shows one equation in full; other words search names, purposes and sources."""
+    branch: str | None = None
+    """Only of one branch: linear algebra, probability, calculus, optimisation, information theory."""
+    stage: str | None = None
+    """Only of one stage of the step: embedding, norm, attention, mlp, logits, loss, backward, update, …"""
+    paper: str | None = None
+    """Only from sources that hold this text."""
+    measure: bool = False
+    """Compute now: finite differences, PyTorch, and the published numbers that each reproduces."""
+    errata: bool = False
+    """Where well-known texts are wrong or loose, with the numbers that show it."""
+    json: bool = False
+    """Print one JSON document."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +238,8 @@ def trace(argv: Sequence[str]) -> int:
 
     typed = given("trace", TraceFlags, argv)
     flags = from_dict(TraceFlags, typed)
+    if flags.worked:
+        return worked(flags)
     from limpid.memory import keep_freed_memory
     from limpid.trace import open_step
 
@@ -222,6 +247,48 @@ def trace(argv: Sequence[str]) -> int:
     console = Console(highlight=False)
     record = recorded(flags.what, flags.step, flags.text, flags.output)
     return open_step(record, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console)
+
+
+def worked(flags: TraceFlags) -> int:
+    from limpid.trace.worked import worked_step
+
+    if flags.json:
+        import json
+
+        from limpid.trace.worked_story import document
+
+        print(json.dumps(document(worked_step())))
+        return 0
+    from rich.console import Console
+
+    from limpid.trace.worked_story import tell
+
+    tell(worked_step(), Console(highlight=False), flags.everything)
+    return 0
+
+
+def equations(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(EquationsFlags, given("equations", EquationsFlags, argv))
+    from limpid.equations.catalogue import chosen
+    from limpid.equations.errata import errata
+
+    filtered = flags.words or flags.branch or flags.stage or flags.paper
+    found = () if flags.errata and not filtered else chosen(flags.words, flags.branch, flags.stage, flags.paper)
+    corrections = errata() if flags.errata else ()
+    if flags.json:
+        import json
+
+        from limpid.equations.show import document
+
+        print(json.dumps(document(found, flags.measure, corrections), ensure_ascii=False))
+        return 0
+    from rich.console import Console
+
+    from limpid.equations.show import tell
+
+    return 0 if tell(found, flags.measure, corrections, Console(highlight=False)) else 1
 
 
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
@@ -306,6 +373,7 @@ def chat(argv: Sequence[str]) -> int:
 VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "trace": trace,
+    "equations": equations,
     "generate": generate,
     "chat": chat,
 }

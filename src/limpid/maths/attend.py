@@ -87,8 +87,9 @@ def attention_weights(
     scale: float | None = None,
     mask: Array | None = None,
 ) -> Float[Array, "*head query key"]:
-    """How much each query attends to each key; arguments as for `attention`.
+    """How much each query attends to each key.
 
+    Takes   query, key, causal, window, scale, mask  as `attention` does
     Gives   (head, query, key)  each row sums to 1; what is hidden gets exactly 0
     """
     return _weights(query, key, key, causal, window, scale, mask)[0]

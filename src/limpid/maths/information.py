@@ -108,13 +108,13 @@ def kl_divergence(
     Takes   p            (..., outcome)  the truth
             q            (..., outcome)  the belief
             base         e for nats, 2 for bits
-            logarithmic  q holds natural logarithms of probabilities, taken as they are
+            logarithmic  q holds natural logarithms of probabilities; p and q are then taken as they are
     Gives   k            (...)           at least 0, and 0 only for P = Q (Gibbs); D(P‖Q) and D(Q‖P) differ
     Limits  what Q rules out but P allows gives ∞; what P rules out adds 0
     Raises  DomainError when a row is no distribution, ShapeError when the two differ in shape
     """
     if logarithmic:
-        p = certain(p)
+        p = floats(p)
         return np.where(p > 0, p * (np.log(p) - floats(q)), 0.0).sum(-1) / _nats_per_unit(base)
     p, q = _two_distributions(p, q)
     with np.errstate(all="ignore"):

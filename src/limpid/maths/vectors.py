@@ -79,7 +79,8 @@ def cosine_similarity(x: Float[Array, " d"], y: Float[Array, " d"]) -> float:
     Raises  ShapeError when the lengths differ, DomainError for a vector of zeros, which has no direction
     """
     x, y = _of_one_length(x, y)
-    return float(np.clip(_direction(x) @ _direction(y), -1.0, 1.0))
+    x, y = _of_usual_size(x), _of_usual_size(y)
+    return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
 
 
 @cosine_similarity.derivative
@@ -148,9 +149,15 @@ def _of_one_length(x: Any, y: Any) -> tuple[Array, Array]:
 
 def _direction(x: Array) -> Array:
     """The vector of length 1 that points the same way."""
+    x = _of_usual_size(x)
+    direction: Array = x / np.sqrt(x @ x)
+    return direction
+
+
+def _of_usual_size(x: Array) -> Array:
+    """The same direction with a largest entry of 1, so that squares can neither overflow nor vanish."""
     largest = np.abs(x).max(initial=0.0)
     if largest == 0.0 or not np.isfinite(largest):
         raise DomainError(f"a vector whose largest entry is {largest} has no direction: leave it out")
-    scaled = x / largest
-    direction: Array = scaled / np.sqrt(scaled @ scaled)
-    return direction
+    scaled: Array = x / largest
+    return scaled

@@ -30,6 +30,7 @@ def readable(latex: str) -> str:
         keep_braced_groups_minlen=3,
         strict_latex_spaces="based-on-source",
     )
+    latex = re.sub(r"\\operatorname\*?\{(\w+)\}", r"\\text{\1}", latex)
     nodes = LatexWalker(latex, latex_context=reading).get_latex_nodes()[0]
     line = " ".join(str(text.nodelist_to_text(nodes)).split())
     return re.sub(r" (?=[),])|(?<=[({]) ", "", line)

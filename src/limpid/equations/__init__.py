@@ -1,0 +1,1 @@
+"""The catalogue of every equation: generated from the operations, measured when asked."""

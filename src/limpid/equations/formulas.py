@@ -1,0 +1,188 @@
+"""PyTorch's way to the numbers of each differentiable formula, with inputs to try both on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from limpid import maths
+from limpid.maths import Formula
+
+
+@dataclass(frozen=True)
+class FormulaExample:
+    """A formula, its inputs (floats are differentiated), its options, and PyTorch's way to the same value."""
+
+    name: str
+    formula: Formula[..., Any]
+    inputs: tuple[Any, ...]
+    twin: Callable[..., torch.Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+    distributions: bool = False
+    """Whether inputs may only be moved so that their sums stay 1."""
+
+
+def grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(query[None], key[None], value[None], is_causal=True, enable_gqa=True)[0]
+
+
+def heads(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    """torch.nn's own multi-head attention with the same weights."""
+    *inner, output = weights
+    width = x.shape[-1]
+    hidden = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+    mixed, _ = F.multi_head_attention_forward(
+        x[:, None], x[:, None], x[:, None], width, 3, torch.cat(inner), None, None, None, False, 0.0, output, None,
+        attn_mask=hidden, need_weights=False,
+    )  # fmt: skip
+    return mixed[:, 0]
+
+
+def linear(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The paper's equation with its weights written out."""
+    weights = ((F.elu(query) + 1) @ (F.elu(key) + 1).T).tril()
+    return weights @ value / weights.sum(-1, keepdim=True)
+
+
+def clipped(new: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+    ratio = (new - old).exp()
+    return torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+
+
+def group_relative(weighted: bool) -> Callable[..., torch.Tensor]:
+    def twin(new: torch.Tensor, old: torch.Tensor, reference: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+        penalty = (reference - new).exp() - (reference - new) - 1
+        penalty = (new - old).exp() * penalty if weighted else penalty
+        return (clipped(new, old, advantages) - 0.04 * penalty).mean()
+
+    return twin
+
+
+def smoothed(*log_p: torch.Tensor) -> torch.Tensor:
+    h = 0.3 * (log_p[0] - log_p[1] - log_p[2] + log_p[3])
+    return -0.9 * F.logsigmoid(h) - 0.1 * F.logsigmoid(-h)
+
+
+def formula_examples() -> list[FormulaExample]:
+    """At least one for every formula that has a gradient."""
+    rng = np.random.default_rng(11)
+
+    def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
+        return scale * rng.standard_normal(shape)
+
+    def distribution(*shape: int) -> np.ndarray:
+        drawn = rng.random(shape) + 0.01
+        return np.asarray(drawn / drawn.sum(-1, keepdims=True))
+
+    p, q = distribution(3, 5), distribution(3, 5)
+    pairs = [normal(7, scale=3) for _ in range(4)]
+    new, old, reference, advantages = -(normal(13) ** 2), -(normal(13) ** 2), -(normal(13) ** 2), normal(13)
+    good = rng.random(7) < 0.5
+    targets = np.array([[0, -100, 4], [2, 2, 1]])
+    return [
+        FormulaExample("dot", maths.dot, (normal(7), normal(7)), torch.dot),
+        FormulaExample("norm", maths.norm, (normal(3, 5),), torch.linalg.norm),
+        FormulaExample(
+            "cosine", maths.cosine_similarity, (normal(7), normal(7)), lambda x, y: F.cosine_similarity(x, y, 0)
+        ),
+        FormulaExample("matmul", maths.matmul, (normal(3, 5), normal(5, 7)), torch.matmul),
+        FormulaExample("matmul with a vector", maths.matmul, (normal(3, 5), normal(5)), torch.matmul),
+        FormulaExample("spectral norm", maths.spectral_norm, (normal(5, 3),), lambda w: torch.linalg.matrix_norm(w, 2)),
+        FormulaExample("frobenius norm", maths.frobenius_norm, (normal(5, 3),), torch.linalg.matrix_norm),
+        FormulaExample("log-sum-exp", maths.log_sum_exp, (normal(3, 5, scale=9),), lambda z: z.logsumexp(-1)),
+        FormulaExample("softmax", maths.softmax, (normal(3, 5, scale=3),), lambda z: z.softmax(-1)),
+        FormulaExample(
+            "softmax, warm", maths.softmax, (normal(3, 5),), lambda z: (z / 0.3).softmax(-1), {"temperature": 0.3}
+        ),
+        FormulaExample(
+            "softmax of all", maths.softmax, (normal(3, 5),), lambda z: z.ravel().softmax(-1).view(3, 5), {"axis": None}
+        ),
+        FormulaExample("log-softmax", maths.log_softmax, (normal(3, 5, scale=90),), lambda z: z.log_softmax(-1)),
+        FormulaExample("joint", maths.joint_log_probability, (rng.random(7),), lambda x: x.log().sum()),
+        FormulaExample(
+            "likelihood",
+            maths.gaussian_log_likelihood,
+            (np.array(0.3), tuple(normal(11))),
+            lambda mean, x: torch.distributions.Normal(mean, 2.0).log_prob(x).sum(),
+            {"std": 2.0},
+        ),
+        FormulaExample("surprise", maths.surprise, (rng.random(7),), lambda x: -x.log2(), {"base": 2}),
+        FormulaExample("entropy", maths.entropy, (p,), lambda x: torch.special.entr(x).sum(-1), distributions=True),
+        FormulaExample(
+            "cross-entropy", maths.cross_entropy, (p, q), lambda x, y: -(x * y.log()).sum(-1), distributions=True
+        ),
+        FormulaExample(
+            "kl",
+            maths.kl_divergence,
+            (p, q),
+            lambda x, y: F.kl_div(y.log(), x, reduction="none").sum(-1),
+            distributions=True,
+        ),
+        FormulaExample(
+            "softmax cross-entropy",
+            maths.softmax_cross_entropy,
+            (normal(2, 3, 5), targets),
+            lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten()),
+        ),
+        FormulaExample(
+            "binary cross-entropy",
+            maths.binary_cross_entropy,
+            (normal(7, scale=5), good.astype(int)),
+            lambda z, y: F.binary_cross_entropy_with_logits(z, y.to(z), reduction="none"),
+        ),
+        FormulaExample(
+            "attention", maths.attention, (normal(5, 7), normal(11, 7), normal(11, 3)), F.scaled_dot_product_attention
+        ),
+        FormulaExample(
+            "attention, grouped and causal",
+            maths.attention,
+            (normal(6, 5, 7), normal(2, 5, 7), normal(2, 5, 3)),
+            grouped,
+            {"causal": True},
+        ),
+        FormulaExample(
+            "multi-head attention",
+            maths.multi_head_attention,
+            (normal(5, 6), *(normal(6, 6) for _ in range(4))),
+            heads,
+            {"num_heads": 3},
+        ),
+        FormulaExample(
+            "linear attention",
+            maths.linear_attention,
+            (normal(7, 5), normal(7, 5), normal(7, 3)),
+            linear,
+            {"causal": True},
+        ),
+        FormulaExample("reward", maths.reward_loss, (pairs[0], pairs[1]), lambda w, l: -F.logsigmoid(w - l)),
+        FormulaExample("dpo", maths.dpo, (*pairs,), smoothed, {"beta": 0.3, "label_smoothing": 0.1}),
+        FormulaExample(
+            "implicit reward", maths.implicit_reward, (pairs[0], pairs[1]), lambda x, y: 0.3 * (x - y), {"beta": 0.3}
+        ),
+        FormulaExample(
+            "ipo", maths.ipo, (*pairs,), lambda a, b, c, d: (a - b - c + d - 1 / 0.6).square(), {"beta": 0.3}
+        ),
+        FormulaExample(
+            "kto",
+            maths.kto,
+            (pairs[0], pairs[1], good.astype(int)),
+            lambda x, y, judged: torch.where(
+                judged > 0, 1.5 * (1 - (0.3 * (x - y - 0.2)).sigmoid()), 1 - (0.3 * (0.2 - x + y)).sigmoid()
+            ),
+            {"beta": 0.3, "baseline": 0.2, "desirable_weight": 1.5},
+        ),
+        FormulaExample("ppo", maths.ppo, (new, old, advantages), lambda n, o, a: -clipped(n, o, a)),
+        FormulaExample("grpo", maths.grpo, (new, old, reference, advantages), group_relative(False)),
+        FormulaExample(
+            "grpo, weighted",
+            maths.grpo,
+            (new, old, reference, advantages),
+            group_relative(True),
+            {"importance_weighted": True},
+        ),
+    ]

@@ -1,0 +1,127 @@
+"""Every equation: complete, measured, and true to what others published."""
+
+import json
+
+import pytest
+
+from limpid import maths
+from limpid.cli import main
+from limpid.equations.catalogue import STAGES, chosen, entries
+from limpid.equations.errata import errata
+from limpid.equations.measure import measure
+from limpid.equations.published import KINDS, reproduce, rows
+from limpid.errors import ConfigError
+from limpid.maths import FORMULAS, Branch
+
+AREAS = ("maths", "optimisation", "decoding", "preference")
+ENTRIES = entries()
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if row["area"] in AREAS], ids=lambda row: row["id"])
+def test_published_numbers_are_reproduced(row: dict) -> None:
+    assert reproduce(row).holds
+
+
+def test_a_wrong_number_would_be_noticed() -> None:
+    for row in rows():
+        if row["kind"] in KINDS and isinstance(row["expected"], float):
+            moved = row["expected"] * 1.1 + 10 * row["tolerance"].get("abs", 0.0)
+            assert not reproduce({**row, "expected": moved}).holds
+
+
+def test_a_kind_that_nothing_answers_is_named() -> None:
+    with pytest.raises(ConfigError, match="no-such-kind"):
+        reproduce({"id": "x", "kind": "no-such-kind", "inputs": {}})
+
+
+def test_every_kind_names_entries_that_exist() -> None:
+    names = {entry.name for entry in ENTRIES}
+    assert {name for kind in KINDS.values() for name in kind.tests} <= names
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_equation_says_what_it_is(entry) -> None:
+    assert entry.purpose.endswith((".", ":")) or entry.kind == "update rule"
+    assert entry.source
+    assert any(character.isdigit() for character in entry.source)
+    assert entry.stages
+    for line in (entry.equation, *entry.adjoint):
+        assert line.count("{") == line.count("}")
+    if entry.kind == "formula" and "progress" not in entry.signature and entry.name != "warmup":
+        assert "Takes" in entry.text
+        assert "Gives" in entry.text
+
+
+@pytest.mark.parametrize("name", [name for name, formula in FORMULAS.items() if formula.adjoint])
+def test_a_formula_with_an_adjoint_has_a_gradient_that_holds(name: str) -> None:
+    found = measure(name)
+    assert found
+    for one in found:
+        assert one.value <= 1e-12
+        assert one.gradient is not None
+        assert one.gradient <= 1e-11
+        assert one.difference is not None
+        assert one.difference <= 1e-7
+
+
+def test_every_public_operation_and_formula_is_in_the_catalogue() -> None:
+    names = {entry.name for entry in ENTRIES}
+    public = [value for value in vars(maths).values() if isinstance(value, maths.Formula)]
+    assert {formula.name for formula in public} <= names
+    assert {operation.__name__ for operation in maths.catalogue()} <= names
+
+
+def test_filters_leave_what_they_name() -> None:
+    for branch in Branch:
+        assert {entry.branch for entry in chosen(branch=branch.value)} == {branch}
+    for stage in STAGES:
+        assert all(stage in entry.stages for entry in chosen(stage=stage))
+    assert {entry.name for entry in chosen(paper="Rafailov")} == {"dpo", "implicit_reward"}
+    assert [entry.name for entry in chosen(("softmax",))] == ["softmax"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["equations", "--branch", "geometry"], "geometry"),
+        (["equations", "--stage", "lunch"], "lunch"),
+        (["equations", "no-such-thing"], "no equation matches"),
+    ],
+)
+def test_a_filter_that_finds_nothing_is_one_line(words: list[str], named: str, capsys) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
+
+
+def test_the_catalogue_in_json_holds_what_was_measured(capsys) -> None:
+    assert main(["equations", "RMSNorm", "--measure", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["equations"]
+    assert entry["branch"] == "linear algebra"
+    assert max(one["value"] for one in entry["measured"]) < 1e-12
+    assert {row["id"] for row in entry["published"]} == {"mat-candle-rmsnorm", "mat-burn-rmsnorm"}
+    assert all(row["holds"] for row in entry["published"])
+
+
+def test_the_catalogue_in_the_terminal(capsys) -> None:
+    assert main(["equations", "--measure", "--stage", "norm"]) == 0
+    text = capsys.readouterr().out
+    for name in ("RMSNorm", "LayerNorm", "BatchNorm"):
+        assert name in text
+    assert "off PyTorch by" in text
+    assert "✗" not in text
+
+
+def test_errata_come_with_numbers_that_tell_the_two_apart(capsys) -> None:
+    found = {erratum.name: dict(erratum.numbers()) for erratum in errata()}
+    assert found["matrix-product-flops"] == {"multiply-adds": "34.4 G", "floating-point operations": "68.7 GFLOP"}
+    gelu = list(found["gelu-derivatives"].values())
+    assert gelu[0] == gelu[1]
+    assert len(set(gelu)) == 3
+    assert found["gated-mlp-parameters"]["gated, hidden 8/3 d"] == "8 d²"
+    assert list(found["cache-of-a-70b-model"].values()) == ["320 GiB", "40 GiB"]
+    assert list(found["nucleus"].values()) == ["1", "2"]
+    assert all(len(set(numbers.values())) > 1 for numbers in found.values())
+    assert main(["equations", "--errata"]) == 0
+    assert "68.7 GFLOP" in capsys.readouterr().out
