@@ -19,7 +19,7 @@ class FormulaExample:
     """A formula, its inputs (floats are differentiated), its options, and PyTorch's way to the same value."""
 
     name: str
-    formula: Formula[..., Any]
+    formula: Formula[Any]
     inputs: tuple[Any, ...]
     twin: Callable[..., torch.Tensor]
     options: dict[str, Any] = field(default_factory=dict)

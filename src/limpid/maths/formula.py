@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from limpid.errors import DomainError
 from limpid.maths.operation import Array, Branch
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Formula(Generic[P, R]):
+class Formula(Generic[R]):
     """A function that says what it is; where it is differentiable, `backward` gives the gradient of each input.
 
     An Operation takes part in a step and comes with error bounds; a formula stands by itself.
@@ -27,7 +26,7 @@ class Formula(Generic[P, R]):
     branch: Branch
 
     def __init__(
-        self, function: Callable[P, R], equation: str, branch: Branch, source: str, adjoint: tuple[str, ...]
+        self, function: Callable[..., R], equation: str, branch: Branch, source: str, adjoint: tuple[str, ...]
     ) -> None:
         functools.update_wrapper(self, function)
         self.name: str = function.__name__
@@ -36,8 +35,11 @@ class Formula(Generic[P, R]):
         self._backward: Callable[..., Any] | None = None
         FORMULAS[self.name] = self
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The value. Raises DomainError rather than giving a number that is none for inputs that are numbers."""
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        """The value; lists will do for arrays.
+
+        Raises  DomainError where inputs that are numbers would give a result that is none
+        """
         with np.errstate(all="ignore"):
             result = self.function(*args, **kwargs)
         if _has_nan(result) and not any(_has_nan(value) for value in (*args, *kwargs.values())):
@@ -65,13 +67,13 @@ class Formula(Generic[P, R]):
         return f"<formula {self.name}: {self.equation}>"
 
 
-FORMULAS: dict[str, Formula[..., Any]] = {}
+FORMULAS: dict[str, Formula[Any]] = {}
 """Every formula there is, by name."""
 
 
 def formula(
     equation: str, branch: Branch, source: str, adjoint: tuple[str, ...] = ()
-) -> Callable[[Callable[P, R]], Formula[P, R]]:
+) -> Callable[[Callable[..., R]], Formula[R]]:
     """Makes a function a formula."""
     return lambda function: Formula(function, equation, branch, source, adjoint)
 

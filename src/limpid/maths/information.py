@@ -146,8 +146,8 @@ def mutual_information(joint: Float[Array, "x y"], base: float = math.e) -> floa
     if joint.ndim != 2:
         raise ShapeError(f"joint has shape {joint.shape}: a matrix of pairs is needed")
     flat = certain(joint.ravel())
-    apart = np.outer(joint.sum(1), joint.sum(0)).ravel()
-    return float(kl_divergence(flat, apart / apart.sum(), base))
+    apart = np.add.outer(np.log(joint.sum(1)), np.log(joint.sum(0))).ravel()
+    return max(0.0, float(kl_divergence(flat, apart, base, logarithmic=True)))
 
 
 @formula(

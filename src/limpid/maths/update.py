@@ -17,8 +17,13 @@ Arrays = dict[str, Array]
 
 
 def global_norm(gradients: Arrays) -> float:
-    """√Σ g² over every entry of every gradient."""
-    return math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in gradients.values()))
+    """√Σ g² over every entry of every gradient; taken apart by a power of two where squares would overflow or vanish."""
+    largest = max((float(np.abs(gradient).max(initial=0.0)) for gradient in gradients.values()), default=0.0)
+    unit = 1.0
+    if math.isfinite(largest) and not 1e-150 < largest < 1e150:
+        unit = 2.0 ** math.frexp(largest)[1]
+        gradients = {name: gradient / unit for name, gradient in gradients.items()}
+    return unit * math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in gradients.values()))
 
 
 def clip(gradients: Arrays, max_grad_norm: float | None) -> tuple[Arrays, float]:
