@@ -24,6 +24,7 @@ Train transformer language models, and open any training step.
 
   train [PATH …]          train a model on text; with no path, on Python's own library
   trace RUN               open one step of a run: redo it in float64, compare, tell it as a story
+  explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
   chat RUN                talk to a model
@@ -69,6 +70,20 @@ class TraceFlags:
     """Where to keep the recorded step of --text."""
     worked: bool = False
     """Open the worked model instead: 3,456 parameters, every number of its step."""
+
+
+@dataclass(frozen=True)
+class ExplainFlags:
+    """Explain one number of a step, like 'blocks.0.attention.scores[0, 1, 5, 3]': its making, gradient, update."""
+
+    words: tuple[str, ...] = field(default=(), metadata={"positional": "RUN ENTRY"})
+    """Run or recorded step (`last` when left out), and the entry; without an index, its largest one."""
+    step: int | None = None
+    """Which step of the run, 1 being the first; the last one when left out."""
+    worked: bool = False
+    """Explain the worked model's step instead of a run's."""
+    json: bool = False
+    """Print one JSON object."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +282,21 @@ def worked(flags: TraceFlags) -> int:
     return 0
 
 
+def explain(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(ExplainFlags, given("explain", ExplainFlags, argv))
+    *before, entry = flags.words or ("",)
+    if len(before) > 1 or not entry or (flags.worked and (before or flags.step)):
+        raise ConfigError("explain takes a run and an entry, as in: limpid explain last 'logits[0, 0, 7]'")
+    from rich.console import Console
+
+    from limpid.trace import explain_entry
+
+    record = None if flags.worked else recorded(before[0] if before else "last", flags.step, None)
+    return explain_entry(record, entry, as_json=flags.json, console=Console(highlight=False))
+
+
 def equations(argv: Sequence[str]) -> int:
     from limpid.flags import given
 
@@ -373,6 +403,7 @@ def chat(argv: Sequence[str]) -> int:
 VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "trace": trace,
+    "explain": explain,
     "equations": equations,
     "generate": generate,
     "chat": chat,

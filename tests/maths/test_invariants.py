@@ -298,7 +298,8 @@ EXTREMES = {
     "tanh": (lambda: maths.Tanh()([-HUGE, HUGE]), [-1, 1]),
     "relu": (lambda: maths.ReLU()([-HUGE, HUGE]), [0, HUGE]),
     "slopes at the ends": (
-        lambda: [float(f.backward(np.array(1.0), np.array(x))[0]) for f in (maths.GELU(), maths.GELUTanh(), maths.SiLU(), maths.Tanh())
+        lambda: [float(f.backward(np.array(1.0), np.array(x))[0])
+                 for f in (maths.GELU(), maths.GELUTanh(), maths.SiLU(), maths.Tanh())
                  for x in (-HUGE, HUGE)],
         [0, 1, 0, 1, 0, 1, 0, 0],
     ),

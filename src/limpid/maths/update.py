@@ -17,7 +17,7 @@ Arrays = dict[str, Array]
 
 
 def global_norm(gradients: Arrays) -> float:
-    """√Σ g² over every entry of every gradient; taken apart by a power of two where squares would overflow or vanish."""
+    """√Σ g² over every entry of every gradient; a power of two keeps squares from overflowing or vanishing."""
     largest = max((float(np.abs(gradient).max(initial=0.0)) for gradient in gradients.values()), default=0.0)
     unit = 1.0
     if math.isfinite(largest) and not 1e-150 < largest < 1e150:

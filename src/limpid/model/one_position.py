@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -15,6 +19,8 @@ from limpid.model.compiled import ACTIVATION_NUMBERS, Array, Form, Weights, step
 from limpid.model.embedding import Rotation
 from limpid.model.transformer import Transformer
 
+LOCK = Path(tempfile.gettempdir()) / f"limpid-compile-{getpass.getuser()}.lock"
+"""Two processes that compile at once would overwrite each other's entries in the cache of compiled code."""
 UNBOUNDED = np.iinfo(np.int64).max
 
 
@@ -23,7 +29,8 @@ class OnePosition:
 
     def __init__(self, model: Transformer) -> None:
         self.embed, self.weights, self.form = model.embed, gathered(model), form(model.config)
-        self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
+        with FileLock(LOCK):
+            self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
 
     def __call__(self, tokens: Int[Tensor, "batch position"], cache: Cache) -> Float[Tensor, "batch position vocab"]:
         """Logits; keys and values go into the cache."""

@@ -14,6 +14,33 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def explain_entry(path: Path | None, asked: str, *, as_json: bool = False, console: Console) -> int:
+    """Explain one entry of a recorded step, or of the worked model when there is no path.
+
+    Raises  CheckpointError when the file is not a whole recorded step, ConfigError for an unknown entry
+    """
+    from limpid.trace.explain import Computed, Recorded, Step, explain, in_json
+    from limpid.trace.record import Record
+
+    step: Step
+    if path is None:
+        from limpid.trace.worked import WORDS, worked_step
+
+        step = Computed(worked_step(), WORDS)
+    else:
+        step = Recorded(Record(path))
+    found = explain(step, asked)
+    if as_json:
+        from limpid.trace.document import in_json as worded
+
+        console.file.write(json.dumps(worded(in_json(found)), ensure_ascii=False) + "\n")
+    else:
+        from limpid.trace.explain_story import tell
+
+        tell(found, console)
+    return 0
+
+
 def open_step(
     path: Path, *, quantity: str | None = None, as_json: bool = False, everything: bool = False, console: Console
 ) -> int:

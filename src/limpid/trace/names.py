@@ -70,7 +70,7 @@ def our_name(asked: str, known: Iterable[str]) -> str:
     Raises  ConfigError with the nearest names
     """
     names = set(known)
-    around = re.match(r"^(grad|m|v)\((.+)\)$", asked)
+    around = re.match(r"^(grad|m|v|update)\((.+)\)$", asked)
     inner = around.group(2) if around else asked
     found = next((name for name in _spellings(inner, names) if name in names), None)
     if found is None:

@@ -93,6 +93,30 @@ class Record:
         array: Array = self._open().get_tensor(name)
         return array
 
+    def mapped(self, name: str) -> Array:
+        """A tensor left on the disk: only the entries that are looked at are read.
+
+        The library itself cannot slice bfloat16; the format is a header of offsets before the numbers.
+        """
+        start, end = self._header[name]["data_offsets"]
+        shape, dtype = tuple(self._header[name]["shape"]), SAFETENSORS.get(self._header[name]["dtype"], "uint8")
+        if self._header[name]["dtype"].startswith("I"):
+            dtype = f"int{self._header[name]['dtype'][1:]}"
+        at = self._header_bytes + start
+        return np.memmap(self.path, dtype, "r", at, shape) if end > start else np.empty(shape, dtype)
+
+    @cached_property
+    def _header_bytes(self) -> int:
+        with self.path.open("rb") as file:
+            return 8 + int.from_bytes(file.read(8), "little")
+
+    @cached_property
+    def _header(self) -> dict[str, Any]:
+        with self.path.open("rb") as file:
+            file.seek(8)
+            found: dict[str, Any] = json.loads(file.read(self._header_bytes - 8))
+        return found
+
     def exact(self, name: str) -> Array:
         """A tensor's numbers as float64 (ids stay integers)."""
         array = self.stored(name)

@@ -1,0 +1,72 @@
+"""An explained entry in the terminal: forward blue, backward red, update green."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from limpid.trace.equation import readable
+from limpid.trace.explain import Explained, Place
+from limpid.trace.story import BACKWARD, FORWARD, UPDATE
+
+
+def tell(found: Explained, console: Console) -> None:
+    """Print how the entry was made, what it led to, its gradient, and its update."""
+    for line in (*_value(found), *_gradient(found), *_update(found)):
+        console.print(line, soft_wrap=True)
+
+
+def _value(found: Explained) -> list[Text]:
+    at = found.at
+    lines = [Text.assemble((at.address, f"bold {FORWARD}"), f" = {at.value:.8g} {at.note}")]
+    if found.made is None:
+        lines.append(Text("  given: learned, or from the batch", "dim"))
+    else:
+        link, cell = found.made
+        lines.append(Text(f"  {readable(link.operation.equation)}   [{type(link.operation).__name__}]", "dim"))
+        lines.append(Text(f"  {cell.symbols}", FORWARD))
+        lines.append(Text(f"    = {cell.numbers}", FORWARD))
+        lines.append(Text.assemble((f"    = {cell.value:.8g}", FORWARD), f"   {_off(found.off)}"))
+        lines += _walk("came from", found.came_from)
+    if found.went_to:
+        lines.append(Text.assemble(("  went into ", "bold"), ", ".join(found.went_to)))
+    if len(found.to_tokens) > 1:
+        lines += _walk("the strongest way back to the tokens", found.to_tokens, arrow="← ")
+    return lines
+
+
+def _off(off: float | None) -> str:
+    if off is None or off == 0:
+        return "the engine has the same number"
+    return f"the engine is {abs(off):.2g} roundings {'above' if off > 0 else 'below'}"
+
+
+def _walk(title: str, places: list[Place], arrow: str = "") -> list[Text]:
+    lines = [Text(f"  {title}", "bold")]
+    lines += [Text(f"    {arrow}{place.address} = {place.value:.6g} {place.note}".rstrip()) for place in places]
+    return lines
+
+
+def _gradient(found: Explained) -> list[Text]:
+    if found.gradient is None:
+        return [Text("\n  no gradient: the loss does not depend on it smoothly", "dim")]
+    lines = [Text.assemble(("\ngradient", f"bold {BACKWARD}"), f"  ∂loss/∂{found.at.address} = {found.gradient:.8g}")]
+    for passed in found.passed:
+        lines.append(
+            Text.assemble(("  through ", "dim"), passed.link.name, f"   [{type(passed.link.operation).__name__}]")
+        )
+        lines.append(Text(f"    {passed.cell.symbols}", BACKWARD))
+        lines.append(Text(f"    = {passed.cell.numbers} = {passed.cell.value:.8g}", BACKWARD))
+    if len(found.passed) > 1:
+        whole = " + ".join(f"{passed.cell.value:.6g}" for passed in found.passed)
+        total = sum(passed.cell.value for passed in found.passed)
+        lines.append(Text(f"  together {whole} = {total:.8g}", BACKWARD))
+    if found.to_loss:
+        lines += _walk("the strongest way on to the loss", found.to_loss, arrow="← ")
+    return lines
+
+
+def _update(found: Explained) -> list[Text]:
+    if not found.update:
+        return []
+    return [Text("\nupdate", f"bold {UPDATE}"), *(Text(f"  {line}", UPDATE) for line in found.update)]

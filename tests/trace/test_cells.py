@@ -1,0 +1,66 @@
+"""Every entry of every operation, written out, is the entry that the operation computes; and so is its gradient."""
+
+import re
+
+import numpy as np
+import pytest
+
+from limpid.equations.examples import Example, examples
+from limpid.maths import catalogue
+from limpid.trace.cells import GRADIENT, Reader, backward_cell, forward_cell
+
+EXAMPLES = [example for example in examples() if "extremes" not in example.name]
+
+
+def reader(example: Example, y_bar: np.ndarray) -> Reader:
+    def array(place: int) -> np.ndarray:
+        if place == GRADIENT:
+            return y_bar
+        return np.asarray(example.inputs[place]) if place < len(example.inputs) else np.empty(())
+
+    return Reader(lambda place, key: array(place)[key].astype(np.float64), lambda place: array(place).shape)
+
+
+def some(shape: tuple[int, ...], rng: np.random.Generator) -> list[tuple[int, ...]]:
+    return [tuple(int(rng.integers(size)) for size in shape) for _ in range(12)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_entries_and_gradients_are_those_of_the_operation(example: Example) -> None:
+    rng = np.random.default_rng(0)
+    y, saved = example.operation.forward(*example.inputs)
+    y_bar = rng.standard_normal(np.shape(y))
+    read = reader(example, y_bar)
+    for index in some(np.shape(y), rng):
+        cell = forward_cell(example.operation, index, read)
+        assert cell.value == pytest.approx(float(y[index]), rel=1e-12, abs=1e-13)
+        assert all(0 <= place < len(example.inputs) for place in (source.place for source in cell.sources))
+    for place, bar in enumerate(example.operation.backward(y_bar, saved)):
+        if bar is None:
+            continue
+        for index in some(bar.shape, rng):
+            cell = backward_cell(example.operation, place, index, read)
+            assert cell.value == pytest.approx(float(bar[index]), rel=1e-11, abs=1e-13)
+            for source in cell.sources:
+                assert source.place == GRADIENT
+                assert np.shape(y_bar[source.index]) == ()
+
+
+def test_every_operation_can_write_out_its_entries() -> None:
+    for operation in catalogue():
+        assert forward_cell.dispatch(operation) is not forward_cell.dispatch(object)
+        if any(operation.adjoint):
+            assert backward_cell.dispatch(operation) is not backward_cell.dispatch(object)
+
+
+@pytest.mark.parametrize("name", ["linear with bias", "scores", "mix, shared values", "rotary", "add", "swiglu"])
+def test_what_is_written_adds_up_to_the_value(name: str) -> None:
+    """The line of numbers is arithmetic: typed into Python it gives the value, to the digits shown."""
+    example = next(example for example in EXAMPLES if example.name == name)
+    y, _ = example.operation.forward(*example.inputs)
+    read = reader(example, np.ones(np.shape(y)))
+    for index in some(np.shape(y), np.random.default_rng(1)):
+        cell = forward_cell(example.operation, index, read)
+        line = re.sub(r"\[\d[\d,]* more: ([^\]]+)\]", r"(\1)", cell.numbers).replace("·", "*")
+        line = re.sub(r"\[[^=\]]*= ([^\]]+)\]", r"(\1)", line)
+        assert eval(line) == pytest.approx(cell.value, abs=2e-5 * (1 + abs(cell.value)))

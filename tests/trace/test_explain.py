@@ -1,0 +1,125 @@
+"""Any entry of any step explained: every line is arithmetic that ends at the engine's number."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from recorded import VARIANTS, configuration, record
+
+from limpid.cli import main
+from limpid.errors import ConfigError
+from limpid.trace.explain import Computed, Recorded, explain
+from limpid.trace.record import Record
+from limpid.trace.worked import WORDS, worked_step
+
+WORKED = Computed(worked_step(), WORDS)
+
+
+def entries(step, rng):
+    """An entry of every array of the step."""
+    for name in step.names():
+        if not name.startswith("kept("):
+            shape = step.value(name).shape
+            yield name, tuple(int(rng.integers(size)) for size in shape)
+
+
+def largest(step, name):
+    return float(np.abs(np.asarray(step.gradient(name)).astype(np.float64)).max()) * step.gradient_scale(name)
+
+
+def spelled(name, index):
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def test_every_entry_of_the_worked_model_is_its_derivation() -> None:
+    for name, index in entries(WORKED, np.random.default_rng(0)):
+        found = explain(WORKED, spelled(name, index))
+        assert found.at.value == WORKED.value(name)[index]
+        if found.made is not None:
+            assert found.made[1].value == pytest.approx(found.at.value, rel=1e-12, abs=1e-15)
+        if found.gradient is not None and found.passed:
+            total = sum(passed.cell.value for passed in found.passed)
+            assert total == pytest.approx(found.gradient, rel=1e-9, abs=1e-15)
+        if found.update:
+            written = float(found.update[-1].split("=")[-1])
+            assert written == pytest.approx(float(WORKED.step.after[name][index]), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("variant", "precision"),
+    [*((variant, "fp32") for variant in VARIANTS), ("llama", "bf16"), ("gpt-2", "fp16"), ("qwen3", "fp16")],
+)
+def test_every_entry_of_a_recorded_step_ends_at_the_engine_s_number(variant: str, precision: str, tmp_path) -> None:
+    step = Recorded(Record(record(tmp_path, configuration(variant, precision))))
+    unit = {"fp32": 2**-24, "bf16": 2**-8, "fp16": 2**-11}[precision]
+    for name, index in entries(step, np.random.default_rng(1)):
+        found = explain(step, spelled(name, index))
+        if found.made is not None:
+            size = float(np.abs(np.asarray(step.value(name)).astype(np.float64)).max())
+            assert found.made[1].value == pytest.approx(found.at.value, abs=16 * unit * size + 1e-30)
+        bars = step.gradient(name)
+        if bars is not None and found.passed and name != "loss":
+            size = max(largest(step, one) for one in (name, *(passed.link.name for passed in found.passed)))
+            total = sum(passed.cell.value for passed in found.passed)
+            assert total == pytest.approx(found.gradient, abs=24 * unit * size + 1e-30)
+        if found.update:
+            engine, written = (float(line.split()[-1]) for line in (found.update[-1], found.update[-2]))
+            assert written == pytest.approx(engine, rel=1e-5, abs=1e-7)
+
+
+def test_the_walk_ends_at_the_tokens_and_at_the_loss(tmp_path) -> None:
+    step = Recorded(Record(record(tmp_path, configuration("llama", "fp32"))))
+    found = explain(step, "blocks.1.attention.scores[0, 1, 5, 3]")
+    assert found.to_tokens[-1].name == "embed.tokens.weight"
+    assert found.to_tokens[-1].note.startswith("the vector of")
+    assert found.to_loss[-1].name == "grad(loss)"
+    assert found.to_loss[-1].value == 1
+    assert found.went_to == ["blocks.1.attention.weights"]
+
+
+def test_an_entry_may_be_named_in_many_ways() -> None:
+    ours = explain(WORKED, "attention.query.weight[3, 5]")
+    for asked in (
+        "grad(attention.query.weight)[3,5]",
+        "m(attention.query.weight)[3, 5]",
+        " attention.query.weight [-13, 5]",
+    ):
+        assert explain(WORKED, asked).at == ours.at
+    largest = explain(WORKED, "logits").at
+    assert abs(largest.value) == np.abs(WORKED.value("logits")).max()
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ("logits[0, 9, 0]", "(1, 4, 6)"),
+        ("logits[0]", "give 3 indices"),
+        ("logits[a, 0, 1]", "no index"),
+        ("nothing[0]", "nothing"),
+    ],
+)
+def test_a_wrong_entry_is_named(asked: str, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        explain(WORKED, asked)
+    assert named in str(caught.value)
+
+
+def test_in_the_terminal_and_as_json(capsys) -> None:
+    assert main(["explain", "--worked", "attention.scores[0, 1, 2, 1]"]) == 0
+    text = capsys.readouterr().out
+    (line,) = re.findall(r"    = (0\.\d+ · \(.*\))\n", text)
+    value = float(re.search(r"scores\[0, 1, 2, 1\] = (\S+)", text).group(1))
+    typed = re.sub(r"\[\d+ more: ([^\]]+)\]", r"(\1)", line).replace("·", "*")
+    assert eval(typed) == pytest.approx(value, rel=1e-4)
+    assert main(["explain", "--worked", "mlp.up.bias[7]", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["address"] == "mlp.up.bias[7]"
+    assert found["gradient"] == pytest.approx(sum(one["value"] for one in found["passed"]), rel=1e-12)
+    assert found["update"][-1].startswith("θ = ")
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b", "c"], ["--worked", "last", "loss"]])
+def test_wrong_use_is_one_line(words: list[str], capsys) -> None:
+    assert main(["explain", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
