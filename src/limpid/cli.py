@@ -25,6 +25,7 @@ Train transformer language models, and open any training step.
   train [PATH …]          train a model on text; with no path, on Python's own library
   trace RUN               open one step of a run: redo it in float64, compare, tell it as a story
   explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
+  compare A B             rounding or bug? two ways to the same numbers, within computed bounds
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
   chat RUN                talk to a model
@@ -84,6 +85,25 @@ class ExplainFlags:
     """Explain the worked model's step instead of a run's."""
     json: bool = False
     """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class CompareFlags:
+    """Rounding or bug? Compare two ways to the same numbers, quantity by quantity, within computed bounds.
+
+    A way is a model, then `:` and words for how it runs. Paths: plain (every quantity formed), fast (as it trains),
+    compiled, cached (one position at a time), sampler (as it generates), transformers. Precisions: fp64, fp32, fp16,
+    bf16. So `limpid compare last last:transformers`, `limpid compare last:fp32 last:bf16`, `limpid compare A B`.
+    """
+
+    words: tuple[str, ...] = field(default=(), metadata={"positional": "A B"})
+    """Two ways; each a run, `last` or a Hugging Face folder, with :WORDS for path and precision."""
+    text: str | None = None
+    """Compare on this text instead of random tokens."""
+    backward: bool = True
+    """Compare gradients too."""
+    json: bool = False
+    """Print one JSON document."""
 
 
 @dataclass(frozen=True)
@@ -297,6 +317,22 @@ def explain(argv: Sequence[str]) -> int:
     return explain_entry(record, entry, as_json=flags.json, console=Console(highlight=False))
 
 
+def compare(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(CompareFlags, given("compare", CompareFlags, argv))
+    if len(flags.words) != 2:
+        raise ConfigError("compare takes two ways, as in: limpid compare last last:transformers")
+    from rich.console import Console
+
+    from limpid.compare import compare_ways
+
+    first, second = flags.words
+    return compare_ways(
+        first, second, text=flags.text, backward=flags.backward, as_json=flags.json, console=Console(highlight=False)
+    )
+
+
 def equations(argv: Sequence[str]) -> int:
     from limpid.flags import given
 
@@ -404,6 +440,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "trace": trace,
     "explain": explain,
+    "compare": compare,
     "equations": equations,
     "generate": generate,
     "chat": chat,

@@ -52,6 +52,14 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     return config, _ours(family, config, _read_weights(path), path)
 
 
+def unconverted(theirs: Tensors, config: ModelConfig) -> Tensors:
+    """Arrays that belong to Hugging Face's parameters (gradients, say) under our names; what has no place is left out."""
+    family = family_of(config)
+    named = _unfused(theirs, config) if family.fused else theirs
+    found = {parameter.name: _fused_name(family, parameter.name) for parameter in parameters(config)}
+    return {ours: named[name] for ours, name in found.items() if name in named}
+
+
 def _config_json(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     try:

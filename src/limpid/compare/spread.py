@@ -1,0 +1,138 @@
+"""How far rounding alone may take each quantity: the whole step in float64, disturbed at every operation by as much as
+each operation may err, and looked at from the end.
+
+The bound of one operation is that of the trace; carrying it through the others needs no Jacobian: a few disturbed
+passes show how far each quantity spreads. Source: Parker 1997, Monte Carlo arithmetic, UCLA CSD-970002.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from limpid.compare.taken import Taken
+from limpid.config import ModelConfig
+from limpid.maths.chain import Chain, Link
+from limpid.maths.linear import Linear
+from limpid.maths.loss import next_token_loss
+from limpid.maths.operation import Array, Operation
+from limpid.maths.rounding import bound, smallest_normal, unit_roundoff
+from limpid.maths.transformer import transformer
+
+PASSES = 4
+TIMES = 4.0
+"""How many times the spread of the disturbed passes is still rounding."""
+
+
+class Disturbed(Chain):
+    """A chain in which every operation errs at random, by about its bound."""
+
+    def __init__(self, values: dict[str, Array], way: Taken, rng: np.random.Generator) -> None:
+        self.way, self.rng = way, rng
+        self.own: dict[str, Array] = {}  # what each operation adds by itself, per vector
+        self.own_bars: dict[str, Array] = {}
+        super().__init__({name: self._as_kept(array) for name, array in values.items()})
+
+    def apply(self, name: str, operation: Operation, *inputs: str) -> str:
+        given = [self._entering(operation, self.values[i]) for i in inputs]
+        y, saved = operation.forward(*given)
+        stored = self.way.stored.get(name, self._usual(operation))
+        storage = self.way.roundings * operation.storage(y, *given)
+        limit = bound(y, operation.rounding(*given), stored=stored, summed=self.way.summed, storage=storage)
+        self.values[name], self.own[name] = y + self._within(limit), length(limit)
+        self.links.append(Link(name, operation, inputs, saved))
+        return name
+
+    def backward(self, output: str) -> dict[str, Array]:
+        gradients: dict[str, Array] = {output: np.ones_like(self.values[output])}
+        for link in reversed(self.links):
+            if link.name not in gradients:
+                continue
+            y_bar, operation = gradients[link.name], link.operation
+            bars = operation.backward(y_bar, link.saved)
+            roundings = operation.backward_rounding(y_bar, link.saved)
+            storages = operation.backward_storage(bars, y_bar, link.saved)
+            stored = self._usual(operation)
+            for name, bar, rounding, storage in zip(link.inputs, bars, roundings, storages, strict=True):
+                if bar is None or rounding is None:
+                    continue
+                storage = self.way.roundings * (np.abs(bar) if storage is None else storage)
+                limit = bound(bar, rounding, stored=stored, summed=self.way.summed, storage=storage)
+                bar = bar + self._within(limit)
+                gradients[name] = gradients[name] + bar if name in gradients else bar
+                self.own_bars[name] = self.own_bars.get(name, 0.0) + length(limit)
+        return gradients
+
+    def _as_kept(self, array: Array) -> Array:
+        """A parameter in the format in which the way keeps it, where that is narrower than what was given."""
+        if array.dtype.kind != "f" or self.way.kept in (np.float32, np.float64):
+            return array
+        return array + self._within(unit_roundoff(self.way.kept) * np.abs(array))
+
+    def _entering(self, operation: Operation, array: Array) -> Array:
+        """Matrix products take their inputs in the compute format."""
+        if not isinstance(operation, Linear) or self.way.compute == self.way.kept:
+            return array
+        return array + self._within(unit_roundoff(self.way.compute) * np.abs(array))
+
+    def _usual(self, operation: Operation) -> Any:
+        return self.way.compute
+
+    def _within(self, limit: Array) -> Array:
+        return limit * self.rng.standard_normal(np.shape(limit))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The step as the mathematics has it, and how far each vector of each quantity may lie from it."""
+
+    values: dict[str, Array]
+    gradients: dict[str, Array]
+    value_limits: dict[str, Array]  # root mean square over the last axis, one per vector
+    gradient_limits: dict[str, Array]
+
+
+def exact(config: ModelConfig, way: Taken) -> Chain:
+    """The forward pass in float64, with its loss last."""
+    chain = Chain({**way.parameters, "tokens": way.tokens, "targets": way.targets})
+    next_token_loss(chain, transformer(chain, config))
+    return chain
+
+
+def spread(config: ModelConfig, way: Taken, *, backward: bool) -> Spread:
+    """The bounds of one way."""
+    with np.errstate(all="ignore"):
+        chain = exact(config, way)
+        gradients = chain.backward("loss") if backward else {}
+        squares: dict[str, Array] = {}
+        bar_squares: dict[str, Array] = {}
+        for number in range(PASSES):
+            values = {**way.parameters, "tokens": way.tokens, "targets": way.targets}
+            disturbed = Disturbed(values, way, np.random.default_rng(number))
+            next_token_loss(disturbed, transformer(disturbed, config))
+            _add(squares, disturbed.values, {link.name: chain.values[link.name] for link in chain.links})
+            if backward:
+                _add(bar_squares, disturbed.backward("loss"), gradients)
+    floor = smallest_normal(way.compute)
+    return Spread(
+        {link.name: chain.values[link.name] for link in chain.links},
+        gradients,
+        {name: TIMES * np.sqrt(square / PASSES) + disturbed.own[name] + floor for name, square in squares.items()},
+        {
+            name: TIMES * np.sqrt(square / PASSES) + disturbed.own_bars.get(name, 0.0) + floor
+            for name, square in bar_squares.items()
+        },
+    )
+
+
+def _add(squares: dict[str, Array], disturbed: dict[str, Array], whole: dict[str, Array]) -> None:
+    for name, array in whole.items():
+        square = np.square(length(disturbed[name] - array))
+        squares[name] = squares[name] + square if name in squares else square
+
+
+def length(x: Array) -> Array:
+    """Root mean square over the last axis."""
+    return np.sqrt(np.square(x).mean(-1)) if x.ndim else np.abs(x)

@@ -1,0 +1,177 @@
+"""Rounding or not: every quantity that both ways show, in the order of the step, in units of what rounding allows."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from limpid.compare.causes import Cause, causes
+from limpid.compare.spread import Spread, length, spread
+from limpid.compare.taken import Taken
+from limpid.config import ModelConfig
+from limpid.maths.operation import Array
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One quantity or gradient of both ways."""
+
+    name: str
+    kind: str  # forward, backward
+    worst: float  # largest |first - second| of a vector, in bounds; above 1 is not rounding
+    index: tuple[int, ...]  # of that vector
+    distance: float  # its root mean square difference
+    size: float  # root mean square of the quantity
+    off: tuple[float, float]  # each way's worst distance from the mathematics, in its own bounds
+    positions: tuple[int, ...]  # at which it is not rounding
+    length: int  # how many positions there are
+
+    @property
+    def holds(self) -> bool:
+        return self.worst <= 1.0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Whether both ways have the same parameters."""
+
+    count: int
+    differing: tuple[str, ...]
+    worst: float  # largest relative difference of the first that differs
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the comparison found."""
+
+    first: Taken
+    second: Taken
+    weights: Weights
+    options: tuple[str, ...]  # of the configurations, where they differ
+    differences: tuple[Difference, ...]  # in the order of the step
+    bitwise: bool
+    causes: tuple[Cause, ...]  # slips that would make the one way's numbers
+
+    @property
+    def agrees(self) -> bool:
+        return not self.weights.differing and all(one.holds for one in self.differences)
+
+    @property
+    def first_disagreement(self) -> Difference | None:
+        return next((one for one in self.differences if not one.holds), None)
+
+    @property
+    def culprit(self) -> int | None:
+        """0 or 1: the way that leaves the mathematics; None when both or neither do."""
+        found = self.first_disagreement
+        if found is None or (found.off[0] > 1) == (found.off[1] > 1):
+            return None
+        return 0 if found.off[0] > 1 else 1
+
+
+def judge(config: ModelConfig, first: Taken, second: Taken, other: ModelConfig | None = None) -> Verdict:
+    """Compare two ways over one batch; `config` and the first way's weights are the reference."""
+    weights = _weights(first, second)
+    backward = bool(first.gradients and second.gradients)
+    spreads = (spread(config, first, backward=backward), spread(config, _reference(first, second), backward=backward))
+    found = tuple(_differences(first, second, spreads, backward))
+    bitwise = all(np.array_equal(first.values[one.name], second.values[one.name], equal_nan=True)
+                  for one in found if one.kind == "forward")  # fmt: skip
+    verdict = Verdict(first, second, weights, _options(config, other), found, bitwise, ())
+    where = verdict.first_disagreement
+    if where is None or where.kind != "forward" or verdict.culprit is None:
+        return verdict
+    guilty = (first, second)[verdict.culprit]
+    limits = spreads[verdict.culprit].value_limits
+    return dataclasses.replace(verdict, causes=causes(config, _reference(first, guilty), where.name, limits))
+
+
+def _reference(first: Taken, second: Taken) -> Taken:
+    """The second way with the first one's weights: what it should have computed."""
+    return dataclasses.replace(second, parameters=first.parameters)
+
+
+def _weights(first: Taken, second: Taken) -> Weights:
+    differing = [
+        name
+        for name, array in first.parameters.items()
+        if name not in second.parameters or not np.array_equal(array, second.parameters[name])
+    ]
+    worst = 0.0
+    if differing and differing[0] in second.parameters:
+        a, b = first.parameters[differing[0]], second.parameters[differing[0]]
+        worst = float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)) if a.shape == b.shape else np.inf
+    return Weights(len(first.parameters), tuple(differing), worst)
+
+
+def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:
+    if other is None:
+        return ()
+    return tuple(
+        f"{field.name} {getattr(config, field.name)} and {getattr(other, field.name)}"
+        for field in dataclasses.fields(config)
+        if getattr(config, field.name) != getattr(other, field.name)
+    )
+
+
+def _differences(first: Taken, second: Taken, spreads: tuple[Spread, Spread], backward: bool) -> list[Difference]:
+    found = [
+        _difference(name, "forward", (first.values[name], second.values[name]), exact_value,
+                    (spreads[0].value_limits[name], spreads[1].value_limits[name]))
+        for name, exact_value in spreads[0].values.items()
+        if name in first.values and name in second.values
+    ]  # fmt: skip
+    if backward:
+        found += [
+            _difference(name, "backward", (first.gradients[name], second.gradients[name]), exact_bar,
+                        (spreads[0].gradient_limits[name], spreads[1].gradient_limits[name]))
+            for name, exact_bar in spreads[0].gradients.items()
+            if name in first.gradients and name in second.gradients
+        ]  # fmt: skip
+    return found
+
+
+def _difference(
+    name: str, kind: str, pair: tuple[Array, Array], reference: Array, limits: tuple[Array, Array]
+) -> Difference:
+    a, b = (array.reshape(reference.shape) for array in pair)
+    with np.errstate(all="ignore"):
+        ratio = _ratio(a, b, limits[0] + limits[1])
+        off = tuple(
+            float(_ratio(one, reference, limit).max(initial=0.0)) for one, limit in zip((a, b), limits, strict=True)
+        )
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape)) if ratio.ndim else ()
+    along = _positions(name, ratio.ndim)
+    wrong: tuple[int, ...] = ()
+    count = 0
+    if along is not None:
+        beside = tuple(axis for axis in range(ratio.ndim) if axis != along)
+        wrong = tuple(int(i) for i in np.flatnonzero((ratio > 1).any(beside)))
+        count = ratio.shape[along]
+    return Difference(
+        name,
+        kind,
+        float(ratio.max(initial=0.0)),
+        at,
+        float(length(a - b)[at]),
+        float(np.sqrt(np.square(reference).mean())),
+        (off[0], off[1]),
+        wrong,
+        count,
+    )
+
+
+def _ratio(a: Array, b: Array, limit: Array) -> Array:
+    distance = length(a - b)
+    ratio = np.where(distance == 0, 0.0, distance / limit)
+    both_odd = np.isnan(a).any(-1) & np.isnan(b).any(-1) if a.ndim else np.isnan(a) & np.isnan(b)
+    return np.where(both_odd, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
+
+
+def _positions(name: str, axes: int) -> int | None:
+    """Which axis of a quantity without its last one counts positions."""
+    if name.endswith((".weight", ".bias")) or axes < 2:
+        return None
+    return 2 if name.endswith(("attention.scores", "attention.weights", "weights_dropped")) else 1

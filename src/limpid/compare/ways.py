@@ -1,0 +1,216 @@
+"""The ways there are: our engine on several paths and in several formats, and transformers' model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from limpid.compare.taken import Taken
+from limpid.config import ModelConfig
+from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.maths.operation import Array
+from limpid.maths.rounding import FORMATS
+from limpid.model import Transformer, observed
+from limpid.model.cache import Cache
+from limpid.objectives.language_model import log_probabilities
+from limpid.run import find_run
+from limpid.training.begin import initial_model
+from limpid.training.precision import FORMATS as DTYPES
+from limpid.training.precision import NAMES
+from limpid.training.record import Observation
+from limpid.training.step import mean_surprise
+
+ROWS, POSITIONS = 2, 48
+"""Size of a batch of random tokens."""
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Way:
+    """A model and a path through it."""
+
+    spelled: str
+    folder: Path
+    config: ModelConfig
+    weights: dict[str, Tensor]
+    tokenizer: Path
+    path: str  # a key of PATHS
+    precision: str
+
+    def take(self, tokens: Array, targets: Array, *, backward: bool) -> Taken:
+        """Everything that this way lets one see."""
+        parameters = {name: tensor.detach().double().numpy() for name, tensor in self.weights.items()}
+        taken = Taken(self.spelled, parameters, tokens, targets)
+        compute = DTYPES[self.precision]
+        kept = torch.promote_types(compute, torch.float32)
+        taken.compute, taken.kept = FORMATS[self.precision], FORMATS[NAMES[kept]]
+        taken.summed = taken.kept
+        PATHS[self.path](self, taken, torch.from_numpy(tokens), torch.from_numpy(targets), backward)
+        return taken
+
+    def model(self) -> Transformer:
+        """The engine in this precision, ready to run; masters are float32 at least."""
+        compute = DTYPES[self.precision]
+        model = Transformer(self.config, compute).to(torch.promote_types(compute, torch.float32))
+        model.load_state_dict(self.weights)
+        return model.eval()
+
+
+def way(spelled: str) -> Way:
+    """MODEL[:WORD,…], a word being a path or a precision.
+
+    Raises  ConfigError for an unknown word, CheckpointError for an unknown model
+    """
+    what, _, words = spelled.partition(":")
+    path, precision = "plain", "fp32"
+    for word in filter(None, words.split(",")):
+        if word in PATHS:
+            path = word
+        elif word in DTYPES:
+            precision = word
+        else:
+            words_known = f"a path of {', '.join(PATHS)} or a precision of {', '.join(DTYPES)}"
+            raise ConfigError(f"{spelled!r} asks for {word!r}: choose {words_known}")
+    folder = Path(what)
+    if not (folder / "config.json").is_file():
+        folder = find_run(what).path
+        if path == "transformers":
+            folder = folder / "model"
+            if not folder.is_dir():
+                raise CheckpointError(f"{what} has no model/ that transformers could load: let the run end first")
+    config, weights, tokenizer = initial_model(folder)
+    return Way(spelled, folder, config, weights, tokenizer, path, precision)
+
+
+def tokens_for(ways: tuple[Way, Way], text: str | None) -> tuple[Array, Array]:
+    """A batch for both: a text, or random tokens, which leave nothing out; and the tokens that come next.
+
+    Raises  ConfigError when the two models differ in shape, DataError when their tokenizers or the text do not fit
+    """
+    first, second = ways
+    for name in ("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff"):
+        ours, theirs = getattr(first.config, name), getattr(second.config, name)
+        if ours != theirs:
+            raise ConfigError(
+                f"{first.spelled} has {name} {ours}, {second.spelled} {theirs}: these are two models, not two ways"
+            )
+    length = min(first.config.context_length, second.config.context_length)
+    if text is None:
+        drawn = np.random.default_rng(SEED).integers(0, first.config.vocab_size, (ROWS, min(POSITIONS, length) + 1))
+        return drawn[:, :-1], drawn[:, 1:]
+    found = [_encoded(one, text) for one in ways]
+    if found[0] != found[1]:
+        at = next((i for i, (a, b) in enumerate(zip(*found, strict=False)) if a != b), min(map(len, found)))
+        raise DataError(f"the two tokenizers differ from token {at} of the text on: the models never see the same")
+    if not 2 <= len(found[0]) <= length + 1:
+        raise DataError(f"the text has {len(found[0])} tokens, expected 2 to {length + 1}: shorten it")
+    tokens = np.array([found[0]], dtype=np.int64)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def _encoded(one: Way, text: str) -> list[int]:
+    from limpid.data.tokenizer import Tokenizer
+
+    if not one.tokenizer.is_file():
+        raise CheckpointError(f"{one.spelled} has no tokenizer.json: leave out --text, and random tokens are used")
+    return list(Tokenizer.load(one.tokenizer).encode(text))
+
+
+Path_ = Callable[[Way, Taken, Tensor, Tensor, bool], None]
+
+
+def plain(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    """Our engine on the path that forms every quantity."""
+    model, observation = one.model(), Observation()
+    with observed(observation):
+        loss = mean_surprise(model(tokens), targets, targets.numel())
+        if backward:
+            loss.backward()
+    for name, parts in observation.values.items():
+        see(taken, name, parts[0])
+    for name, bars in observation.gradients.items():
+        taken.gradients[name] = bars[0].double().numpy()
+    parameter_gradients(taken, model)
+
+
+def fast(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    """Our engine as it trains: fused, most quantities never formed."""
+    ends(taken, one.model(), tokens, targets, backward)
+
+
+def compiled(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    """The same through torch.compile."""
+    model = one.model()
+    try:
+        ends(taken, model, tokens, targets, backward, torch.compile(model))
+    except Exception as error:  # the compiler's own, of many kinds
+        line = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"{one.spelled} cannot be compiled on this machine: {line}") from error
+
+
+def cached(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    """Our engine fed one position at a time, keys and values kept."""
+    model = one.model()
+    cache = Cache(one.config, len(tokens), tokens.shape[1], model.compute, None)
+    with torch.no_grad():
+        logits = torch.cat([model(tokens[:, t : t + 1], cache) for t in range(tokens.shape[1])], 1)
+    see(taken, "logits", logits)
+    see(taken, "log_probabilities", log_probabilities(logits))
+
+
+def sampler(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    """The decoder that samples: first position as a prompt, the others one by one through compiled code."""
+    from limpid.model import Decoder
+
+    decoder = Decoder(one.model())
+    cache = Cache(one.config, len(tokens), tokens.shape[1], decoder.compute, None)
+    with torch.no_grad():
+        logits = torch.cat([decoder(tokens[:, t : t + 1], cache) for t in range(tokens.shape[1])], 1)
+    see(taken, "logits", logits)
+    see(taken, "log_probabilities", log_probabilities(logits))
+
+
+def theirs(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    from limpid.compare.theirs import take
+
+    take(one, taken, tokens, targets, backward)
+
+
+PATHS: dict[str, Path_] = {
+    "plain": plain,
+    "fast": fast,
+    "compiled": compiled,
+    "cached": cached,
+    "sampler": sampler,
+    "transformers": theirs,
+}
+
+
+def ends(
+    taken: Taken, model: Transformer, tokens: Tensor, targets: Tensor, backward: bool, forward: Callable | None = None
+) -> None:
+    """Logits, loss and parameter gradients of a path that shows no more."""
+    logits = (model if forward is None else forward)(tokens)
+    loss = mean_surprise(logits, targets, targets.numel())
+    see(taken, "logits", logits)
+    see(taken, "loss", loss)
+    if backward:
+        loss.backward()
+        parameter_gradients(taken, model)
+
+
+def see(taken: Taken, name: str, value: Tensor) -> None:
+    """Keep a value and the format it was in."""
+    taken.values[name] = value.detach().double().numpy()
+    taken.stored[name] = FORMATS[NAMES[value.dtype]]
+
+
+def parameter_gradients(taken: Taken, model: Transformer) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            taken.gradients[name] = parameter.grad.double().numpy()
