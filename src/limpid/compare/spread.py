@@ -18,7 +18,7 @@ from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array, Operation
-from limpid.maths.rounding import bound, smallest_normal, unit_roundoff
+from limpid.maths.rounding import bound, rounded, smallest_normal, unit_roundoff
 from limpid.maths.transformer import transformer
 
 PASSES = 4
@@ -66,8 +66,8 @@ class Disturbed(Chain):
         return gradients
 
     def _as_kept(self, array: Array) -> Array:
-        """A parameter in the format in which the way keeps it, where that is narrower than what was given."""
-        if array.dtype.kind != "f" or self.way.kept in (np.float32, np.float64):
+        """A parameter in the format in which the way keeps it, where that cannot hold what was given."""
+        if array.dtype.kind != "f" or np.array_equal(rounded(array, self.way.kept), array):
             return array
         return array + self._within(unit_roundoff(self.way.kept) * np.abs(array))
 

@@ -17,6 +17,7 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
 from limpid.model import Transformer, observed
 from limpid.model.cache import Cache
+from limpid.model.lora import Adapter, load_adapter
 from limpid.objectives.language_model import log_probabilities
 from limpid.run import find_run
 from limpid.training.begin import initial_model
@@ -41,11 +42,16 @@ class Way:
     tokenizer: Path
     path: str  # a key of PATHS
     precision: str
+    adapter: Adapter | None = None
+    merged: bool = False  # whether the adapter is added into the weights or stands beside them
 
     def take(self, tokens: Array, targets: Array, *, backward: bool) -> Taken:
         """Everything that this way lets one see."""
-        parameters = {name: tensor.detach().double().numpy() for name, tensor in self.weights.items()}
-        taken = Taken(self.spelled, parameters, tokens, targets)
+        whole = {name: tensor.detach().double() for name, tensor in self.weights.items()}
+        if self.adapter is not None:
+            whole = self.adapter.merged(whole)
+        taken = Taken(self.spelled, {name: tensor.numpy() for name, tensor in whole.items()}, tokens, targets)
+        taken.roundings = 1 if self.adapter is None else 3  # the adapter's product and sum are rounded too
         compute = DTYPES[self.precision]
         kept = torch.promote_types(compute, torch.float32)
         taken.compute, taken.kept = FORMATS[self.precision], FORMATS[NAMES[kept]]
@@ -58,6 +64,10 @@ class Way:
         compute = DTYPES[self.precision]
         model = Transformer(self.config, compute).to(torch.promote_types(compute, torch.float32))
         model.load_state_dict(self.weights)
+        if self.adapter is not None and self.merged:
+            model.load_state_dict(self.adapter.merged(model.state_dict()))
+        elif self.adapter is not None:
+            self.adapter.attach(model)
         return model.eval()
 
 
@@ -67,14 +77,16 @@ def way(spelled: str) -> Way:
     Raises  ConfigError for an unknown word, CheckpointError for an unknown model
     """
     what, _, words = spelled.partition(":")
-    path, precision = "plain", "fp32"
+    path, precision, adapted, merged = "plain", "fp32", None, False
     for word in filter(None, words.split(",")):
-        if word in PATHS:
+        if word.startswith(("lora=", "merged=")):
+            merged, adapted = word.startswith("merged="), Path(word.partition("=")[2])
+        elif word in PATHS:
             path = word
         elif word in DTYPES:
             precision = word
         else:
-            words_known = f"a path of {', '.join(PATHS)} or a precision of {', '.join(DTYPES)}"
+            words_known = f"a path of {', '.join(PATHS)}, a precision of {', '.join(DTYPES)}, lora=DIR or merged=DIR"
             raise ConfigError(f"{spelled!r} asks for {word!r}: choose {words_known}")
     folder = Path(what)
     if not (folder / "config.json").is_file():
@@ -84,7 +96,10 @@ def way(spelled: str) -> Way:
             if not folder.is_dir():
                 raise CheckpointError(f"{what} has no model/ that transformers could load: let the run end first")
     config, weights, tokenizer = initial_model(folder)
-    return Way(spelled, folder, config, weights, tokenizer, path, precision)
+    adapter = None if adapted is None else load_adapter(adapted, config)
+    if adapter is not None and path not in ("plain", "fast", "cached", *(("sampler",) if merged else ())):
+        raise ConfigError(f"{spelled!r} takes an adapter on the path {path}: only plain, fast and cached can")
+    return Way(spelled, folder, config, weights, tokenizer, path, precision, adapter, merged)
 
 
 def tokens_for(ways: tuple[Way, Way], text: str | None) -> tuple[Array, Array]:

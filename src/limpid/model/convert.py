@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,18 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     return config, _ours(family, config, _read_weights(path), path)
 
 
+def hugging_face_names(config: ModelConfig) -> dict[str, str]:
+    """Our parameters' names and Hugging Face's; GPT-2 has one name for query, key and value."""
+    family = family_of(config)
+    fused = re.compile(r"\.attn\.(query|key|value)\.")
+    return {
+        parameter.name: fused.sub(".attn.c_attn.", _fused_name(family, parameter.name))
+        for parameter in parameters(config)
+    }
+
+
 def unconverted(theirs: Tensors, config: ModelConfig) -> Tensors:
-    """Arrays that belong to Hugging Face's parameters (gradients, say) under our names; what has no place is left out."""
+    """Arrays that belong to Hugging Face's parameters, gradients for example, under our names."""
     family = family_of(config)
     named = _unfused(theirs, config) if family.fused else theirs
     found = {parameter.name: _fused_name(family, parameter.name) for parameter in parameters(config)}
