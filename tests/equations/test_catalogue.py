@@ -1,13 +1,14 @@
 """Every equation: complete, measured, and true to what others published."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from limpid import maths
 from limpid.cli import main
 from limpid.equations.catalogue import STAGES, chosen, entries
-from limpid.equations.errata import errata
+from limpid.equations.errata import OURS, errata
 from limpid.equations.measure import measure
 from limpid.equations.published import KINDS, reproduce, rows
 from limpid.errors import ConfigError
@@ -125,3 +126,9 @@ def test_errata_come_with_numbers_that_tell_the_two_apart(capsys) -> None:
     assert all(len(set(numbers.values())) > 1 for numbers in found.values())
     assert main(["equations", "--errata"]) == 0
     assert "68.7 GFLOP" in capsys.readouterr().out
+
+
+def test_the_errata_of_the_docs_are_those_that_are_computed() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "errata.md").read_text(encoding="utf-8")
+    for erratum in OURS:
+        assert f"| {erratum.name} |" in text

@@ -94,6 +94,13 @@ def _nucleus() -> Numbers:
     ]
 
 
+def _penalty() -> Numbers:
+    z = np.array([-2.0, 1.0])
+    right, divided = maths.repetition_penalty(z, np.array([0]), 2.0), np.array([z[0] / 2.0, z[1]])
+    found = (("before", z), ("multiplied", right), ("divided", divided))
+    return [(f"probability of a seen token with logit -2, {name}", f"{maths.softmax(x)[0]:.4f}") for name, x in found]
+
+
 def _worked() -> Numbers:
     from limpid.trace.worked import worked_step
 
@@ -135,6 +142,12 @@ OURS = (
         "nucleus sampling keeps tokens while their mass is at most p",
         "it keeps the smallest set whose mass reaches p, so never an empty one",
         _nucleus,
+    ),
+    Erratum(
+        "repetition-penalty",
+        "logits of tokens that occurred are divided by the penalty",
+        "a negative logit is multiplied: dividing would make the token likelier",
+        _penalty,
     ),
     Erratum(
         "worked-model-gradients",
