@@ -279,6 +279,9 @@ class TrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
 
 
+WeightFormat = Literal["auto", "fp32", "bf16", "int8"]
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How text is continued."""

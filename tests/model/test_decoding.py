@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from limpid.config import ModelConfig
-from limpid.model import Cache, Decoder, Transformer, initialise
+from limpid.errors import ConfigError
+from limpid.model import Cache, Decoder, Transformer, initialise, observed
+from limpid.model.decoding import resolved
 
 VARIANTS = {
     "llama": {},
@@ -42,7 +44,7 @@ def model(compute: torch.dtype = torch.float32, parameters: torch.dtype = torch.
 def step_by_step(net, tokens: torch.Tensor, padding: torch.Tensor | None, first: int) -> torch.Tensor:
     """Logits of the last position at every step, the first `first` positions read at once."""
     cache = Cache(net.config, len(tokens), tokens.shape[1], net.compute, padding)
-    made = [net(tokens[:, :first], cache, last_only=True)]
+    made = [net(tokens[:, :first], cache, last_only=True)] if first else []
     made += [net(tokens[:, [place]], cache, last_only=True) for place in range(first, tokens.shape[1])]
     return torch.cat(made, 1)
 
@@ -86,3 +88,53 @@ def test_positions_beyond_the_context_are_an_error_not_a_wrong_angle(count: int)
         net(draw(1, 24), cache)
         with pytest.raises(IndexError, match="outside the context of 24"):
             net(draw(1, count), cache)
+
+
+@pytest.mark.parametrize("variant", ["llama", "gpt-2", "untied", "shared keys"])
+def test_narrow_weights_are_those_of_a_model_that_has_them_rounded(variant: str) -> None:
+    tokens = draw(3, 24)
+    for weights in ("bf16", "int8"):
+        net, narrowed = model(**VARIANTS[variant]), model(**VARIANTS[variant])
+        for name, parameter in narrowed.named_parameters():
+            if parameter.ndim == 2 and name != "embed.positions.weight":
+                parameter.data.copy_(rounded(parameter.data, weights))
+        narrowed.embed.load_state_dict(net.embed.state_dict())  # a token's own vector is looked up, not multiplied
+        expected = step_by_step(Head(narrowed, net, weights), tokens, None, first=0)
+        assert torch.allclose(step_by_step(Decoder(net, weights), tokens, None, first=0), expected, atol=2e-4)
+
+
+def rounded(matrix: torch.Tensor, weights: str) -> torch.Tensor:
+    if weights == "bf16":
+        return matrix.bfloat16().float()
+    scale = matrix.abs().amax(-1, keepdim=True) / 127
+    return (matrix / scale).round() * scale
+
+
+class Head:
+    """A model whose output matrix is rounded, also where it is the embedding, which is not."""
+
+    def __init__(self, net: Transformer, whole: Transformer, weights: str) -> None:
+        self.net, self.config, self.compute = net, net.config, net.compute
+        table = whole.embed.tokens.weight if net.config.tied else whole.logits.weight
+        self.matrix = rounded(table.data, weights)
+
+    def __call__(self, tokens: torch.Tensor, cache: Cache, last_only: bool) -> torch.Tensor:
+        seen = {}
+        with observed(lambda name, value: seen.setdefault(name, value)):
+            self.net(tokens, cache, last_only)
+        return seen["final_norm"] @ self.matrix.T
+
+
+def test_auto_reads_half_as_much_where_that_loses_nothing() -> None:
+    whole, half = model(), model()
+    half.to(torch.bfloat16).to(torch.float32)
+    assert resolved(whole, "auto") == "fp32"
+    assert resolved(half, "auto") == "bf16"
+    tokens = draw(2, 24)
+    long, short = (step_by_step(Decoder(half, weights), tokens, None, first=3) for weights in ("fp32", "auto"))
+    assert torch.allclose(long, short, atol=1e-4)
+
+
+def test_narrow_weights_beside_float64_are_refused() -> None:
+    with pytest.raises(ConfigError, match="fp64"):
+        Decoder(model(parameters=torch.float64, compute=torch.float64), "int8")

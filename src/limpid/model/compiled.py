@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes.util
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit, prange, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating]
@@ -20,26 +21,33 @@ ANY_ORDER = {"reassoc", "contract", "nsz"}
 PARALLEL = ctypes.util.find_library("gomp") is not None  # numba's other pools cost more than they save here
 
 
+class Matrix(NamedTuple):
+    """(block, out, in) in the format in which it is read: as x is, bfloat16's bits as uint16, or int8."""
+
+    numbers: NDArray[Any]
+    scale: Array  # (block, out), what an int8 row is multiplied by; empty for other formats
+
+
 class Weights(NamedTuple):
     """Of all blocks, stacked by kind, matrices as (block, out, in). What the model lacks is empty."""
 
     norm1: Array
     norm1_bias: Array
-    attend: Array  # queries, keys and values
+    attend: Matrix  # queries, keys and values
     attend_bias: Array
     query_norm: Array
     key_norm: Array
-    attention_output: Array
+    attention_output: Matrix
     attention_output_bias: Array
     norm2: Array
     norm2_bias: Array
-    widen: Array  # gate, if there is one, and up
+    widen: Matrix  # gate, if there is one, and up
     widen_bias: Array
-    mlp_output: Array
+    mlp_output: Matrix
     mlp_output_bias: Array
     final_norm: Array
     final_norm_bias: Array
-    head: Array
+    head: Matrix
     cos: Array  # (position, pair)
     sin: Array
     window: NDArray[np.int64]  # (block)
@@ -64,8 +72,21 @@ compiled = njit(fastmath=ANY_ORDER, cache=True)
 on_all_cores = njit(fastmath=ANY_ORDER, cache=True, parallel=PARALLEL)
 
 
+def number(row, i):  # type: ignore[no-untyped-def]
+    """Entry i of a row of weights, as a float; compiled by the row's format."""
+
+
+@overload(number, inline="always")
+def _number(row, i):  # type: ignore[no-untyped-def]
+    if row.dtype == types.uint16:  # the upper half of a float32
+        return lambda row, i: np.uint32(np.uint32(row[i]) << np.uint32(16)).view(np.float32)
+    if row.dtype == types.int8:
+        return lambda row, i: np.float32(row[i])
+    return lambda row, i: row[i]
+
+
 @on_all_cores
-def product(x, weight, bias, y):  # type: ignore[no-untyped-def]
+def product(x, weight, scale, bias, y):  # type: ignore[no-untyped-def]
     """y = x Wᵀ + b: every row of W is read once, for all rows of x."""
     width = 8
     d_out = weight.shape[0]
@@ -76,7 +97,9 @@ def product(x, weight, bias, y):  # type: ignore[no-untyped-def]
                 total = x.dtype.type(0)
                 u = x[row]
                 for i in range(w.shape[0]):
-                    total += w[i] * u[i]
+                    total += number(w, i) * u[i]
+                if scale.size:
+                    total *= scale[o]
                 y[row, o] = total + bias[o] if bias.size else total
 
 
@@ -170,14 +193,15 @@ def step(x, weights, form, keys, values, padding, length):  # type: ignore[no-un
     d_head, turned = keys.shape[4], form.num_heads + form.num_kv_heads
     heads = np.empty((batch, turned + form.num_kv_heads, d_head), x.dtype)
     mixed = np.empty((batch, form.num_heads, d_head), x.dtype)
-    wide = np.empty((batch, weights.widen.shape[1]), x.dtype)
-    hidden = np.empty((batch, weights.mlp_output.shape[2]), x.dtype)
+    wide = np.empty((batch, weights.widen.numbers.shape[1]), x.dtype)
+    hidden = np.empty((batch, weights.mlp_output.numbers.shape[2]), x.dtype)
     normed, written = np.empty_like(x), np.empty_like(x)
     no_bias = np.empty(0, x.dtype)
-    for i in range(weights.attend.shape[0]):
+    for i in range(weights.attend.numbers.shape[0]):
         if form.norm_first:
             norm_rows(x, weights.norm1[i], weights.norm1_bias[i], form.eps, form.layer_norm, normed)
-        product(normed if form.norm_first else x, weights.attend[i], weights.attend_bias[i], heads.reshape((batch, -1)))
+        entering, attend_in = normed if form.norm_first else x, weights.attend
+        product(entering, attend_in.numbers[i], attend_in.scale[i], weights.attend_bias[i], heads.reshape((batch, -1)))
         for row in range(batch):
             position = max(length - padding[row], 0)
             for h in range(turned):
@@ -190,20 +214,23 @@ def step(x, weights, form, keys, values, padding, length):  # type: ignore[no-un
                 keys[i, row, h, length] = heads[row, form.num_heads + h]
                 values[i, row, h, length] = heads[row, turned + h]
         attend(heads, keys[i], values[i], padding, length, weights.window[i], form.num_heads, mixed)
-        product(mixed.reshape((batch, -1)), weights.attention_output[i], weights.attention_output_bias[i], written)
+        out = weights.attention_output
+        product(mixed.reshape((batch, -1)), out.numbers[i], out.scale[i], weights.attention_output_bias[i], written)
         x += written
         if form.norm_first:
             norm_rows(x, weights.norm2[i], weights.norm2_bias[i], form.eps, form.layer_norm, normed)
         else:
             norm_rows(x, weights.norm1[i], weights.norm1_bias[i], form.eps, form.layer_norm, x)
-        product(normed if form.norm_first else x, weights.widen[i], weights.widen_bias[i], wide)
+        entering, widen = normed if form.norm_first else x, weights.widen
+        product(entering, widen.numbers[i], widen.scale[i], weights.widen_bias[i], wide)
         hide(wide, form.activation, form.gated, hidden)
-        product(hidden, weights.mlp_output[i], weights.mlp_output_bias[i], written)
+        down = weights.mlp_output
+        product(hidden, down.numbers[i], down.scale[i], weights.mlp_output_bias[i], written)
         x += written
         if not form.norm_first:
             norm_rows(x, weights.norm2[i], weights.norm2_bias[i], form.eps, form.layer_norm, x)
     if form.norm_first:
         norm_rows(x, weights.final_norm, weights.final_norm_bias, form.eps, form.layer_norm, x)
-    logits = np.empty((batch, weights.head.shape[0]), x.dtype)
-    product(x, weights.head, no_bias, logits)
+    logits = np.empty((batch, weights.head.numbers.shape[1]), x.dtype)
+    product(x, weights.head.numbers[0], weights.head.scale[0], no_bias, logits)
     return logits

@@ -6,10 +6,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from limpid.config import WeightFormat
+from limpid.errors import ConfigError
 from limpid.model.cache import Cache
 from limpid.model.transformer import Transformer
 
 FORMATS = (torch.float32, torch.float64)
+
+
+def resolved(model: Transformer, weights: WeightFormat) -> WeightFormat:
+    """The format in which to read a model's matrices.
+
+    Raises  ConfigError for a narrow format beside float64
+    """
+    if model.compute == torch.float64:
+        if weights in ("bf16", "int8"):
+            raise ConfigError(f"weights are to be read as {weights}, but the model computes in fp64: take fp32")
+        return "fp32"
+    if weights != "auto":
+        return weights
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+    whole = all(torch.equal(matrix, matrix.to(torch.bfloat16).to(matrix.dtype)) for matrix in matrices)
+    return "bf16" if whole else "fp32"
 
 
 class Decoder:
@@ -18,13 +36,14 @@ class Decoder:
     Same values as `Transformer` but for rounding. Other formats than float32 and float64 go through the model alone.
     """
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, weights: WeightFormat = "auto") -> None:
+        """Weights are read as they are, as bf16 or as int8; auto takes bf16 where that changes none of them."""
         self.model, self.config, self.compute = model.eval(), model.config, model.compute
         self.one_position = None
         if self.compute in FORMATS and model.embed.tokens.weight.dtype == self.compute:
             from limpid.model.one_position import OnePosition
 
-            self.one_position = OnePosition(model)
+            self.one_position = OnePosition(model, resolved(model, weights))
 
     @classmethod
     def of(cls, model: Transformer | Decoder) -> Decoder:

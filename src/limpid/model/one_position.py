@@ -13,9 +13,9 @@ from filelock import FileLock
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from limpid.config import ModelConfig
+from limpid.config import ModelConfig, WeightFormat
 from limpid.model.cache import Cache
-from limpid.model.compiled import ACTIVATION_NUMBERS, Array, Form, Weights, step
+from limpid.model.compiled import ACTIVATION_NUMBERS, Array, Form, Matrix, Weights, step
 from limpid.model.embedding import Rotation
 from limpid.model.transformer import Transformer
 
@@ -27,8 +27,8 @@ UNBOUNDED = np.iinfo(np.int64).max
 class OnePosition:
     """One more position of every row. Making the first one on a machine compiles the code, some seconds' work."""
 
-    def __init__(self, model: Transformer) -> None:
-        self.embed, self.weights, self.form = model.embed, gathered(model), form(model.config)
+    def __init__(self, model: Transformer, weights: WeightFormat) -> None:
+        self.embed, self.weights, self.form = model.embed, gathered(model, weights), form(model.config)
         with FileLock(LOCK):
             self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
 
@@ -56,8 +56,8 @@ def form(config: ModelConfig) -> Form:
     )
 
 
-def gathered(model: Transformer) -> Weights:
-    """Every weight of the model, copied and stacked."""
+def gathered(model: Transformer, weights: WeightFormat) -> Weights:
+    """Every weight of the model, copied and stacked, matrices in the format in which they are to be read."""
     config, blocks = model.config, range(model.config.num_layers)
     learned = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 
@@ -65,26 +65,45 @@ def gathered(model: Transformer) -> Weights:
         parts = [[learned.get(f"blocks.{i}.{name}", _none(model)) for name in names] for i in blocks]
         return np.stack([np.concatenate(part) if part[0].size else part[0] for part in parts])
 
-    def joined(*modules: str) -> tuple[Array, Array]:
-        return stacked(*(f"{module}.weight" for module in modules)), stacked(*(f"{module}.bias" for module in modules))
+    def joined(*modules: str) -> tuple[Matrix, Array]:
+        numbers = stacked(*(f"{module}.weight" for module in modules))
+        return packed(numbers, weights), stacked(*(f"{module}.bias" for module in modules))
+
+    def gains(module: str) -> tuple[Array, Array]:
+        return stacked(f"{module}.weight"), stacked(f"{module}.bias")
 
     cos, sin = _turns(model.rotation, config, model.compute)
     return Weights(
-        *joined("norm1"),
+        *gains("norm1"),
         *joined("attention.query", "attention.key", "attention.value"),
         stacked("attention.query_norm.weight"),
         stacked("attention.key_norm.weight"),
         *joined("attention.output"),
-        *joined("norm2"),
+        *gains("norm2"),
         *joined(*(("mlp.gate",) if config.mlp == "gated" else ()), "mlp.up"),
         *joined("mlp.output"),
         learned.get("final_norm.weight", _none(model)),
         learned.get("final_norm.bias", _none(model)),
-        learned["embed.tokens.weight" if config.tied else "logits.weight"],
+        packed(learned["embed.tokens.weight" if config.tied else "logits.weight"][None], weights),
         cos,
         sin,
         np.array([config.window(i) or UNBOUNDED for i in blocks], dtype=np.int64),
     )
+
+
+def packed(numbers: Array, weights: WeightFormat) -> Matrix:
+    """A stack of matrices (block, out, in) in the format in which it is to be read.
+
+    int8: each row in units of its largest entry over 127, rounded to nearest. Source: Dettmers et al. 2022, section
+    2.1, arXiv:2208.07339 (row-wise absolute maximum).
+    """
+    if weights == "bf16":
+        half = torch.from_numpy(numbers).to(torch.bfloat16)  # nearest, ties to even
+        return Matrix(half.view(torch.uint16).numpy(), np.empty((len(numbers), 0), np.float32))
+    if weights == "int8":
+        scale = np.maximum(np.abs(numbers).max(-1), np.finfo(np.float32).tiny) / 127
+        return Matrix(np.rint(numbers / scale[..., None]).astype(np.int8), scale.astype(np.float32))
+    return Matrix(np.ascontiguousarray(numbers), np.empty((len(numbers), 0), numbers.dtype))
 
 
 def _none(model: Transformer) -> Array:
