@@ -143,12 +143,39 @@ def test_every_slip_that_bites_is_found_and_named(variant: str, tmp_path: Path) 
     assert tried >= 8
 
 
+def test_interleaved_pairs_are_their_reordered_export(tmp_path: Path) -> None:
+    config = ModelConfig(**(SMALL | {"rotary_layout": "interleaved", "num_kv_heads": 1, "qk_norm": False}))
+    model = initialise(Transformer(config), 3)
+    save_folder(tmp_path / "half", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
+    ours = Way("ours", tmp_path, config, model.state_dict(), tmp_path, "plain", "fp32")
+    theirs = way(f"{tmp_path / 'half'}:transformers")
+    taken = [one.take(*tokens_for((ours, theirs), None), backward=True) for one in (ours, theirs)]
+    found = judge(config, *taken, theirs.config)
+    assert found.agrees, found.first_disagreement
+    assert not found.options
+    same = dataclasses.replace(ours, config=dataclasses.replace(config, rotary_layout="half"))
+    wrong = judge(config, taken[0], same.take(taken[0].tokens, taken[0].targets, backward=True), same.config)
+    assert not wrong.agrees
+    assert any(option.startswith("rotary_layout") for option in wrong.options)
+    assert any(cause.words.startswith("the rotary layout differs") for cause in wrong.causes)
+
+
+def test_a_relu_that_rounding_opens_is_no_bug(tmp_path: Path) -> None:
+    changes = VARIANTS["the paper's"] | {"d_model": 48, "d_ff": 96}
+    config = ModelConfig(**(SMALL | changes))
+    weights = initialise(Transformer(config), 3).state_dict()
+    ours = Way("ours", tmp_path, config, weights, tmp_path, "plain", "fp32")
+    half = dataclasses.replace(ours, spelled="half", precision="bf16")
+    taken = [one.take(*tokens_for((ours, half), None), backward=True) for one in (ours, half)]
+    assert judge(config, *taken).agrees
+
+
 def test_different_weights_are_no_rounding(tmp_path: Path) -> None:
     a, b = a_folder(tmp_path / "a", "llama"), a_folder(tmp_path / "b", "llama")
     from safetensors.torch import load_file, save_file
 
     weights = load_file(b / "model.safetensors")
-    weights["model.layers.1.mlp.up_proj.weight"][0, 0] += 1e-4
+    weights["model.layers.1.mlp.up_proj.weight"][0, 0] += 1e-2
     save_file(weights, b / "model.safetensors", metadata={"format": "pt"})
     found = compared(str(a), str(b))
     assert not found.agrees

@@ -101,36 +101,45 @@ def exact(config: ModelConfig, way: Taken) -> Chain:
     return chain
 
 
+def limits(
+    config: ModelConfig, distances: dict[str, list[Array]], own: dict[str, Array], floor: float
+) -> dict[str, Array]:
+    """Bounds from the disturbed passes' distances: of each vector its own spread, or the array's where that is more.
+
+    ReLU's slope jumps, so that a rounding error may open or close a unit: which vector that meets is chance, and the
+    largest distance of any of them counts for all.
+    """
+    found = {}
+    for name, passes in distances.items():
+        squares = np.square(np.array(passes))
+        pooled = squares.max(initial=0.0) if config.activation == "relu" else squares.mean()
+        found[name] = TIMES * np.sqrt(np.maximum(squares.mean(0), pooled)) + own.get(name, 0.0) + floor
+    return found
+
+
 def spread(config: ModelConfig, way: Taken, *, backward: bool) -> Spread:
     """The bounds of one way."""
     with np.errstate(all="ignore"):
         chain = exact(config, way)
         gradients = chain.backward("loss") if backward else {}
-        squares: dict[str, Array] = {}
-        bar_squares: dict[str, Array] = {}
+        distances: dict[str, list[Array]] = {link.name: [] for link in chain.links}
+        bar_distances: dict[str, list[Array]] = {name: [] for name in gradients}
         for number in range(PASSES):
             values = {**way.parameters, "tokens": way.tokens, "targets": way.targets}
             disturbed = Disturbed(values, way, np.random.default_rng(number))
             next_token_loss(disturbed, transformer(disturbed, config))
-            _add(squares, disturbed.values, {link.name: chain.values[link.name] for link in chain.links})
-            if backward:
-                _add(bar_squares, disturbed.backward("loss"), gradients)
+            for name, found in distances.items():
+                found.append(length(disturbed.values[name] - chain.values[name]))
+            bars = disturbed.backward("loss") if backward else {}
+            for name, found in bar_distances.items():
+                found.append(length(bars[name] - gradients[name]))
     floor = smallest_normal(way.compute)
     return Spread(
         {link.name: chain.values[link.name] for link in chain.links},
         gradients,
-        {name: TIMES * np.sqrt(square / PASSES) + disturbed.own[name] + floor for name, square in squares.items()},
-        {
-            name: TIMES * np.sqrt(square / PASSES) + disturbed.own_bars.get(name, 0.0) + floor
-            for name, square in bar_squares.items()
-        },
+        limits(config, distances, disturbed.own, floor),
+        limits(config, bar_distances, disturbed.own_bars, floor),
     )
-
-
-def _add(squares: dict[str, Array], disturbed: dict[str, Array], whole: dict[str, Array]) -> None:
-    for name, array in whole.items():
-        square = np.square(length(disturbed[name] - array))
-        squares[name] = squares[name] + square if name in squares else square
 
 
 def length(x: Array) -> Array:

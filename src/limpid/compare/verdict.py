@@ -13,6 +13,9 @@ from limpid.compare.taken import Taken
 from limpid.config import ModelConfig
 from limpid.maths.operation import Array
 
+IDLE = ("dropout", "init_std", "scaled_residual_init")
+"""Options that change no number of a model that is not trained here."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -73,6 +76,7 @@ class Verdict:
 
 def judge(config: ModelConfig, first: Taken, second: Taken, other: ModelConfig | None = None) -> Verdict:
     """Compare two ways over one batch; `config` and the first way's weights are the reference."""
+    config, first, second, other = _in_one_layout(config, first, second, other)
     weights = _weights(first, second)
     backward = bool(first.gradients and second.gradients)
     spreads = (spread(config, first, backward=backward), spread(config, _reference(first, second), backward=backward))
@@ -86,6 +90,44 @@ def judge(config: ModelConfig, first: Taken, second: Taken, other: ModelConfig |
     guilty = (first, second)[verdict.culprit]
     limits = spreads[verdict.culprit].value_limits
     return dataclasses.replace(verdict, causes=causes(config, _reference(first, guilty), where.name, limits))
+
+
+def _in_one_layout(
+    config: ModelConfig, first: Taken, second: Taken, other: ModelConfig | None
+) -> tuple[ModelConfig, Taken, Taken, ModelConfig | None]:
+    """Both ways with rotary pairs as halves, where one has them interleaved and its weights are the other's reordered.
+
+    Queries and keys are known up to one reordering of their features, which no product sees.
+    """
+    if other is None or config.rotary_layout == other.rotary_layout:
+        return config, first, second, other
+    plain = (dataclasses.replace(config, rotary_layout="half"), dataclasses.replace(other, rotary_layout="half"))
+    ways = [halved(way, one) if one.rotary_layout == "interleaved" else way
+            for way, one in ((first, config), (second, other))]  # fmt: skip
+    if _weights(*ways).differing:
+        return config, first, second, other
+    return plain[0], ways[0], ways[1], plain[1]
+
+
+def halved(way: Taken, config: ModelConfig) -> Taken:
+    """A way with features (2i, 2i + 1) of queries and keys as (i, i + d_head/2)."""
+    order = np.concatenate((np.arange(0, config.d_head, 2), np.arange(1, config.d_head, 2)))
+    stations = ("query", "key", "query_norm", "key_norm", "query_rotated", "key_rotated")
+
+    def reordered(name: str, array: Array) -> Array:
+        station = name.removesuffix(".weight").removesuffix(".bias").rsplit(".", 1)[-1]
+        if station not in stations:
+            return array
+        if not name.endswith((".weight", ".bias")):
+            return array[..., order]
+        return array.reshape(-1, config.d_head, *array.shape[1:])[:, order].reshape(array.shape)
+
+    return dataclasses.replace(
+        way,
+        parameters={name: reordered(name, array) for name, array in way.parameters.items()},
+        values={name: reordered(name, array) for name, array in way.values.items()},
+        gradients={name: reordered(name, array) for name, array in way.gradients.items()},
+    )
 
 
 def _reference(first: Taken, second: Taken) -> Taken:
@@ -112,7 +154,7 @@ def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:
     return tuple(
         f"{field.name} {getattr(config, field.name)} and {getattr(other, field.name)}"
         for field in dataclasses.fields(config)
-        if getattr(config, field.name) != getattr(other, field.name)
+        if field.name not in IDLE and getattr(config, field.name) != getattr(other, field.name)
     )
 
 
