@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig
+from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig, WeightFormat
 from limpid.errors import ConfigError, LimpidError
 from limpid.options import from_dict, to_dict
 
@@ -25,6 +25,7 @@ Train transformer language models, and open any training step.
   train [PATH …]          train a model on text; with no path, on Python's own library
   trace RUN               open one step of a run: redo it in float64, compare, tell it as a story
   explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
+  inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
   compare A B             rounding or bug? two ways to the same numbers, within computed bounds
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
@@ -108,6 +109,28 @@ class CompareFlags:
 
 
 @dataclass(frozen=True)
+class InspectFlags:
+    """Structure inside a trained model, on one text; with --landscape, the curvature of its loss."""
+
+    what: str = field(default="last", metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder (with --text)."""
+    text: str | None = None
+    """The text to look at; the start of a run's held-out text when left out."""
+    position: int = -1
+    """Whose next-token logit is taken apart: 0 is the first position, -1 the last."""
+    token: str | None = None
+    """Which token's logit; the likeliest when left out."""
+    word: tuple[str, ...] = ()
+    """One: its neighbours in the embedding. Three, a b c: what is to c as b is to a."""
+    landscape: bool = False
+    """Sharpness, spectrum, loss curves and surface, gradient noise, and what keeps gradients alive; takes longer."""
+    output: str | None = None
+    """Folder for pictures and inspect.json; inspect/ inside a run, MODEL-inspect under runs/ otherwise."""
+    json: bool = False
+    """Print everything as one JSON document."""
+
+
+@dataclass(frozen=True)
 class EquationsFlags:
     """Every equation of the mathematics, generated from the code that computes it."""
 
@@ -135,6 +158,8 @@ class GenerateFlags:
     """Run, name under runs/, `last`, or Hugging Face folder."""
     prompts: tuple[str, ...] = field(default=(), metadata={"positional": "PROMPT"})
     """Texts to continue, all at once; none starts a new document."""
+    weights: WeightFormat = "auto"
+    """Format in which matrices are read at each token: fp32, bf16 (twice as fast), int8; auto loses nothing."""
     json: bool = False
     """Print one JSON object per prompt: text, tokens, why it ended."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -334,6 +359,34 @@ def compare(argv: Sequence[str]) -> int:
     )
 
 
+def inspect(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(InspectFlags, given("inspect", InspectFlags, argv))
+    from rich.console import Console
+
+    from limpid.inspect import inspect_model
+    from limpid.run import RUNS, find_run
+
+    if flags.output is not None:
+        output = Path(flags.output)
+    elif (Path(flags.what) / "config.json").is_file():
+        output = RUNS / f"{Path(flags.what).resolve().name}-inspect"
+    else:
+        output = find_run(flags.what).path / "inspect"
+    return inspect_model(
+        flags.what,
+        text=flags.text,
+        position=flags.position,
+        token=flags.token,
+        word=flags.word,
+        output=output,
+        landscape=flags.landscape,
+        as_json=flags.json,
+        console=Console(highlight=False),
+    )
+
+
 def equations(argv: Sequence[str]) -> int:
     from limpid.flags import given
 
@@ -387,7 +440,7 @@ def recorded(what: str, step: int | None, text: str | None, output: str | None =
     return record_past(run, number)
 
 
-def decoder(what: str) -> tuple[Decoder, Tokenizer]:
+def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokenizer]:
     """A model ready to decode, and its tokenizer; a spinner tells that the first call on a machine compiles."""
     from rich.console import Console
 
@@ -396,7 +449,7 @@ def decoder(what: str) -> tuple[Decoder, Tokenizer]:
 
     model, tokenizer = open_model(what)
     with Console(stderr=True).status("preparing to decode (compiled once per machine, some seconds)"):
-        return Decoder(model), tokenizer
+        return Decoder(model, weights), tokenizer
 
 
 def generate(argv: Sequence[str]) -> int:
@@ -408,7 +461,7 @@ def generate(argv: Sequence[str]) -> int:
     from limpid.generate import generate as complete
     from limpid.generate import stream
 
-    model, tokenizer = decoder(flags.what)
+    model, tokenizer = decoder(flags.what, flags.weights)
     prompts = flags.prompts or ("",)
     if flags.json:
         for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
@@ -442,6 +495,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "trace": trace,
     "explain": explain,
     "compare": compare,
+    "inspect": inspect,
     "equations": equations,
     "generate": generate,
     "chat": chat,

@@ -1,0 +1,56 @@
+"""Pictures: matplotlib without its global state, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+from limpid.errors import ConfigError
+from limpid.run import write_atomically
+
+INK, FIRST, SECOND = "#333333", "#1f6fb4", "#c4432b"
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty figure, in inches.
+
+    Raises  ConfigError when matplotlib is not installed
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("pictures need matplotlib, which is not installed: pip install matplotlib") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def panels(count: int, columns: int, width: float, height: float) -> tuple[Any, list[Any]]:
+    """A figure of `count` panels, each of this size in inches, row by row."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    drawing = figure(columns * width, rows * height)
+    axes = list(drawing.subplots(rows, columns, squeeze=False).flat)
+    for unused in axes[count:]:
+        unused.set_axis_off()
+    return drawing, axes[:count]
+
+
+def plain(axes: Any, title: str, x: str = "", y: str = "") -> None:
+    """Titles, units and a faint grid; no frame where nothing is read off."""
+    axes.set_title(title, fontsize=10, color=INK, parse_math=False)
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(True, color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save(drawing: Any, file: Path) -> Path:
+    """Write the figure as PNG."""
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # tokens of scripts that the font lacks
+        drawing.savefig(content, format="png", dpi=110)
+    write_atomically(file, content.getvalue())
+    return file

@@ -1,0 +1,153 @@
+"""What is inspected: a run or a Hugging Face model, a text for it, and rows of tokens to measure on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from limpid.config import TrainConfig
+from limpid.data.batches import validation_batches
+from limpid.data.tokenizer import Tokenizer
+from limpid.errors import ConfigError, DataError, LimpidError
+from limpid.generate.model import open_model
+from limpid.model import Transformer
+from limpid.run import Run, find_run
+
+SHOWN = 40
+"""Tokens of a run's own text: as many as an attention map can name."""
+LONGEST = 256
+"""Tokens of a text that are looked at one by one: every pair of them is a number of every head."""
+ROW = 64
+"""Tokens of a row that loss and curvature are measured on, at most."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and what it is asked about."""
+
+    name: str
+    model: Transformer  # as it was opened: float32
+    tokenizer: Tokenizer
+    tokens: tuple[int, ...]  # of the text
+    origin: str  # where the text comes from
+    config: TrainConfig | None = None  # of the run
+    step: int | None = None
+    validation: Int[np.ndarray[Any, Any], " token"] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The tokens that are looked at one by one."""
+        return self.tokens[: min(LONGEST, self.model.config.context_length)]
+
+    @property
+    def text(self) -> list[str]:
+        """Each token that is looked at, in printable characters."""
+        return [self.tokenizer.token_text(token) for token in self.shown]
+
+    @property
+    def inputs(self) -> Int[Tensor, "1 position"]:
+        return torch.tensor([self.shown])
+
+    def rows(self, count: int) -> tuple[Int[Tensor, "row position"], Int[Tensor, "row position"]]:
+        """At most `count` rows and the token after each of theirs: held-out ones of a run, else parts of the text.
+
+        Raises  ConfigError when a text is too short for two rows
+        """
+        longest = min(self.model.config.context_length, ROW)
+        if self.validation is not None:
+            batch = next(iter(validation_batches(self.validation, longest, count, 1)))
+            return torch.as_tensor(batch.inputs), torch.as_tensor(batch.targets)
+        labels = len(self.tokens) - 1
+        length = min(longest, max(4, labels // count))
+        number = min(count, labels // length)
+        if number < 2:
+            raise ConfigError(
+                f"the text has {len(self.tokens)} tokens, expected at least {2 * min(4, longest) + 1}: a loss is "
+                "measured on rows cut from it; give a longer --text"
+            )
+        tokens = torch.tensor(self.tokens[: number * length + 1])
+        return tokens[:-1].view(number, length), tokens[1:].view(number, length)
+
+
+def open_subject(what: str, text: str | None) -> Subject:
+    """A run (at its newest checkpoint) or Hugging Face folder, with a text or the start of the run's held-out one.
+
+    Raises  CheckpointError when there is no such model, ConfigError for a text that cannot be used
+    """
+    path = Path(what)
+    is_model = (path / "config.json").is_file() and not (path / "config.toml").is_file()
+    if is_model and text is None:
+        raise ConfigError(f'{path} is a model, which has no text of its own: give one, as in --text "To be or not"')
+    model, tokenizer = open_model(path)
+    name = path.resolve().name
+    if is_model:
+        return Subject(name, model, tokenizer, _encoded(text or "", tokenizer, model), "the given text")
+    run = find_run(what)
+    config, step = run.read_config(), run.latest_checkpoint()
+    notes: tuple[str, ...] = ()
+    validation = None
+    try:
+        validation = _validation(run, config, step)
+    except LimpidError as error:
+        if text is None:
+            raise
+        notes = (f"held-out tokens are left out: {error}",)
+    if text is None:
+        assert validation is not None
+        tokens, origin = _first_document(validation, tokenizer, config.model.context_length), "held-out text"
+    else:
+        tokens, origin = _encoded(text, tokenizer, model), "the given text"
+    return Subject(run.path.name, model, tokenizer, tokens, origin, config, step, validation, notes)
+
+
+def the_token(word: str, tokenizer: Tokenizer, option: str) -> int:
+    """The one token that spells `word`.
+
+    Raises  ConfigError naming the tokens when there are several
+    """
+    found = tokenizer.encode(word)
+    if len(found) == 1:
+        return found[0]
+    spelled = ", ".join(repr(tokenizer.token_text(token)) for token in found) or "none"
+    spaced = " " + word
+    hint = f"{spaced!r} is one" if len(tokenizer.encode(spaced)) == 1 else "give one of them"
+    raise ConfigError(f"{option} {word!r} is {len(found)} tokens ({spelled}), expected one: {hint}")
+
+
+def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, ...]:
+    try:
+        tokens = tuple(tokenizer.encode(text))
+    except DataError as error:
+        raise ConfigError(f"--text cannot be tokenized: {error}") from error
+    if not tokens:
+        raise ConfigError(f"--text is {text!r}, which has no tokens: give at least one")
+    if max(tokens) >= model.config.vocab_size:
+        raise ConfigError(
+            f"token {max(tokens)} of --text lies outside the model's vocabulary of {model.config.vocab_size}: "
+            "tokenizer and model do not belong together; give a model with its own tokenizer.json"
+        )
+    return tokens
+
+
+def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray[Any, Any], " token"]:
+    from limpid.data.tokens import open_tokens
+    from limpid.training.checkpoint import read_record
+
+    fingerprint = read_record(run.checkpoint(step))["data"]
+    return open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed).validation
+
+
+def _first_document(
+    validation: Int[np.ndarray[Any, Any], " token"], tokenizer: Tokenizer, context_length: int
+) -> tuple[int, ...]:
+    """The start of the first document, as many tokens as can be shown."""
+    tokens = [int(token) for token in validation[: min(SHOWN, context_length)]]
+    end = tokens.index(tokenizer.end_of_text) if tokenizer.end_of_text in tokens else len(tokens)
+    return tuple(tokens[:end] if end >= 2 else tokens)

@@ -1,0 +1,56 @@
+"""A model to look into: copied to float64, every quantity of a forward pass kept by name."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from limpid.model import Transformer, observed
+from limpid.model.transformer import Block
+
+Quantities = dict[str, Tensor]
+
+
+def in_format(model: Transformer, dtype: torch.dtype) -> Transformer:
+    """A copy whose parameters, stream and products are in `dtype`, without dropout."""
+    copied = copy.deepcopy(model).to(dtype)
+    copied.compute = dtype
+    return copied.eval()
+
+
+def watched(
+    model: Transformer, tokens: Int[Tensor, "batch position"], wanted: Callable[[str], bool] = lambda name: True
+) -> Quantities:
+    """The quantities of one forward pass that are wanted, under the names of limpid.quantities."""
+    kept: Quantities = {}
+
+    def listen(name: str, value: Tensor) -> Tensor:
+        if wanted(name):
+            kept[name] = value
+        return value
+
+    with torch.no_grad(), observed(listen):
+        model(tokens)
+    return kept
+
+
+def blocks(model: Transformer) -> list[Block]:
+    """The blocks, as what they are."""
+    return [cast(Block, block) for block in model.blocks]
+
+
+def output_matrix(model: Transformer) -> Float[Tensor, "vocab d_model"]:
+    """What turns the end of the residual stream into logits: a matrix of its own, or the token embedding."""
+    return model.embed.tokens.weight if model.logits is None else model.logits.weight
+
+
+def stages(model: Transformer) -> list[tuple[str, str]]:
+    """Where the residual stream is whole: after the embedding and after every block; its name there, and ours."""
+    start = "embed.tokens" if model.config.positions in ("rotary", "none") else "embed.sum"
+    end = "residual2" if model.config.norm_placement == "pre" else "norm2"
+    return [(start, "embedding"), *((f"blocks.{i}.{end}", f"block {i}") for i in range(model.config.num_layers))]

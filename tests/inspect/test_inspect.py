@@ -1,0 +1,131 @@
+"""The whole room on a small run and on a small published model, and what a user can get wrong."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.inspect.looked_at import is_blank
+
+from limpid.errors import CheckpointError, ConfigError
+from limpid.inspect import inspect_model
+from limpid.inspect.subject import open_subject
+from limpid.training.begin import start
+from limpid.training.loop import finish, loop
+from small import config, corpus, quiet
+
+PICTURES = ["attention-00.png", "attention-01.png", "singular-values.png"]
+AROUND = ["spectrum.png", "loss-curves.png", "loss-surface.png"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two layers on bytes, finished, with its model for transformers beside it."""
+    folder = tmp_path_factory.mktemp("inspected")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIMPID_CACHE", str(folder / "cache"))
+        training = start(config(corpus(folder / "text")), str(folder / "run"), quiet())
+        loop(training, quiet(), lambda *_: "")
+        finish(training)
+    return training.run.path
+
+
+@pytest.fixture(autouse=True)
+def beside_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIMPID_CACHE", str(run.parent / "cache"))
+    monkeypatch.chdir(run.parent)
+
+
+def inspected(what: Path | str, output: Path, **asked) -> str:
+    """What the command prints."""
+    console = Console(file=io.StringIO(), width=200)
+    usual = {"text": None, "position": -1, "token": None, "word": (), "landscape": False, "as_json": False}
+    assert inspect_model(str(what), output=output, console=console, **(usual | asked)) == 0
+    return console.file.getvalue()
+
+
+def test_a_run_is_inspected_on_its_own_held_out_text(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    told = inspected(run, tmp_path, word=("e",))
+    for title in ("writes", "logit lens", "attention", "matrices", "dead units", "words", "written"):
+        assert f"\n{title}  " in told
+    assert "16 tokens of held-out text" in told
+    found = json.loads((tmp_path / "inspect.json").read_text())
+    assert found["pictures"] == PICTURES
+    assert found["writes"]["off"] < 1e-10
+    assert found["landscape"] is None
+    assert found["units"]["positions"] == 16 + 16 * 16
+    assert not any(is_blank(tmp_path / name) for name in PICTURES)
+
+
+def test_the_landscape_of_a_run_is_measured_and_drawn(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    told = inspected(run, tmp_path, landscape=True)
+    for title in ("curvature", "loss curves", "gradient noise", "the way back"):
+        assert f"\n{title}  " in told
+    found = json.loads((tmp_path / "inspect.json").read_text())
+    around = found["landscape"]
+    assert found["pictures"] == PICTURES + AROUND
+    assert around["sharpness"]["largest"] > 0 > around["sharpness"]["smallest"]
+    assert around["curves"]["along"][0][10] == pytest.approx(around["loss"], rel=1e-6)
+    assert around["clipping"]["after"] == pytest.approx(min(1.0, around["clipping"]["before"]))
+    assert [len(way["gains"]) for way in around["gains"]] == [2] * 11
+    assert not any(is_blank(tmp_path / name) for name in AROUND)
+
+
+def test_a_published_model_is_inspected_on_a_text(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = "the cat sees the old tree and the bird"
+    plain = json.loads(
+        inspected(run / "model", tmp_path, text=text, token="c", position=3, landscape=True, as_json=True)
+    )
+    assert plain["writes"]["spelled"] == "c"
+    assert plain["writes"]["position"] == 3
+    assert plain["text"]["spelled"] == list(text[:16])  # the context
+    assert plain["landscape"]["noise"]["sequences"] == 9
+    assert plain["step"] is None
+
+
+def test_a_run_whose_text_is_gone_is_still_inspected_on_another(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIMPID_CACHE", str(tmp_path / "empty"))
+    (run.parent / "text").rename(tmp_path / "text")
+    try:
+        subject = open_subject(str(run), "the cat")
+        assert subject.validation is None
+        assert subject.notes[0].startswith("held-out tokens are left out: ")
+    finally:
+        (tmp_path / "text").rename(run.parent / "text")
+
+
+def test_without_matplotlib_the_way_out_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ConfigError, match="pip install matplotlib"):
+        inspected(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"position": 99}, "position is 99, but the text has 16 tokens"),
+        ({"token": "cat"}, r"--token 'cat' is 3 tokens \('c', 'a', 't'\), expected one"),
+        ({"word": ("cat",)}, r"--word 'cat' is 3 tokens"),
+        ({"text": ""}, "--text is '', which has no tokens"),
+    ],
+)
+def test_a_mistake_is_named_with_its_value(run: Path, tmp_path: Path, asked: dict, said: str) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ConfigError, match=said):
+        inspected(run, tmp_path, **asked)
+
+
+def test_a_model_needs_a_text_and_a_loss_needs_a_long_one(run: Path) -> None:
+    with pytest.raises(ConfigError, match=r'model is a model, which has no text of its own: .* --text "To be'):
+        open_subject(str(run / "model"), None)
+    with pytest.raises(ConfigError, match="the text has 3 tokens, expected at least 9"):
+        open_subject(str(run / "model"), "cat").rows(16)
+    with pytest.raises(CheckpointError, match="nowhere is not a run folder"):
+        open_subject("nowhere", None)
