@@ -84,7 +84,9 @@ def test_compressed_text_is_the_same_text(name: str, tmp_path: Path) -> None:
 
 
 def test_parquet_gives_a_document_per_row(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+    from pyarrow import parquet
+
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"id": [1, 2, 3], "text": TEXTS}), file)
     assert read(file) == TEXTS
@@ -96,7 +98,8 @@ def test_parquet_gives_a_document_per_row(tmp_path: Path) -> None:
 
 
 def test_a_hub_dataset_gives_a_document_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     asked = []
 
     def load_dataset(repository: str, configuration: str | None, split: str) -> Any:

@@ -47,7 +47,6 @@ def inspected(what: Path | str, output: Path, **asked) -> str:
 
 
 def test_a_run_is_inspected_on_its_own_held_out_text(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     told = inspected(run, tmp_path, word=("e",))
     for title in ("writes", "logit lens", "attention", "matrices", "dead units", "words", "written"):
         assert f"\n{title}  " in told
@@ -61,7 +60,6 @@ def test_a_run_is_inspected_on_its_own_held_out_text(run: Path, tmp_path: Path) 
 
 
 def test_the_landscape_of_a_run_is_measured_and_drawn(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     told = inspected(run, tmp_path, landscape=True)
     for title in ("curvature", "loss curves", "gradient noise", "the way back"):
         assert f"\n{title}  " in told
@@ -76,7 +74,6 @@ def test_the_landscape_of_a_run_is_measured_and_drawn(run: Path, tmp_path: Path)
 
 
 def test_a_published_model_is_inspected_on_a_text(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     text = "the cat sees the old tree and the bird"
     plain = json.loads(
         inspected(run / "model", tmp_path, text=text, token="c", position=3, landscape=True, as_json=True)
@@ -117,7 +114,6 @@ def test_without_matplotlib_the_way_out_is_named(run: Path, tmp_path: Path, monk
     ],
 )
 def test_a_mistake_is_named_with_its_value(run: Path, tmp_path: Path, asked: dict, said: str) -> None:
-    pytest.importorskip("matplotlib")
     with pytest.raises(ConfigError, match=said):
         inspected(run, tmp_path, **asked)
 

@@ -43,19 +43,22 @@ def lanczos(product: Product, start: Float[Array, " n"], steps: int) -> Ritz:
     length = float(np.linalg.norm(start))
     if not length > 0 or steps < 1:
         raise DomainError(f"start has length {length:g}, steps is {steps}: both must be above 0")
-    basis = [start / length]
+    steps = min(steps, start.size)
+    basis = np.empty((steps, start.size))
+    basis[0] = start / length
     diagonal: list[float] = []
     beside: list[float] = []
-    for step in range(min(steps, start.size)):
-        w = floats(product(basis[-1]))
-        diagonal.append(float(basis[-1] @ w))
+    for step in range(steps):
+        known = basis[: step + 1]
+        w = floats(product(basis[step]))
+        diagonal.append(float(basis[step] @ w))
         for _ in range(2):  # orthogonal to all before, twice: rounding would bring lost directions back
-            w = w - np.array(basis).T @ (np.array(basis) @ w)
+            w = w - (known @ w) @ known
         beside.append(float(np.linalg.norm(w)))
         scale = max(abs(entry) for entry in (*diagonal, *beside))
-        if beside[-1] <= 1e-12 * scale or step + 1 == min(steps, start.size):
+        if beside[-1] <= 1e-12 * scale or step + 1 == steps:
             break
-        basis.append(w / beside[-1])
+        basis[step + 1] = w / beside[-1]
     values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1))
     return Ritz(values, np.square(vectors[0]), np.abs(beside[-1] * vectors[-1]))
 

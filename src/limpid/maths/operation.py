@@ -96,7 +96,7 @@ def catalogue() -> tuple[type[Operation], ...]:
     while pending:
         for kind in pending.pop().__subclasses__():
             pending.append(kind)
-            if not getattr(kind, "__abstractmethods__", None) and kind.__module__.startswith("limpid."):
+            if not getattr(kind, "__abstractmethods__", None) and kind.__module__.startswith("limpid.maths."):
                 found[kind.__name__] = kind
     return tuple(found[name] for name in sorted(found))
 

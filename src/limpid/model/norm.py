@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from limpid.config import ModelConfig
 
@@ -24,6 +25,7 @@ class Scaled(torch.autograd.Function):
         return x_hat * weight
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor, Tensor, None]:
         x_hat, inverse, weight = ctx.saved_tensors
         weight_bar = (y_bar * x_hat).flatten(0, -2).sum(0)

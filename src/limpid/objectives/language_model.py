@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 NO_LABEL = -100
 """Target of a position that has no next token to learn; transformers' convention."""
@@ -57,6 +58,7 @@ class Surprise(torch.autograd.Function):
         return (log_total - rows.gather(1, target).to(dtype))[labelled].sum() / labels
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, None, None]:
         logits, target, labelled, log_total = ctx.saved_tensors
         logits_bar = torch.empty_like(logits)
