@@ -95,15 +95,15 @@ def packed(numbers: Array, weights: WeightFormat) -> Matrix:
     """A stack of matrices (block, out, in) in the format in which it is to be read.
 
     int8: each row in units of its largest entry over 127, rounded to nearest. Source: Dettmers et al. 2022, section
-    2.1, arXiv:2208.07339 (row-wise absolute maximum).
+    2.1, arXiv:2208.07339 (row-wise absolute maximum). NumPy's own memory comes in huge pages, torch's does not.
     """
     if weights == "bf16":
         half = torch.from_numpy(numbers).to(torch.bfloat16)  # nearest, ties to even
-        return Matrix(half.view(torch.uint16).numpy(), np.empty((len(numbers), 0), np.float32))
+        return Matrix(half.view(torch.uint16).numpy().copy(), np.empty((len(numbers), 0), np.float32))
     if weights == "int8":
         scale = np.maximum(np.abs(numbers).max(-1), np.finfo(np.float32).tiny) / 127
         return Matrix(np.rint(numbers / scale[..., None]).astype(np.int8), scale.astype(np.float32))
-    return Matrix(np.ascontiguousarray(numbers), np.empty((len(numbers), 0), numbers.dtype))
+    return Matrix(numbers.copy(), np.empty((len(numbers), 0), numbers.dtype))
 
 
 def _none(model: Transformer) -> Array:
