@@ -94,8 +94,8 @@ class CompareFlags:
 
     A way is a model, then `:` and words for how it runs. Paths: plain (every quantity formed), fast (as it trains),
     compiled, cached (one position at a time), sampler (as it generates), transformers. Precisions: fp64, fp32, fp16,
-    bf16. Adapters: lora=DIR beside the weights, merged=DIR added in. So `limpid compare last last:transformers`,
-    `limpid compare last:fp32 last:bf16`, `limpid compare A B`.
+    bf16. Adapters: lora=DIR beside the weights, merged=DIR added in. processes=N shares the batch among N. So
+    `limpid compare last last:transformers`, `limpid compare last:fp32 last:bf16`, `limpid compare A B`.
     """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "A B"})

@@ -25,17 +25,17 @@ def _shape(step: int, steps: int, update: UpdateConfig) -> float:
     progress = min(1.0, step / steps)
     match update.schedule:
         case "constant":
-            return constant(progress)
+            return constant_schedule(progress)
         case "linear":
-            return linear(progress)
+            return linear_schedule(progress)
         case "polynomial":
-            return polynomial(progress, update.schedule_power)
+            return polynomial_schedule(progress, update.schedule_power)
         case "cosine":
-            return cosine(progress)
+            return cosine_schedule(progress)
         case "cosine_restarts":
             return cosine_restarts(progress, update.schedule_cycles)
         case "warmup_stable_decay":
-            return stable_decay(progress, update.decay_fraction)
+            return warmup_stable_decay(progress, update.decay_fraction)
 
 
 def warmup(step: int, steps: int) -> float:
@@ -43,31 +43,31 @@ def warmup(step: int, steps: int) -> float:
     return min(1.0, step / steps) if steps else 1.0
 
 
-def constant(progress: float) -> float:
+def constant_schedule(progress: float) -> float:
     """The peak throughout, whatever the progress (0 to 1)."""
     return 1.0
 
 
-def linear(progress: float) -> float:
+def linear_schedule(progress: float) -> float:
     """A straight line from 1 at progress 0 to 0 at progress 1."""
     return 1.0 - progress
 
 
-def polynomial(progress: float, power: float = 2.0) -> float:
+def polynomial_schedule(progress: float, power: float = 2.0) -> float:
     """A power of what is left, from 1 at progress 0 to 0 at progress 1."""
     return float((1.0 - progress) ** power)
 
 
-def cosine(progress: float, waves: float = 0.5) -> float:
+def cosine_schedule(progress: float, waves: float = 0.5) -> float:
     """A cosine from 1 at progress 0; half a wave ends at 0, a whole one is back at 1."""
     return 0.5 * (1.0 + math.cos(2 * math.pi * waves * progress))
 
 
 def cosine_restarts(progress: float, cycles: int = 1) -> float:
     """Half cosines from 1 to 0, one after another; the last one ends at 0."""
-    return cosine(1.0 if progress == 1.0 else progress * cycles % 1.0)
+    return cosine_schedule(1.0 if progress == 1.0 else progress * cycles % 1.0)
 
 
-def stable_decay(progress: float, decay_fraction: float = 0.2) -> float:
+def warmup_stable_decay(progress: float, decay_fraction: float = 0.2) -> float:
     """1 until the last `decay_fraction` of the run, then a straight line to 0."""
     return 1.0 if progress <= 1.0 - decay_fraction else (1.0 - progress) / decay_fraction

@@ -60,6 +60,14 @@ def test_honest_ways_agree_up_to_rounding(folder: Path, words: str) -> None:
     assert not found.bitwise or words == "fast"
 
 
+def test_processes_that_share_a_batch_agree_with_one_that_has_it_whole(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "a", "llama")
+    found = compared(str(folder), f"{folder}:processes=3")
+    assert found.agrees, found.first_disagreement
+    assert len([one for one in found.differences if one.kind == "backward"]) == len(found.first.parameters)
+    assert not found.bitwise or any(one.worst > 0 for one in found.differences)
+
+
 def test_the_same_way_twice_is_identical_to_the_last_bit(folder: Path) -> None:
     found = compared(str(folder), str(folder))
     assert found.agrees
@@ -220,6 +228,7 @@ def test_in_the_terminal_and_as_json(tmp_path: Path, capsys) -> None:
         (["compare"], "two ways"),
         (["compare", "a"], "two ways"),
         (["compare", "{a}", "{a}:quick"], "quick"),
+        (["compare", "{a}", "{a}:processes=9"], "processes=9"),
         (["compare", "{a}", "nowhere"], "nowhere"),
         (["compare", "{a}", "{wide}"], "d_model"),
         (["compare", "{a}", "{a}", "--text", "x"], "tokenizer.json"),

@@ -26,7 +26,7 @@ from limpid.training.precision import NAMES
 from limpid.training.record import Observation
 from limpid.training.step import mean_surprise
 
-ROWS, POSITIONS = 2, 48
+ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""
 SEED = 0
 
@@ -44,6 +44,7 @@ class Way:
     precision: str
     adapter: Adapter | None = None
     merged: bool = False  # whether the adapter is added into the weights or stands beside them
+    processes: int = 1  # that share the rows of the batch, one thread each
 
     def take(self, tokens: Array, targets: Array, *, backward: bool) -> Taken:
         """Everything that this way lets one see."""
@@ -77,17 +78,19 @@ def way(spelled: str) -> Way:
     Raises  ConfigError for an unknown word, CheckpointError for an unknown model
     """
     what, _, words = spelled.partition(":")
-    path, precision, adapted, merged = "plain", "fp32", None, False
+    path, precision, adapted, merged, processes = "plain", "fp32", None, False, 1
     for word in filter(None, words.split(",")):
         if word.startswith(("lora=", "merged=")):
             merged, adapted = word.startswith("merged="), Path(word.partition("=")[2])
-        elif word in PATHS:
+        elif word.startswith("processes="):
+            path, processes = "processes", _count(word)
+        elif word in CHOSEN:
             path = word
         elif word in DTYPES:
             precision = word
         else:
-            words_known = f"a path of {', '.join(PATHS)}, a precision of {', '.join(DTYPES)}, lora=DIR or merged=DIR"
-            raise ConfigError(f"{spelled!r} asks for {word!r}: choose {words_known}")
+            words_known = f"{', '.join(CHOSEN)}; {', '.join(DTYPES)}; lora=DIR, merged=DIR, processes=N"
+            raise ConfigError(f"{spelled!r} asks for {word!r}: choose of {words_known}")
     folder = Path(what)
     if not (folder / "config.json").is_file():
         folder = find_run(what).path
@@ -99,7 +102,14 @@ def way(spelled: str) -> Way:
     adapter = None if adapted is None else load_adapter(adapted, config)
     if adapter is not None and path not in ("plain", "fast", "cached", *(("sampler",) if merged else ())):
         raise ConfigError(f"{spelled!r} takes an adapter on the path {path}: only plain, fast and cached can")
-    return Way(spelled, folder, config, weights, tokenizer, path, precision, adapter, merged)
+    return Way(spelled, folder, config, weights, tokenizer, path, precision, adapter, merged, processes)
+
+
+def _count(word: str) -> int:
+    number = word.partition("=")[2]
+    if not number.isdigit() or not 2 <= int(number) <= ROWS:
+        raise ConfigError(f"{word!r} is no number of processes: take 2 to {ROWS}, for the batch has {ROWS} rows")
+    return int(number)
 
 
 def tokens_for(ways: tuple[Way, Way], text: str | None) -> tuple[Array, Array]:
@@ -190,6 +200,12 @@ def sampler(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: b
     see(taken, "log_probabilities", log_probabilities(logits))
 
 
+def shared(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+    from limpid.compare.processes import take
+
+    take(one, taken, tokens, targets, backward)
+
+
 def theirs(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
     from limpid.compare.theirs import take
 
@@ -203,7 +219,10 @@ PATHS: dict[str, Path_] = {
     "cached": cached,
     "sampler": sampler,
     "transformers": theirs,
+    "processes": shared,
 }
+CHOSEN = tuple(name for name in PATHS if name != "processes")
+"""Paths that are chosen by their name alone."""
 
 
 def ends(

@@ -314,16 +314,16 @@ def _quadratic(x: Inputs) -> Any:
     return float(at)
 
 
-@kind("schedule.values", "warmup", "linear", "cosine")
+@kind("schedule.values", "warmup", "linear_schedule", "cosine_schedule")
 def _schedules(x: Inputs) -> Any:
-    shapes = {"linear": maths.FORMULAS["linear"], "cosine": maths.FORMULAS["cosine"]}
+    shapes = {"linear": maths.linear_schedule, "cosine": maths.cosine_schedule}
     return {name: [_scheduled(x, shapes[name], step) for step in range(x["steps"])] for name in x["kinds"]}
 
 
-@kind("schedule.cosine_with_warmup", "warmup", "cosine")
+@kind("schedule.cosine_with_warmup", "warmup", "cosine_schedule")
 def _cosine(x: Inputs) -> Any:
     def waves(progress: float) -> float:
-        return float(maths.FORMULAS["cosine"](progress, x["cycles"]))
+        return float(maths.cosine_schedule(progress, x["cycles"]))
 
     return [_scheduled({**x, "steps": x["total"]}, waves, step) for step in x["steps"]]
 
@@ -331,7 +331,7 @@ def _cosine(x: Inputs) -> Any:
 def _scheduled(x: Inputs, shape: Callable[[float], float], step: int) -> float:
     """Learning rate after warm-up along a shape."""
     if step < x["warmup"]:
-        return float(x["lr"] * maths.FORMULAS["warmup"](step, x["warmup"]))
+        return float(x["lr"] * maths.warmup(step, x["warmup"]))
     return float(x["lr"] * shape((step - x["warmup"]) / (x["steps"] - x["warmup"])))
 
 

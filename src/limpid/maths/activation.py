@@ -150,7 +150,8 @@ class GELU(Activation):
         return x * self._share(x)
 
     def slope(self, x: Array) -> Array:
-        return self._share(x) + x * self._density(x)
+        near = np.clip(x, -40.0, 40.0)  # beyond, the second term is 0 to the last digit, but its factors overflow
+        return self._share(x) + near * self._density(near)
 
     def value_error(self, x: Array) -> Array:
         return 6 * np.abs(x)  # engines form 1 + erf, which cancels for negative x
@@ -189,8 +190,8 @@ class GELUTanh(Activation):
         return 0.5 * x * (1 + np.tanh(self._inner(x)))
 
     def slope(self, x: Array) -> Array:
-        tanh = np.tanh(self._inner(x))
-        near = np.clip(x, -40.0, 40.0)  # beyond, the second term is 0 to the last digit, but its factors overflow
+        near = np.clip(x, -40.0, 40.0)  # beyond, tanh is ±1 and the second term 0 to the last digit
+        tanh = np.tanh(self._inner(near))
         return 0.5 * (1 + tanh) + 0.5 * near * (1 - tanh * tanh) * self._inner_slope(near)
 
     def value_error(self, x: Array) -> Array:
@@ -279,11 +280,14 @@ def _logistic(x: Array) -> Array:
     return logistic
 
 
+relu, squared_relu, silu, gelu, gelu_tanh = ReLU(), SquaredReLU(), SiLU(), GELU(), GELUTanh()
+sigmoid, tanh = Sigmoid(), Tanh()
+
 ACTIVATIONS: dict[str, Activation] = {
-    "silu": SiLU(),
-    "gelu": GELU(),
-    "gelu_tanh": GELUTanh(),
-    "relu": ReLU(),
-    "relu2": SquaredReLU(),
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": relu,
+    "relu2": squared_relu,
 }
 """By the configuration's word."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.errors import ShapeError
-from limpid.maths.activation import Activation, SiLU, Tanh
+from limpid.maths.activation import GELU, Activation, SiLU, Tanh
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch, Operation, require_shape
 
@@ -59,6 +59,9 @@ class Gated(Operation):
             (self.activation.slope_error(gate) + 2 * slope) * np.abs(up * hidden_bar),
             (self.activation.value_error(gate) + f) * np.abs(hidden_bar),
         )
+
+
+swiglu, geglu = Gated(), Gated(GELU())
 
 
 class Layers(NamedTuple):

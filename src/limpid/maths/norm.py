@@ -229,6 +229,31 @@ class BatchNorm(Operation):
         return bars if of_batch else (*bars, None, None)
 
 
+def rms_norm(x: Float[Array, "... d"], weight: Float[Array, " d"], eps: float = 1e-6) -> Float[Array, "... d"]:
+    """RMSNorm as a function."""
+    return RMSNorm(eps)(x, weight)
+
+
+def layer_norm(
+    x: Float[Array, "... d"], weight: Float[Array, " d"], bias: Float[Array, " d"], eps: float = 1e-5
+) -> Float[Array, "... d"]:
+    """LayerNorm as a function."""
+    return LayerNorm(eps)(x, weight, bias)
+
+
+def batch_norm(
+    x: Float[Array, "example d"],
+    weight: Float[Array, " d"],
+    bias: Float[Array, " d"],
+    mean: Float[Array, " d"] | None = None,
+    var: Float[Array, " d"] | None = None,
+    eps: float = 1e-5,
+) -> Float[Array, "example d"]:
+    """BatchNorm as a function; with running statistics it evaluates, without them it trains."""
+    running = () if mean is None or var is None else (mean, var)
+    return BatchNorm(eps)(x, weight, bias, *running)
+
+
 def _root_mean_square(x: Array, eps: float) -> Array:
     """√(mean x² + ε) of each vector; powers of two are taken out, so that squares neither overflow nor vanish.
 

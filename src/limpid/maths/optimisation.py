@@ -14,17 +14,21 @@ WARMUP = "Goyal et al. 2017, section 2.2, arXiv:1706.02677"
 RESTARTS = "Loshchilov & Hutter 2017, eq. 5, arXiv:1608.03983"
 
 warmup = formula(r"\min(1, s / W)", Branch.OPTIMISATION, WARMUP)(schedule.warmup)
-constant = formula(r"1", Branch.OPTIMISATION, "Robbins & Monro 1951, doi:10.1214/aoms/1177729586")(schedule.constant)
-linear = formula(r"1 - t", Branch.OPTIMISATION, "Devlin et al. 2019, appendix A.2, arXiv:1810.04805")(schedule.linear)
-polynomial = formula(r"(1 - t)^k", Branch.OPTIMISATION, "Chen et al. 2018, section 4.1, arXiv:1606.00915")(
-    schedule.polynomial
+constant_schedule = formula(r"1", Branch.OPTIMISATION, "Robbins & Monro 1951, doi:10.1214/aoms/1177729586")(
+    schedule.constant_schedule
 )
-cosine = formula(r"\tfrac12 (1 + \cos 2 \pi w t)", Branch.OPTIMISATION, RESTARTS)(schedule.cosine)
+linear_schedule = formula(r"1 - t", Branch.OPTIMISATION, "Devlin et al. 2019, appendix A.2, arXiv:1810.04805")(
+    schedule.linear_schedule
+)
+polynomial_schedule = formula(r"(1 - t)^k", Branch.OPTIMISATION, "Chen et al. 2018, section 4.1, arXiv:1606.00915")(
+    schedule.polynomial_schedule
+)
+cosine_schedule = formula(r"\tfrac12 (1 + \cos 2 \pi w t)", Branch.OPTIMISATION, RESTARTS)(schedule.cosine_schedule)
 cosine_restarts = formula(r"\tfrac12 (1 + \cos \pi (c t \bmod 1))", Branch.OPTIMISATION, RESTARTS)(
     schedule.cosine_restarts
 )
-stable_decay = formula(r"\min(1, (1 - t) / f)", Branch.OPTIMISATION, "Hu et al. 2024, eq. 1, arXiv:2404.06395")(
-    schedule.stable_decay
+warmup_stable_decay = formula(r"\min(1, (1 - t) / f)", Branch.OPTIMISATION, "Hu et al. 2024, eq. 1, arXiv:2404.06395")(
+    schedule.warmup_stable_decay
 )
 
 
