@@ -90,7 +90,7 @@ def way(spelled: str) -> Way:
             precision = word
         else:
             words_known = f"{', '.join(CHOSEN)}; {', '.join(DTYPES)}; lora=DIR, merged=DIR, processes=N"
-            raise ConfigError(f"{spelled!r} asks for {word!r}: choose of {words_known}")
+            raise ConfigError(f"{spelled!r} asks for {word!r}: choose from {words_known}")
     folder = Path(what)
     if not (folder / "config.json").is_file():
         folder = find_run(what).path
