@@ -1,5 +1,6 @@
 """Every equation: complete, measured, and true to what others published."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -70,6 +71,15 @@ def test_every_public_operation_and_formula_is_in_the_catalogue() -> None:
     public = [value for value in vars(maths).values() if isinstance(value, maths.Formula)]
     assert {formula.name for formula in public} <= names
     assert {operation.__name__ for operation in maths.catalogue()} <= names
+
+
+def test_help_shows_the_equation_its_gradient_and_its_source() -> None:
+    for thing in (maths.softmax, maths.RMSNorm, maths.dpo, maths.best_rank_k):
+        text = inspect.getdoc(thing)
+        assert text is not None
+        assert f"Equation {thing.equation}" in text
+        assert all(line in text for line in thing.adjoint)
+        assert f"Source   {thing.source}" in text
 
 
 def test_filters_leave_what_they_name() -> None:

@@ -83,7 +83,7 @@ def test_every_operation_says_what_it_is(kind: type[Operation]) -> None:
     assert kind.source
     assert kind.branch
     assert kind.__doc__
-    for section in ("Takes", "Gives", "Saves", "Limits"):
+    for section in ("Takes", "Gives", "Saves", "Limits", "Equation", "Branch", "Source"):
         assert section in kind.__doc__
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from limpid.errors import ConfigError
 from limpid.maths import FORMULAS, Branch, catalogue
+from limpid.maths.operation import FACTS
 from limpid.maths.update import SGD, Adam, AdamW, Momentum
 
 STAGES = {
@@ -69,7 +70,7 @@ def _entries() -> Iterator[Entry]:
 def _entry(
     thing: Any, kind: str, equation: str, adjoint: tuple[str, ...], call: Any, branch: Branch, formula: Any = None
 ) -> Entry:
-    text = inspect.getdoc(thing) or ""
+    text = (inspect.getdoc(thing) or "").split(f"\n\n{FACTS}")[0]
     names = [name for name in call.parameters if name != "self"]
     return Entry(
         name=thing.__name__,

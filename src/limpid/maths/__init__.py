@@ -18,6 +18,7 @@ from limpid.maths.activation import relu as relu
 from limpid.maths.activation import sigmoid as sigmoid
 from limpid.maths.activation import silu as silu
 from limpid.maths.activation import squared_relu as squared_relu
+from limpid.maths.activation import swish as swish
 from limpid.maths.activation import tanh as tanh
 from limpid.maths.attend import attention as attention
 from limpid.maths.attend import attention_weights as attention_weights

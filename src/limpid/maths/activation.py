@@ -281,7 +281,7 @@ def _logistic(x: Array) -> Array:
 
 
 relu, squared_relu, silu, gelu, gelu_tanh = ReLU(), SquaredReLU(), SiLU(), GELU(), GELUTanh()
-sigmoid, tanh = Sigmoid(), Tanh()
+sigmoid, tanh, swish = Sigmoid(), Tanh(), silu
 
 ACTIVATIONS: dict[str, Activation] = {
     "silu": silu,

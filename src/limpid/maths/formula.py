@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from limpid.errors import DomainError
-from limpid.maths.operation import Array, Branch
+from limpid.maths.operation import Array, Branch, described
 
 R = TypeVar("R")
 
@@ -32,6 +32,7 @@ class Formula(Generic[R]):
         self.name: str = function.__name__
         self.function = function
         self.equation, self.branch, self.source, self.adjoint = equation, branch, source, adjoint
+        self.__doc__ = described(function.__doc__, equation, adjoint, branch, source)
         self._backward: Callable[..., Any] | None = None
         FORMULAS[self.name] = self
 

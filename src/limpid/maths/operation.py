@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
@@ -24,6 +25,17 @@ class Branch(Enum):
     INFORMATION = "information theory"
 
 
+def described(text: str | None, equation: str, adjoint: Sequence[str], branch: Branch, source: str) -> str:
+    """A docstring with the facts that are kept beside it, so that `help` shows all of them."""
+    lines = [inspect.cleandoc(text or ""), "", f"{FACTS}{equation}"]
+    lines += [f"{'Adjoint' if number == 0 else '':<9}{line}" for number, line in enumerate(filter(None, adjoint))]
+    return "\n".join([*lines, f"Branch   {branch.value}", f"Source   {source}"])
+
+
+FACTS = "Equation "
+"""Where the facts begin in a docstring."""
+
+
 class Operation(ABC):
     """One step of mathematics, frozen: it holds hyperparameters only.
 
@@ -44,6 +56,10 @@ class Operation(ABC):
     """How often an engine may round an intermediate result to its storage format, forward."""
     backward_roundings: ClassVar[int] = 1
     """The same for each gradient."""
+
+    def __init_subclass__(cls) -> None:
+        if "equation" in vars(cls):
+            cls.__doc__ = described(cls.__doc__, cls.equation, cls.adjoint, cls.branch, cls.source)
 
     @abstractmethod
     def forward(self, *inputs: Any) -> tuple[Array, Any]:
