@@ -1,9 +1,9 @@
-"""Training speed: limpid as it trains by default, beside the same model in plain fp32 PyTorch, step by step in turn.
+"""Training speed: limpid as it trains by default, beside the same model in plain PyTorch, step by step in turn.
 
-The plain side is written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes and initial
-weights, cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW, float32 throughout.
+The plain sides are written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes and initial
+weights, cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under bf16 autocast.
 
-    python benchmarks/train.py [--rounds 15]
+    python benchmarks/train.py [--model default|0.8M|10.7M|124M] [--rounds 15]
 """
 
 from __future__ import annotations
@@ -22,26 +22,33 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
+from limpid.plan import flops_per_token, parameter_count
 from limpid.training.begin import fresh_state
-from limpid.training.precision import resolve
+from limpid.training.precision import measured_peak, resolve
 from limpid.training.step import step
 
-VOCAB_SIZE = 4096
+Side = Callable[[int], float]
+MODELS: dict[str, tuple[ModelConfig, int]] = {
+    "default": (ModelConfig(vocab_size=4096), TrainConfig().run.batch_size),
+    "0.8M": (ModelConfig(vocab_size=65, d_model=128, num_layers=4, num_heads=4, d_ff=344, context_length=64), 12),
+    "10.7M": (ModelConfig(vocab_size=65, d_model=384, num_layers=6, num_heads=6, d_ff=1024, context_length=256), 16),
+    "124M": (ModelConfig(vocab_size=50257, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=256), 2),
+}
+"""Models and rows per batch."""
 
 
-def limpid_side(precision: str, batches: list[MicroBatch]) -> Callable[[int], float]:
-    config = TrainConfig(ModelConfig(vocab_size=VOCAB_SIZE), run=RunConfig(precision=precision, max_steps=10_000))
+def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch]) -> Side:
+    config = TrainConfig(model, run=RunConfig(precision=precision, max_steps=10_000))
     state = fresh_state(config)
     return lambda index: step(state, [batches[index]], config).loss
 
 
-def plain_side(batches: list[MicroBatch]) -> Callable[[int], float]:
-    ours = TrainConfig(ModelConfig(vocab_size=VOCAB_SIZE))
-    sizes, update = ours.model, ours.update
+def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool) -> Side:
+    update = TrainConfig().update
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=VOCAB_SIZE,
+            vocab_size=sizes.vocab_size,
             hidden_size=sizes.d_model,
             intermediate_size=sizes.d_ff,
             num_hidden_layers=sizes.num_layers,
@@ -60,8 +67,9 @@ def plain_side(batches: list[MicroBatch]) -> Callable[[int], float]:
 
     def one(index: int) -> float:
         optimizer.zero_grad()
-        logits = model(torch.as_tensor(batches[index].inputs)).logits
-        loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index].targets).flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            logits = model(torch.as_tensor(batches[index].inputs)).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index].targets).flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -72,44 +80,51 @@ def plain_side(batches: list[MicroBatch]) -> Callable[[int], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=MODELS, default="default")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each side, taken in turn")
-    rounds = parser.parse_args().rounds
-    defaults = TrainConfig()
-    shape = (defaults.run.batch_size, defaults.model.context_length)
-    rng = np.random.default_rng(0)
+    options = parser.parse_args()
+    model, rows = MODELS[options.model]
+    shape, rng = (rows, model.context_length), np.random.default_rng(0)
     batches = []
-    for _ in range(rounds + 2):
-        tokens = rng.integers(0, VOCAB_SIZE, (shape[0], shape[1] + 1))
+    for _ in range(options.rounds + 2):
+        tokens = rng.integers(0, model.vocab_size, (shape[0], shape[1] + 1))
         batches.append(MicroBatch(tokens[:, :-1], tokens[:, 1:], tuple(range(shape[0]))))
-    resolved = resolve("auto")
+    precision = resolve("auto")
     sides = {
-        f"limpid, {resolved} (default here)": limpid_side(resolved, batches),
-        "limpid, fp32": limpid_side("fp32", batches),
-        "plain PyTorch, fp32": plain_side(batches),
+        "plain PyTorch, fp32": plain_side(model, batches, autocast=False),
+        "plain PyTorch, bf16 autocast": plain_side(model, batches, autocast=True),
+        "limpid, fp32": limpid_side(model, "fp32", batches),
     }
+    if precision != "fp32":
+        sides[f"limpid, {precision} (its choice)"] = limpid_side(model, precision, batches)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for index in range(rounds + 2):
-        for name, one in sides.items():
+    for index in range(len(batches)):
+        for name, side in sides.items():
             start = time.perf_counter()
-            one(index)
-            if index >= 2:  # the first steps pay for allocations
+            side(index)
+            if index >= 2:  # the first ones allocate
                 seconds[name].append(time.perf_counter() - start)
-    console = Console()
-    table = Table(title=f"one training step, {shape[0]} × {shape[1]} tokens, {torch.get_num_threads()} threads")
-    for column in ("side", "ms per step, median", "quartiles", "tokens/s", "times plain"):
+    report(options.model, model, shape, seconds)
+
+
+def report(name: str, model: ModelConfig, shape: tuple[int, int], seconds: dict[str, list[float]]) -> None:
+    tokens = shape[0] * shape[1]
+    flops = 3 * tokens * flops_per_token(model, shape[1])
+    peak = measured_peak(torch.bfloat16)
+    size = f"{parameter_count(model) / 1e6:.1f} M parameters, {shape[0]} × {shape[1]} tokens a step"
+    table = Table(title=f"{name}: {size}, {torch.get_num_threads()} threads")
+    for column in ("side", "ms/step", "fastest … slowest", "tokens/s", "× fp32", "of bf16 peak"):
         table.add_column(column, justify="left" if column == "side" else "right")
-    plain = seconds["plain PyTorch, fp32"]
-    for name, taken in seconds.items():
-        ratios = [theirs / ours for ours, theirs in zip(taken, plain, strict=True)]
-        low, _, high = statistics.quantiles(taken, n=4)
+    base = seconds["plain PyTorch, fp32"]
+    for side, taken in seconds.items():
+        middle = statistics.median(taken)
+        ratio = statistics.median(b / t for b, t in zip(base, taken, strict=True))
         table.add_row(
-            name,
-            f"{1e3 * statistics.median(taken):.0f}",
-            f"{1e3 * low:.0f} … {1e3 * high:.0f}",
-            f"{shape[0] * shape[1] / statistics.median(taken):,.0f}",
-            f"{statistics.median(ratios):.2f}",
-        )
-    console.print(table)
+            side, f"{1e3 * middle:.0f}", f"{1e3 * min(taken):.0f} … {1e3 * max(taken):.0f}", f"{tokens / middle:,.0f}",
+            f"{ratio:.2f}", f"{flops / middle / peak:.0%}",
+        )  # fmt: skip
+    Console(width=120).print(table)
+    print(f"bf16 matrix products reach {peak / 1e9:,.0f} GFLOP/s here; a step is {flops / 1e9:,.1f} GFLOP of them")
 
 
 if __name__ == "__main__":
