@@ -22,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
+from limpid.memory import keep_freed_memory
 from limpid.plan import flops_per_token, parameter_count
 from limpid.training.begin import fresh_state
 from limpid.training.precision import measured_peak, resolve
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="default")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each side, taken in turn")
     options = parser.parse_args()
+    keep_freed_memory()  # as `limpid train` does; it serves both sides here
     model, rows = MODELS[options.model]
     shape, rng = (rows, model.context_length), np.random.default_rng(0)
     batches = []
