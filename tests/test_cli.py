@@ -226,3 +226,15 @@ def test_a_closed_pipe_ends_quietly(there: Path) -> None:
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert ended.stdout.count("\n") == 1
     assert ended.stderr == ""
+
+
+def test_a_model_whose_weights_diverged_ends_without_a_traceback(there: Path, capsys) -> None:
+    """Every float16 update was skipped or absurd: training ends, and sampling says why it cannot."""
+    words = "train corpus --name nan --max-steps 6 --precision fp16 --learning-rate 300 --warmup-steps 0"
+    sizes = "--tokenizer bytes --context-length 16 --max-grad-norm none --d-model 64 --num-heads 4 --num-layers 2"
+    assert main([*words.split(), *sizes.split()]) in (0, 1)
+    capsys.readouterr()
+    assert main(["generate", "nan", "x"]) in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["explain", "nan", "logits"]) == 0
+    assert main(["explain", "nan", "blocks.0.mlp.up.weight"]) == 0

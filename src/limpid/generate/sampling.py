@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limpid.config import Sampling
+from limpid.errors import CheckpointError
 
 
 def penalised(
@@ -55,6 +56,8 @@ def next_tokens(
 ) -> Int[Tensor, " batch"]:
     """One token per row; each row draws from a generator of its own, so that no row depends on its neighbours."""
     logits = penalised(logits.float(), seen, sampling.repetition_penalty)
+    if not torch.isfinite(logits.amax(-1)).all():  # which not a number, or infinity, would be
+        raise CheckpointError("the model's logits are not numbers: its weights diverged; take an earlier checkpoint")
     if sampling.greedy:
         return logits.argmax(-1)
     probabilities = (logits / sampling.temperature if sampling.plain else allowed(logits, sampling)).softmax(-1)

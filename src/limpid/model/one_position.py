@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +20,7 @@ from limpid.model.compiled import ACTIVATION_NUMBERS, Array, Form, Matrix, Weigh
 from limpid.model.embedding import Rotation
 from limpid.model.transformer import Transformer
 
-LOCK = Path(tempfile.gettempdir()) / f"limpid-compile-{getpass.getuser()}.lock"
+LOCK = Path(tempfile.gettempdir()) / f"limpid-compile-{getattr(os, 'getuid', getpass.getuser)()}.lock"
 """Two processes that compile at once would overwrite each other's entries in the cache of compiled code."""
 UNBOUNDED = np.iinfo(np.int64).max
 

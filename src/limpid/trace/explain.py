@@ -93,6 +93,9 @@ class Recorded:
     def update(self, name: str, index: Index) -> tuple[str, ...]:
         """The gradient that training used, clipped, through the update rule."""
         record, how = self.record, rule(self.record.config.update)
+        if not record.meta["updated"]:
+            kept = float(self._mapped(f"after/{name}")[index])
+            return ("a gradient of this step is not finite, so that nothing moved", f"the engine has {kept:.8g}")
         g = float(self._mapped(f"fast/grad({name})")[index])
         limit, norm = record.config.update.max_grad_norm, float(record.exact("fast/grad_norm"))
         scale = clip_scale(norm, limit)
@@ -251,7 +254,7 @@ def _reader(step: Step, link: Link) -> Reader:
 
 
 def _roundings(engine: float, derived: float, unit: float) -> float:
-    if engine == derived:
+    if engine == derived or (np.isnan(engine) and np.isnan(derived)):
         return 0.0
     return (engine - derived) / (unit * abs(derived)) if derived else float("inf")
 

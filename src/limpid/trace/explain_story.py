@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.text import Text
 
@@ -38,6 +40,8 @@ def _value(found: Explained) -> list[Text]:
 def _off(off: float | None) -> str:
     if off is None or off == 0:
         return "the engine has the same number"
+    if not math.isfinite(off):
+        return "the engine has another: one of the two is not finite, or 0"
     return f"the engine is {abs(off):.2g} roundings {'above' if off > 0 else 'below'}"
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from limpid.data.batches import validation_batches
 from limpid.data.tokenizer import Tokenizer
-from limpid.errors import ConfigError
+from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.objectives.language_model import count_labels, language_model, log_probabilities
@@ -111,7 +111,10 @@ def sample(training: Training, sampler: Sampler) -> str:
     """What the model makes of the sample prompt now, set off from the log by its first line."""
     prompt, state = training.config.run.sample_prompt, training.state
     state.model.eval()
-    text = sampler(state.model, training.tokens.tokenizer, prompt, training.config.run.seed)
+    try:
+        text = sampler(state.model, training.tokens.tokenizer, prompt, training.config.run.seed)
+    except CheckpointError as error:
+        return f"── no sample after step {state.step}: {error} ──"
     return f"── sample after step {state.step} ──\n{prompt}{text}\n──"
 
 
