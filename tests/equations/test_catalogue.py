@@ -8,10 +8,11 @@ import pytest
 
 from limpid import maths
 from limpid.cli import main
+from limpid.equations.answers import KINDS
 from limpid.equations.catalogue import STAGES, chosen, entries
 from limpid.equations.errata import OURS, errata
 from limpid.equations.measure import measure
-from limpid.equations.published import KINDS, reproduce, rows
+from limpid.equations.published import reproduce, rows
 from limpid.errors import ConfigError
 from limpid.maths import FORMULAS, Branch
 

@@ -8,7 +8,6 @@ passes show how far each quantity spreads. Source: Parker 1997, Monte Carlo arit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class Disturbed(Chain):
     def apply(self, name: str, operation: Operation, *inputs: str) -> str:
         given = [self._entering(operation, self.values[i]) for i in inputs]
         y, saved = operation.forward(*given)
-        stored = self.way.stored.get(name, self._usual(operation))
+        stored = self.way.stored.get(name, self.way.compute)
         storage = self.way.roundings * operation.storage(y, *given)
         limit = bound(y, operation.rounding(*given), stored=stored, summed=self.way.summed, storage=storage)
         self.values[name], self.own[name] = y + self._within(limit), length(limit)
@@ -54,12 +53,11 @@ class Disturbed(Chain):
             bars = operation.backward(y_bar, link.saved)
             roundings = operation.backward_rounding(y_bar, link.saved)
             storages = operation.backward_storage(bars, y_bar, link.saved)
-            stored = self._usual(operation)
             for name, bar, rounding, storage in zip(link.inputs, bars, roundings, storages, strict=True):
                 if bar is None or rounding is None:
                     continue
                 storage = self.way.roundings * (np.abs(bar) if storage is None else storage)
-                limit = bound(bar, rounding, stored=stored, summed=self.way.summed, storage=storage)
+                limit = bound(bar, rounding, stored=self.way.compute, summed=self.way.summed, storage=storage)
                 bar = bar + self._within(limit)
                 gradients[name] = gradients[name] + bar if name in gradients else bar
                 self.own_bars[name] = self.own_bars.get(name, 0.0) + length(limit)
@@ -76,9 +74,6 @@ class Disturbed(Chain):
         if not isinstance(operation, Linear) or self.way.compute == self.way.kept:
             return array
         return array + self._within(unit_roundoff(self.way.compute) * np.abs(array))
-
-    def _usual(self, operation: Operation) -> Any:
-        return self.way.compute
 
     def _within(self, limit: Array) -> Array:
         return limit * self.rng.standard_normal(np.shape(limit))

@@ -146,7 +146,7 @@ def _encoded(one: Way, text: str) -> list[int]:
     return list(Tokenizer.load(one.tokenizer).encode(text))
 
 
-Path_ = Callable[[Way, Taken, Tensor, Tensor, bool], None]
+Taking = Callable[[Way, Taken, Tensor, Tensor, bool], None]
 
 
 def plain(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
@@ -212,7 +212,7 @@ def theirs(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bo
     take(one, taken, tokens, targets, backward)
 
 
-PATHS: dict[str, Path_] = {
+PATHS: dict[str, Taking] = {
     "plain": plain,
     "fast": fast,
     "compiled": compiled,

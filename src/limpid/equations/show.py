@@ -43,8 +43,9 @@ def checks(entry: Entry) -> dict[str, Any]:
     """What the code behind an equation is found to do, now."""
     from dataclasses import asdict
 
+    from limpid.equations.answers import KINDS
     from limpid.equations.measure import measure
-    from limpid.equations.published import KINDS, answered, reproduce
+    from limpid.equations.published import answered, reproduce
 
     rows = [reproduce(row) for row in answered() if entry.name in KINDS[row["kind"]].tests]
     return {
