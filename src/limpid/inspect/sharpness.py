@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from limpid.inspect.hvp import Loss
@@ -28,7 +29,7 @@ class Sharpness:
     """Eigenvalues of the loss's Hessian, in nats per token per squared length of the parameters."""
 
     largest: float
-    largest_within: float  # an eigenvalue lies within this of `largest`, but for the rounding of the products
+    largest_within: float  # an eigenvalue lies within this of `largest`: Lanczos's residual, or the products' rounding
     smallest: float
     smallest_within: float
     mean: float  # over all eigenvalues, estimated from the starts
@@ -67,11 +68,12 @@ def sharpness(
     top = max(runs, key=lambda run: float(run.values[-1]))
     bottom = min(runs, key=lambda run: float(run.values[0]))
     mean = float(np.mean([run.weights @ run.values for run in runs]))
+    rounding = torch.finfo(loss.point.dtype).eps * max(abs(float(top.values[-1])), abs(float(bottom.values[0])))
     return Sharpness(
         float(top.values[-1]),
-        float(top.residuals[-1]),
+        max(float(top.residuals[-1]), rounding),
         float(bottom.values[0]),
-        float(bottom.residuals[0]),
+        max(float(bottom.residuals[0]), rounding),
         mean,
         steps,
         runs,

@@ -27,9 +27,9 @@ def _curvature(found: Landscape) -> Iterator[Text]:
     )
     yield Text(
         f"  largest eigenvalue of the Hessian   {sharp.largest:<9.4g} nats per squared length (sharpness; "
-        f"residual {sharp.largest_within:.1g} after {sharp.steps} Lanczos steps)"
+        f"within {sharp.largest_within:.1g} after {sharp.steps} Lanczos steps)"
     )
-    yield Text(f"  smallest                            {sharp.smallest:<9.4g} (residual {sharp.smallest_within:.1g})")
+    yield Text(f"  smallest                            {sharp.smallest:<9.4g} (within {sharp.smallest_within:.1g})")
     yield Text(
         f"  mean of all {found.parameters:<24,}{sharp.mean:<9.3g} estimated from {len(sharp.runs)} random starts"
     )
