@@ -8,6 +8,7 @@ from typing import Literal
 from limpid.options import check_words, require
 
 Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
+Switch = Literal["auto", "on", "off"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 OptimizerName = Literal["adamw", "adam", "momentum", "sgd"]
 ScheduleName = Literal["cosine", "cosine_restarts", "polynomial", "linear", "constant", "warmup_stable_decay"]
@@ -258,6 +259,10 @@ class RunConfig:
     """Steps that are recorded for `limpid trace` while training."""
     report_to: Literal["none", "tensorboard"] = "none"
     """Where else metrics go."""
+    compile: Switch = "auto"
+    """Fuse the blocks' passes over arrays with torch.compile; auto when the run is long enough to pay for compiling."""
+    gradient_checkpointing: Switch = "auto"
+    """Compute each block's activations again in the backward pass instead of keeping them; auto when memory asks."""
     threads: int = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
 

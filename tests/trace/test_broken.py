@@ -49,18 +49,16 @@ def layer_norm_without_mean(self, x):
 
 
 def swapped_mlp(self, x):
-    report = limpid.model.mlp.report
-    gate, up = report(f"{self.name}.gate", self.gate(x)), report(f"{self.name}.up", self.up(x))
-    hidden = report(f"{self.name}.hidden", gate * self.activation(up))
-    return report(f"{self.name}.output", self.output(hidden))
+    gate, up = self.report("gate", self.gate(x)), self.report("up", self.up(x))
+    hidden = self.report("hidden", gate * self.activation(up))
+    return self.report("output", self.output(hidden))
 
 
-def block_without_residual(self, x, compute, angles, cache):
-    report = limpid.model.transformer.report
-    normed = report(f"{self.name}.norm1", self.norm1(x).to(compute))
-    x = report(f"{self.name}.residual1", self.attention(normed, angles, cache).to(x.dtype))
-    normed = report(f"{self.name}.norm2", self.norm2(x).to(compute))
-    return report(f"{self.name}.residual2", x + self.mlp(normed))
+def block_without_residual(self, x, compute, angles, mask, cache=None):
+    normed = self.report("norm1", self.norm1(x).to(compute))
+    x = self.report("residual1", self.attention(normed, angles, mask, cache).to(x.dtype))
+    normed = self.report("norm2", self.norm2(x).to(compute))
+    return self.report("residual2", x + self.mlp(normed))
 
 
 def dropout_without_rescaling(self, x):

@@ -44,7 +44,7 @@ def _worker(rank: int, one: Way, tokens: Tensor, targets: Tensor, backward: bool
     mine = torch.arange(len(tokens)).tensor_split(one.processes)[rank]
     model = one.model()
     logits = model(tokens[mine])
-    loss = mean_surprise(logits, targets[mine], targets.numel())
+    loss = mean_surprise(model, tokens[mine], targets[mine], targets.numel())
     whole = torch.zeros(*tokens.shape, logits.shape[-1], dtype=logits.dtype)
     whole[mine] = logits.detach()
     shared = {"logits": whole, "loss": loss.detach()}

@@ -153,7 +153,7 @@ def plain(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: boo
     """Our engine on the path that forms every quantity."""
     model, observation = one.model(), Observation()
     with observed(observation):
-        loss = mean_surprise(model(tokens), targets, targets.numel())
+        loss = mean_surprise(model, tokens, targets, targets.numel())
         if backward:
             loss.backward()
     for name, parts in observation.values.items():
@@ -169,10 +169,11 @@ def fast(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool
 
 
 def compiled(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
-    """The same through torch.compile."""
-    model = one.model()
+    """Our engine with its blocks compiled, as long runs train."""
+    model = one.model().train()
+    model.compile_blocks()
     try:
-        ends(taken, model, tokens, targets, backward, torch.compile(model))
+        ends(taken, model, tokens, targets, backward)
     except Exception as error:  # the compiler's own, of many kinds
         line = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise ConfigError(f"{one.spelled} cannot be compiled on this machine: {line}") from error
@@ -225,13 +226,10 @@ CHOSEN = tuple(name for name in PATHS if name != "processes")
 """Paths that are chosen by their name alone."""
 
 
-def ends(
-    taken: Taken, model: Transformer, tokens: Tensor, targets: Tensor, backward: bool, forward: Callable | None = None
-) -> None:
+def ends(taken: Taken, model: Transformer, tokens: Tensor, targets: Tensor, backward: bool) -> None:
     """Logits, loss and parameter gradients of a path that shows no more."""
-    logits = (model if forward is None else forward)(tokens)
-    loss = mean_surprise(logits, targets, targets.numel())
-    see(taken, "logits", logits)
+    loss = mean_surprise(model, tokens, targets, targets.numel())
+    see(taken, "logits", model(tokens))
     see(taken, "loss", loss)
     if backward:
         loss.backward()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from limpid.inspect.watch import Quantities, output_matrix, stages
+from limpid.inspect.watch import Quantities, stages
 from limpid.model import Transformer
 
 
@@ -42,7 +42,7 @@ class Layer:
 def read_out(model: Transformer, stream: Float[Tensor, "... position d_model"]) -> Float[Tensor, "... position vocab"]:
     """Logits as if the residual stream ended here: final norm, where there is one, and output matrix."""
     ended = stream if model.final_norm is None else model.final_norm(stream)
-    return F.linear(ended, output_matrix(model))
+    return F.linear(ended, model.output_matrix)
 
 
 def lens(model: Transformer, seen: Quantities, tokens: Int[Tensor, "1 position"], position: int) -> tuple[Layer, ...]:

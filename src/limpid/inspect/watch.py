@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from limpid.model import Transformer, observed
@@ -42,11 +42,6 @@ def watched(
 def blocks(model: Transformer) -> list[Block]:
     """The blocks, as what they are."""
     return [cast(Block, block) for block in model.blocks]
-
-
-def output_matrix(model: Transformer) -> Float[Tensor, "vocab d_model"]:
-    """What turns the end of the residual stream into logits: a matrix of its own, or the token embedding."""
-    return model.embed.tokens.weight if model.logits is None else model.logits.weight
 
 
 def stages(model: Transformer) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from limpid.inspect.watch import Quantities, blocks, output_matrix, stages
+from limpid.inspect.watch import Quantities, blocks, stages
 from limpid.model import Transformer
 from limpid.model.norm import LayerNorm
 from limpid.model.transformer import Block
@@ -84,7 +84,7 @@ def writes(model: Transformer, seen: Quantities, position: int, token: int) -> W
     if model.final_norm is not None:
         whole = seen[stages(model)[-1][0]][0, position]
         stream.through(model.final_norm, "final_norm", whole)
-    matrix = output_matrix(model)
+    matrix = model.output_matrix
     vectors = torch.stack(stream.vectors)
     towards, mean = vectors @ matrix[token], vectors @ matrix.mean(0)
     parts = tuple(

@@ -6,19 +6,19 @@ import math
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from limpid.config import ModelConfig
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, rotate
 from limpid.model.linear import Linear
-from limpid.model.mixing import causal, mix
+from limpid.model.mixing import causal, mix, mix_short
 from limpid.model.norm import RMSNorm
-from limpid.model.observe import observing, report
+from limpid.model.observe import Part, observing
 
 
-class Attention(nn.Module):
+class Attention(Part):
     """Multi-head attention; heads may share keys and values, look back over a window, norm queries and keys.
 
     Sources: Vaswani et al. 2017, eq. 1, arXiv:1706.03762; shared heads, Shazeer 2019, arXiv:1911.02150 and
@@ -27,9 +27,8 @@ class Attention(nn.Module):
     """
 
     def __init__(self, config: ModelConfig, block: int) -> None:
-        super().__init__()
+        super().__init__(f"blocks.{block}.attention")
         self.config, self.block = config, block
-        self.name = f"blocks.{block}.attention"
         self.window = config.window(block)
         query, key = config.num_heads * config.d_head, config.num_kv_heads * config.d_head
         self.query = Linear(config.d_model, query, config.attention_bias)
@@ -42,20 +41,23 @@ class Attention(nn.Module):
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "batch position d_model"], angles: Angles | None, cache: Cache | None = None
+        self,
+        x: Float[Tensor, "batch position d_model"],
+        angles: Angles | None,
+        mask: Float[Tensor, "query key"] | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, "batch position d_model"]:
         heads = (*x.shape[:2], -1, self.config.d_head)
         projected = (self.query(x), self.key(x), self.value(x))
         query, key, value = (
-            report(f"{self.name}.{name}", y.view(heads))
-            for name, y in zip(("query", "key", "value"), projected, strict=True)
+            self.report(name, y.view(heads)) for name, y in zip(("query", "key", "value"), projected, strict=True)
         )
         if self.query_norm is not None and self.key_norm is not None:
-            query = report(f"{self.name}.query_norm", self.query_norm(query))
-            key = report(f"{self.name}.key_norm", self.key_norm(key))
+            query = self.report("query_norm", self.query_norm(query))
+            key = self.report("key_norm", self.key_norm(key))
         if angles is not None:
-            query = report(f"{self.name}.query_rotated", rotate(query, angles, self.config.rotary_layout))
-            key = report(f"{self.name}.key_rotated", rotate(key, angles, self.config.rotary_layout))
+            query = self.report("query_rotated", rotate(query, angles, self.config.rotary_layout))
+            key = self.report("key_rotated", rotate(key, angles, self.config.rotary_layout))
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extend(self.block, key, value)
@@ -63,20 +65,20 @@ class Attention(nn.Module):
         if observing() or (self.training and self.config.dropout):
             mixed = self.mix_plainly(query, key, value, visible)
         else:
-            mixed = mix(query, key, value, visible, self.window)
-        mixed = report(f"{self.name}.mixed", mixed.transpose(1, 2))
-        return self.dropout(report(f"{self.name}.output", self.output(mixed.flatten(-2))))
+            mixed = mix(query, key, value, visible, self.window) if mask is None else mix_short(query, key, value, mask)
+        mixed = self.report("mixed", mixed.transpose(1, 2))
+        return self.dropout(self.report("output", self.output(mixed.flatten(-2))))
 
     def mix_plainly(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
         """The same as `mix` with every quantity formed: scores, weights, mixed."""
         batch, _, positions, d_head = query.shape
         grouped = query.view(batch, self.config.num_kv_heads, -1, positions, d_head)  # query heads of each key head
         scores = grouped @ key[:, :, None].transpose(-1, -2) / math.sqrt(d_head)
-        scores = report(f"{self.name}.scores", scores.flatten(1, 2))
+        scores = self.report("scores", scores.flatten(1, 2))
         if visible is None:
             visible = causal(positions, self.window, query.device)
         weights = scores.masked_fill(~visible, -math.inf).softmax(-1, dtype=self.softmax_dtype(scores.dtype))
-        weights = report(f"{self.name}.weights", weights.to(scores.dtype))
+        weights = self.report("weights", weights.to(scores.dtype))
         weights = self.weights_dropout(weights)
         mixed = weights.view(batch, self.config.num_kv_heads, -1, positions, key.shape[2]) @ value[:, :, None]
         return mixed.flatten(1, 2)

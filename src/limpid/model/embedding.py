@@ -108,6 +108,10 @@ def rotate(
     x: Float[Tensor, "batch position head d_head"], angles: Angles, layout: str
 ) -> Float[Tensor, "batch position head d_head"]:
     """Fast twin of maths.Rotary."""
+    if torch.compiler.is_compiling():  # fuses what is written out
+        (first, second), (cos, sin) = pairs(x, layout == "half"), angles
+        turned = (first * cos - second * sin, second * cos + first * sin)
+        return (torch.cat(turned, -1) if layout == "half" else torch.stack(turned, -1).flatten(-2)).to(x.dtype)
     y: Tensor = Turn.apply(x, *angles, layout == "half")
     return y
 

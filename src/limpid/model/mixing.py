@@ -22,8 +22,6 @@ def mix(
 ) -> Float[Tensor, "batch head query d_head"]:
     """Values weighted by softmax(query · key / √d_head) over the visible keys; visible None is causal."""
     positions = query.shape[2]
-    if visible is None and 1 < positions <= SHORT and query.device.type == "cpu" and torch.is_grad_enabled():
-        return mix_short(query, key, value, window)
     if visible is None and window is not None and window < positions:
         visible = causal(positions, window, query.device)
     shared = query.shape[1] != key.shape[1]
@@ -31,7 +29,24 @@ def mix(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, is_causal=is_causal, enable_gqa=shared)
 
 
-def mix_short(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
+def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:
+    """What `mix_short` adds to the scores, for each window: 0 or -∞; empty where `mix` is the quicker way.
+
+    Made once for all blocks, and outside of them: compiled into a block it would be made again for every head.
+    """
+    positions = like.shape[1]
+    if not (1 < positions <= SHORT and like.device.type == "cpu" and torch.is_grad_enabled()):
+        return {}
+    zeros = like.new_zeros(positions, positions, dtype=dtype)
+    return {window: zeros.masked_fill(~causal(positions, window, like.device), -math.inf) for window in windows}
+
+
+def mix_short(
+    query: Float[Tensor, "batch head query d_head"],
+    key: Float[Tensor, "batch kv_head key d_head"],
+    value: Float[Tensor, "batch kv_head key d_head"],
+    mask: Float[Tensor, "query key"],
+) -> Float[Tensor, "batch head query d_head"]:
     """`mix` in two batched products, mask and scale inside the first.
 
     PyTorch's own kernel takes five times as long for 128 positions in bf16.
@@ -40,8 +55,6 @@ def mix_short(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> 
     groups = key.shape[0] * key.shape[1]
     queries = query.reshape(groups, -1, d_head)  # the query heads of one key head, one after the other
     keys, values = key.reshape(groups, positions, d_head), value.reshape(groups, positions, d_head)
-    hidden = ~causal(positions, window, query.device)
-    mask = query.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)
     mask = mask.repeat(queries.shape[1] // positions, 1).expand(groups, -1, -1)
     weights = torch.baddbmm(mask, queries, keys.transpose(1, 2), alpha=1 / math.sqrt(d_head)).softmax(-1)
     return torch.bmm(weights, values).view(query.shape)

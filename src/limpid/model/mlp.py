@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
 from limpid.model.linear import Linear
-from limpid.model.observe import report
+from limpid.model.observe import Part
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -22,15 +22,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Mlp(nn.Module):
+class Mlp(Part):
     """f(x W_up) W_output, or f(x W_gate) ⊙ (x W_up) W_output when gated.
 
     Sources: Vaswani et al. 2017, eq. 2, arXiv:1706.03762; gated, Shazeer 2020, eq. 6, arXiv:2002.05202.
     """
 
     def __init__(self, config: ModelConfig, block: int) -> None:
-        super().__init__()
-        self.name = f"blocks.{block}.mlp"
+        super().__init__(f"blocks.{block}.mlp")
         self.activation = ACTIVATIONS[config.activation]
         gated = config.mlp == "gated"
         self.gate = Linear(config.d_model, config.d_ff, config.mlp_bias) if gated else None
@@ -39,8 +38,8 @@ class Mlp(nn.Module):
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
     def forward(self, x: Float[Tensor, "batch position d_model"]) -> Float[Tensor, "batch position d_model"]:
-        gate = None if self.gate is None else report(f"{self.name}.gate", self.gate(x))
-        up = report(f"{self.name}.up", self.up(x))
+        gate = None if self.gate is None else self.report("gate", self.gate(x))
+        up = self.report("up", self.up(x))
         hidden = self.activation(up) if gate is None else self.activation(gate) * up
-        output = self.output(report(f"{self.name}.hidden", hidden))
-        return self.dropout(report(f"{self.name}.output", output))
+        output = self.output(self.report("hidden", hidden))
+        return self.dropout(self.report("output", output))

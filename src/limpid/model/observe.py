@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Listener = Callable[[str, Tensor], Tensor]
 
@@ -20,6 +20,21 @@ def report(name: str, value: Tensor) -> Tensor:
 def observing() -> bool:
     """Whether somebody listens: fused paths, which never form some quantities, then give way to plain ones."""
     return _listener is not None
+
+
+class Part(nn.Module):
+    """A part of the model with a place in the vocabulary, such as blocks.3.attention.
+
+    The place is read only when somebody listens: code compiled for one block then serves every block.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def report(self, what: str, value: Tensor) -> Tensor:
+        """`report`, under the part's own name."""
+        return value if _listener is None else _listener(f"{self.name}.{what}", value)
 
 
 @contextlib.contextmanager

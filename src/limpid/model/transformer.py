@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from limpid.config import ModelConfig
 from limpid.model.attention import Attention
@@ -13,34 +18,47 @@ from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, Embed, Rotation
 from limpid.model.linear import Linear
+from limpid.model.mixing import short_masks
 from limpid.model.mlp import Mlp
 from limpid.model.norm import norm
-from limpid.model.observe import report
+from limpid.model.observe import Part, observing, report
 from limpid.quantities import parameters
 
 
-class Block(nn.Module):
+class Block(Part):
     """x + attention(norm(x)), then x + mlp(norm(x)); or, post placement, norm(x + …) for both."""
 
     def __init__(self, config: ModelConfig, block: int) -> None:
-        super().__init__()
-        self.name = f"blocks.{block}"
+        super().__init__(f"blocks.{block}")
         self.pre = config.norm_placement == "pre"
         self.norm1 = norm(config)
         self.attention = Attention(config, block)
         self.norm2 = norm(config)
         self.mlp = Mlp(config, block)
 
-    def forward(self, x: Tensor, compute: torch.dtype, angles: Angles | None, cache: Cache | None) -> Tensor:
+    def forward(
+        self,
+        x: Float[Tensor, "batch position d_model"],
+        compute: torch.dtype,
+        angles: Angles | None,
+        mask: Tensor | None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "batch position d_model"]:
         if self.pre:
-            normed = report(f"{self.name}.norm1", self.norm1(x).to(compute))
-            x = report(f"{self.name}.residual1", x + self.attention(normed, angles, cache))
-            normed = report(f"{self.name}.norm2", self.norm2(x).to(compute))
-            return report(f"{self.name}.residual2", x + self.mlp(normed))
-        x = report(f"{self.name}.residual1", x + self.attention(x.to(compute), angles, cache))
-        x = report(f"{self.name}.norm1", self.norm1(x))
-        x = report(f"{self.name}.residual2", x + self.mlp(x.to(compute)))
-        return report(f"{self.name}.norm2", self.norm2(x))
+            normed = self.report("norm1", self.norm1(x).to(compute))
+            x = self.report("residual1", x + self.attention(normed, angles, mask, cache))
+            normed = self.report("norm2", self.norm2(x).to(compute))
+            return self.report("residual2", x + self.mlp(normed))
+        x = self.report("residual1", x + self.attention(x.to(compute), angles, mask, cache))
+        x = self.report("norm1", self.norm1(x))
+        x = self.report("residual2", x + self.mlp(x.to(compute)))
+        return self.report("norm2", self.norm2(x))
+
+
+def through(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+    """What a block makes of the stream; a function of the block, so that what is compiled for one serves all."""
+    y: Tensor = block(x, *rest)
+    return y
 
 
 class Transformer(nn.Module):
@@ -58,27 +76,52 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config, i) for i in range(config.num_layers))
         self.final_norm = norm(config) if config.norm_placement == "pre" else None
         self.logits = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+        self.compiled: Callable[..., Tensor] | None = None
+        self.recomputed = False
 
     def forward(
         self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None, last_only: bool = False
     ) -> Float[Tensor, "batch position vocab"]:
         """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds."""
+        x = self.stream(tokens, cache)
+        x = x[:, -1:] if last_only else x
+        return report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
+
+    @property
+    def output_matrix(self) -> Float[Tensor, "vocab d_model"]:
+        """Turns the stream into logits; the token embedding itself when tied."""
+        matrix: Tensor = self.embed.tokens.weight if self.logits is None else self.logits.weight
+        return matrix
+
+    def stream(
+        self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None
+    ) -> Float[Tensor, "batch position d_model"]:
+        """The residual stream at its end, normed, in the format of matrix products."""
         count = tokens.shape[1]
         positions = torch.arange(count, device=tokens.device) if cache is None else cache.positions(count)
         x = self.embed_dropout(self.embed(tokens, positions))
         angles = None if self.rotation is None else self.rotation.at(positions, x.dtype)
-        for block in self.blocks:
-            x = block(x, self.compute, angles, cache)
+        windows = [self.config.window(i) for i in range(len(self.blocks))]
+        masks = short_masks(set(windows), x, self.compute) if cache is None else {}
+        run = self._runner()
+        for block, window in zip(self.blocks, windows, strict=True):
+            x = run(block, x, self.compute, angles, masks.get(window), cache)
         if cache is not None:
             cache.advance(count)
-        if last_only:
-            x = x[:, -1:]
         if self.final_norm is not None:
             x = report("final_norm", self.final_norm(x).to(self.compute))
-        x = x.to(self.compute)
-        if self.logits is None:
-            return report("logits", F.linear(x, self.embed.tokens.weight.to(x.dtype)))
-        return report("logits", self.logits(x))
+        return x.to(self.compute)
+
+    def _runner(self) -> Callable[..., Tensor]:
+        """How blocks are run: one kernel after the other, or, where training has nothing to show, as was arranged."""
+        if not self.training or observing():
+            return through
+        run = through if self.compiled is None else self.compiled
+        return functools.partial(checkpoint, run, use_reentrant=False) if self.recomputed else run
+
+    def compile_blocks(self) -> None:
+        """Let torch.compile fuse the passes over arrays inside a block; one compilation serves all of them."""
+        self.compiled = torch.compile(through)
 
 
 def initialise(model: Transformer, seed: int) -> Transformer:

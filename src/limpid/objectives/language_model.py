@@ -33,43 +33,61 @@ def language_model(
 
 
 class Surprise(torch.autograd.Function):
-    """`language_model(log_probabilities(logits), …)` in one pass over the logits, a few cache-sized rows at a time.
+    """`language_model(log_probabilities(stream @ matrix.T), …)` without ever holding all logits.
 
-    Nothing of the size of the logits is formed but their gradient, in their own format; sums are in float32 at least.
+    A group of rows at a time becomes logits, its share of the loss, and at once its share of both gradients, which are
+    ready when backward asks for them. `scale` is the loss scale, so that float16 rounds what is scaled already.
     """
 
+    ROOM = 1 << 26
+    """Bytes of logits at a time: large enough for whole matrix products, small beside what a block keeps."""
     ROWS = 128
-    """Rows at a time: their room is made once and stays in the cache."""
+    """Rows at a time whose softmax is formed: they stay in the processor's cache."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, labels: int) -> Tensor:
-        rows, targets = logits.flatten(0, -2), targets.flatten()
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        labelled = targets != NO_LABEL
-        target = targets.where(labelled, 0)[:, None]
-        log_total = rows.new_empty((rows.shape[0], 1), dtype=dtype)
-        room = rows.new_empty((Surprise.ROWS, rows.shape[1]), dtype=dtype)
-        for part, total in zip(rows.split(Surprise.ROWS), log_total.split(Surprise.ROWS), strict=True):
-            largest = part.amax(-1, keepdim=True).to(dtype)
-            shifted = room[: len(part)].copy_(part).sub_(largest)
-            total.copy_(shifted.exp_().sum(-1, keepdim=True).log_().add_(largest))
-        ctx.save_for_backward(logits, target, labelled, log_total)
-        ctx.labels = labels
-        return (log_total - rows.gather(1, target).to(dtype))[labelled].sum() / labels
+    def forward(ctx: Any, stream: Tensor, matrix: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
+        x, weight, targets = stream.flatten(0, -2), matrix.to(stream.dtype), targets.flatten()
+        wide = torch.promote_types(stream.dtype, torch.float32)
+        learning = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        x_bar, weight_bar = torch.empty_like(x), torch.zeros_like(matrix) if learning else None
+        count = max(1, Surprise.ROOM // (weight.shape[0] * weight.element_size()))
+        room = x.new_empty((Surprise.ROWS, weight.shape[0]), dtype=wide)
+        total = x.new_zeros((), dtype=wide)
+        for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
+            logits = rows @ weight.T
+            parts = (logits.split(Surprise.ROWS), answers.split(Surprise.ROWS))
+            for part, answer in zip(*parts, strict=True):
+                total += surprises(part, answer, scale / labels, room[: len(part)], learning)
+            if weight_bar is not None:
+                torch.mm(logits, weight, out=bar)
+                weight_bar += logits.T @ rows
+        ctx.save_for_backward(x_bar.view_as(stream), weight_bar)
+        ctx.scale = scale
+        return total / labels
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, None, None]:
-        logits, target, labelled, log_total = ctx.saved_tensors
-        logits_bar = torch.empty_like(logits)
-        weight = (labelled[:, None] * (loss_bar / ctx.labels)).to(log_total.dtype)
-        parts = (part.split(Surprise.ROWS) for part in (logits.flatten(0, -2), target, log_total, weight))
-        room = log_total.new_empty((Surprise.ROWS, logits.shape[-1]))
-        for bar, z, y, total, w in zip(logits_bar.flatten(0, -2).split(Surprise.ROWS), *parts, strict=True):
-            p = room[: len(z)].copy_(z).sub_(total).exp_()
-            p.scatter_add_(1, y, p.new_full(y.shape, -1.0))  # z̄ = p - 1[target]
-            bar.copy_(p.mul_(w))
-        return logits_bar, None, None
+    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        stream_bar, matrix_bar = ctx.saved_tensors
+        factor = loss_bar / ctx.scale
+        if factor.device.type != "cpu" or factor != 1:
+            stream_bar, matrix_bar = stream_bar * factor.to(stream_bar.dtype), matrix_bar * factor.to(matrix_bar.dtype)
+        return stream_bar, matrix_bar, None, None, None
+
+
+def surprises(logits: Tensor, targets: Tensor, weight: float, room: Tensor, learning: bool) -> Tensor:
+    """Σ -log p(target) of some rows; when learning, their logits become weight · (p - 1[target])."""
+    labelled = targets != NO_LABEL
+    target = targets.where(labelled, 0)[:, None]
+    at_target = logits.gather(1, target).to(room.dtype)
+    largest = logits.amax(-1, keepdim=True).to(room.dtype)
+    p = room.copy_(logits).sub_(largest).exp_()
+    mass = p.sum(-1, keepdim=True)
+    if learning:
+        weights = weight * labelled[:, None].to(p.dtype)
+        p.mul_(weights / mass).scatter_add_(1, target, -weights)
+        logits.copy_(p)
+    return (mass.log_().add_(largest).sub_(at_target))[labelled].sum()
 
 
 def count_labels(targets: Int[Tensor, "batch position"]) -> int:

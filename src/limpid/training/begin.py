@@ -20,7 +20,8 @@ from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.training import checkpoint
-from limpid.training.precision import arithmetic, device, resolve
+from limpid.training.engine import settle
+from limpid.training.precision import arithmetic, device
 from limpid.training.step import State, make_scaler, step
 from limpid.training.update import make_optimizer
 
@@ -50,14 +51,12 @@ def start(config: TrainConfig, name: str | None, console: Console, progress: Rep
             f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out"
         )
     set_threads(config)
-    config = dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, vocab_size=vocab_size),
-        run=dataclasses.replace(
-            config.run,
-            precision=resolve(config.run.precision),
-            threads=torch.get_num_threads(),
-        ),
+    config = settle(
+        dataclasses.replace(
+            config,
+            model=dataclasses.replace(config.model, vocab_size=vocab_size),
+            run=dataclasses.replace(config.run, threads=torch.get_num_threads()),
+        )
     )
     state = fresh_state(config)
     if source is not None:
@@ -128,6 +127,9 @@ def fresh_state(config: TrainConfig) -> State:
     formats = arithmetic(config.run.precision)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
     model.to(device())
+    if config.run.compile == "on":
+        model.compile_blocks()
+    model.recomputed = config.run.gradient_checkpointing == "on"
     return State(model, make_optimizer(model, config.update), make_scaler(formats))
 
 
@@ -180,13 +182,17 @@ def describe(training: Training) -> list[str]:
         f"{name} {value}"
         for section, default in ((config.model, ModelConfig), (config.update, UpdateConfig), (config.run, RunConfig))
         for name, value in to_dict(section).items()
-        if value != to_dict(default()).get(name) and name not in ("vocab_size", "threads", "precision")
+        if value != to_dict(default()).get(name)
+        and name not in ("vocab_size", "threads", "precision", "compile", "gradient_checkpointing")
     ]
+    how = [f"{config.run.precision} on {device().type}, {torch.get_num_threads()} threads"]
+    how += ["blocks compiled"] if config.run.compile == "on" else []
+    how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [
         f"model      {parameter_count(model):,} parameters: {model.num_layers} layers × {model.d_model}, "
         f"{model.num_heads} heads, vocabulary {model.vocab_size:,}, context {model.context_length}",
         f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out",
-        f"arithmetic {config.run.precision} on {device().type}, {torch.get_num_threads()} threads",
+        f"engine     {', '.join(how)}; `limpid plan --explain-engine` says why",
         f"options    {', '.join(chosen) if chosen else 'all at their defaults'}",
         f"run        {training.run.path}/ (config.toml holds every option)",
     ]

@@ -17,13 +17,13 @@ from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
-from limpid.objectives.language_model import count_labels, language_model, log_probabilities
+from limpid.objectives.language_model import count_labels
 from limpid.training import checkpoint
 from limpid.training.begin import Training
 from limpid.training.journal import Journal
 from limpid.training.precision import device
 from limpid.training.record import record_step
-from limpid.training.step import Outcome, step
+from limpid.training.step import Outcome, mean_surprise, step
 
 Sampler = Callable[[Transformer, Tokenizer, str, int], str]
 """Continue a prompt with a model, by a seed."""
@@ -99,8 +99,7 @@ def evaluate(training: Training) -> tuple[float, float]:
             tokens.validation, config.model.context_length, config.run.batch_size, config.run.eval_batches
         ):
             targets = torch.as_tensor(micro.targets).to(device())
-            logits = model(torch.as_tensor(micro.inputs).to(device()))
-            total += float(language_model(log_probabilities(logits), targets, 1))
+            total += float(mean_surprise(model, torch.as_tensor(micro.inputs).to(device()), targets, 1))
             labels += count_labels(targets)
     loss = total / max(1, labels)
     bytes_per_token = tokens.validation_bytes / len(tokens.validation)

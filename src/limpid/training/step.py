@@ -73,8 +73,8 @@ def backward(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> 
     losses = []
     for index, (micro, target) in enumerate(zip(batch, targets, strict=True)):
         torch.manual_seed(dropout_seed(config.run.seed, number, index))
-        logits = state.model(torch.as_tensor(micro.inputs).to(device()))
-        loss = mean_surprise(logits, target.to(device()), max(1, sum(labels)))
+        tokens, scale = torch.as_tensor(micro.inputs).to(device()), state.scaler.get_scale()
+        loss = mean_surprise(state.model, tokens, target.to(device()), max(1, sum(labels)), scale)
         state.scaler.scale(loss).backward()
         losses.append(float(loss.detach()))
     return losses, labels
@@ -97,12 +97,17 @@ def update(state: State, losses: list[float], labels: list[int], config: TrainCo
     return Outcome(number, sum(losses), tuple(losses), tuple(labels), norm, rate, scale, updated)
 
 
-def mean_surprise(logits: Tensor, targets: Tensor, labels: int) -> Tensor:
-    """The loss of one micro-batch: in one pass, or step by step when somebody wants to see the quantities."""
+def mean_surprise(model: Transformer, tokens: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
+    """The loss of one micro-batch: straight from the stream, or step by step when somebody wants to see the quantities.
+
+    `scale` is what it will be multiplied by before backward.
+    """
     if not observing():
-        loss: Tensor = Surprise.apply(logits, targets, labels)
+        matrix = model.output_matrix if torch.is_grad_enabled() else model.output_matrix.detach()
+        loss: Tensor = Surprise.apply(model.stream(tokens), matrix, targets, labels, scale)
         return loss
-    return report("loss", language_model(report("log_probabilities", log_probabilities(logits)), targets, labels))
+    surprises = report("log_probabilities", log_probabilities(model(tokens)))
+    return report("loss", language_model(surprises, targets, labels))
 
 
 def dropout_seed(seed: int, number: int, micro_batch: int) -> int:

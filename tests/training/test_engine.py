@@ -1,0 +1,83 @@
+"""How a run is computed is settled before it starts, said with its reason, and changes no result beyond rounding."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from limpid.config import ModelConfig, RunConfig, TrainConfig
+from limpid.data.batches import MicroBatch
+from limpid.errors import ConfigError
+from limpid.training import engine
+from limpid.training.begin import fresh_state
+from limpid.training.step import step
+
+
+def configured(**run: object) -> TrainConfig:
+    model = ModelConfig(vocab_size=61, d_model=32, num_layers=3, num_heads=4, num_kv_heads=2, context_length=24)
+    return TrainConfig(model, run=RunConfig(precision="fp32", max_steps=6, batch_size=3, **run))  # type: ignore[arg-type]
+
+
+def losses(config: TrainConfig) -> list[float]:
+    generator = torch.Generator().manual_seed(5)
+    state, found = fresh_state(config), []
+    for _ in range(4):
+        tokens = torch.randint(0, config.model.vocab_size, (3, config.model.context_length + 1), generator=generator)
+        found.append(step(state, [MicroBatch(tokens[:, :-1].numpy(), tokens[:, 1:].numpy(), (0, 1, 2))], config).loss)
+    return found
+
+
+def test_compiled_blocks_train_alike() -> None:
+    plain, compiled = losses(configured()), losses(configured(compile="on"))
+    assert compiled == pytest.approx(plain, rel=2e-6)
+    assert compiled[-1] != compiled[0]
+
+
+def test_activations_computed_again_train_bit_for_bit_alike() -> None:
+    assert losses(configured(gradient_checkpointing="on")) == losses(configured())
+
+
+def test_activations_computed_again_are_not_kept() -> None:
+    """What autograd keeps between forward and backward does not grow with what a block keeps."""
+
+    def kept(config: TrainConfig) -> int:
+        model, held = fresh_state(config).model.train(), []
+        tokens = torch.zeros(4, config.model.context_length, dtype=torch.long)
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: held.append(x.nbytes) or x, lambda x: x):
+            model.stream(tokens)
+        return sum(held)
+
+    assert kept(configured(gradient_checkpointing="on")) < kept(configured()) / 5
+
+
+def test_a_short_run_is_not_compiled_and_says_why() -> None:
+    settled = engine.settle(configured())
+    assert settled.run.compile == "off"
+    (blocks,) = [choice for choice in engine.explain(configured()) if choice.part == "blocks"]
+    assert "would save" in blocks.why
+
+
+def test_a_long_run_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.shutil, "which", lambda name: f"/usr/bin/{name}")
+    long = dataclasses.replace(configured(), run=dataclasses.replace(configured().run, max_steps=10**9))
+    assert engine.settle(long).run.compile == "on"
+
+
+def test_without_a_compiler_auto_goes_without_and_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.shutil, "which", lambda name: None)
+    long = dataclasses.replace(configured(), run=dataclasses.replace(configured().run, max_steps=10**9))
+    assert engine.settle(long).run.compile == "off"
+    with pytest.raises(ConfigError, match=r"g\+\+"):
+        engine.settle(configured(compile="on"))
+
+
+def test_masks_of_dropout_are_never_compiled() -> None:
+    config = dataclasses.replace(configured(), model=dataclasses.replace(configured().model, dropout=0.1))
+    with pytest.raises(ConfigError, match="dropout"):
+        engine.settle(dataclasses.replace(config, run=dataclasses.replace(config.run, compile="on")))
+
+
+def test_every_decision_is_explained() -> None:
+    parts = [choice.part for choice in engine.explain(configured())]
+    assert parts == ["precision", "attention", "blocks", "activations", "loss", "update"]
+    assert all(choice.chosen and choice.why for choice in engine.explain(configured()))
