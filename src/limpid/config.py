@@ -10,7 +10,7 @@ from limpid.options import check_words, require
 Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
 Switch = Literal["auto", "on", "off"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
-OptimizerName = Literal["adamw", "adam", "momentum", "sgd"]
+OptimizerName = Literal["adamw", "muon", "adam", "momentum", "sgd"]
 ScheduleName = Literal["cosine", "cosine_restarts", "polynomial", "linear", "constant", "warmup_stable_decay"]
 
 
@@ -178,7 +178,7 @@ class UpdateConfig:
     """How gradients become new parameters."""
 
     optimizer: OptimizerName = "adamw"
-    """Update rule."""
+    """Update rule; muon makes the steps of matrices inside blocks orthogonal, and moves all else by adamw."""
     learning_rate: float = 2e-3
     """Peak learning rate."""
     beta1: float = 0.9

@@ -29,6 +29,11 @@ class Parameter:
         return len(self.shape) >= 2
 
     @property
+    def hidden(self) -> bool:
+        """A matrix from one hidden vector to another: no table of tokens or positions, no output matrix."""
+        return len(self.shape) == 2 and self.name.startswith("blocks.")
+
+    @property
     def size(self) -> int:
         """Entries."""
         return math.prod(self.shape)

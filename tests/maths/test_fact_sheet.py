@@ -173,7 +173,7 @@ def test_adamw_digit_by_digit() -> None:
     assert moments["m"][0] == near(-0.035289, abs=5e-7)
     assert moments["v"][0] == near(0.000124533, abs=5e-10)
     assert moved[0] == near(0.025634, abs=5e-7)
-    text = "\n".join(rule.derivation(0.024634, -0.352893, {"m": 0.0, "v": 0.0}, 0.001, 1, True))
+    text = "\n".join(rule.written(0.024634, -0.352893, {"m": 0.0, "v": 0.0}, 0.001, 1, True))
     for written in (
         "0.024633754",
         "-0.0352893",

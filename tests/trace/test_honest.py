@@ -34,7 +34,9 @@ def test_micro_batches_with_uneven_labels_agree(variant: str, precision: str, tm
     assert sum(parts) == pytest.approx(step.account.loss, rel=1e-6)
 
 
-@pytest.mark.parametrize(("rule", "precision"), list(itertools.product(["sgd", "momentum", "adam"], ["fp32", "bf16"])))
+@pytest.mark.parametrize(
+    ("rule", "precision"), list(itertools.product(["sgd", "momentum", "adam", "muon"], ["fp32", "bf16"]))
+)
 def test_every_update_rule_agrees(rule: str, precision: str, tmp_path: Path) -> None:
     step = opened(record(tmp_path, configuration("llama", precision, rule=rule)))
     assert step.first_disagreement() is None
@@ -65,7 +67,7 @@ def test_the_document_is_json_with_a_version(tmp_path: Path) -> None:
     text, code = printed(path, as_json=True)
     found = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert code == 0
-    assert found["version"] == 1
+    assert found["version"] == 2
     assert found == json.loads(json.dumps(document(opened(path))))
     assert found["verdict"]["agrees"] is True
     assert found["quantities"][-1]["name"] == "loss"

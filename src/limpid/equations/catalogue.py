@@ -9,6 +9,7 @@ from typing import Any
 
 from limpid.errors import ConfigError
 from limpid.maths import FORMULAS, Branch, catalogue
+from limpid.maths.muon import Muon
 from limpid.maths.operation import FACTS
 from limpid.maths.update import SGD, Adam, AdamW, Momentum
 
@@ -20,7 +21,7 @@ STAGES = {
     "logits": ("linear",),
     "loss": ("loss", "information", "preference", "policy"),
     "backward": ("calculus", "curvature"),
-    "update": ("update", "optimisation", "schedule"),
+    "update": ("update", "muon", "optimisation", "schedule"),
     "decoding": ("sampling",),
     "foundations": ("vectors", "matrices", "probability", "information", "calculus"),
 }
@@ -62,7 +63,7 @@ def _entries() -> Iterator[Entry]:
     for formula in FORMULAS.values():
         call = inspect.signature(formula.function)
         yield _entry(formula.function, "formula", formula.equation, formula.adjoint, call, formula.branch, formula)
-    for rule in (SGD, Momentum, Adam, AdamW):
+    for rule in (SGD, Momentum, Adam, AdamW, Muon):
         equation = r", \quad ".join(rule.equations)
         yield _entry(rule, "update rule", equation, (), inspect.signature(rule.apply), Branch.OPTIMISATION)
 

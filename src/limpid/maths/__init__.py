@@ -76,6 +76,7 @@ from limpid.maths.mlp import back_propagate as back_propagate
 from limpid.maths.mlp import geglu as geglu
 from limpid.maths.mlp import perceptron as perceptron
 from limpid.maths.mlp import swiglu as swiglu
+from limpid.maths.muon import Muon as Muon
 from limpid.maths.norm import BatchNorm as BatchNorm
 from limpid.maths.norm import LayerNorm as LayerNorm
 from limpid.maths.norm import RMSNorm as RMSNorm
@@ -119,6 +120,7 @@ from limpid.maths.probability import maximum_a_posteriori as maximum_a_posterior
 from limpid.maths.probability import maximum_likelihood as maximum_likelihood
 from limpid.maths.probability import softmax as softmax
 from limpid.maths.probability import speculative_speedup as speculative_speedup
+from limpid.maths.rules import rule as rule
 from limpid.maths.sampling import epsilon_cutoff as epsilon_cutoff
 from limpid.maths.sampling import min_p as min_p
 from limpid.maths.sampling import repetition_penalty as repetition_penalty
@@ -132,7 +134,6 @@ from limpid.maths.update import Adam as Adam
 from limpid.maths.update import AdamW as AdamW
 from limpid.maths.update import Momentum as Momentum
 from limpid.maths.update import clip as clip
-from limpid.maths.update import rule as rule
 from limpid.maths.vectors import analogy as analogy
 from limpid.maths.vectors import cosine_similarity as cosine_similarity
 from limpid.maths.vectors import dot as dot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
 
@@ -76,13 +78,17 @@ def momentum_window(beta: float) -> float:
     "Jordan et al. 2024 (Muon); cubic form, Björck & Bowie 1971, doi:10.1137/0708036",
 )
 def newton_schulz(
-    m: Float[Array, "m n"], steps: int = 5, coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
+    m: Float[Array, "m n"],
+    steps: int = 5,
+    coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
+    rounded: Callable[[Array], Array] = lambda product: product,
 ) -> Float[Array, "m n"]:
     """Bring every singular value near 1 by matrix products alone: a cheap approximation of UVᵀ.
 
     Takes   m             (m, n)
             steps         iterations; five bring singular values from 0.01‖M‖ up between 0.7 and 1.2
             coefficients  of the odd polynomial a σ + b σ³ + c σ⁵ that each step applies to every singular value
+            rounded       what becomes of each product, for looking at how rounding spreads
     Gives   (m, n)        the singular vectors stay as they are; (1.5, -0.5, 0) converges to UVᵀ exactly, but slowly
     Limits  zeros stay zeros
     Raises  ShapeError when m is no matrix
@@ -96,8 +102,8 @@ def newton_schulz(
     wide = m if m.shape[0] <= m.shape[1] else m.T  # the smaller product
     x = wide / (norm(m) or 1.0)
     for _ in range(steps):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        gram = rounded(x @ x.T)
+        x = rounded(a * x + rounded(b * gram + c * gram @ gram) @ x)
     return x if m.shape[0] <= m.shape[1] else x.T
 
 

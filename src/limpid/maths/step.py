@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from limpid import quantities
 from limpid.config import TrainConfig
 from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
+from limpid.maths.rules import rule
 from limpid.maths.transformer import transformer
-from limpid.maths.update import Arrays, clip, rule
+from limpid.maths.update import Arrays, clip
 from limpid.schedule import learning_rate
 
 
@@ -55,12 +57,12 @@ def update(
     rate: float,
     number: int,
 ) -> tuple[Arrays, Arrays]:
-    """Every parameter and its moments after update `number`; weight decay is for matrices."""
-    how = rule(config.update)
+    """Every parameter and its moments after update `number`, each by its own rule."""
     new_parameters, new_moments = {}, {}
-    for name, parameter in parameters.items():
+    for learned in quantities.parameters(config.model):
+        name, how = learned.name, rule(config.update, learned)
         remembered = {kind: moments[f"{kind}/{name}"] for kind in how.moments}
-        moved, memory = how.apply(parameter, gradients[name], remembered, rate, number, decayed=parameter.ndim >= 2)
+        moved, memory = how.apply(parameters[name], gradients[name], remembered, rate, number, learned.decayed)
         new_parameters[name] = moved
         new_moments.update({f"{kind}/{name}": array for kind, array in memory.items()})
     return new_parameters, new_moments

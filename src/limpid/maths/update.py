@@ -9,11 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from limpid.config import UpdateConfig
-from limpid.errors import ConfigError
 from limpid.maths.operation import Array
 
 Arrays = dict[str, Array]
+Index = tuple[int, ...]
 
 
 def global_norm(gradients: Arrays) -> float:
@@ -65,7 +64,10 @@ class UpdateRule(ABC):
     def rounding(
         self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
     ) -> Arrays:
-        """Error bounds of the new `parameter` and of each new moment, in units of the engine's u."""
+        """Error bounds of the new `parameter` and of each new moment, in units of the engine's u.
+
+        `absolute`, where there is one, bounds what of the parameter's error has another unit.
+        """
 
     def decay(self, decayed: bool) -> float:
         """λ for matrices, 0 for gains and biases."""
@@ -73,6 +75,36 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def derivation(
+        self,
+        parameter: Array,
+        gradient: Array,
+        moments: Arrays,
+        learning_rate: float,
+        number: int,
+        decayed: bool,
+        at: Index,
+    ) -> tuple[str, ...]:
+        """The update of the entry `at` written out with its numbers, a line per equation."""
+
+
+class EntryByEntry(UpdateRule):
+    """A rule that moves each entry by its own gradient and memory alone."""
+
+    def derivation(
+        self,
+        parameter: Array,
+        gradient: Array,
+        moments: Arrays,
+        learning_rate: float,
+        number: int,
+        decayed: bool,
+        at: Index,
+    ) -> tuple[str, ...]:
+        remembered = {kind: float(moment[at]) for kind, moment in moments.items()}
+        return self.written(float(parameter[at]), float(gradient[at]), remembered, learning_rate, number, decayed)
+
+    @abstractmethod
+    def written(
         self,
         parameter: float,
         gradient: float,
@@ -85,7 +117,7 @@ class UpdateRule(ABC):
 
 
 @dataclass(frozen=True)
-class SGD(UpdateRule):
+class SGD(EntryByEntry):
     """Step against the gradient.
 
     Source: Robbins & Monro 1951; weight decay as a gradient of ½λθ².
@@ -106,7 +138,7 @@ class SGD(UpdateRule):
         new, _ = self.apply(parameter, gradient, moments, learning_rate, number, decayed)
         return {"parameter": np.abs(new) + 4 * learning_rate * step}
 
-    def derivation(
+    def written(
         self,
         parameter: float,
         gradient: float,
@@ -124,7 +156,7 @@ class SGD(UpdateRule):
 
 
 @dataclass(frozen=True)
-class Momentum(UpdateRule):
+class Momentum(EntryByEntry):
     """Step against a running mean of the gradients.
 
     Departs from PyTorch's default by weighting the new gradient with 1 - β (PyTorch: dampening = β).
@@ -154,7 +186,7 @@ class Momentum(UpdateRule):
         error = 4 * (self.beta1 * np.abs(moments["m"]) + (1 - self.beta1) * 2 * pull)
         return {"parameter": np.abs(new) + 2 * learning_rate * error, "m": error}
 
-    def derivation(
+    def written(
         self,
         parameter: float,
         gradient: float,
@@ -174,7 +206,7 @@ class Momentum(UpdateRule):
 
 
 @dataclass(frozen=True)
-class Adam(UpdateRule):
+class Adam(EntryByEntry):
     """Step against the running mean of the gradients, in units of their running root mean square.
 
     Weight decay, if any, joins the gradient, so that it is rescaled like one. AdamW is the cure.
@@ -226,7 +258,7 @@ class Adam(UpdateRule):
         return {"parameter": np.abs(new) + 3 * np.abs(parameter - new) + np.abs(parameter) + moved,
                 "m": m_error, "v": v_error}  # fmt: skip
 
-    def derivation(
+    def written(
         self,
         parameter: float,
         gradient: float,
@@ -268,17 +300,3 @@ class AdamW(Adam):
     decoupled = True
     equations = (r"\theta \leftarrow (1 - \eta \lambda)\, \theta", *Adam.equations[1:])
     source = "Loshchilov & Hutter 2019, algorithm 2, arXiv:1711.05101"
-
-
-def rule(update: UpdateConfig) -> UpdateRule:
-    """The update rule that a configuration asks for."""
-    match update.optimizer:
-        case "sgd":
-            return SGD(update.weight_decay)
-        case "momentum":
-            return Momentum(update.weight_decay, update.beta1)
-        case "adam":
-            return Adam(update.weight_decay, update.beta1, update.beta2, update.eps)
-        case "adamw":
-            return AdamW(update.weight_decay, update.beta1, update.beta2, update.eps)
-    raise ConfigError(f"optimizer is {update.optimizer!r}: choose one of sgd, momentum, adam, adamw")

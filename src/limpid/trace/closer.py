@@ -106,14 +106,16 @@ def _print_parameter(step: Opened, parameter: Learned, console: Console) -> None
         console.print(Text.assemble(f"  agreement {check.kind:<9} {check.name}: ", shown(check)))
     gradient = record.exact(f"fast/grad({parameter.name})")
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.abs(gradient))), gradient.shape))
-    moments = {kind: float(record.exact(f"before/{kind}/{parameter.name}")[at]) for kind in update.rule.moments}
-    lines = update.rule.derivation(
-        float(record.exact(f"before/{parameter.name}")[at]),
-        float(gradient[at]) * update.clip_scale,
+    how = update.rules[parameter.name]
+    moments = {kind: record.exact(f"before/{kind}/{parameter.name}") for kind in how.moments}
+    lines = how.derivation(
+        record.exact(f"before/{parameter.name}"),
+        gradient * update.clip_scale,
         moments,
         update.learning_rate,
         update.number,
         parameter.decayed,
+        at,
     )
     console.print(
         Text(

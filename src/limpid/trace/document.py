@@ -10,7 +10,7 @@ from limpid.trace.account import Account
 from limpid.trace.compare import Agreement
 from limpid.trace.opened import Entry, Learned, Opened
 
-VERSION = 1
+VERSION = 2
 
 
 def document(step: Opened) -> dict[str, Any]:
@@ -37,9 +37,15 @@ def document(step: Opened) -> dict[str, Any]:
         "loss": _account(step.account, step.whole.loss),
         "parameters": [_learned(parameter) for parameter in step.learned],
         "update": {
-            "rule": type(step.update.rule).__name__,
-            "equations": list(step.update.rule.equations),
-            "source": step.update.rule.source,
+            "rules": [
+                {
+                    "rule": type(how).__name__,
+                    "equations": list(how.equations),
+                    "source": how.source,
+                    "parameters": moved,
+                }
+                for how, moved in step.update.by_rule()
+            ],
             "number": step.update.number,
             "learning_rate": step.update.learning_rate,
             "grad_norm_before_clip": step.update.grad_norm,

@@ -15,13 +15,15 @@ from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
 from limpid.maths.rounding import rounded, unit_roundoff
-from limpid.maths.update import Arrays, clip_scale, rule
+from limpid.maths.rules import rule
+from limpid.maths.update import Arrays, clip_scale
+from limpid.quantities import parameters
 from limpid.trace.cells import GRADIENT, Cell, Reader, backward_cell, forward_cell
 from limpid.trace.cells.cell import Index, Key
 from limpid.trace.compare import outline
 from limpid.trace.names import our_name
 from limpid.trace.record import Record
-from limpid.trace.worked import LEARNING_RATE, RULE, Worked
+from limpid.trace.worked import Worked, derivation
 
 PATH = 200
 """No walk through a step is longer: it follows one entry per operation."""
@@ -92,20 +94,23 @@ class Recorded:
 
     def update(self, name: str, index: Index) -> tuple[str, ...]:
         """The gradient that training used, clipped, through the update rule."""
-        record, how = self.record, rule(self.record.config.update)
+        record = self.record
+        parameter = next(one for one in parameters(record.config.model) if one.name == name)
+        how = rule(record.config.update, parameter)
         if not record.meta["updated"]:
             kept = float(self._mapped(f"after/{name}")[index])
             return ("a gradient of this step is not finite, so that nothing moved", f"the engine has {kept:.8g}")
-        g = float(self._mapped(f"fast/grad({name})")[index])
+        gradient = self._mapped(f"fast/grad({name})")
+        g = float(gradient[index])
         limit, norm = record.config.update.max_grad_norm, float(record.exact("fast/grad_norm"))
         scale = clip_scale(norm, limit)
         why = f"the global norm {norm:.6g} exceeds {limit:g}" if scale < 1 else f"not clipped, the norm is {norm:.6g}"
         clipped = f"g = {g:.8g} · {scale:.8g} = {g * scale:.8g}   {why}"
         before = self._mapped(f"before/{name}")
-        moments = {kind: float(self._mapped(f"before/{kind}/{name}")[index]) for kind in how.moments}
+        moments = {kind: self._mapped(f"before/{kind}/{name}") for kind in how.moments}
         lines = how.derivation(
-            float(before[index]), g * scale, moments, record.meta["learning_rate"], record.meta["update_number"],
-            before.ndim >= 2,
+            before, scale * gradient.astype(np.float64), moments, record.meta["learning_rate"],
+            record.meta["update_number"], parameter.decayed, index,
         )  # fmt: skip
         after = float(self._mapped(f"after/{name}")[index])
         return clipped, *lines, f"the engine has {after:.8g}"
@@ -145,9 +150,7 @@ class Computed:
         return self.words[token]
 
     def update(self, name: str, index: Index) -> tuple[str, ...]:
-        theta, g = float(self.step.before[name][index]), float(self.gradients[name][index])
-        lines = RULE.derivation(theta, g, {"m": 0.0, "v": 0.0}, LEARNING_RATE, 1, self.step.before[name].ndim >= 2)
-        return f"g = {g:.8g}, not clipped", *lines
+        return f"g = {float(self.gradients[name][index]):.8g}, not clipped", *derivation(self.step, name, index)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
+from limpid.maths.rules import rule
 from limpid.maths.transformer import transformer
-from limpid.maths.update import Arrays, UpdateRule, clip_scale, rule
+from limpid.maths.update import Arrays, UpdateRule, clip_scale
 from limpid.quantities import parameters
 from limpid.schedule import learning_rate
 from limpid.trace.compare import Agreement, agreement
@@ -92,20 +93,26 @@ def _ratio(part: Any, whole: Any) -> float:
 class Update:
     """The update redone from the engine's own gradients."""
 
-    rule: UpdateRule
+    rules: dict[str, UpdateRule]  # of each parameter
     number: int
     learning_rate: float
     grad_norm: float  # before clipping
     clip_scale: float
     agreements: list[Agreement]
 
+    def by_rule(self) -> list[tuple[UpdateRule, list[str]]]:
+        """Every rule that took part, and the parameters that it moved."""
+        distinct = dict.fromkeys(self.rules.values())
+        return [(how, [name for name, its in self.rules.items() if its == how]) for how in distinct]
+
 
 def redo_update(record: Record) -> Update:
     """Clipping, learning rate, moments and parameters, each from the engine's own inputs."""
     config, meta = record.config, record.meta
-    how, number = rule(config.update), int(meta["update_number"])
+    number = int(meta["update_number"])
     rate = learning_rate(int(meta["step"]), config.run.max_steps, config.update)
     learned = parameters(config.model)
+    rules = {parameter.name: rule(config.update, parameter) for parameter in learned}
     norm, engine_norm = _global_norm(record), float(record.exact("fast/grad_norm"))
     longest = max(parameter.size for parameter in learned)
     unit = unit_roundoff(record.parameters_format)
@@ -119,6 +126,7 @@ def redo_update(record: Record) -> Update:
         if not meta["updated"]:
             checks.append(_compared(record, parameter.name, before, np.zeros(before.shape)))
             continue
+        how = rules[parameter.name]
         with np.errstate(all="ignore"):
             gradient = scale * record.exact(f"fast/grad({parameter.name})")
             moments: Arrays = {kind: record.exact(f"before/{kind}/{parameter.name}") for kind in how.moments}
@@ -126,13 +134,14 @@ def redo_update(record: Record) -> Update:
             roundings = how.rounding(before, gradient, moments, rate, number, parameter.decayed)
         for kind, moment in memory.items():
             checks.append(_compared(record, f"{kind}/{parameter.name}", moment, roundings[kind]))
-        checks.append(_compared(record, parameter.name, after, roundings["parameter"]))
-    return Update(how, number, rate, norm, scale, checks)
+        absolute = roundings.get("absolute", 0.0)
+        checks.append(_compared(record, parameter.name, after, roundings["parameter"], absolute))
+    return Update(rules, number, rate, norm, scale, checks)
 
 
-def _compared(record: Record, name: str, expected: Array, rounding: Array) -> Agreement:
+def _compared(record: Record, name: str, expected: Array, rounding: Array, absolute: Array | float = 0.0) -> Agreement:
     engine = record.stored(f"after/{name}")
-    limit = bound(expected, rounding, stored=engine.dtype, summed=record.parameters_format)
+    limit = bound(expected, rounding, stored=engine.dtype, summed=record.parameters_format) + absolute
     kind, _, parameter = name.partition("/")
     shown = f"{kind}({parameter})" if parameter else name
     return agreement(shown, "update", engine, expected, limit)

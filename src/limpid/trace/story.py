@@ -176,11 +176,17 @@ def _update(step: Opened) -> Iterator[Text]:
     clipped = "never clipped" if limit is None else f"at most {limit:g}: scaled by {update.clip_scale:.4f}"
     yield Text.assemble(
         ("\nupdate", f"bold {UPDATE}"),
-        f"  {type(update.rule).__name__}, update {update.number}, learning rate {update.learning_rate:.4e}\n"
-        f"  global gradient norm {update.grad_norm:.4f}, {clipped}\n  ",
-        "\n  ".join(readable(line) for line in update.rule.equations),
-        (f"\n  {update.rule.source}", "dim"),
+        f"  update {update.number}, learning rate {update.learning_rate:.4e}\n"
+        f"  global gradient norm {update.grad_norm:.4f}, {clipped}",
     )
+    rules = update.by_rule()
+    for how, moved in rules:
+        of = f" for {len(moved)} of {len(update.rules)} parameters, such as {moved[0]}" if len(rules) > 1 else ""
+        yield Text.assemble(
+            (f"  {type(how).__name__}{of}\n  ", UPDATE),
+            "\n  ".join(readable(line) for line in how.equations),
+            (f"\n  {how.source}", "dim"),
+        )
     for parameter in step.learned:
         worst = max(parameter.checks, key=lambda check: check.worst)
         yield Text.assemble(

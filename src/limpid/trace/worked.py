@@ -103,5 +103,6 @@ def worked_step() -> Worked:
 
 def derivation(step: Worked, name: str, index: tuple[int, ...]) -> tuple[str, ...]:
     """One parameter's update, written out."""
-    theta, g = float(step.before[name][index]), float(step.gradients[name][index])
-    return RULE.derivation(theta, g, {"m": 0.0, "v": 0.0}, LEARNING_RATE, 1, step.before[name].ndim >= 2)
+    before, gradient = step.before[name], step.gradients[name]
+    zero = np.zeros(before.shape)
+    return RULE.derivation(before, gradient, {"m": zero, "v": zero}, LEARNING_RATE, 1, before.ndim >= 2, index)

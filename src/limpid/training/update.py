@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from limpid.config import UpdateConfig
+from limpid.quantities import Parameter
 
 MOMENTS = {
     "adamw": {"m": "exp_avg", "v": "exp_avg_sq"},
+    "muon": {"m": "momentum_buffer"},
     "adam": {"m": "exp_avg", "v": "exp_avg_sq"},
     "momentum": {"m": "momentum_buffer"},
     "sgd": {},
@@ -19,16 +23,26 @@ MOMENTS = {
 
 
 def make_optimizer(model: nn.Module, update: UpdateConfig) -> torch.optim.Optimizer:
-    """Fast twin of maths.update: weight decay on matrices, none on gains and biases."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Fast twin of maths.rules: weight decay on matrices, none on gains and biases."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if update.optimizer != "muon":
+        return _of_one_rule(update.optimizer, [parameter for _, parameter in named], update)
+    hidden = [parameter for name, parameter in named if is_hidden(name, parameter)]
+    others = [parameter for name, parameter in named if not is_hidden(name, parameter)]
+    return Both(_of_one_rule("muon", hidden, update), _of_one_rule("adamw", others, update))
+
+
+def _of_one_rule(rule: str, parameters: list[nn.Parameter], update: UpdateConfig) -> torch.optim.Optimizer:
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": update.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     betas = (update.beta1, update.beta2)
-    match update.optimizer:
+    match rule:
         case "adamw":
             return torch.optim.AdamW(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
+        case "muon":
+            return torch.optim.Muon(groups[:1], lr=update.learning_rate, adjust_lr_fn="match_rms_adamw")
         case "adam":
             return torch.optim.Adam(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
         case "momentum":
@@ -36,8 +50,29 @@ def make_optimizer(model: nn.Module, update: UpdateConfig) -> torch.optim.Optimi
             for parameter in parameters:  # v = βv + (1-β)g from v = 0; PyTorch alone would start from v = g
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
             return optimizer
-        case "sgd":
-            return torch.optim.SGD(groups, lr=update.learning_rate)
+    return torch.optim.SGD(groups, lr=update.learning_rate)
+
+
+class Both(torch.optim.Optimizer):
+    """Two optimizers, each with its own parameters and rule, stepped as one."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.param_groups = [group for part in parts for group in part.param_groups]  # theirs, not copies
+        for part in parts:
+            part.state = self.state
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None if closure is None else closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+
+def is_hidden(name: str, parameter: Tensor) -> bool:
+    """Whether muon moves this parameter itself."""
+    return Parameter(name, tuple(parameter.shape), (), "normal").hidden
 
 
 def clip(model: nn.Module, max_grad_norm: float | None) -> float:
@@ -50,8 +85,7 @@ def read_moments(model: nn.Module, optimizer: torch.optim.Optimizer, update: Upd
     """The optimizer's memory by our names, as `m/NAME` and `v/NAME`; zeros before the first update."""
     return {
         f"{ours}/{name}": optimizer.state[parameter].get(theirs, torch.zeros_like(parameter))
-        for ours, theirs in MOMENTS[update.optimizer].items()
-        for name, parameter in model.named_parameters()
+        for name, parameter, ours, theirs in _remembered(model, update)
     }
 
 
@@ -59,9 +93,18 @@ def write_moments(
     model: nn.Module, optimizer: torch.optim.Optimizer, update: UpdateConfig, moments: dict[str, Tensor], updates: int
 ) -> None:
     """Put the optimizer into the state it had after `updates` updates."""
-    for name, parameter in model.named_parameters():
+    for name, parameter, ours, theirs in _remembered(model, update):
         state = optimizer.state[parameter]
-        for ours, theirs in MOMENTS[update.optimizer].items():
-            state[theirs] = moments[f"{ours}/{name}"].to(parameter.device, copy=True)
-        if "v" in MOMENTS[update.optimizer]:
+        state[theirs] = moments[f"{ours}/{name}"].to(parameter.device, copy=True)
+        if ours == "v":
             state["step"] = torch.tensor(float(updates), device=parameter.device)
+
+
+def _remembered(model: nn.Module, update: UpdateConfig) -> Iterator[tuple[str, Tensor, str, str]]:
+    """Every parameter with each of its moments: our name and PyTorch's."""
+    for name, parameter in model.named_parameters():
+        rule = update.optimizer
+        if rule == "muon" and not is_hidden(name, parameter):
+            rule = "adamw"
+        for ours, theirs in MOMENTS[rule].items():
+            yield name, parameter, ours, theirs
