@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.config import TrainConfig, WeightFormat
 from limpid.errors import ConfigError, LimpidError
-from limpid.options import from_dict, to_dict
+from limpid.options import from_dict
 from limpid.verbs import (
     ChatFlags,
     CompareFlags,
@@ -72,14 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(argv: Sequence[str]) -> int:
     from limpid.flags import given
-    from limpid.run import find_run, read_config
+    from limpid.recipes import recipe
+    from limpid.run import find_run, read_options
 
     typed = given("train", TrainFlags, argv)
-    file, name, resumed = (typed.pop(key, None) for key in ("config", "name", "resume"))
+    file, chosen, name, resumed = (typed.pop(key, None) for key in ("config", "recipe", "name", "resume"))
     if resumed is not None:
         max_steps = typed.get("run", {}).pop("max_steps", None)
         others = [option for section in typed.values() for option in section] + [
-            word for word, value in (("config", file), ("name", name)) if value
+            word for word, value in (("config", file), ("recipe", chosen), ("name", name)) if value
         ]
         if others:
             raise ConfigError(
@@ -87,7 +88,9 @@ def train(argv: Sequence[str]) -> int:
                 "(only --max-steps may change)"
             )
         return _train(lambda console, progress: _resumed(find_run(resumed), max_steps, console))
-    base = {} if file is None else to_dict(read_config(Path(file)))
+    base = {} if chosen is None else recipe(chosen)
+    if file is not None:
+        base = _merged(base, read_options(Path(file)))
     config = from_dict(TrainConfig, _merged(base, typed))
     from limpid.training.begin import start
 

@@ -129,6 +129,11 @@ def _broke_off_before_it_was_a_run(path: Path) -> bool:
 
 def read_config(file: Path) -> TrainConfig:
     """A configuration from TOML, JSON or YAML (by its ending), every key checked."""
+    return from_dict(TrainConfig, read_options(file))
+
+
+def read_options(file: Path) -> dict[str, Any]:
+    """The options that a file of TOML, JSON or YAML (by its ending) holds, section by section, every one checked."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -140,9 +145,10 @@ def read_config(file: Path) -> TrainConfig:
     if not isinstance(plain, dict):
         raise ConfigError(f"{file} holds {type(plain).__name__}, expected tables of options: [model], [data], …")
     try:
-        return from_dict(TrainConfig, plain)
+        from_dict(TrainConfig, plain)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
+    return plain
 
 
 def _parse(text: str, ending: str) -> Any:

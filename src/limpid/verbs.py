@@ -13,6 +13,8 @@ class TrainFlags:
 
     config: str | None = None
     """File of options: TOML, JSON or YAML; flags win over it."""
+    recipe: str | None = None
+    """Named set of options to start from: fast (Muon, normed queries and keys, squared relu); file and flags win."""
     name: str | None = None
     """Name of the run under runs/, or a path; the next free number when left out."""
     resume: str | None = None

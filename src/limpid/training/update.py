@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from limpid.config import UpdateConfig
 from limpid.quantities import Parameter
+from limpid.training.muon import Muon
 
 MOMENTS = {
     "adamw": {"m": "exp_avg", "v": "exp_avg_sq"},
@@ -42,7 +43,7 @@ def _of_one_rule(rule: str, parameters: list[nn.Parameter], update: UpdateConfig
         case "adamw":
             return torch.optim.AdamW(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
         case "muon":
-            return torch.optim.Muon(groups[:1], lr=update.learning_rate, adjust_lr_fn="match_rms_adamw")
+            return Muon(groups[:1], lr=update.learning_rate, adjust_lr_fn="match_rms_adamw")
         case "adam":
             return torch.optim.Adam(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
         case "momentum":

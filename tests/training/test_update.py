@@ -1,0 +1,77 @@
+"""Update rules as the engine runs them: Muon in batches is PyTorch's, two rules step as one, runs resume."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.data.batches import MicroBatch
+from limpid.run import Run
+from limpid.training import checkpoint
+from limpid.training.begin import fresh_state
+from limpid.training.muon import Muon
+from limpid.training.step import step
+
+SHAPES = [(12, 12)] * 3 + [(30, 12)] * 2 + [(12, 30), (7, 5), (1, 9)]
+
+
+def moved(kind: type[torch.optim.Optimizer], steps: int = 3) -> list[nn.Parameter]:
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+    optimizer = kind(parameters, lr=0.03, weight_decay=0.2, adjust_lr_fn="match_rms_adamw")  # type: ignore[call-arg]
+    for _ in range(steps):
+        for parameter in parameters[:-1]:  # the last one never has a gradient
+            parameter.grad = torch.randn(parameter.shape)
+        optimizer.step()
+    return parameters
+
+
+def test_muon_in_batches_is_pytorchs_but_for_rounding() -> None:
+    for ours, theirs in zip(moved(Muon), moved(torch.optim.Muon), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
+
+
+CONFIG = TrainConfig(
+    ModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=2, context_length=12, qk_norm=True, tied=False),
+    update=UpdateConfig(optimizer="muon", warmup_steps=1, weight_decay=0.3),
+    run=RunConfig(precision="fp32", max_steps=6, batch_size=2),
+)
+
+
+def batch(number: int) -> list[MicroBatch]:
+    tokens = torch.randint(0, 23, (2, 13), generator=torch.Generator().manual_seed(number)).numpy()
+    return [MicroBatch(tokens[:, :-1], tokens[:, 1:], (0, 1))]
+
+
+def test_muon_leaves_tables_gains_and_the_output_matrix_to_adamw() -> None:
+    state = fresh_state(CONFIG)
+    step(state, batch(1), CONFIG)
+    kinds = {name: set(state.optimizer.state[p]) for name, p in state.model.named_parameters()}
+    assert kinds["blocks.1.mlp.up.weight"] == {"momentum_buffer"}
+    for name in ("embed.tokens.weight", "logits.weight", "blocks.0.norm1.weight", "blocks.0.attention.key_norm.weight"):
+        assert kinds[name] == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def test_two_rules_follow_one_learning_rate() -> None:
+    state = fresh_state(CONFIG)
+    for number in (1, 2, 3):
+        outcome = step(state, batch(number), CONFIG)
+        assert {group["lr"] for group in state.optimizer.param_groups} == {outcome.learning_rate}
+        assert {group["lr"] for part in state.optimizer.parts for group in part.param_groups} == {outcome.learning_rate}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "momentum"])
+def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(optimizer: str, tmp_path: Path) -> None:
+    config = TrainConfig(CONFIG.model, update=UpdateConfig(optimizer=optimizer, warmup_steps=1), run=CONFIG.run)
+    run, state = Run(tmp_path), fresh_state(config)
+    for number in (1, 2, 3):
+        step(state, batch(number), config)
+    checkpoint.save(run, state, config, "data")
+    resumed = fresh_state(config)
+    checkpoint.load(run, 3, resumed, config)
+    for number in (4, 5):
+        assert step(state, batch(number), config) == step(resumed, batch(number), config)
+    for ours, theirs in zip(state.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
