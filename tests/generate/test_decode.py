@@ -1,5 +1,6 @@
 """Decoding: with and without a cache, alone and in a batch, beside transformers; and text as it comes."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from limpid.generate import generate, stream
 from limpid.generate.chat import chat
 from limpid.generate.sampling import allowed, next_tokens, penalised
 from limpid.generate.text import Text
-from limpid.model import Transformer, initialise
+from limpid.model import Decoder, Transformer, initialise
 from limpid.model.convert import save_folder
 
 VARIANTS = {
@@ -88,6 +89,26 @@ def test_a_row_does_not_depend_on_its_neighbours(variant: str, tokenizer: Tokeni
     for row, prompt in enumerate(prompts):
         alone = generate(net, tokenizer, [prompt], Sampling(20, 0.8, seed=5 + row))[0]
         assert together[row] == alone
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("spare", [0, 3, 40])
+def test_many_prompts_take_turns_in_few_places(
+    variant: str, spare: int, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of all lengths, ending at different times: each continues as it does alone."""
+    monkeypatch.setattr("limpid.generate.decode.ROWS", 3)
+    monkeypatch.setattr("limpid.generate.decode.SPARE", spare)
+    decoder = Decoder(model(variant))
+    prompts = [
+        text[:length] for length, text in zip((3, 20, 1, 33, 2, 7, 60, 64, 5, 14, 1), ["To be or not " * 6] * 11)
+    ]
+    for sampling in (Sampling(temperature=0, max_new_tokens=9, stop=("e",)), Sampling(max_new_tokens=30, seed=4)):
+        found = generate(decoder, tokenizer, prompts, sampling)
+        for row, (prompt, made) in enumerate(zip(prompts, found, strict=True)):
+            alone = dataclasses.replace(sampling, seed=sampling.seed + row)
+            assert made == generate(decoder, tokenizer, [prompt], alone)[0]
+    assert {made.finish for made in found} >= {"length", "context"}
 
 
 def test_a_seed_is_a_continuation(tokenizer: Tokenizer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,11 @@ from limpid.model import Cache, Decoder, Transformer
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
+
+ROWS = 32
+"""Prompts continued at once: weights are read once for all of them, until arithmetic takes as long as reading."""
+SPARE = 256
+"""Positions beyond the longest row, so that making room for the next prompts is rare."""
 
 
 @dataclass(frozen=True)
@@ -85,27 +91,46 @@ def encoded(model: Decoder, tokenizer: Tokenizer, prompt: str) -> list[int]:
 def _run(
     model: Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling, texts: list[Text]
 ) -> Iterator[Piece]:
+    """At most `ROWS` prompts at once; where one ends, the next in line takes its place at once."""
     rows = [encoded(model, tokenizer, prompt) for prompt in prompts]
     room = [min(sampling.max_new_tokens, model.config.context_length - len(row) + 1) for row in rows]
     generators = [torch.Generator().manual_seed(sampling.seed + row) for row in range(len(rows))]
-    inputs, cache = _aligned(model, rows, max(room))
-    live = list(range(len(rows)))
-    while live:
-        logits = model(inputs, cache, last_only=True)[:, -1]
+
+    def drawn(logits: Tensor, live: list[int]) -> list[tuple[int, Piece]]:
+        """The next token of each of these rows, and what it adds."""
         repeats = sampling.repetition_penalty != 1
         seen = [torch.tensor(rows[row] + texts[row].tokens) for row in live] if repeats else []
-        chosen = next_tokens(logits, seen, sampling, [generators[row] for row in live])
-        going_on = []
-        for place, (row, token) in enumerate(zip(live, chosen.tolist(), strict=True)):
-            piece = _taken(row, token, texts[row], tokenizer, room[row], sampling)
-            if piece.text or piece.finish:
-                yield piece
-            if piece.finish is None:
-                going_on.append(place)
+        chosen = next_tokens(logits[:, -1], seen, sampling, [generators[row] for row in live]).tolist()
+        pieces = (
+            _taken(row, token, texts[row], tokenizer, room[row], sampling)
+            for row, token in zip(live, chosen, strict=True)
+        )
+        return list(zip(chosen, pieces, strict=True))
+
+    live, waiting = list(range(min(ROWS, len(rows)))), deque(range(ROWS, len(rows)))
+    longest = max(len(row) + more for row, more in zip(rows, room, strict=True))
+    inputs, cache = _aligned(model, [rows[row] for row in live], longest + (SPARE if waiting else 0))
+    while live:
+        if cache.full:
+            cache.trim()
+        going_on, following = [], []
+        for place, (token, piece) in enumerate(drawn(model(inputs, cache, last_only=True), live)):
+            while True:
+                if piece.text or piece.finish:
+                    yield piece
+                if piece.finish is None:
+                    going_on.append(place)
+                    following.append(token)
+                if piece.finish is None or not waiting:
+                    break
+                live[place] = waiting.popleft()
+                prompt, own = _aligned(model, [rows[live[place]]], len(rows[live[place]]))
+                [(token, piece)] = drawn(model(prompt, own, last_only=True), [live[place]])
+                cache.replace(place, own)
         if len(going_on) < len(live):
             live = [live[place] for place in going_on]
             cache.select(torch.tensor(going_on, dtype=torch.int64))
-        inputs = chosen[going_on, None]
+        inputs = torch.tensor(following, dtype=torch.int64)[:, None]
 
 
 def _taken(row: int, token: int, text: Text, tokenizer: Tokenizer, room: int, sampling: Sampling) -> Piece:
@@ -122,10 +147,9 @@ def _taken(row: int, token: int, text: Text, tokenizer: Tokenizer, room: int, sa
     return Piece(row, new)
 
 
-def _aligned(model: Decoder, rows: list[list[int]], new_tokens: int) -> tuple[Tensor, Cache]:
+def _aligned(model: Decoder, rows: list[list[int]], capacity: int) -> tuple[Tensor, Cache]:
     """Prompts aligned at their ends, and an empty cache for them and what will follow."""
     longest = max(len(row) for row in rows)
     padding = torch.tensor([longest - len(row) for row in rows])
     inputs = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
-    cache = Cache(model.config, len(rows), longest + new_tokens, model.compute, padding if padding.any() else None)
-    return inputs, cache
+    return inputs, Cache(model.config, len(rows), capacity, model.compute, padding if padding.any() else None)

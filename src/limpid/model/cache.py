@@ -56,6 +56,35 @@ class Cache:
         inside = key >= self.padding[:, None, None, None]
         return (visible & inside) | (key == query)  # an unused position sees itself: no row is empty
 
+    @property
+    def full(self) -> bool:
+        """Whether no position is left."""
+        return self.length == self.keys.shape[3]
+
+    def trim(self) -> None:
+        """Give up the first positions that no row uses any more."""
+        if self.padding is not None:
+            self._move(-int(self.padding.min()))
+
+    def replace(self, row: int, other: Cache) -> None:
+        """Let `row` go on from the one row of `other` instead, aligned at its end with the others."""
+        if self.padding is None:
+            self.padding = torch.zeros(self.keys.shape[1], dtype=torch.int64)
+        self._move(max(0, other.length - self.length))
+        start = self.length - other.length
+        self.keys[:, row, :, start : self.length] = other.keys[:, 0, :, : other.length]
+        self.values[:, row, :, start : self.length] = other.values[:, 0, :, : other.length]
+        self.padding[row] = start
+
+    def _move(self, by: int) -> None:
+        """Move every row to the right, or to the left."""
+        for stored in (self.keys, self.values):
+            kept = stored[:, :, :, max(0, -by) : self.length].clone()
+            stored[:, :, :, max(0, by) : self.length + by] = kept
+        self.length += by
+        if self.padding is not None:
+            self.padding += by
+
     def select(self, rows: Int[Tensor, " batch"]) -> None:
         """Reorder or repeat rows, as a beam search does."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
