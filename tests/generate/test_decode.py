@@ -100,9 +100,7 @@ def test_many_prompts_take_turns_in_few_places(
     monkeypatch.setattr("limpid.generate.decode.ROWS", 3)
     monkeypatch.setattr("limpid.generate.decode.SPARE", spare)
     decoder = Decoder(model(variant))
-    prompts = [
-        text[:length] for length, text in zip((3, 20, 1, 33, 2, 7, 60, 64, 5, 14, 1), ["To be or not " * 6] * 11)
-    ]
+    prompts = [("To be or not " * 6)[:length] for length in (3, 20, 1, 33, 2, 7, 60, 64, 5, 14, 1)]
     for sampling in (Sampling(temperature=0, max_new_tokens=9, stop=("e",)), Sampling(max_new_tokens=30, seed=4)):
         found = generate(decoder, tokenizer, prompts, sampling)
         for row, (prompt, made) in enumerate(zip(prompts, found, strict=True)):

@@ -21,6 +21,7 @@ from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.training import checkpoint
 from limpid.training.engine import settle
+from limpid.training.pace import Pace
 from limpid.training.precision import arithmetic, device
 from limpid.training.step import State, make_scaler, step
 from limpid.training.update import make_optimizer
@@ -35,6 +36,7 @@ class Training:
     tokens: Tokens
     batches: Batches
     state: State
+    pace: Pace | None = None
 
 
 def start(config: TrainConfig, name: str | None, console: Console, progress: Report | None = None) -> Training:

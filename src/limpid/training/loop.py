@@ -18,6 +18,7 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.objectives.language_model import count_labels
+from limpid.run import write_config
 from limpid.training import checkpoint
 from limpid.training.begin import Training
 from limpid.training.journal import Journal
@@ -48,26 +49,29 @@ def loop(training: Training, console: Console, sampler: Sampler) -> None:
 
     Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
     """
-    run, config, state = training.run, training.config, training.state
-    journal = Journal(run, config, console, state.step + 1)
-    last = config.run.max_steps
+    run, state, every = training.run, training.state, training.config.run
+    journal = Journal(run, training.config, console, state.step + 1)
     try:
         with interruptions() as asked:
-            while state.step < last:
+            while state.step < (last := training.config.run.max_steps):
                 outcome = _one(training, journal)
                 if not outcome.updated and not state.scaler.is_enabled():
                     state.step -= 1  # nothing moved: the state is still the one before this step
                     _save(training, journal)
                     raise Diverged(outcome)
-                if _due(state.step, config.run.eval_steps, last):
+                if _due(state.step, every.eval_steps, last):
                     journal.evaluation(state.step, *evaluate(training))
-                if config.run.sample_steps and state.step % config.run.sample_steps == 0 and state.step < last:
+                if every.sample_steps and state.step % every.sample_steps == 0 and state.step < last:
                     journal.say(sample(training, sampler))
-                if _due(state.step, config.run.save_steps, last) or state.step == last - 1:
+                if _due(state.step, every.save_steps, last) or state.step == last - 1:
                     _save(training, journal)  # the state before the last step too: that step then opens at once
                 if asked():
                     _save(training, journal)
                     raise Interrupted
+                if training.pace is not None and not training.pace.settled:
+                    journal.config = training.config = training.pace.follow(training.config, state.step)
+                    if training.pace.settled:
+                        write_config(run.config_file, training.config)
     finally:
         journal.close()
 
