@@ -62,6 +62,12 @@ def figure(
     return Figure(name, evaluate(equation, plain_numbers), unit, equation, plain_numbers, source, note)
 
 
+def total(name: str, parts: list[Figure], unit: str = "") -> Figure:
+    """The sum of some figures, by the last words of their names."""
+    short = {part.name.removeprefix(name.rpartition(".")[0] + ".").replace(".", "_"): part for part in parts}
+    return figure(name, unit or parts[0].unit, " + ".join(short), short)
+
+
 def given(name: str, value: Number, unit: str, source: str = "", note: str = "") -> Figure:
     """A number that was given, or measured: its name is its own equation."""
     return Figure(name, value, unit, name, {}, source, note)

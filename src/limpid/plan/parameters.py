@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from limpid.config import ModelConfig
 from limpid.plan.architecture import Architecture
-from limpid.plan.figure import Figure, evaluate, figure
+from limpid.plan.figure import Figure, evaluate, figure, total
 from limpid.quantities import parameters as parameters_of
 
 COMPONENTS = ("embedding", "attention", "mlp", "norms", "logits")
@@ -215,12 +215,6 @@ def _active(model: Architecture, everything: int) -> Figure:
     }  # fmt: skip
     equation = "total - expert_layers * (num_experts - experts_per_token) * one_expert"
     return figure("parameters.active", "parameters", equation, numbers, EXPERTS, "what one token goes through")
-
-
-def total(name: str, parts: list[Figure], unit: str = "") -> Figure:
-    """The sum of some figures, by the last words of their names."""
-    short = {part.name.removeprefix(name.rpartition(".")[0] + ".").replace(".", "_"): part for part in parts}
-    return figure(name, unit or parts[0].unit, " + ".join(short), short)
 
 
 def parameter_count(config: ModelConfig) -> int:
