@@ -34,6 +34,8 @@ class Architecture:
     """Norms of queries and keys: gains that heads share (head_layer: with biases), per head, or over all heads."""
     learned_positions: int = 0
     """Rows of the position table."""
+    relative_positions: bool = False
+    """Transformer-XL's: a projection of distances, and two vectors per head, in every block."""
     token_types: int = 0
     tied: bool = True
     """The output matrix is the embedding."""

@@ -18,6 +18,7 @@ LAYER_NORM = "Ba et al. 2016, eq. 4, arXiv:1607.06450"
 RMS_NORM = "Zhang & Sennrich 2019, eq. 4, arXiv:1910.07467"
 EXPERTS = "Shazeer et al. 2017, eq. 1, arXiv:1701.06538"
 LATENT = "DeepSeek-AI 2024, eq. 9-19, arXiv:2405.04434"
+RELATIVE = "Dai et al. 2019, section 3.3, arXiv:1901.02860"
 BERT = "Devlin et al. 2018, section 3, arXiv:1810.04805"
 
 
@@ -85,6 +86,8 @@ def _attention(model: Architecture, at: str, layers: str) -> Iterator[Piece]:
         yield Piece(f"{at}.query_key_value_biases", "(num_heads + 2 * num_kv_heads) * d_head", layers)
     if model.out_bias:
         yield Piece(f"{at}.output_bias", "d_model", layers)
+    if model.relative_positions:  # distances are projected once per sequence, not per token
+        yield Piece(f"{at}.distances", "d_model * num_heads * d_head + 2 * num_heads * d_head", layers, source=RELATIVE)
     if model.sinks:
         yield Piece(f"{at}.sinks", "num_heads", layers, source="Agarwal et al. 2025 (gpt-oss), arXiv:2508.10925")
 
