@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.errors import ConfigError
+from limpid.options import require
 from limpid.plan.scaling import Law
+from limpid.progress import Report
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NAMES = ("E", "A", "B", "alpha", "beta")
@@ -55,6 +57,26 @@ class Fit:
         drawn = [value(Law("", *map(float, row), source="")) for row in self.resampled]
         low, high = np.quantile(drawn, [(1 - self.level) / 2, (1 + self.level) / 2])
         return float(low), float(high)
+
+    def document(self, compute: float | None = None) -> dict[str, Any]:
+        """For JSON: constants with their intervals, the runs, and a prediction where compute is given."""
+        found: dict[str, Any] = {
+            "constants": self.law.constants, "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "exponent": self.law.exponent, "level": self.level, "objective": self.objective,
+            "resamples": len(self.resampled), "source": self.law.source,
+            "runs": [dict(zip(("parameters", "tokens", "loss", "fitted"), map(float, row), strict=True))
+                     for row in zip(self.points.parameters, self.points.tokens, self.points.loss,
+                                    self.law.loss(self.points.parameters, self.points.tokens), strict=True)],
+        }  # fmt: skip
+        if compute is not None:
+            n, d = self.law.optimum(compute)
+            found["prediction"] = {
+                "compute": compute, "parameters": n, "tokens": d, "loss": self.law.loss(n, d),
+                "parameters_interval": self.interval(lambda law: law.optimum(compute)[0]),
+                "tokens_interval": self.interval(lambda law: law.optimum(compute)[1]),
+                "loss_interval": self.interval(lambda law: law.loss(*law.optimum(compute))),
+            }  # fmt: skip
+        return found
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -163,3 +185,34 @@ def minimum(points: Points, delta: float = DELTA) -> tuple[Array, float]:
     objective = Objective(points, delta)
     value, theta = min((descend(objective, start) for start in starts(objective)), key=lambda found: found[0])
     return objective.constants(theta), value
+
+
+def fit(
+    points: Points,
+    delta: float = DELTA,
+    resamples: int = 200,
+    level: float = 0.95,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Fit:
+    """The law that fits some runs, with intervals from runs drawn again with replacement.
+
+    A draw of too few different runs cannot tell five constants apart; it is drawn again.
+    Source of the intervals: Efron 1979, doi:10.1214/aos/1176344552, percentiles over whole runs.
+    """
+    require(delta > 0, f"delta is {delta}: it must be above 0")
+    require(resamples >= 20, f"resamples is {resamples}: intervals need at least 20")
+    require(0 < level < 1, f"level is {level}: it must lie between 0 and 1, for example 0.95")
+    constants, objective = minimum(points, delta)
+    rng, drawn = np.random.default_rng(seed), np.empty((resamples, len(NAMES)))
+    for number in range(resamples):
+        while True:
+            rows = rng.integers(0, len(points), len(points))
+            if len(np.unique(rows)) > len(NAMES):
+                break
+        again = Objective(points.take(rows), delta)
+        drawn[number] = again.constants(descend(again, again.theta(constants))[1])
+        if report is not None:
+            report("resampling", number + 1, resamples)
+    law = Law("fitted", *map(float, constants), source=SOURCE)
+    return Fit(law, objective, points, drawn, level)
