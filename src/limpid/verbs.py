@@ -198,7 +198,7 @@ class PlanFitFlags:
 
 @dataclass(frozen=True)
 class PlanSweepFlags:
-    """Train the runs for a scaling law within a time budget, several sizes at several budgets of compute, and fit it."""
+    """Train the runs for a scaling law within a time budget, and fit it: several sizes per budget of compute."""
 
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "PATH"})
     """Text to train on, as for `limpid train`; none is the Python standard library's own text."""

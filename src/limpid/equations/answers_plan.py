@@ -20,14 +20,17 @@ PEAK_A100, GIB = cluster.DEVICES["a100"].flops, 2.0**30
 NORMS = {"layernorm": "layer", "layernorm_no_bias": "layer_no_bias", "rmsnorm": "rms"}
 THEIRS = {
     "vocab_size", "d_model", "n_layers", "d_ff", "n_heads", "n_kv_heads", "head_dim", "mlp", "norm", "norms_per_layer",
-    "tied_embeddings", "learned_positions", "qkv_bias", "out_bias", "mlp_bias", "qk_norm", "embedding_norm", "final_norm",
+    "tied_embeddings", "learned_positions", "qkv_bias", "out_bias", "mlp_bias", "qk_norm", "embedding_norm",
+    "final_norm",
 }  # fmt: skip
 
 
 def decoder(x: Inputs) -> Architecture:
     """A decoder as the rows describe it."""
     if set(x) - THEIRS:
-        raise ConfigError(f"a decoder has no {', '.join(sorted(set(x) - THEIRS))}: known are {', '.join(sorted(THEIRS))}")
+        raise ConfigError(
+            f"a decoder has no {', '.join(sorted(set(x) - THEIRS))}: known are {', '.join(sorted(THEIRS))}"
+        )
     return Architecture(
         vocab_size=x["vocab_size"], d_model=x["d_model"], num_layers=x["n_layers"], num_heads=x["n_heads"],
         num_kv_heads=x.get("n_kv_heads") or x["n_heads"], d_head=x.get("head_dim") or 0, d_ff=x["d_ff"],
@@ -150,8 +153,8 @@ def _megatron(x: Inputs) -> Any:
     """GPT with a vocabulary of 51,200 and 2,048 learned positions, as in the paper's table."""
 
     def answer(one: Inputs) -> float:
-        model = decoder({"vocab_size": one.get("vocab_size", 51200), "d_model": one["hidden"], "n_layers": one["n_layers"],
-                         "n_heads": one["heads"], "d_ff": 4 * one["hidden"], "final_norm": False,
+        model = decoder({"vocab_size": one.get("vocab_size", 51200), "d_model": one["hidden"],
+                         "n_layers": one["n_layers"], "n_heads": one["heads"], "d_ff": 4 * one["hidden"], "final_norm": False,
                          "learned_positions": one.get("seq", 2048), "qkv_bias": True, "out_bias": True,
                          "mlp_bias": True})  # fmt: skip
         return count(model) / 1e9
@@ -246,7 +249,9 @@ def _mfu(x: Inputs) -> Any:
 
 
 def _utilisation(x: Inputs, recompute: bool | str = False) -> float:
-    flops = cluster.megatron_flops(x["batch"], x.get("seq", 2048), x["n_layers"], x["hidden"], x.get("vocab", 51200), recompute)
+    flops = cluster.megatron_flops(
+        x["batch"], x.get("seq", 2048), x["n_layers"], x["hidden"], x.get("vocab", 51200), recompute
+    )
     return flops / (x["seconds"] * x["gpus"] * x.get("peak", PEAK_A100))
 
 
@@ -276,7 +281,10 @@ def _checkpoint(x: Inputs) -> Any:
 @kind("bytes.mixed_precision_adam")
 def _mixed(x: Inputs) -> Any:
     states = memory.STATES["fp16"]
-    return {"total_gb": x["n_params"] * x["bytes_per_param"] / 1e9, "fp16_params_gb": x["n_params"] * states.weights / 1e9}
+    return {
+        "total_gb": x["n_params"] * x["bytes_per_param"] / 1e9,
+        "fp16_params_gb": x["n_params"] * states.weights / 1e9,
+    }
 
 
 @kind("bytes.weights_gb")
@@ -299,7 +307,8 @@ def _per_param(x: Inputs) -> Any:
 @kind("zero.model_state_bytes_per_device")
 def _zero(x: Inputs) -> Any:
     each_stage = [
-        memory.state_bytes(x["n_params"], stage, x["devices"], x["param_bytes"], x["grad_bytes"], x["optimizer_bytes"]) / 1e9
+        memory.state_bytes(x["n_params"], stage, x["devices"], x["param_bytes"], x["grad_bytes"], x["optimizer_bytes"])
+        / 1e9
         for stage in range(4)
     ]
     return dict(zip(("baseline_gb", "stage1_gb", "stage2_gb", "stage3_gb"), each_stage, strict=True))
@@ -485,7 +494,9 @@ def _eight(x: Inputs) -> Any:
 
 @kind("cluster.pipeline_bubble")
 def _bubble(x: Inputs) -> Any:
-    return [cluster.pipeline_bubble(*row) for row in zip(x["pipeline"], x["microbatches"], x["interleave"], strict=True)]
+    return [
+        cluster.pipeline_bubble(*row) for row in zip(x["pipeline"], x["microbatches"], x["interleave"], strict=True)
+    ]
 
 
 @kind("cluster.training_days_from_rate")

@@ -16,7 +16,7 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True)
 class Kept:
-    """One tensor of a block: bytes as an equation in s, b, h, a, q, k, f and c; and whether tensor parallelism splits it."""
+    """One tensor of a block: its bytes as an equation, and whether tensor parallelism splits it."""
 
     name: str
     equation: str
@@ -37,7 +37,9 @@ def table(model: Architecture, fused: bool = True, dropout: bool = False) -> tup
         Kept("attention's output product, input", "s * b * q * c", True),
         Kept("norm 2, input", "s * b * h * c", False),
         Kept("mlp, input", "s * b * h * c", False),
-        Kept("mlp, before the activation", f"{1 + model.gated} * s * b * f * c" if model.gated else "s * b * f * c", True),
+        Kept(
+            "mlp, before the activation", f"{1 + model.gated} * s * b * f * c" if model.gated else "s * b * f * c", True
+        ),
         Kept("mlp, output product, input", "s * b * f * c", True),
     ]
     if model.gated:
@@ -102,7 +104,7 @@ def per_block(
 
 
 def korthikanti(seq: int, batch: int, hidden: int, heads: int, tensor: int = 1) -> dict[str, float]:
-    """Bytes of one GPT block by the closed forms of the paper's table 2, from our rows with dropout and formed weights."""
+    """Bytes of one GPT block as in the paper's table 2: our rows, with dropout and attention weights."""
     plain = Architecture(vocab_size=1, d_model=hidden, num_layers=1, num_heads=heads, d_ff=4 * hidden, d_head=1)
     rows = table(plain, fused=False, dropout=True)
     numbers = {"s": seq, "b": batch, "h": hidden, "a": heads, "q": hidden, "k": hidden, "f": 4 * hidden, "c": 2}

@@ -37,7 +37,9 @@ class Device:
         return self.fp8 or self.flops if precision == "fp8" else self.flops
 
 
-def _device(name: str, tera: float, gigabytes: float, per_second: float, source: str, fp32: float = 0, fp8: float = 0) -> Device:
+def _device(
+    name: str, tera: float, gigabytes: float, per_second: float, source: str, fp32: float = 0, fp8: float = 0
+) -> Device:
     return Device(name, tera * 1e12, gigabytes * 1e9, per_second * 1e9, source, fp32 * 1e12, fp8 * 1e12)
 
 
@@ -98,9 +100,11 @@ def time_and_money(
     compute = figure("time.compute", "FLOP", "tokens * per_token", {"tokens": tokens, "per_token": flops})
     seconds = figure("time.total", "s", "compute / (devices * rate * utilisation)",
                      {"compute": compute, "devices": devices, "rate": rate, "utilisation": utilisation},
-                     PALM, "utilisation: the model's own FLOPs over the peak (MFU), whatever the rest is spent on")  # fmt: skip
+                     PALM, "utilisation: the model's own FLOPs over the peak (MFU)")  # fmt: skip
     speed = figure("time.tokens_per_second", "tokens/s", "tokens / seconds", {"tokens": tokens, "seconds": seconds})
-    hours = figure("time.device_hours", "device hours", "devices * seconds / 3600", {"devices": devices, "seconds": seconds})
+    hours = figure(
+        "time.device_hours", "device hours", "devices * seconds / 3600", {"devices": devices, "seconds": seconds}
+    )
     found = [compute, rate, seconds, speed, hours]
     if price is not None:
         require(price >= 0, f"price is {price}: dollars per device and hour, not negative")
@@ -110,8 +114,8 @@ def time_and_money(
 
 def utilisation_of(flops_per_token: float, tokens_per_second: float, devices: int, rate: float) -> Figure:
     """MFU: the model's own FLOPs per second over the peak of all devices."""
-    return figure("time.mfu", "share", "per_token * speed / (devices * rate)",
-                  {"per_token": flops_per_token, "speed": tokens_per_second, "devices": devices, "rate": rate}, PALM)  # fmt: skip
+    numbers = {"per_token": flops_per_token, "speed": tokens_per_second, "devices": devices, "rate": rate}
+    return figure("time.mfu", "share", "per_token * speed / (devices * rate)", numbers, PALM)
 
 
 def rate_of(device: Device, precision: str) -> Figure:

@@ -49,7 +49,7 @@ class Figure:
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
-        found = {"name": self.name, "value": self.value, "unit": self.unit, "equation": self.equation}
+        found: dict[str, Any] = {"name": self.name, "value": self.value, "unit": self.unit, "equation": self.equation}
         found["numbers"] = {name: n for name, n in self.numbers.items() if re.search(rf"\b{name}\b", self.equation)}
         return found | {key: text for key, text in (("source", self.source), ("note", self.note)) if text}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ NAMES = ("E", "A", "B", "alpha", "beta")
 DELTA = 1e-3
 """Where the Huber loss turns from square to straight, in log loss. Source: Hoffmann et al. 2022, section D.2."""
 SOURCE = "fitted here; method: Hoffmann et al. 2022, section D.2, arXiv:2203.15556"
-GRID = {"e": (-1.0, -0.5, 0.0, 0.5, 1.0), "a": (0.0, 5.0, 10.0, 15.0, 20.0, 25.0), "b": (0.0, 5.0, 10.0, 15.0, 20.0, 25.0),
+LOGARITHMS = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
+GRID = {"e": (-1.0, -0.5, 0.0, 0.5, 1.0), "a": LOGARITHMS, "b": LOGARITHMS,
         "alpha": (0.0, 0.5, 1.0, 1.5, 2.0), "beta": (0.0, 0.5, 1.0, 1.5, 2.0)}  # fmt: skip
 """Starts, of the logarithms of E, A, B and of the exponents. Source: as above."""
 KEPT = 6
@@ -54,20 +56,23 @@ class Fit:
 
     def interval(self, value: Callable[[Law], float]) -> tuple[float, float]:
         """Where a function of the law lies with probability `level`: percentiles over the resampled laws."""
-        drawn = [value(Law("", *map(float, row), source="")) for row in self.resampled]
+        drawn = [value(Law.of(row)) for row in self.resampled]
         low, high = np.quantile(drawn, [(1 - self.level) / 2, (1 + self.level) / 2])
         return float(low), float(high)
 
     def document(self, compute: float | None = None) -> dict[str, Any]:
         """For JSON: constants with their intervals, the runs, and a prediction where compute is given."""
+        columns = {**vars(self.points), "fitted": self.law.loss(self.points.parameters, self.points.tokens)}
         found: dict[str, Any] = {
-            "constants": self.law.constants, "intervals": {name: list(ends) for name, ends in self.intervals.items()},
-            "exponent": self.law.exponent, "level": self.level, "objective": self.objective,
-            "resamples": len(self.resampled), "source": self.law.source,
-            "runs": [dict(zip(("parameters", "tokens", "loss", "fitted"), map(float, row), strict=True))
-                     for row in zip(self.points.parameters, self.points.tokens, self.points.loss,
-                                    self.law.loss(self.points.parameters, self.points.tokens), strict=True)],
-        }  # fmt: skip
+            "constants": self.law.constants,
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "exponent": self.law.exponent,
+            "level": self.level,
+            "objective": self.objective,
+            "resamples": len(self.resampled),
+            "source": self.law.source,
+            "runs": [{name: float(column[row]) for name, column in columns.items()} for row in range(len(self.points))],
+        }
         if compute is not None:
             n, d = self.law.optimum(compute)
             found["prediction"] = {
@@ -81,7 +86,7 @@ class Fit:
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
         """Of every constant."""
-        return {name: self.interval(lambda law, name=name: float(getattr(law, name))) for name in NAMES}
+        return {name: self.interval(attrgetter(name)) for name in NAMES}
 
 
 def points_of(parameters: Sequence[float], tokens: Sequence[float], loss: Sequence[float]) -> Points:
@@ -214,5 +219,5 @@ def fit(
         drawn[number] = again.constants(descend(again, again.theta(constants))[1])
         if report is not None:
             report("resampling", number + 1, resamples)
-    law = Law("fitted", *map(float, constants), source=SOURCE)
+    law = Law.of(constants, "fitted", SOURCE)
     return Fit(law, objective, points, drawn, level)

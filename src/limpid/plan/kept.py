@@ -84,7 +84,9 @@ def _attention(model: ModelConfig, formed: bool, block: int) -> Iterator[Row]:
               f"{stream} + {made} + 2 * tokens * d * c", f"d * (query + 2 * key){bias}")  # fmt: skip
     if model.qk_norm:
         kept = "tokens * (query + key) * max(4, p)"
-        yield Row("attention.query_norm, key_norm", kept, f"{stream} + {made} + {kept} + tokens * query * c", "2 * d_head")
+        yield Row(
+            "attention.query_norm, key_norm", kept, f"{stream} + {made} + {kept} + tokens * query * c", "2 * d_head"
+        )
     if model.positions == "rotary":
         yield Row("attention.rotation", "0", f"{stream} + {made} + tokens * query * (c + 2 * p * cast)")
     yield _mixing(model, formed, block)

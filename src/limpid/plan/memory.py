@@ -39,9 +39,18 @@ STATES: dict[str, States] = {
     "fp16": States(2, 2, 4, 4, 2),
     "bf16_pure": States(2, 2, 0, 2, 2),
 }
-"""Mixed precision keeps fp32 masters and moments beside narrow weights and gradients: 16 bytes with Adam (ZeRO, 3.1)."""
+"""Mixed precision: fp32 masters and moments beside narrow weights and gradients, 16 bytes with Adam (ZeRO, 3.1)."""
 MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "momentum": 1, "sgd": 0}
-WEIGHT_BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "bf16_pure": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
+WEIGHT_BYTES = {
+    "fp64": 8.0,
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "bf16_pure": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5,
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def check(model: Architecture, layout: Layout) -> None:
         )
     if model.num_layers < layout.pipeline:
         raise ConfigError(
-            f"pipeline {layout.pipeline} is more than the {model.num_layers} layers of {model.name}: choose fewer stages"
+            f"pipeline {layout.pipeline} is more than the {model.num_layers} layers of {model.name}: choose fewer"
         )
 
 
@@ -182,7 +191,9 @@ def decoding(model: Architecture, batch: int, context: int, precision: str) -> l
     return [weights, token, cache, total("decoding.total", [weights, cache])]
 
 
-def state_bytes(parameters: float, stage: int, devices: int, weights: float, gradients: float, optimizer: float) -> float:
+def state_bytes(
+    parameters: float, stage: int, devices: int, weights: float, gradients: float, optimizer: float
+) -> float:
     """Bytes of model states per device under a ZeRO stage. Source: Rajbhandari et al. 2020, figure 1."""
     split = [1 if stage < needed else devices for needed in (3, 2, 1)]
     return parameters * sum(each / among for each, among in zip((weights, gradients, optimizer), split, strict=True))

@@ -157,12 +157,16 @@ def _named(what: str) -> Subject:
 def _trained_here(config: TrainConfig, name: str) -> Subject:
     notes: list[str] = []
     if not config.model.vocab_size:
-        vocabulary = config.data.tokenizer_vocab_size or (257 if config.data.tokenizer == "bytes" else ASSUMED_VOCABULARY)
+        vocabulary = config.data.tokenizer_vocab_size or (
+            257 if config.data.tokenizer == "bytes" else ASSUMED_VOCABULARY
+        )
         if config.data.tokenizer_vocab_size is None and config.data.tokenizer != "bytes":
             notes.append(f"vocab_size is the tokenizer's, which is not made yet: {vocabulary:,} is assumed")
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocabulary))
     if config.run.precision == "auto":
-        notes.append("precision is chosen by measuring when training begins: fp32 is assumed; --precision bf16 halves most")
+        notes.append(
+            "precision is chosen by measuring when training begins: fp32 is assumed; --precision bf16 halves most"
+        )
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="fp32"))
     return Subject(of_config(config.model, name), config, tuple(notes))
 
@@ -235,14 +239,16 @@ def _memory(subject: Subject, options: Options, context: int) -> tuple[list[Figu
 
 def _with(config: TrainConfig, options: Options) -> TrainConfig:
     """The configuration with what was asked for instead."""
-    run = {"batch_size": options.batch_size, "precision": options.precision}
+    run: dict[str, Any] = {"batch_size": options.batch_size, "precision": options.precision}
     if options.micro_batches > 1:
         run["gradient_accumulation_steps"] = options.micro_batches
-    model = {} if options.context_length is None else {"context_length": options.context_length}
+    model = config.model
+    if options.context_length is not None:
+        model = dataclasses.replace(model, context_length=options.context_length)
     return dataclasses.replace(
         config,
         run=dataclasses.replace(config.run, **{key: value for key, value in run.items() if value is not None}),
-        model=dataclasses.replace(config.model, **model),
+        model=model,
     )
 
 
@@ -251,8 +257,8 @@ def _layout(subject: Subject, options: Options, context: int) -> Layout:
     batch = options.batch_size or (1 if config is None else config.run.batch_size)
     precision = options.precision or ("bf16" if config is None else config.run.precision)
     optimizer = "adamw" if config is None else config.update.optimizer
-    return Layout(options.devices, options.zero, options.tensor, options.pipeline, batch, options.micro_batches, context,
-                  precision, optimizer, options.recompute, options.formed)  # fmt: skip
+    return Layout(options.devices, options.zero, options.tensor, options.pipeline, batch, options.micro_batches,
+                  context, precision, optimizer, options.recompute, options.formed)  # fmt: skip
 
 
 def what_would_fit(subject: Subject, options: Options, context: int, limit: float) -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from limpid.inspect.plots import FIRST, INK, SECOND, panels, plain, save
-from limpid.plan.figure import shown
 from limpid.plan.fit import Fit
 from limpid.plan.scaling import Law
 
@@ -47,7 +46,7 @@ def _frontier(axes: Any, fit: Fit) -> None:
     runs = 6 * fit.points.parameters * fit.points.tokens
     compute = np.geomspace(runs.min() / 2, runs.max() * 100, 60)
     best = np.array([fit.law.optimum(c)[0] for c in compute])
-    laws = [Law("", *map(float, row), source="") for row in fit.resampled]
+    laws = [Law.of(row) for row in fit.resampled]
     drawn = np.array([[law.optimum(c)[0] for c in compute] for law in laws])
     low, high = np.quantile(drawn, [(1 - fit.level) / 2, (1 + fit.level) / 2], axis=0)
     axes.fill_between(compute, low, high, color=FIRST, alpha=0.2, linewidth=0, label=f"{100 * fit.level:g} % interval")
@@ -69,7 +68,7 @@ def _iso_flop(axes: Any, fit: Fit, colours: Any) -> None:
         c = float(np.exp(np.log(compute[members]).mean()))
         colour = colours(0.85 * number / max(1, len(groups) - 1))
         sizes = span[(span > points.parameters[members].min() / 3) & (span < points.parameters[members].max() * 3)]
-        axes.plot(sizes, fit.law.loss(sizes, c / 6 / sizes), color=colour, linewidth=1.3, label=shown(c, "FLOP"))
+        axes.plot(sizes, fit.law.loss(sizes, c / 6 / sizes), color=colour, linewidth=1.3, label=f"{c:.2g} FLOP")
         axes.scatter(points.parameters[members], points.loss[members], s=16, color=colour, zorder=3)
         n, d = fit.law.optimum(c)
         axes.plot([n], [fit.law.loss(n, d)], marker="*", markersize=11, color=SECOND, zorder=4)

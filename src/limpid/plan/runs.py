@@ -100,17 +100,22 @@ def _table(rows: list[dict[str, Any]], path: Path) -> Iterator[Point]:
         raise ConfigError(f"{path} holds no rows with named columns: parameters, tokens (or compute), loss")
     named = {str(key).strip().lower(): key for row in rows for key in row if key is not None}
     columns = {ours: next((named[name] for name in names if name in named), None) for ours, names in COLUMNS.items()}
+    size_column, loss_column = columns["parameters"], columns["loss"]
     for needed in ("parameters", "loss"):
         if columns[needed] is None:
-            raise ConfigError(f"{path} has no column for {needed} ({', '.join(COLUMNS[needed])}): it has {', '.join(named)}")
+            raise ConfigError(
+                f"{path} has no column for {needed} ({', '.join(COLUMNS[needed])}): it has {', '.join(named)}"
+            )
     if columns["tokens"] is None and columns["compute"] is None:
-        raise ConfigError(f"{path} has neither tokens nor compute among its columns {', '.join(named)}: give one of them")
+        raise ConfigError(
+            f"{path} has neither tokens nor compute among its columns {', '.join(named)}: give one of them"
+        )
     for number, row in enumerate(rows, 1):
         try:
-            size, loss = float(row[columns["parameters"]]), float(row[columns["loss"]])
+            size, loss = float(row[size_column or ""]), float(row[loss_column or ""])
             if columns["tokens"] is not None:
                 yield size, float(row[columns["tokens"]]), loss
             else:
-                yield size, float(row[columns["compute"]]) / (6 * size), loss
+                yield size, float(row[columns["compute"] or ""]) / (6 * size), loss
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path}, row {number}: {dict(row)} lacks a number for one of its columns") from error

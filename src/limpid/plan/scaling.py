@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from limpid.errors import ConfigError
 from limpid.plan.figure import Figure, figure, given
@@ -39,6 +40,12 @@ class Law:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: a scaling law needs it above 0")
 
+    @staticmethod
+    def of(constants: Iterable[float], name: str = "", source: str = "") -> Law:
+        """A law from E, A, B, α, β in that order."""
+        E, A, B, alpha, beta = (float(constant) for constant in constants)
+        return Law(name, E, A, B, alpha, beta, source)
+
     @property
     def constants(self) -> dict[str, float]:
         return {"E": self.E, "A": self.A, "B": self.B, "alpha": self.alpha, "beta": self.beta}
@@ -53,8 +60,8 @@ class Law:
         """G: the best size is G (C/6)^a, the best number of tokens (C/6)^(1-a) / G."""
         return (self.alpha * self.A / (self.beta * self.B)) ** (1 / (self.alpha + self.beta))
 
-    def loss(self, parameters: float, tokens: float) -> float:
-        """Nats per token."""
+    def loss(self, parameters: Any, tokens: Any) -> Any:
+        """Nats per token, of numbers or of arrays."""
         return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
 
     def optimum(self, compute: float) -> tuple[float, float]:
@@ -165,17 +172,18 @@ def allocate(
 
 
 def judge(law: Law, parameters: float, tokens: float) -> list[Figure]:
-    """How far a run lies from the best use of its compute: by how much it is under- or over-trained, and what it loses."""
+    """How far a run lies from the best use of its compute: how under- or over-trained it is, and what that loses."""
     name = f"scaling.{law.name.split(', ')[1].replace(' ', '_').replace('-', '')}"
     source, c = law.source, figure("scaling.compute", "FLOP", "6 * N * D", {"N": parameters, "D": tokens}, SIX_N_D)
     best = {one.name.rpartition(".")[2]: one for one in allocate(law, compute=float(c.value))}
     own = {one.name.rpartition(".")[2]: one for one in allocate(law, parameters=parameters)}
+    best_n = best["parameters"]
     loss = figure(f"{name}.loss", "nats/token", LOSS, {**law.constants, "N": parameters, "D": tokens}, source)
     return [
         c,
         loss,
-        figure(f"{name}.best_parameters", "parameters", best["parameters"].equation, best["parameters"].numbers, source),
-        figure(f"{name}.best_tokens", "tokens", "C / (6 * N)", {"C": c, "N": best["parameters"]}, SIX_N_D),
+        figure(f"{name}.best_parameters", "parameters", best_n.equation, best_n.numbers, source),
+        figure(f"{name}.best_tokens", "tokens", "C / (6 * N)", {"C": c, "N": best_n}, SIX_N_D),
         figure(f"{name}.best_loss", "nats/token", LOSS, best["loss"].numbers, source),
         figure(f"{name}.loss_lost", "nats/token", "loss - best_loss", {"loss": loss, "best_loss": best["loss"]},
                note="against the best size for the same compute"),

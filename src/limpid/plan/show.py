@@ -54,7 +54,9 @@ def tell(found: Plan, console: Console) -> None:
             console.print(_table(section, figures))
     for line in _verdict(found):
         console.print(line, soft_wrap=True)
-    console.print(Text("\nevery figure answers: --why NAME, for example --why " + _example(found), "dim"), soft_wrap=True)
+    console.print(
+        Text("\nevery figure answers: --why NAME, for example --why " + _example(found), "dim"), soft_wrap=True
+    )
 
 
 def why(figure: Figure, console: Console) -> None:
@@ -85,7 +87,9 @@ def _table(section: str, figures: list[Figure]) -> Table:
         label = name.rpartition(".")[2] if inside else name
         row = [Text(("  " if inside else "") + label.replace("_", " "), strong), Text(value, strong)]
         if parts:
-            same = figure.unit in ("bytes", "parameters") and not any(word in name for word in ("per_", "here", "passing_"))
+            same = figure.unit in ("bytes", "parameters") and not any(
+                word in name for word in ("per_", "here", "passing_")
+            )
             row.append(Text(f"{100 * figure.value / (whole or 1):.1f} %" if same else "", "dim"))
         table.add_row(*row, Text(_short_equation(figure), "dim"))
     return table
@@ -132,9 +136,9 @@ def judgement(short: str, by_name: dict[str, Figure]) -> str:
     how = "about right" if 0.8 < ratio < 1.25 else "under-trained" if ratio < 1 else "over-trained"
     loses = f"this loses {lost:.4f} nats/token against it" if lost >= 5e-5 else "this loses nothing against it"
     if best_n.value < SMALLEST:
-        loses = "so small a model is far outside what the law was fitted on, so no loss is given"
+        loses = "no loss is given, since the law was fitted on far larger models"
     return (f"{how}: {ratio:.3g} × the tokens that are best for this size; the best use of this compute is "
-            f"{shown(best_n.value, 'parameters')} on {shown(best_d.value, 'tokens')}, {'; ' if best_n.value < SMALLEST else ', and '}{loses}")  # fmt: skip
+            f"{shown(best_n.value, 'parameters')} on {shown(best_d.value, 'tokens')}; {loses}")  # fmt: skip
 
 
 def partner(short: str, by_name: dict[str, Figure]) -> str:

@@ -77,8 +77,13 @@ def _allocation(flags: PlanFlags, asked: list[str], console: Console) -> int:
     for name in asked:
         require(getattr(flags, name) > 0, f"--{name} is {getattr(flags, name)}: it must be above 0")
     if len(asked) > 1:
-        require("compute" not in asked, "--compute with --params or --tokens leaves no choice: C = 6 N D fixes the third")
-        figures = judge(REFIT, flags.params or 0, flags.tokens or 0) + judge(APPROACH_3, flags.params or 0, flags.tokens or 0)[1:]
+        require(
+            "compute" not in asked, "--compute with --params or --tokens leaves no choice: C = 6 N D fixes the third"
+        )
+        figures = (
+            judge(REFIT, flags.params or 0, flags.tokens or 0)
+            + judge(APPROACH_3, flags.params or 0, flags.tokens or 0)[1:]
+        )
     else:
         figures = [one for law in LAWS for one in allocate(law, flags.compute, flags.params, flags.tokens)]
     if flags.why is not None:
