@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 VOCABULARY = 512
 """Tokens: small, so that small models are not all embedding."""
 CONTEXT, BATCH = 128, 16
-D_HEAD = 32
+D_HEAD = 16
 TOKENS_PER_PARAMETER = 20
 """Where the best size is expected. Source: Hoffmann et al. 2022, table 3, arXiv:2203.15556."""
 SPREAD = 3.0
@@ -63,7 +63,7 @@ def model_of(num_layers: int, d_model: int) -> ModelConfig:
 
 def ladder() -> list[tuple[int, int]]:
     """Layers and widths to choose sizes from: about one layer per 40 features, as published models keep it."""
-    return [(layers, d) for d in range(32, 1025, 32) for layers in {max(1, round(d / 56)), max(2, round(d / 40))}]
+    return [(layers, d) for d in range(16, 1025, 16) for layers in {max(1, round(d / 56)), max(2, round(d / 40))}]
 
 
 def chosen(parameters: float) -> tuple[int, int]:
@@ -154,7 +154,7 @@ def measured(flags: PlanSweepFlags, folder: Path) -> tuple[float, float]:
 def sweep(flags: PlanSweepFlags, report: Report | None = None) -> tuple[list[Run], list[str]]:
     """Train the runs; returns those that were finished, and what happened to the others. A second call goes on."""
     from limpid.api import train
-    from limpid.training.loop import Diverged
+    from limpid.training.loop import Diverged, Interrupted
 
     folder = RUNS / flags.name
     began = time.monotonic()
@@ -171,6 +171,8 @@ def sweep(flags: PlanSweepFlags, report: Report | None = None) -> tuple[list[Run
             shutil.rmtree(run.path, ignore_errors=True)
             try:
                 train(config_of(one, flags), str(run.path))
+            except Interrupted:
+                raise ConfigError(f"stopped at {one.name}: the same command goes on from there") from None
             except Diverged as error:
                 notes.append(f"{one.name} is left out: {error}")
                 continue
