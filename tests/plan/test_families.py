@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 
 import pytest
-from plan.families import CHANGES, their_config, their_count
 
 from limpid.config import ModelConfig
 from limpid.errors import ConfigError
@@ -17,6 +16,7 @@ from limpid.plan.architectures import known, published, published_names
 from limpid.plan.huggingface import FORMS, of_file, of_their_config
 from limpid.plan.parameters import count, figures
 from limpid.quantities import parameters
+from plan.families import CHANGES, their_config, their_count
 
 
 @pytest.mark.parametrize("family", FORMS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from plan.families import their_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from limpid.config import ModelConfig
@@ -16,6 +15,7 @@ from limpid.plan.architectures import published
 from limpid.plan.flops import figures, forward_flops_per_token
 from limpid.plan.huggingface import of_their_config
 from limpid.quantities import parameters
+from plan.families import their_config
 
 BATCH, POSITIONS = 3, 17
 PLAIN = {"norm": "layer", "mlp": "plain", "positions": "learned", "attention_bias": True, "mlp_bias": True}

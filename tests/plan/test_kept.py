@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-
 import pytest
-from plan.measured import configured, peak_bytes
 
 from limpid.plan import kept
 from limpid.plan.figure import evaluate
+from plan.measured import configured, peak_bytes
 
 PLAIN = {"norm": "layer", "mlp": "plain", "activation": "gelu", "positions": "learned", "attention_bias": True,
          "mlp_bias": True, "tied": False}  # fmt: skip

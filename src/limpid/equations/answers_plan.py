@@ -155,8 +155,8 @@ def _megatron(x: Inputs) -> Any:
     def answer(one: Inputs) -> float:
         model = decoder({"vocab_size": one.get("vocab_size", 51200), "d_model": one["hidden"],
                          "n_layers": one["n_layers"], "n_heads": one["heads"], "d_ff": 4 * one["hidden"],
-                         "learned_positions": one.get("seq", 2048), "qkv_bias": True, "out_bias": True, "final_norm": False,
-                         "mlp_bias": True})  # fmt: skip
+                         "learned_positions": one.get("seq", 2048), "qkv_bias": True, "out_bias": True,
+                         "final_norm": False, "mlp_bias": True})  # fmt: skip
         return count(model) / 1e9
 
     return each(answer, x, "hidden")

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import CheckpointError, ConfigError
@@ -180,6 +180,10 @@ def planned(subject: Subject, options: Options) -> Plan:
         require(value is None or value >= 1, f"{name} is {value}: it must be at least 1")
     if options.tokens is not None:
         require(options.tokens > 0, f"tokens is {options.tokens}: it must be above 0")
+    require(
+        options.recompute in get_args(Recompute),
+        f"recompute is {options.recompute!r}: choose one of {', '.join(get_args(Recompute))}",
+    )
     context = options.context_length or model.context_length or 2048
     device = None if options.device is None else cluster.device_named(options.device)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
