@@ -10,10 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from plan.measured import configured, peak_bytes  # noqa: E402
-
-from limpid.plan import kept  # noqa: E402
-from limpid.plan.figure import shown  # noqa: E402
+from limpid.plan import kept
+from limpid.plan.figure import shown
+from plan.measured import configured, peak_bytes
 
 SIZES = (
     {"d_model": 192, "num_layers": 4, "num_heads": 6, "context_length": 128, "batch_size": 16, "vocab_size": 2048},
@@ -31,10 +30,13 @@ def main() -> None:
                 config = configured(**size, precision=precision, gradient_accumulation_steps=accumulation)
                 planned = next(one.value for one in kept.figures(config) if one.name == "memory.total")
                 measured = peak_bytes(config)
-                name = (f"{size['num_layers']} × {size['d_model']}, {size['batch_size']} × {size['context_length']} tokens, "
+                rows = f"{size['batch_size']} × {size['context_length']} tokens"
+                name = (f"{size['num_layers']} × {size['d_model']}, {rows}, "
                         f"{precision}, {accumulation} micro-batches")  # fmt: skip
                 off = 100 * (planned / measured - 1)
-                print(f"{name:56} {shown(planned, 'bytes'):>10} {shown(measured, 'bytes'):>10}   {off:+.2f} %", flush=True)
+                print(
+                    f"{name:56} {shown(planned, 'bytes'):>10} {shown(measured, 'bytes'):>10}   {off:+.2f} %", flush=True
+                )
 
 
 if __name__ == "__main__":

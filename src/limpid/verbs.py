@@ -148,8 +148,8 @@ class PlanFlags:
     """FLOP/s of one device's matrix products; --device knows its own."""
     price: float | None = None
     """Dollars per device and hour."""
-    utilisation: float = 0.4
-    """Share of the peak that the model's own FLOPs reach (MFU)."""
+    utilisation: float | None = None
+    """Share of the peak that the model's own FLOPs reach (MFU); 0.4, or what a run measured, when left out."""
     batch_size: int | None = None
     """Sequences of one micro-batch on one replica."""
     context_length: int | None = None

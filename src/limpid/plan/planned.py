@@ -47,7 +47,8 @@ class Options:
     flops: float | None = None
     """FLOP/s of one device."""
     price: float | None = None
-    utilisation: float = cluster.UTILISATION
+    utilisation: float | None = None
+    """MFU; what a run measured, or 0.4."""
     tokens: float | None = None
     batch_size: int | None = None
     context_length: int | None = None
@@ -321,12 +322,16 @@ def _time(subject: Subject, options: Options, context: int, device: cluster.Devi
     if rate is None:
         return {}
     found: list[Figure] = []
+    utilisation = cluster.UTILISATION
     if subject.speed is not None:
         found.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
         found.append(cluster.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
+        utilisation = min(1.0, float(found[-1].value))
     tokens = options.tokens or _tokens_of(subject)
     if tokens:
-        found += cluster.time_and_money(step, tokens, options.devices, rate, options.utilisation, options.price)
+        if options.utilisation is not None:
+            utilisation = options.utilisation
+        found += cluster.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
     if options.pipeline > 1:
         found.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
                             {"p": options.pipeline, "m": options.micro_batches},

@@ -45,9 +45,10 @@ def progress_of(run: Run) -> tuple[float | None, float | None]:
     return float(steps[-1]["num_tokens"]), statistics.median(entry["tokens_per_second"] for entry in steps)
 
 
-def points(sources: Sequence[str]) -> list[Point]:
+def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point]:
     """Parameters, tokens and loss of every run named: folders, names under runs/, and tables.
 
+    Runs of a folder that have no evaluation yet are left out, and said so in `notes`.
     Raises  ConfigError naming what has no loss, or which column is missing
     """
     found: list[Point] = []
@@ -60,13 +61,21 @@ def points(sources: Sequence[str]) -> list[Point]:
         elif path.suffix.lower() in (".jsonl", ".json") and path.is_file():
             found += _table(_json_rows(path), path)
         elif path.is_dir() and not (path / "config.toml").is_file():
-            runs = sorted(file.parent for file in path.glob("*/config.toml"))
-            if not runs:
-                raise ConfigError(f"{path} holds no run: give runs, or a CSV or JSONL with parameters, tokens, loss")
-            found += [_of_run(Run(run)) for run in runs]
+            found += _of_folder(path, notes)
         else:
             found.append(_of_run(find_run(source)))
     return found
+
+
+def _of_folder(path: Path, notes: list[str] | None) -> list[Point]:
+    runs = [Run(file.parent) for file in sorted(path.glob("*/config.toml"))]
+    if not runs:
+        raise ConfigError(f"{path} holds no run: give runs, or a CSV or JSONL with parameters, tokens, loss")
+    ready = [run for run in runs if any("eval_loss" in entry for entry in metrics(run))]
+    if len(ready) < len(runs) and notes is not None:
+        waiting = ", ".join(run.path.name for run in runs if run not in ready)
+        notes.append(f"left out, having no evaluation yet: {waiting}")
+    return [_of_run(run) for run in ready or runs]
 
 
 def _of_run(run: Run) -> Point:

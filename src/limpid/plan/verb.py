@@ -112,8 +112,12 @@ def fit_verb(argv: Sequence[str], console: Console) -> int:
     from limpid.plan.runs import points
     from limpid.progress import progress
 
-    found = points_of(*zip(*points(flags.runs), strict=True))
+    notes: list[str] = []
+    found = points_of(*zip(*points(flags.runs, notes), strict=True))
     from rich.console import Console as Screen
+
+    for note in notes:
+        Screen(stderr=True, highlight=False).print(note, soft_wrap=True)
 
     with progress(Screen(stderr=True)) as report:
         fitted = fit(found, flags.delta, flags.resamples, flags.level, flags.seed, report)
