@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,14 +62,21 @@ def model_of(num_layers: int, d_model: int) -> ModelConfig:
     )
 
 
-def ladder() -> list[tuple[int, int]]:
-    """Layers and widths to choose sizes from: about one layer per 40 features, as published models keep it."""
-    return [(layers, d) for d in range(16, 1025, 16) for layers in {max(1, round(d / 56)), max(2, round(d / 40))}]
+@cache
+def size_of(num_layers: int, d_model: int) -> int:
+    """Parameters of one shape."""
+    return parameter_count(model_of(num_layers, d_model))
+
+
+@cache
+def ladder() -> tuple[tuple[int, int], ...]:
+    """Layers and widths to choose sizes from: about one layer per 40 to 56 features, as published models keep it."""
+    return tuple((layers, d) for d in range(16, 1025, 16) for layers in {max(1, round(d / 56)), max(2, round(d / 40))})
 
 
 def chosen(parameters: float) -> tuple[int, int]:
     """The shape whose count is nearest to a number of parameters."""
-    return min(ladder(), key=lambda shape: abs(math.log(parameter_count(model_of(*shape)) / parameters)))
+    return min(ladder(), key=lambda shape: abs(math.log(size_of(*shape) / parameters)))
 
 
 def runs_of(compute: float, budgets: int, sizes: int) -> list[Planned]:
@@ -82,7 +90,7 @@ def runs_of(compute: float, budgets: int, sizes: int) -> list[Planned]:
             shape = chosen(middle * SPREAD ** (2 * place / max(1, sizes - 1) - 1))
             shapes += [shape] if shape not in shapes else []
         for number, shape in enumerate(shapes):
-            tokens = c / 6 / parameter_count(model_of(*shape))
+            tokens = c / 6 / size_of(*shape)
             steps = max(FEWEST_STEPS, round(tokens / (BATCH * CONTEXT)))
             found.append(Planned(f"c{budget + 1}-n{number + 1}", *shape, steps))
     return found
@@ -95,8 +103,12 @@ def seconds_of(runs: Sequence[Planned], per_step: tuple[float, float]) -> float:
 
 def step_seconds(num_layers: int, d_model: int, per_step: tuple[float, float]) -> float:
     overhead, per_flop = per_step
-    flops = 3 * flops_per_token(model_of(num_layers, d_model), CONTEXT) * BATCH * CONTEXT
-    return overhead * num_layers + per_flop * flops
+    return overhead * num_layers + per_flop * step_flops(num_layers, d_model)
+
+
+@cache
+def step_flops(num_layers: int, d_model: int) -> int:
+    return 3 * flops_per_token(model_of(num_layers, d_model), CONTEXT) * BATCH * CONTEXT
 
 
 def largest_that_fits(seconds: float, budgets: int, sizes: int, per_step: tuple[float, float]) -> list[Planned]:
@@ -144,7 +156,7 @@ def measured(flags: PlanSweepFlags, folder: Path) -> tuple[float, float]:
         run = train(config_of(Planned("trial", *shape, TRIAL_STEPS), flags), str(trial))
         seconds.append(statistics.median(entry["seconds"] for entry in metrics(run)[2:] if "seconds" in entry))
         shutil.rmtree(trial)
-    flops = [3 * flops_per_token(model_of(*shape), CONTEXT) * BATCH * CONTEXT for shape in trials]
+    flops = [step_flops(*shape) for shape in trials]
     (first, second), (small, large) = (layers for layers, _ in trials), flops
     determinant = first * large - second * small
     overhead = max(0.0, (seconds[0] * large - seconds[1] * small) / determinant)

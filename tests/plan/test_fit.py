@@ -76,6 +76,14 @@ def test_a_fit_takes_well_under_a_second_of_processor_time() -> None:
     assert time.process_time() - began < 1
 
 
+def test_runs_that_say_next_to_nothing_still_have_intervals() -> None:
+    rng = np.random.default_rng(0)
+    n, d = np.geomspace(1e4, 1e5, 7), np.geomspace(1e6, 1e5, 7)
+    found = fit(points_of(n, d, 4 + 0.1 * rng.random(7)), resamples=20)
+    for low, high in found.intervals.values():
+        assert 0 < low <= high < np.inf
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

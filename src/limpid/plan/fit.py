@@ -25,6 +25,8 @@ LOGARITHMS = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
 GRID = {"e": (-1.0, -0.5, 0.0, 0.5, 1.0), "a": LOGARITHMS, "b": LOGARITHMS,
         "alpha": (0.0, 0.5, 1.0, 1.5, 2.0), "beta": (0.0, 0.5, 1.0, 1.5, 2.0)}  # fmt: skip
 """Starts, of the logarithms of E, A, B and of the exponents. Source: as above."""
+BOUNDS = ((-50.0, 20.0), (-50.0, 50.0), (-50.0, 50.0), (1e-4, 10.0), (1e-4, 10.0))
+"""Of the logarithms of the three terms at the middle of the data, and of the exponents: a law falls with size."""
 KEPT = 6
 """Starts that are followed: the best of the grid, taken from different exponents."""
 
@@ -181,7 +183,7 @@ def descend(objective: Objective, start: Array) -> tuple[float, Array]:
     from scipy.optimize import minimize
 
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
-    found = minimize(objective.with_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    found = minimize(objective.with_gradient, start, jac=True, method="L-BFGS-B", bounds=BOUNDS, options=options)
     return float(found.fun) * objective.delta**2, found.x
 
 
