@@ -37,6 +37,7 @@ Train transformer language models, and open any training step.
   inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
   compare A B             rounding or bug? two ways to the same numbers, within computed bounds
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
+  plan [WHAT]             parameters, FLOPs, memory, time, money, scaling laws; plan fit RUNS, plan sweep
   generate RUN PROMPT     continue a prompt
   chat RUN                talk to a model
 
@@ -285,6 +286,22 @@ def equations(argv: Sequence[str]) -> int:
     return 0 if tell(found, flags.measure, corrections, Console(highlight=False)) else 1
 
 
+def plan(argv: Sequence[str]) -> int:
+    if argv and argv[0] == "sweep":
+        from limpid.sweep import sweep_verb
+
+        return sweep_verb(argv[1:])
+    from limpid.plan.verb import plan_verb
+
+    def here(precision: str) -> float:
+        """FLOP/s of a large matrix product on this machine."""
+        from limpid.training.precision import FORMATS, measured_peak
+
+        return measured_peak(FORMATS[{"bf16_pure": "bf16"}.get(precision, precision)])
+
+    return plan_verb(argv, here)
+
+
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
     from limpid.run import find_run
@@ -371,6 +388,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "compare": compare,
     "inspect": inspect,
     "equations": equations,
+    "plan": plan,
     "generate": generate,
     "chat": chat,
 }

@@ -195,6 +195,17 @@ def _noun(kind: Any) -> str:
     return {int: "N", float: "X", bool: "yes|no"}.get(kind, "WORD")
 
 
+SIZES = {"k": 3, "M": 6, "B": 9, "G": 9, "T": 12}
+"""Letters after a number, and their power of ten."""
+
+
+def _spelled_number(text: str) -> str:
+    """32k, 7B, 1.4T as numbers with an exponent; anything else as it is."""
+    number, letter = text[:-1], text[-1:]
+    size = SIZES.get(letter if letter in SIZES else letter.upper() if letter in "bgt" else letter)
+    return f"{number}e{size}" if size and number and number[-1].isdigit() and "e" not in number.lower() else text
+
+
 def parse_value(kind: Any, text: str, name: str) -> Any:
     """The value that `text` spells for an option of this type."""
     if type(None) in get_args(kind) and text.lower() == "none":
@@ -209,6 +220,8 @@ def parse_value(kind: Any, text: str, name: str) -> Any:
             return SWITCH_WORDS[text.lower()]
         raise ConfigError(f"{name} is {text!r}: expected true or false")
     try:
+        if kind in (int, float):
+            text = _spelled_number(text)
         if kind is int:
             number = float(text)
             if number != int(number):

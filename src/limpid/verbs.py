@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, UpdateConfig, WeightFormat
 
@@ -119,6 +120,102 @@ class EquationsFlags:
     """Compute now: finite differences, PyTorch, and the published numbers that each reproduces."""
     errata: bool = False
     """Where well-known texts are wrong or loose, with the numbers that show it."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+@dataclass(frozen=True)
+class PlanFlags:
+    """What a model costs: parameters, FLOPs, memory, time, money, and how far its training is from compute-optimal.
+
+    `limpid plan fit RUNS…` fits a scaling law to runs, `limpid plan sweep` trains the runs for one.
+    Numbers may be written 70B, 1.4T, 32k, 1e21.
+    """
+
+    what: str | None = field(default=None, metadata={"positional": "WHAT"})
+    """Published name (gpt2, llama-3-8b), run, `last`, Hugging Face folder, config.json, TOML; the default model."""
+    compute: float | None = None
+    """Training FLOPs: which size and how many tokens are best."""
+    params: float | None = None
+    """Parameters: for how many tokens this size is the best; with --tokens, how far off they are."""
+    tokens: float | None = None
+    """Tokens to train on."""
+    devices: int = 1
+    """Devices that train together."""
+    device: str | None = None
+    """Their kind (a100, h100, h200, b200, rtx-4090, mi300x, …), or `here` to measure this machine."""
+    memory: float | None = None
+    """GB (10^9 bytes) of one device; --device knows its own."""
+    flops: float | None = None
+    """FLOP/s of one device's matrix products; --device knows its own."""
+    price: float | None = None
+    """Dollars per device and hour."""
+    utilisation: float | None = None
+    """Share of the peak that the model's own FLOPs reach (MFU); 0.4, or what a run measured, when left out."""
+    batch_size: int | None = None
+    """Sequences of one micro-batch on one replica."""
+    context_length: int | None = None
+    """Tokens of a sequence; the model's own when left out."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches per step."""
+    precision: str | None = None
+    """fp32, bf16, fp16 (mixed, with fp32 masters), bf16_pure, fp64; bf16 for published models."""
+    zero: int = 0
+    """ZeRO stage: 1 divides the optimizer's memory among replicas, 2 gradients too, 3 weights too (FSDP)."""
+    tensor: int = 1
+    """Devices that share each matrix (tensor parallel, with sequence parallel)."""
+    pipeline: int = 1
+    """Stages of a pipeline."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    """What is computed again instead of kept: nothing, attention's weights, or each whole block."""
+    formed: bool = False
+    """Attention keeps its weights instead of running fused."""
+    why: str | None = None
+    """Show one figure with its equation, the numbers put in, and its source."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+@dataclass(frozen=True)
+class PlanFitFlags:
+    """Fit L(N, D) = E + A/N^α + B/D^β to runs, with bootstrap intervals."""
+
+    runs: tuple[str, ...] = field(default=(), metadata={"positional": "RUNS"})
+    """Runs, folders of runs, or CSV/JSONL with parameters, tokens (or compute), loss."""
+    compute: float | None = None
+    """Predict the best size, tokens and loss for this many FLOPs."""
+    delta: float = 1e-3
+    """Where the Huber loss on log loss turns straight; larger trusts every run more."""
+    resamples: int = 200
+    """Draws of the bootstrap."""
+    level: float = 0.95
+    """Probability that an interval is to hold the truth with."""
+    seed: int = 0
+    """Of the draws."""
+    output: str | None = None
+    """Folder for pictures: the fit, and iso-FLOP curves."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+@dataclass(frozen=True)
+class PlanSweepFlags:
+    """Train the runs for a scaling law within a time budget, and fit it: several sizes per budget of compute."""
+
+    paths: tuple[str, ...] = field(default=(), metadata={"positional": "PATH"})
+    """Text to train on, as for `limpid train`; none is the Python standard library's own text."""
+    minutes: float = 10.0
+    """Time for all runs together, minutes."""
+    budgets: int = 3
+    """Budgets of compute, each four times the one before."""
+    sizes: int = 4
+    """Sizes per budget, around where the best one is expected."""
+    name: str = "sweep"
+    """Folder under runs/ for the runs; a sweep that was broken off goes on where it stopped."""
+    seed: int = 0
+    """Of weights, batches and resampling."""
+    compute: float | None = None
+    """Predict the best size, tokens and loss for this many FLOPs."""
     json: bool = False
     """Print one JSON document."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -134,6 +136,29 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return _with_end_of_text(tokenizer)
+
+
+def merges(words: Mapping[str, int], count: int) -> list[tuple[str, str, int]]:
+    """The first merges of byte-pair encoding on words that occur so often: both halves, and how often they met.
+
+    Source: Sennrich et al. 2016, algorithm 1, arXiv:1508.07909
+    """
+    alphabet = sorted({character for word in words for character in word})
+    trained = tokenizers.Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(vocab_size=len(alphabet) + count, show_progress=False)
+    trained.train_from_iterator((word for word, times in words.items() for _ in range(times)), trainer)
+    pairs = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]][:count]
+    found = []
+    for number, (first, second) in enumerate(pairs):
+        vocabulary = alphabet + [a + b for a, b in pairs[:number]]
+        so_far = tokenizers.Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(vocabulary)}, merges=pairs[:number]))
+        met = 0
+        for word, times in words.items():
+            tokens = so_far.encode(word).tokens
+            met += times * sum(pair == (first, second) for pair in itertools.pairwise(tokens))
+        found.append((first, second, met))
+    return found
 
 
 def byte_tokenizer() -> Tokenizer:

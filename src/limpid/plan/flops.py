@@ -1,0 +1,77 @@
+"""FLOPs of the matrix products: exact, and as 6 N D. A multiply-add counts as two."""
+
+from __future__ import annotations
+
+from limpid.config import ModelConfig
+from limpid.plan.architecture import Architecture, of_config
+from limpid.plan.figure import Figure, evaluate, figure
+from limpid.plan.parameters import COMPONENTS, count, pieces
+
+PALM = "Chowdhery et al. 2022, appendix B, arXiv:2204.02311"
+KAPLAN = "Kaplan et al. 2020, section 2.1, arXiv:2001.08361"
+BACKWARD = "each product y = x W has two in its backward pass: x̄ = ȳ Wᵀ and W̄ = xᵀ ȳ"
+
+
+def weights_that_multiply(model: Architecture) -> dict[str, int]:
+    """Entries of all matrices that multiply one token, per component."""
+    sizes, found = model.sizes, dict.fromkeys(COMPONENTS, 0)
+    for piece in pieces(model):
+        entries = piece.entries
+        if piece.name == "logits.weight":  # multiplies whether it is tied or not
+            entries = f"vocab_size * {'embedding_width' if model.embedding_width else 'd_model'}"
+        found[piece.component] += int(evaluate(entries, sizes)) * int(evaluate(piece.multiply, sizes))
+    return {component: entries for component, entries in found.items() if entries}
+
+
+def attention_widths(model: Architecture) -> int:
+    """Features per query head that scores and mixing pass over, both together."""
+    return model.d_head + model.d_rotary + model.d_value if model.kv_latent else model.d_head + model.d_value
+
+
+def forward_flops_per_token(model: Architecture, context: int) -> int:
+    """Forward FLOPs per token, `context` positions attending to each other; the masked half counts too."""
+    products = 2 * sum(weights_that_multiply(model).values())
+    return products + 2 * context * model.num_heads * attention_widths(model) * model.num_layers
+
+
+def flops_per_token(config: ModelConfig, context: int) -> int:
+    """Forward FLOPs of the matrix products per token of a model that limpid trains. Source: PaLM, appendix B."""
+    return forward_flops_per_token(of_config(config), context)
+
+
+def figures(model: Architecture, context: int) -> list[Figure]:
+    """Per token: every component forward, both passes, and the short form."""
+    found = [
+        figure(f"flops.{component}", "FLOP/token", "2 * weights", {"weights": entries}, PALM,
+               "weights of the matrices that multiply each token")
+        for component, entries in weights_that_multiply(model).items()
+    ]  # fmt: skip
+    numbers = {
+        "context": context, "num_heads": model.num_heads, "num_layers": model.num_layers,
+        "features": attention_widths(model),
+    }  # fmt: skip
+    found.append(
+        figure("flops.scores_and_mixing", "FLOP/token", "2 * context * features * num_heads * num_layers", numbers,
+               PALM, "features: of a query head and of a value head together; masked positions count too")
+    )  # fmt: skip
+    short = {one.name.removeprefix("flops."): one for one in found}
+    forward = figure("flops.forward", "FLOP/token", " + ".join(short), short)
+    backward = figure("flops.backward", "FLOP/token", "2 * forward", {"forward": forward}, note=BACKWARD)
+    both = figure("flops.step", "FLOP/token", "forward + backward", {"forward": forward, "backward": backward})
+    active = _active(model)
+    rough = figure("flops.six_n", "FLOP/token", "6 * N", {"N": active}, KAPLAN, "N: parameters that a token meets")
+    ratio = figure("flops.exact_over_six_n", "", "step / six_n", {"step": both, "six_n": rough})
+    return [*found, forward, backward, both, rough, ratio]
+
+
+def _active(model: Architecture) -> int:
+    """Parameters that one token meets."""
+    if not model.num_experts:
+        return count(model)
+    sizes = model.sizes
+    one = sum(int(evaluate(piece.entries, sizes)) for piece in pieces(model) if piece.name.startswith("mlp.expert_"))
+    return count(model) - model.expert_layers * (model.num_experts - model.experts_per_token) * one
+
+
+active_parameters = _active
+"""Parameters that one token meets: all but the experts it is not sent to."""

@@ -1,0 +1,356 @@
+"""The plan of one model: every figure there is about it, whether it fits, and what would make it fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from limpid.config import ModelConfig, TrainConfig
+from limpid.errors import CheckpointError, ConfigError
+from limpid.options import require
+from limpid.plan import cluster, flops, kept, memory, parameters, scaling
+from limpid.plan.activations import Recompute
+from limpid.plan.architecture import Architecture, of_config
+from limpid.plan.architectures import known, published, suggestion
+from limpid.plan.figure import Figure, figure, given, shown
+from limpid.plan.huggingface import of_file
+from limpid.plan.memory import Layout
+
+ASSUMED_VOCABULARY = 2048
+"""What the tokenizer chooses on the default text; see data/tokenizer.py."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is planned: its architecture, and how limpid would train it where a configuration says so."""
+
+    architecture: Architecture
+    config: TrainConfig | None = None
+    notes: tuple[str, ...] = ()
+    trained_tokens: float | None = None
+    speed: float | None = None
+    """Tokens per second that a run measured."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How it would be trained, on what."""
+
+    devices: int = 1
+    device: str | None = None
+    memory: float | None = None
+    """GB of one device."""
+    flops: float | None = None
+    """FLOP/s of one device."""
+    price: float | None = None
+    utilisation: float | None = None
+    """MFU; what a run measured, or 0.4."""
+    tokens: float | None = None
+    batch_size: int | None = None
+    context_length: int | None = None
+    micro_batches: int = 1
+    precision: str | None = None
+    zero: int = 0
+    tensor: int = 1
+    pipeline: int = 1
+    recompute: Recompute = "none"
+    formed: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Figures by section, in the order in which they are told."""
+
+    name: str
+    sections: dict[str, list[Figure]]
+    notes: list[str] = field(default_factory=list)
+    fits: bool | None = None
+    """None when no memory was given."""
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [one for section in self.sections.values() for one in section]
+
+    def figure(self, name: str) -> Figure:
+        """One figure by its name, or by the last words of it where that is enough.
+
+        Raises  ConfigError naming the closest ones
+        """
+        names = {one.name: one for one in self.figures}
+        if name in names:
+            return names[name]
+        ending = [one for one in names if one.endswith(f".{name}") or one.replace("_", ".").endswith(f".{name}")]
+        if len(ending) == 1:
+            return names[ending[0]]
+        if ending:
+            raise ConfigError(f"{name!r} is the end of several figures: choose one of {', '.join(ending)}")
+        close = difflib.get_close_matches(name, names, 4, 0.4)
+        raise ConfigError(f"no figure is called {name!r}: " + ("did you mean " if close else "there are ")
+                          + ", ".join(close or names))  # fmt: skip
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        found: dict[str, Any] = {"name": self.name}
+        found |= {title: [one.document() for one in section] for title, section in self.sections.items()}
+        return found | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
+
+
+def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = None, **options: Any) -> Plan:
+    """Plan a model: a published name, a run, `last`, a Hugging Face folder, config.json, a TOML, or a configuration.
+
+    options: the fields of Options, as in plan("llama-3-8b", devices=8, device="h100", zero=3, tokens=1e12)
+    Raises  ConfigError, CheckpointError for what is not known
+    """
+    unknown = set(options) - {entry.name for entry in dataclasses.fields(Options)}
+    require(not unknown, f"plan has no option {', '.join(sorted(unknown))}: see limpid plan --help")
+    return planned(subject(what), Options(**options))
+
+
+def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) -> Subject:
+    """Whatever can be planned, found by its name, path or kind."""
+    if isinstance(what, Architecture):
+        return Subject(what)
+    if isinstance(what, ModelConfig):
+        what = TrainConfig(model=what)
+    if what is None:
+        return _trained_here(TrainConfig(), "the default model")
+    if isinstance(what, TrainConfig):
+        return _trained_here(what, "model")
+    path = Path(what)
+    if path.suffix == ".json" and path.is_file():
+        return Subject(of_file(path))
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        return Subject(of_file(path / "config.json"))
+    if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
+        from limpid.run import read_config
+
+        return _trained_here(read_config(path), path.stem)
+    return _named(str(what))
+
+
+def _named(what: str) -> Subject:
+    """A run, or a published name."""
+    from limpid.run import find_run
+
+    if what != "last" and known(what) is not None and not (Path(what) / "config.toml").is_file():
+        return Subject(published(what))
+    try:
+        run = find_run(what)
+    except CheckpointError as error:
+        if what == "last" or Path(what).exists():
+            raise
+        raise ConfigError(
+            f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
+            f"{suggestion(what)}"
+        ) from error
+    from limpid.plan.runs import progress_of
+
+    config = run.read_config()
+    tokens, speed = progress_of(run)
+    return dataclasses.replace(_trained_here(config, run.path.name), trained_tokens=tokens, speed=speed)
+
+
+def _trained_here(config: TrainConfig, name: str) -> Subject:
+    notes: list[str] = []
+    if not config.model.vocab_size:
+        vocabulary = config.data.tokenizer_vocab_size or (
+            257 if config.data.tokenizer == "bytes" else ASSUMED_VOCABULARY
+        )
+        if config.data.tokenizer_vocab_size is None and config.data.tokenizer != "bytes":
+            notes.append(f"vocab_size is the tokenizer's, which is not made yet: {vocabulary:,} is assumed")
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocabulary))
+    if config.run.precision == "auto":
+        notes.append(
+            "precision is chosen by measuring when training begins: fp32 is assumed; --precision bf16 halves most"
+        )
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="fp32"))
+    return Subject(of_config(config.model, name), config, tuple(notes))
+
+
+def planned(subject: Subject, options: Options) -> Plan:
+    """Every figure about a subject under some options."""
+    model = subject.architecture
+    require(options.devices >= 1, f"devices is {options.devices}: it must be at least 1")
+    for name in ("batch_size", "context_length", "micro_batches"):
+        value = getattr(options, name)
+        require(value is None or value >= 1, f"{name} is {value}: it must be at least 1")
+    if options.tokens is not None:
+        require(options.tokens > 0, f"tokens is {options.tokens}: it must be above 0")
+    require(
+        options.recompute in get_args(Recompute),
+        f"recompute is {options.recompute!r}: choose one of {', '.join(get_args(Recompute))}",
+    )
+    context = options.context_length or model.context_length or 2048
+    device = None if options.device is None else cluster.device_named(options.device)
+    sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
+    notes = list(subject.notes)
+    account, spelled = _memory(subject, options, context)
+    sections["memory"] = account
+    notes.append(spelled)
+    if model.head:
+        weights = options.precision or ("bf16" if subject.config is None else "fp32")
+        sections["decoding"] = memory.decoding(model, options.batch_size or 1, context, weights)
+    limit = _limit(options, device)
+    fits, advice = None, []
+    if limit is not None:
+        used = next(one for one in account if one.name == "memory.total")
+        sections["memory"].append(given("memory.device", limit, "bytes", "" if device is None else device.source))
+        share = figure("memory.share", "share", "total / device", {"total": used, "device": limit})
+        sections["memory"].append(share)
+        fits = used.value <= limit
+        advice = [] if fits else list(what_would_fit(subject, options, context, limit))
+    sections |= _time(subject, options, context, device)
+    if model.head:
+        sections["scaling"] = _scaling(subject, options)
+    return Plan(model.name, sections, notes, fits, advice)
+
+
+def _limit(options: Options, device: cluster.Device | None) -> float | None:
+    if options.memory is not None:
+        require(options.memory > 0, f"memory is {options.memory}: gigabytes of one device, above 0")
+        return options.memory * 1e9
+    return None if device is None else device.memory
+
+
+def _here(subject: Subject, options: Options) -> bool:
+    """Whether limpid's own engine would train it: it has a configuration, and stays on one device."""
+    one = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
+    plain = options.recompute == "none" and not options.formed and options.precision != "bf16_pure"
+    return subject.config is not None and one and plain
+
+
+def _memory(subject: Subject, options: Options, context: int) -> tuple[list[Figure], str]:
+    """The account of memory, and in words which one it is."""
+    if _here(subject, options) and subject.config is not None:
+        config = _with(subject.config, options)
+        on_processor = options.device is None
+        run = config.run
+        where = "a processor" if on_processor else "a graphics processor"
+        said = (f"memory: as limpid trains it on one device, {where}: {run.precision}, {run.batch_size} × "
+                f"{config.model.context_length:,} tokens per micro-batch")  # fmt: skip
+        return kept.figures(config, on_processor), said
+    layout = _layout(subject, options, context)
+    said = (f"memory: the standard account: {layout.precision}, Adam, {layout.batch} × {layout.context:,} tokens per "
+            f"micro-batch, ZeRO {layout.zero} over {layout.replicas} replicas, tensor {layout.tensor}, "
+            f"pipeline {layout.pipeline}, recomputation {layout.recompute}, attention "
+            f"{'with its weights kept' if layout.formed else 'fused'}")  # fmt: skip
+    return memory.training(subject.architecture, layout), said
+
+
+def _with(config: TrainConfig, options: Options) -> TrainConfig:
+    """The configuration with what was asked for instead."""
+    run: dict[str, Any] = {"batch_size": options.batch_size, "precision": options.precision}
+    if options.micro_batches > 1:
+        run["gradient_accumulation_steps"] = options.micro_batches
+    model = config.model
+    if options.context_length is not None:
+        model = dataclasses.replace(model, context_length=options.context_length)
+    return dataclasses.replace(
+        config,
+        run=dataclasses.replace(config.run, **{key: value for key, value in run.items() if value is not None}),
+        model=model,
+    )
+
+
+def _layout(subject: Subject, options: Options, context: int) -> Layout:
+    config = subject.config
+    batch = options.batch_size or (1 if config is None else config.run.batch_size)
+    precision = options.precision or ("bf16" if config is None else config.run.precision)
+    optimizer = "adamw" if config is None else config.update.optimizer
+    return Layout(options.devices, options.zero, options.tensor, options.pipeline, batch, options.micro_batches,
+                  context, precision, optimizer, options.recompute, options.formed)  # fmt: skip
+
+
+def what_would_fit(subject: Subject, options: Options, context: int, limit: float) -> Iterator[str]:
+    """Changes that bring the plan below the limit: one at a time, then together, then more devices."""
+    model, layout = subject.architecture, _layout(subject, options, context)
+
+    def total(candidate: Layout) -> float:
+        return float(next(one.value for one in memory.training(model, candidate) if one.name == "memory.total"))
+
+    single: list[tuple[str, Layout]] = []
+    if layout.recompute != "full":
+        single.append(("--recompute full", dataclasses.replace(layout, recompute="full")))
+    if layout.batch > 1:
+        halved = layout.batch
+        while halved > 1 and total(dataclasses.replace(layout, batch=halved)) > limit:
+            halved //= 2
+        single.append((f"--batch-size {halved}", dataclasses.replace(layout, batch=halved)))
+    if layout.replicas > 1:
+        for stage in range(layout.zero + 1, 4):
+            single.append((f"--zero {stage}", dataclasses.replace(layout, zero=stage)))
+    if layout.precision in ("fp32", "fp64"):
+        single.append(("--precision bf16_pure", dataclasses.replace(layout, precision="bf16_pure")))
+    found = False
+    for words, candidate in single:
+        if (needed := total(candidate)) <= limit:
+            found = True
+            yield f"{words}: {shown(needed, 'bytes')} per device"
+    if found:
+        return
+    least = dataclasses.replace(layout, recompute="full", batch=1, zero=3 if layout.replicas > 1 else layout.zero)
+    words = "--recompute full --batch-size 1" + (" --zero 3" if layout.replicas > 1 else "")
+    if (needed := total(least)) <= limit:
+        yield f"{words}: {shown(needed, 'bytes')} per device"
+        return
+    more = dataclasses.replace(least, zero=3)
+    while more.devices < 1 << 20:
+        more = dataclasses.replace(more, devices=more.devices * 2)
+        if (needed := total(more)) <= limit:
+            yield (f"--devices {more.devices} --zero 3 --recompute full --batch-size 1: "
+                   f"{shown(needed, 'bytes')} per device")  # fmt: skip
+            return
+    yield (f"no number of devices is enough by itself: a single sequence of {context:,} tokens needs more than "
+           f"{shown(limit, 'bytes')}; shorten it (--context-length), or split it (--tensor, --pipeline)")  # fmt: skip
+
+
+def _time(subject: Subject, options: Options, context: int, device: cluster.Device | None) -> dict[str, list[Figure]]:
+    """How long, and what it costs; how well a run used the machine."""
+    step = next(one for one in flops.figures(subject.architecture, context) if one.name == "flops.step")
+    precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
+    rate = None
+    if options.flops is not None:
+        require(options.flops > 0, f"flops is {options.flops}: FLOP/s of one device, above 0")
+        rate = given("time.peak", options.flops, "FLOP/s", note="as given")
+    elif device is not None:
+        rate = cluster.rate_of(device, precision)
+    if rate is None:
+        return {}
+    found: list[Figure] = []
+    utilisation = cluster.UTILISATION
+    if subject.speed is not None:
+        found.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
+        found.append(cluster.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
+        utilisation = min(1.0, float(found[-1].value))
+    tokens = options.tokens or _tokens_of(subject)
+    if tokens:
+        if options.utilisation is not None:
+            utilisation = options.utilisation
+        found += cluster.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
+    if options.pipeline > 1:
+        found.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
+                            {"p": options.pipeline, "m": options.micro_batches},
+                            cluster.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
+    return {"time": found} if found else {}
+
+
+def _tokens_of(subject: Subject) -> float | None:
+    """Tokens that the configuration trains on."""
+    if subject.config is None:
+        return None
+    run = subject.config.run
+    return float(run.max_steps * run.batch_size * run.gradient_accumulation_steps * subject.config.model.context_length)
+
+
+def _scaling(subject: Subject, options: Options) -> list[Figure]:
+    """For how many tokens this size is the best one; and of a number of tokens, how far it is from that."""
+    size = float(flops.active_parameters(subject.architecture))
+    tokens = options.tokens or subject.trained_tokens or _tokens_of(subject)
+    if tokens:
+        return scaling.judge(scaling.REFIT, size, tokens) + scaling.judge(scaling.APPROACH_3, size, tokens)[1:]
+    return [one for law in scaling.LAWS for one in scaling.allocate(law, parameters=size)]
