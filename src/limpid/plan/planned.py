@@ -71,6 +71,8 @@ class Plan:
     fits: bool | None = None
     """None when no memory was given."""
     advice: list[str] = field(default_factory=list)
+    judged: str = "memory.total"
+    """What was held against the memory: training, or generating where the format is one to generate in."""
 
     @property
     def figures(self) -> list[Figure]:
@@ -185,29 +187,39 @@ def planned(subject: Subject, options: Options) -> Plan:
         options.recompute in get_args(Recompute),
         f"recompute is {options.recompute!r}: choose one of {', '.join(get_args(Recompute))}",
     )
+    known_precisions = (*memory.STATES, *(set(memory.WEIGHT_BYTES) - set(memory.STATES)))
+    require(
+        options.precision is None or options.precision in known_precisions,
+        f"precision is {options.precision!r}: choose one of {', '.join(sorted(known_precisions))}",
+    )
     context = options.context_length or model.context_length or 2048
     device = None if options.device is None else cluster.device_named(options.device)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
     notes = list(subject.notes)
-    account, spelled = _memory(subject, options, context)
+    stored = options.precision if options.precision not in memory.STATES else None
+    trained = options if stored is None else dataclasses.replace(options, precision=None)
+    if stored is not None:
+        notes.append(f"{stored} is a format to generate in: training is planned without it")
+    account, spelled = _memory(subject, trained, context)
     sections["memory"] = account
     notes.append(spelled)
     if model.head:
         weights = options.precision or ("bf16" if subject.config is None else "fp32")
         sections["decoding"] = memory.decoding(model, options.batch_size or 1, context, weights)
     limit = _limit(options, device)
-    fits, advice = None, []
+    fits, advice, judged = None, [], "memory.total"
     if limit is not None:
-        used = next(one for one in account if one.name == "memory.total")
+        judged = "decoding.total" if stored is not None and model.head else "memory.total"
+        used = next(one for section in sections.values() for one in section if one.name == judged)
         sections["memory"].append(given("memory.device", limit, "bytes", "" if device is None else device.source))
         share = figure("memory.share", "share", "total / device", {"total": used, "device": limit})
         sections["memory"].append(share)
         fits = used.value <= limit
-        advice = [] if fits else list(what_would_fit(subject, options, context, limit))
-    sections |= _time(subject, options, context, device)
+        advice = [] if fits or judged != "memory.total" else list(what_would_fit(subject, trained, context, limit))
+    sections |= _time(subject, trained, context, device)
     if model.head:
         sections["scaling"] = _scaling(subject, options)
-    return Plan(model.name, sections, notes, fits, advice)
+    return Plan(model.name, sections, notes, fits, advice, judged)
 
 
 def _limit(options: Options, device: cluster.Device | None) -> float | None:
