@@ -132,6 +132,12 @@ def test_a_configuration_and_a_folder_are_planned_as_limpid_trains_them(tmp_path
     assert plan(tmp_path).figure("parameters.total").value == found.figure("parameters.total").value
 
 
+def test_a_format_to_generate_in_is_judged_by_generating() -> None:
+    assert plan("llama-3-8b", precision="int4", memory=24.0).fits
+    assert plan("llama-3-8b", precision="int4", memory=4.0).fits is False
+    assert plan("llama-3-8b", precision="bf16", memory=24.0).fits is False
+
+
 def test_an_unknown_figure_is_answered_with_the_closest() -> None:
     with pytest.raises(ConfigError, match=r"memory\.activations"):
         plan("gpt2").figure("memory.activation")
@@ -149,7 +155,7 @@ def test_the_command_line_prints_a_plan(capsys: pytest.CaptureFixture) -> None:
     assert main(["plan", "gpt2", "--tokens", "10B", "--device", "h100", "--price", "2"]) == 0
     told = capsys.readouterr().out
     assert "124,439,808 parameters" in told
-    assert "fits: " in told
+    assert "fits: training takes" in told
     assert main(["plan", "llama-3-8b", "--memory", "10", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["fits"] is False

@@ -10,30 +10,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from limpid.config import ModelConfig, TrainConfig
-from limpid.errors import CheckpointError, ConfigError
+from limpid.errors import ConfigError
 from limpid.options import require
 from limpid.plan import cluster, flops, kept, memory, parameters, scaling
 from limpid.plan.activations import Recompute
-from limpid.plan.architecture import Architecture, of_config
-from limpid.plan.architectures import known, published, suggestion
+from limpid.plan.architecture import Architecture
 from limpid.plan.figure import Figure, figure, given, shown
-from limpid.plan.huggingface import of_file
 from limpid.plan.memory import Layout
-
-ASSUMED_VOCABULARY = 2048
-"""What the tokenizer chooses on the default text; see data/tokenizer.py."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is planned: its architecture, and how limpid would train it where a configuration says so."""
-
-    architecture: Architecture
-    config: TrainConfig | None = None
-    notes: tuple[str, ...] = ()
-    trained_tokens: float | None = None
-    speed: float | None = None
-    """Tokens per second that a run measured."""
+from limpid.plan.subject import Subject, subject
 
 
 @dataclass(frozen=True)
@@ -71,6 +55,8 @@ class Plan:
     fits: bool | None = None
     """None when no memory was given."""
     advice: list[str] = field(default_factory=list)
+    judged: str = "memory.total"
+    """What was held against the memory: training, or generating where the format is one to generate in."""
 
     @property
     def figures(self) -> list[Figure]:
@@ -111,67 +97,6 @@ def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = No
     return planned(subject(what), Options(**options))
 
 
-def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) -> Subject:
-    """Whatever can be planned, found by its name, path or kind."""
-    if isinstance(what, Architecture):
-        return Subject(what)
-    if isinstance(what, ModelConfig):
-        what = TrainConfig(model=what)
-    if what is None:
-        return _trained_here(TrainConfig(), "the default model")
-    if isinstance(what, TrainConfig):
-        return _trained_here(what, "model")
-    path = Path(what)
-    if path.suffix == ".json" and path.is_file():
-        return Subject(of_file(path))
-    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
-        return Subject(of_file(path / "config.json"))
-    if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
-        from limpid.run import read_config
-
-        return _trained_here(read_config(path), path.stem)
-    return _named(str(what))
-
-
-def _named(what: str) -> Subject:
-    """A run, or a published name."""
-    from limpid.run import find_run
-
-    if what != "last" and known(what) is not None and not (Path(what) / "config.toml").is_file():
-        return Subject(published(what))
-    try:
-        run = find_run(what)
-    except CheckpointError as error:
-        if what == "last" or Path(what).exists():
-            raise
-        raise ConfigError(
-            f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
-            f"{suggestion(what)}"
-        ) from error
-    from limpid.plan.runs import progress_of
-
-    config = run.read_config()
-    tokens, speed = progress_of(run)
-    return dataclasses.replace(_trained_here(config, run.path.name), trained_tokens=tokens, speed=speed)
-
-
-def _trained_here(config: TrainConfig, name: str) -> Subject:
-    notes: list[str] = []
-    if not config.model.vocab_size:
-        vocabulary = config.data.tokenizer_vocab_size or (
-            257 if config.data.tokenizer == "bytes" else ASSUMED_VOCABULARY
-        )
-        if config.data.tokenizer_vocab_size is None and config.data.tokenizer != "bytes":
-            notes.append(f"vocab_size is the tokenizer's, which is not made yet: {vocabulary:,} is assumed")
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocabulary))
-    if config.run.precision == "auto":
-        notes.append(
-            "precision is chosen by measuring when training begins: fp32 is assumed; --precision bf16 halves most"
-        )
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="fp32"))
-    return Subject(of_config(config.model, name), config, tuple(notes))
-
-
 def planned(subject: Subject, options: Options) -> Plan:
     """Every figure about a subject under some options."""
     model = subject.architecture
@@ -185,29 +110,39 @@ def planned(subject: Subject, options: Options) -> Plan:
         options.recompute in get_args(Recompute),
         f"recompute is {options.recompute!r}: choose one of {', '.join(get_args(Recompute))}",
     )
+    known_precisions = (*memory.STATES, *(set(memory.WEIGHT_BYTES) - set(memory.STATES)))
+    require(
+        options.precision is None or options.precision in known_precisions,
+        f"precision is {options.precision!r}: choose one of {', '.join(sorted(known_precisions))}",
+    )
     context = options.context_length or model.context_length or 2048
     device = None if options.device is None else cluster.device_named(options.device)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
     notes = list(subject.notes)
-    account, spelled = _memory(subject, options, context)
+    stored = options.precision if options.precision not in memory.STATES else None
+    trained = options if stored is None else dataclasses.replace(options, precision=None)
+    if stored is not None:
+        notes.append(f"{stored} is a format to generate in: training is planned without it")
+    account, spelled = _memory(subject, trained, context)
     sections["memory"] = account
     notes.append(spelled)
     if model.head:
         weights = options.precision or ("bf16" if subject.config is None else "fp32")
         sections["decoding"] = memory.decoding(model, options.batch_size or 1, context, weights)
     limit = _limit(options, device)
-    fits, advice = None, []
+    fits, advice, judged = None, [], "memory.total"
     if limit is not None:
-        used = next(one for one in account if one.name == "memory.total")
+        judged = "decoding.total" if stored is not None and model.head else "memory.total"
+        used = next(one for section in sections.values() for one in section if one.name == judged)
         sections["memory"].append(given("memory.device", limit, "bytes", "" if device is None else device.source))
         share = figure("memory.share", "share", "total / device", {"total": used, "device": limit})
         sections["memory"].append(share)
         fits = used.value <= limit
-        advice = [] if fits else list(what_would_fit(subject, options, context, limit))
-    sections |= _time(subject, options, context, device)
+        advice = [] if fits or judged != "memory.total" else list(what_would_fit(subject, trained, context, limit))
+    sections |= _time(subject, trained, context, device)
     if model.head:
         sections["scaling"] = _scaling(subject, options)
-    return Plan(model.name, sections, notes, fits, advice)
+    return Plan(model.name, sections, notes, fits, advice, judged)
 
 
 def _limit(options: Options, device: cluster.Device | None) -> float | None:

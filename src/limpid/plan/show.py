@@ -153,8 +153,9 @@ def partner(short: str, by_name: dict[str, Figure]) -> str:
 def _verdict(found: Plan) -> Iterator[Text]:
     if found.fits is None:
         return
-    used, limit = found.figure("memory.total").value, found.figure("memory.device").value
-    said = f"{shown(used, 'bytes')} of {shown(limit, 'bytes')} per device"
+    used, limit = found.figure(found.judged).value, found.figure("memory.device").value
+    what = "training" if found.judged == "memory.total" else "generating"
+    said = f"{what} takes {shown(used, 'bytes')} of {shown(limit, 'bytes')} per device"
     if found.fits:
         yield Text(f"\nfits: {said}", "bold green")
         return

@@ -47,7 +47,8 @@ def plan_verb(argv: Sequence[str], here: Any = None) -> int:
 
 
 def _planned(flags: PlanFlags, here: Any) -> Plan:
-    from limpid.plan.planned import Options, planned, subject
+    from limpid.plan.planned import Options, planned
+    from limpid.plan.subject import subject
 
     names = {entry.name for entry in fields(Options)}
     options = {name: getattr(flags, name) for name in names if hasattr(flags, name)}

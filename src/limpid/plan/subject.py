@@ -1,0 +1,89 @@
+"""What can be planned, found by its name, path or kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from limpid.config import ModelConfig, TrainConfig
+from limpid.errors import CheckpointError, ConfigError
+from limpid.plan.architecture import Architecture, of_config
+from limpid.plan.architectures import known, published, suggestion
+from limpid.plan.huggingface import of_file
+
+ASSUMED_VOCABULARY = 2048
+"""What the tokenizer chooses on the default text; see data/tokenizer.py."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is planned: its architecture, and how limpid would train it where a configuration says so."""
+
+    architecture: Architecture
+    config: TrainConfig | None = None
+    notes: tuple[str, ...] = ()
+    trained_tokens: float | None = None
+    speed: float | None = None
+    """Tokens per second that a run measured."""
+
+
+def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) -> Subject:
+    """Whatever can be planned, found by its name, path or kind."""
+    if isinstance(what, Architecture):
+        return Subject(what)
+    if isinstance(what, ModelConfig):
+        what = TrainConfig(model=what)
+    if what is None:
+        return _trained_here(TrainConfig(), "the default model")
+    if isinstance(what, TrainConfig):
+        return _trained_here(what, "model")
+    path = Path(what)
+    if path.suffix == ".json" and path.is_file():
+        return Subject(of_file(path))
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        return Subject(of_file(path / "config.json"))
+    if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
+        from limpid.run import read_config
+
+        return _trained_here(read_config(path), path.stem)
+    return _named(str(what))
+
+
+def _named(what: str) -> Subject:
+    """A run, or a published name."""
+    from limpid.run import find_run
+
+    if what != "last" and known(what) is not None and not (Path(what) / "config.toml").is_file():
+        return Subject(published(what))
+    try:
+        run = find_run(what)
+    except CheckpointError as error:
+        if what == "last" or Path(what).exists():
+            raise
+        raise ConfigError(
+            f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
+            f"{suggestion(what)}"
+        ) from error
+    from limpid.plan.runs import progress_of
+
+    config = run.read_config()
+    tokens, speed = progress_of(run)
+    return dataclasses.replace(_trained_here(config, run.path.name), trained_tokens=tokens, speed=speed)
+
+
+def _trained_here(config: TrainConfig, name: str) -> Subject:
+    notes: list[str] = []
+    if not config.model.vocab_size:
+        vocabulary = config.data.tokenizer_vocab_size or (
+            257 if config.data.tokenizer == "bytes" else ASSUMED_VOCABULARY
+        )
+        if config.data.tokenizer_vocab_size is None and config.data.tokenizer != "bytes":
+            notes.append(f"vocab_size is the tokenizer's, which is not made yet: {vocabulary:,} is assumed")
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocabulary))
+    if config.run.precision == "auto":
+        notes.append(
+            "precision is chosen by measuring when training begins: fp32 is assumed; --precision bf16 halves most"
+        )
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="fp32"))
+    return Subject(of_config(config.model, name), config, tuple(notes))
