@@ -299,7 +299,13 @@ def plan(argv: Sequence[str]) -> int:
 
         return measured_peak(FORMATS[{"bf16_pure": "bf16"}.get(precision, precision)])
 
-    return plan_verb(argv, here)
+    def engine(config: TrainConfig) -> list[tuple[str, str, str]]:
+        """How training would be computed here: what about, what was chosen, why."""
+        from limpid.training.engine import explain
+
+        return [(choice.part, choice.chosen, choice.why) for choice in explain(config)]
+
+    return plan_verb(argv, here, engine)
 
 
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:

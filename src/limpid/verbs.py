@@ -172,6 +172,8 @@ class PlanFlags:
     """Attention keeps its weights instead of running fused."""
     why: str | None = None
     """Show one figure with its equation, the numbers put in, and its source."""
+    explain_engine: bool = False
+    """Say how limpid would compute this model's training on this machine, and the number that decided each choice."""
     json: bool = False
     """Print one JSON document."""
 

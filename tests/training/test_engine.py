@@ -77,6 +77,15 @@ def test_masks_of_dropout_are_never_compiled() -> None:
         engine.settle(dataclasses.replace(config, run=dataclasses.replace(config.run, compile="on")))
 
 
+def test_activations_are_computed_again_only_where_memory_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine.settle(configured()).run.gradient_checkpointing == "off"
+    monkeypatch.setattr(engine, "available_bytes", lambda: 100_000)
+    assert engine.settle(configured()).run.gradient_checkpointing == "on"
+    (activations,) = [choice for choice in engine.explain(configured()) if choice.part == "activations"]
+    assert "0.00 GB may be used" in activations.why
+    assert engine.settle(configured(gradient_checkpointing="off")).run.gradient_checkpointing == "off"
+
+
 def test_every_decision_is_explained() -> None:
     parts = [choice.part for choice in engine.explain(configured())]
     assert parts == ["precision", "attention", "blocks", "activations", "loss", "update"]

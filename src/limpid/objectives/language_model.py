@@ -49,7 +49,7 @@ class Surprise(torch.autograd.Function):
         x, weight, targets = stream.flatten(0, -2), matrix.to(stream.dtype), targets.flatten()
         wide = torch.promote_types(stream.dtype, torch.float32)
         learning = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        x_bar, weight_bar = torch.empty_like(x), torch.zeros_like(matrix) if learning else None
+        x_bar, weight_bar = torch.empty_like(x), None
         count = max(1, Surprise.ROOM // (weight.shape[0] * weight.element_size()))
         room = x.new_empty((Surprise.ROWS, weight.shape[0]), dtype=wide)
         total = x.new_zeros((), dtype=wide)
@@ -58,9 +58,10 @@ class Surprise(torch.autograd.Function):
             parts = (logits.split(Surprise.ROWS), answers.split(Surprise.ROWS))
             for part, answer in zip(*parts, strict=True):
                 total += surprises(part, answer, scale / labels, room[: len(part)], learning)
-            if weight_bar is not None:
+            if learning:
                 torch.mm(logits, weight, out=bar)
-                weight_bar += logits.T @ rows
+                product = logits.T @ rows
+                weight_bar = product.to(matrix.dtype) if weight_bar is None else weight_bar.add_(product)
         ctx.save_for_backward(x_bar.view_as(stream), weight_bar)
         ctx.scale = scale
         return total / labels

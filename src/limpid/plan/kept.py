@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from limpid.config import ModelConfig, TrainConfig
 from limpid.plan.figure import Figure, Number, evaluate, figure
 from limpid.plan.parameters import parameter_count
+from limpid.quantities import parameters
 
 BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
 SHORT = 512
 """Positions up to which attention forms its weights on a processor (model/mixing.py)."""
-ROWS = 128
-"""Rows of logits that the loss takes at a time (objectives/language_model.py)."""
-MOMENTS = {"adamw": 2, "adam": 2, "momentum": 1, "sgd": 0}
+ROOM, ROWS = 1 << 26, 128
+"""Bytes of logits that the loss forms at a time, and rows whose softmax it takes (objectives/language_model.py)."""
+MOMENTS = {"adamw": 2, "muon": 2, "adam": 2, "momentum": 1, "sgd": 0}
+"""Per parameter; muon keeps one of matrices inside blocks."""
 MEASURED = "what the engine keeps; measured by tests/plan/test_kept.py"
 
 
@@ -53,8 +55,8 @@ def rows(config: TrainConfig, formed: bool) -> tuple[Row, ...]:
 
 def _rows(model: ModelConfig, formed: bool, cast: bool) -> Iterator[Row]:
     tables = "positions * d" if model.positions == "learned" else "0"
-    if model.tied:  # the output matrix's share waits for the embedding's
-        yield Row("embedding", "0", f"2 * tokens * d * p + {1 if cast else 2} * vocab * d * p", tables)
+    if model.tied:  # the output matrix's share of the gradient waits for the embedding's
+        yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
     else:
         yield Row("embedding", "0", "2 * tokens * d * p", f"{tables} + vocab * d")
     if model.dropout:
@@ -64,10 +66,10 @@ def _rows(model: ModelConfig, formed: bool, cast: bool) -> Iterator[Row]:
         yield from _mlp(model)
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
-    scratch = " + vocab * d * c" if cast else ""  # of the product, which packs narrow numbers anew
-    yield Row("logits", "tokens * vocab * c + tokens * d * c + vocab * d * c * cast",
-              f"tokens * vocab * c + tokens * d * c{scratch}", "vocab * d")  # fmt: skip
-    yield Row("loss", "tokens * (9 + 2 * max(4, p))", f"tokens * vocab * c + {ROWS} * vocab * max(4, p)")
+    untied = "0" if model.tied else "vocab * d"
+    room = f"min(tokens * vocab * c, {ROOM}) + {ROWS} * vocab * max(4, p)"
+    yield Row("logits, loss", "tokens * d * c" + ("" if model.tied else " + vocab * d * p"),
+              f"tokens * d * c + {room} + 2 * vocab * d * c * cast", untied)  # fmt: skip
 
 
 def _norm(model: ModelConfig, name: str) -> Row:
@@ -156,7 +158,6 @@ def peak(config: TrainConfig, formed: bool) -> Peak:
     for row in table:
         kept[row.name] += int(evaluate(row.kept, numbers))
     p, c = int(numbers["p"]), int(numbers["c"])
-    logits = int(evaluate("tokens * vocab * c", numbers))  # the step holds on to them until its backward pass is over
     every = sum(int(evaluate(row.learned, numbers)) for row in table)
     gradients, worst = 0, Peak(Row("update", "0", "0"), {}, 0, every)
     for row in reversed(table):
@@ -166,7 +167,7 @@ def peak(config: TrainConfig, formed: bool) -> Peak:
         now = Peak(row, dict(kept), int(evaluate(row.passing, numbers)) + fresh, there)
         worst = max(worst, now, key=lambda at: at.bytes + at.gradients * p)
         gradients += learned
-        kept[row.name] -= int(evaluate(row.kept, numbers)) - (logits if row.name == "logits" else 0)
+        kept[row.name] -= int(evaluate(row.kept, numbers))
     return worst
 
 
@@ -176,10 +177,12 @@ def figures(config: TrainConfig, on_processor: bool = True) -> list[Figure]:
     worst, numbers, count = peak(config, formed), sizes(config), parameter_count(config.model)
     p = numbers["p"]
     moments = MOMENTS[config.update.optimizer]
+    single = sum(one.size for one in parameters(config.model) if one.hidden and config.update.optimizer == "muon")
     found = [
         figure("memory.weights", "bytes", "N * p", {"N": count, "p": p}, note="p bytes of a parameter"),
-        figure("memory.optimizer", "bytes", "N * p * moments", {"N": count, "p": p, "moments": moments},
-               note=f"moments of {config.update.optimizer}"),
+        figure("memory.optimizer", "bytes", "(N * moments - single) * p",
+               {"N": count, "p": p, "moments": moments, "single": single},
+               note=f"moments of {config.update.optimizer}; single: parameters with one fewer"),
         figure("memory.gradients", "bytes", "made * p", {"made": worst.gradients, "p": p},
                note=f"those that are there when memory is highest, in the backward pass of {worst.row.name}"),
     ]  # fmt: skip
@@ -210,9 +213,8 @@ def figures(config: TrainConfig, on_processor: bool = True) -> list[Figure]:
 
 
 def _blocks(kept: int, row: Row, numbers: dict[str, Number]) -> Number:
-    """How many of an operation's copies are still kept; a part of one, where only its logits are."""
-    whole = kept / evaluate(row.kept, numbers)
-    return int(whole) if whole.is_integer() else whole
+    """How many of an operation's copies are still kept."""
+    return int(kept / evaluate(row.kept, numbers))
 
 
 def _short(name: str) -> str:

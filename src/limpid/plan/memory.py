@@ -40,7 +40,7 @@ STATES: dict[str, States] = {
     "bf16_pure": States(2, 2, 0, 2, 2),
 }
 """Mixed precision: fp32 masters and moments beside narrow weights and gradients, 16 bytes with Adam (ZeRO, 3.1)."""
-MOMENTS: dict[str, int] = {"adamw": 2, "adam": 2, "momentum": 1, "sgd": 0}
+MOMENTS: dict[str, int] = {"adamw": 2, "muon": 1, "adam": 2, "momentum": 1, "sgd": 0}
 WEIGHT_BYTES = {
     "fp64": 8.0,
     "fp32": 4.0,

@@ -74,12 +74,7 @@ def _table(section: str, figures: list[Figure]) -> Table:
     figures = [figure for figure in figures if figure.name not in QUIET]
     whole = next((figure.value for figure in figures if figure.name == f"{section}.total"), None)
     parts = section in SHARED and bool(whole)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    if parts:
-        table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="ellipsis")
+    rows: list[list[Text]] = []
     for figure, inside in _grouped(figures):
         name = figure.name.partition(".")[2] if figure.name.startswith(section) else figure.name
         strong = "" if inside else "bold" if name in STRONG or section == "parameters" else ""
@@ -91,7 +86,16 @@ def _table(section: str, figures: list[Figure]) -> Table:
                 word in name for word in ("per_", "here", "passing_")
             )
             row.append(Text(f"{100 * figure.value / (whole or 1):.1f} %" if same else "", "dim"))
-        table.add_row(*row, Text(_short_equation(figure), "dim"))
+        rows.append([*row, Text(_short_equation(figure), "dim")])
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for place, head in enumerate(
+        ("", "", *(("share",) if parts else ()))
+    ):  # only equations give way on a narrow screen
+        width = max((row[place].cell_len for row in rows), default=0)
+        table.add_column(head, justify="right" if place else "left", no_wrap=True, min_width=max(width, len(head)))
+    table.add_column("", no_wrap=True, overflow="ellipsis")  # only equations give way on a narrow screen
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

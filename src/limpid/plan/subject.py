@@ -26,6 +26,8 @@ class Subject:
     trained_tokens: float | None = None
     speed: float | None = None
     """Tokens per second that a run measured."""
+    precision_open: bool = False
+    """Whether `precision` is an assumption, to be decided by measuring."""
 
 
 def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) -> Subject:
@@ -81,9 +83,10 @@ def _trained_here(config: TrainConfig, name: str) -> Subject:
         if config.data.tokenizer_vocab_size is None and config.data.tokenizer != "bytes":
             notes.append(f"vocab_size is the tokenizer's, which is not made yet: {vocabulary:,} is assumed")
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=vocabulary))
-    if config.run.precision == "auto":
+    open_ = config.run.precision == "auto"
+    if open_:
         notes.append(
             "precision is chosen by measuring when training begins: fp32 is assumed; --precision bf16 halves most"
         )
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="fp32"))
-    return Subject(of_config(config.model, name), config, tuple(notes))
+    return Subject(of_config(config.model, name), config, tuple(notes), precision_open=open_)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from limpid.config import TrainConfig
 from limpid.errors import ConfigError
 from limpid.flags import given
 from limpid.options import from_dict, require
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from limpid.plan.planned import Plan
 
 
-def plan_verb(argv: Sequence[str], here: Any = None) -> int:
-    """Run `limpid plan …`; `here` measures this machine's rate of matrix products, FLOP/s, by precision."""
+Engine = Callable[[TrainConfig], list[tuple[str, str, str]]]
+
+
+def plan_verb(argv: Sequence[str], here: Any = None, engine: Engine | None = None) -> int:
+    """Run `limpid plan …`; `here` measures this machine's rate of matrix products, `engine` how it would train."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -34,6 +38,8 @@ def plan_verb(argv: Sequence[str], here: Any = None) -> int:
         return _allocation(flags, asked, console)
     for name in ("compute", "params"):
         require(getattr(flags, name) is None, f"--{name} asks for the best partner of a number: leave {flags.what} out")
+    if flags.explain_engine:
+        return _engine(flags, engine, console)
     found = _planned(flags, here)
     if flags.why is not None:
         return _why(found.figure(flags.why), flags.json, console)
@@ -59,6 +65,29 @@ def _planned(flags: PlanFlags, here: Any) -> Plan:
         require(here is not None, "device `here` is measured by the command line only: give --flops")
         options |= {"device": None, "flops": options["flops"] or here(precision)}
     return planned(what, Options(**options))
+
+
+def _engine(flags: PlanFlags, engine: Engine | None, console: Console) -> int:
+    """How limpid would compute this model's training here."""
+    from rich.table import Table
+
+    from limpid.plan.subject import subject
+
+    found = subject(flags.what)
+    if found.config is None or engine is None:
+        raise ConfigError(f"limpid does not train {found.architecture.name} itself: name a run or a TOML configuration")
+    run = replace(found.config.run, precision="auto") if found.precision_open else found.config.run
+    choices = engine(replace(found.config, run=run))
+    if flags.json:
+        print(json.dumps([{"part": part, "chosen": chosen, "why": why} for part, chosen, why in choices]))
+        return 0
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("part", "chosen here", "because"):
+        table.add_column(column, overflow="fold")
+    for row in choices:
+        table.add_row(*row)
+    console.print(table)
+    return 0
 
 
 def _why(figure: Figure, as_json: bool, console: Console) -> int:

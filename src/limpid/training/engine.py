@@ -7,15 +7,20 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
 from limpid.model.mixing import SHORT
-from limpid.plan import flops_per_token
+from limpid.plan import flops_per_token, kept
 from limpid.training.precision import FORMATS, device, measured_peak, resolve
 
 UTILISATION = 0.3
 """Share of the peak that a step is taken to reach, where only an estimate of its length is needed."""
+MEMORY_SHARE = 0.8
+"""Of the memory that is free, what tensors may fill."""
 COMPILE_SECONDS, COMPILED_SHARE = 25.0, 0.2
 """What compiling a block takes the first time on a machine, and the share of a step that it saves: both measured."""
 
@@ -38,7 +43,8 @@ def settle(config: TrainConfig) -> TrainConfig:
     chosen, why = compiled(config)
     if config.run.compile == "on" and not chosen:
         raise ConfigError(f"compile is on, but {why}; leave it out, or say off")
-    return _with(config, compile="on" if chosen else "off", gradient_checkpointing=recomputed(config))
+    again, _ = recomputed(config)
+    return _with(config, compile=_switch(chosen), gradient_checkpointing=_switch(again))
 
 
 def explain(config: TrainConfig) -> list[Choice]:
@@ -52,10 +58,8 @@ def _explained(asked: TrainConfig) -> Iterator[Choice]:
     yield _attention(config)
     chosen, why = compiled(config)
     yield Choice("blocks", "compiled, one compilation for all" if chosen else "PyTorch's kernels one by one", why)
-    again = recomputed(config) == "on"
-    yield Choice(
-        "activations", "computed again in the backward pass" if again else "kept", "as asked" if again else "they fit"
-    )
+    again, why = recomputed(config)
+    yield Choice("activations", "computed again in the backward pass" if again else "kept", why)
     yield Choice("loss", "from the stream, a few rows of logits at a time", "the logits are never stored whole")
     yield Choice("update", "fused: one pass over all parameters", "PyTorch's own, several times the speed of a loop")
 
@@ -76,9 +80,28 @@ def compiled(config: TrainConfig) -> tuple[bool, str]:
     return saved > 2 * COMPILE_SECONDS, f"the run takes about {_span(seconds)}: {once}"
 
 
-def recomputed(config: TrainConfig) -> Switch:
-    """Whether blocks compute their activations again in the backward pass."""
-    return "on" if config.run.gradient_checkpointing == "on" else "off"
+def recomputed(config: TrainConfig) -> tuple[bool, str]:
+    """Whether blocks compute their activations again in the backward pass, and why."""
+    if config.run.gradient_checkpointing != "auto":
+        return (
+            config.run.gradient_checkpointing == "on",
+            f"gradient_checkpointing is {config.run.gradient_checkpointing}",
+        )
+    figures = {one.name: one.value for one in kept.figures(config, device().type == "cpu")}
+    needed, there = figures["memory.total"], MEMORY_SHARE * available_bytes()
+    said = f"training holds {needed / 1e9:.2f} GB at its worst moment; {there / 1e9:.1f} GB may be used"
+    return needed > there, said
+
+
+def available_bytes() -> int:
+    """Memory that a run could take now: the device's, or the machine's without what other programs hold."""
+    if device().type == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):  # not Linux: all there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def step_seconds(config: TrainConfig) -> float:
@@ -111,6 +134,10 @@ def _compiler() -> bool:
 
         return has_triton()
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
+
+
+def _switch(chosen: bool) -> Switch:
+    return "on" if chosen else "off"
 
 
 def _span(seconds: float) -> str:
