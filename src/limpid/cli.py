@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Decoder
     from limpid.training.begin import Training
+    from limpid.training.until import Until
 
 HELP = """usage: limpid VERB [what] [options]
 
@@ -73,15 +75,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(argv: Sequence[str]) -> int:
     from limpid.flags import given
-    from limpid.recipes import recipe
+    from limpid.recipes import TIMED, recipe
     from limpid.run import find_run, read_options
 
     typed = given("train", TrainFlags, argv)
-    file, chosen, name, resumed = (typed.pop(key, None) for key in ("config", "recipe", "name", "resume"))
+    began = time.perf_counter()
+    words = ("config", "recipe", "minutes", "name", "resume")
+    file, chosen, minutes, name, resumed = (typed.pop(key, None) for key in words)
     if resumed is not None:
         max_steps = typed.get("run", {}).pop("max_steps", None)
         others = [option for section in typed.values() for option in section] + [
-            word for word, value in (("config", file), ("recipe", chosen), ("name", name)) if value
+            word for word, value in zip(words, (file, chosen, minutes, name), strict=False) if value is not None
         ]
         if others:
             raise ConfigError(
@@ -89,13 +93,27 @@ def train(argv: Sequence[str]) -> int:
                 "(only --max-steps may change)"
             )
         return _train(lambda console, progress: _resumed(find_run(resumed), max_steps, console))
-    base = {} if chosen is None else recipe(chosen)
-    if file is not None:
-        base = _merged(base, read_options(Path(file)))
-    config = from_dict(TrainConfig, _merged(base, typed))
+    base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
+    base = base if minutes is None else _merged(base, TIMED)
+    options = typed if file is None else _merged(read_options(Path(file)), typed)
+    config = from_dict(TrainConfig, _merged(base, options))
+    until = None if minutes is None else _until(began, minutes, options)
     from limpid.training.begin import start
 
-    return _train(lambda console, progress: start(config, name, console, progress))
+    return _train(lambda console, progress: start(config, name, console, progress, until))
+
+
+def _until(began: float, minutes: float, options: dict[str, Any]) -> Until:
+    """When a run of so many minutes ends, and whether the options name its size."""
+    from limpid.training.until import Until
+
+    if not minutes > 0:
+        raise ConfigError(f"minutes is {minutes}: it must be above 0")
+    if "max_steps" in options.get("run", {}):
+        raise ConfigError("--minutes counts the steps itself: leave out --max-steps")
+    sizes = {"d_model", "num_layers", "num_heads", "num_kv_heads", "d_head", "d_ff"}
+    sized = bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
+    return Until(began + 60 * minutes, sized)
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

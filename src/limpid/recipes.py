@@ -24,6 +24,9 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 Henry et al. 2020, arXiv:2010.04245; squared relu, So et al. 2021, arXiv:2109.08668; linear decay to zero,
 Bergsma et al. 2025, arXiv:2502.15938. benchmarks/shakespeare.py measures it."""
 
+TIMED: dict[str, dict[str, Any]] = {"update": {"schedule": "warmup_stable_decay", "decay_fraction": 0.5}}
+"""What a run that ends at a given time needs besides: a schedule that waits until its steps are counted."""
+
 
 def recipe(name: str) -> dict[str, dict[str, Any]]:
     """The options of a recipe, section by section.

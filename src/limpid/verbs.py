@@ -16,6 +16,8 @@ class TrainFlags:
     """File of options: TOML, JSON or YAML; flags win over it."""
     recipe: str | None = None
     """Named set of options to start from: fast (Muon, normed queries and keys, squared relu); file and flags win."""
+    minutes: float | None = None
+    """Train for so long on this machine, by the fast recipe: measures it, and chooses the size unless it is given."""
     name: str | None = None
     """Name of the run under runs/, or a path; the next free number when left out."""
     resume: str | None = None

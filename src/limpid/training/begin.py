@@ -24,6 +24,7 @@ from limpid.training.engine import settle
 from limpid.training.pace import Pace
 from limpid.training.precision import arithmetic, device
 from limpid.training.step import State, make_scaler, step
+from limpid.training.until import Until
 from limpid.training.update import make_optimizer
 
 
@@ -39,8 +40,17 @@ class Training:
     pace: Pace | None = None
 
 
-def start(config: TrainConfig, name: str | None, console: Console, progress: Report | None = None) -> Training:
-    """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1."""
+def start(
+    config: TrainConfig,
+    name: str | None,
+    console: Console,
+    progress: Report | None = None,
+    until: Until | None = None,
+) -> Training:
+    """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1.
+
+    With `until`, the number of steps, and the size where that is open, follow from the time there is.
+    """
     source = None if config.run.init_from is None else initial_model(Path(config.run.init_from))
     if source is not None:
         config = _adopted(config, source[0], source[2])
@@ -60,10 +70,15 @@ def start(config: TrainConfig, name: str | None, console: Console, progress: Rep
             run=dataclasses.replace(config.run, threads=torch.get_num_threads()),
         )
     )
+    pace = None
+    if until is not None:
+        config, pace = until.arranged(config, len(tokens.train), console, progress)
     state = fresh_state(config)
     if source is not None:
         state.model.load_state_dict(source[1])
-    training = _assembled(None, config, tokens, state)  # every size is checked before a folder appears
+    training = dataclasses.replace(
+        _assembled(None, config, tokens, state), pace=pace
+    )  # every size is checked before a folder appears
     training.run = new_run(name)
     write_atomically(training.run.tokenizer_file, tokens.tokenizer.to_json().encode())
     checkpoint.save(training.run, state, config, tokens.fingerprint)
