@@ -15,6 +15,7 @@ from limpid.verbs import (
     ChatFlags,
     CompareFlags,
     EquationsFlags,
+    EvaluateFlags,
     ExplainFlags,
     GenerateFlags,
     InspectFlags,
@@ -36,6 +37,7 @@ Train transformer language models, and open any training step.
   explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
   inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
   compare A B             rounding or bug? two ways to the same numbers, within computed bounds
+  evaluate MODEL [TEXT …] loss, bits per byte, calibration with intervals; --against OTHER, --tasks FILE
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
   chat RUN                talk to a model
@@ -282,6 +284,30 @@ def equations(argv: Sequence[str]) -> int:
     return 0 if tell(found, flags.measure, corrections, Console(highlight=False)) else 1
 
 
+def evaluate(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(EvaluateFlags, given("evaluate", EvaluateFlags, argv))
+    from rich.console import Console
+
+    from limpid.evaluate import evaluate_model
+    from limpid.evaluate.evaluation import Asked
+
+    asked = Asked(
+        flags.context, flags.stride, flags.convention, flags.max_tokens, flags.confidence, flags.seed, flags.text_field
+    )
+    return evaluate_model(
+        flags.what,
+        flags.paths,
+        against=flags.against,
+        tasks=flags.tasks,
+        asked=asked,
+        output=None if flags.output is None else Path(flags.output),
+        as_json=flags.json,
+        console=Console(highlight=False),
+    )
+
+
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
     from limpid.run import find_run
@@ -367,6 +393,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "explain": explain,
     "compare": compare,
     "inspect": inspect,
+    "evaluate": evaluate,
     "equations": equations,
     "generate": generate,
     "chat": chat,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -31,7 +32,8 @@ class Tokenizer:
         self.end_of_text: int | None = next((special[end] for end in ENDS if end in special), None)
         self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         self._special = set(special.values())
-        self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+        self.byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+        """Whether texts are joined from the bytes of their tokens, each by itself."""
         whole = isinstance(tokenizer.model, models.BPE) and tokenizer.pre_tokenizer is None
         single = whole and all(len(token) == 1 for token in tokenizer.get_vocab(with_added_tokens=False))
         self._characters = frozenset(tokenizer.get_vocab(with_added_tokens=False)) if single else None
@@ -48,6 +50,27 @@ class Tokenizer:
         for text in texts:
             self._require_known(text)
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:
+        """Ids of `text`, and how many of its bytes of UTF-8 each stands for; the sizes add up to the text's."""
+        self._require_known(text)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        total = len(text.encode())
+        if self.byte_level:
+            sizes = [len(spelled(token)) for token in encoding.tokens]
+            if sum(sizes) == total:
+                return encoding.ids, sizes
+        return encoding.ids, _sizes([start for start, _ in encoding.offsets], text)
+
+    def bytes_of(self, id: int) -> bytes | None:
+        """The bytes that a token of a byte-level vocabulary adds to a text; None for ids outside of it."""
+        token: str | None = self._tokenizer.id_to_token(id)
+        return None if token is None or id in self._special else spelled(token)
+
+    def special_id(self, content: str) -> int | None:
+        """Id of the special token that is spelled `content`, if there is one."""
+        id: int | None = self._tokenizer.token_to_id(content)
+        return id if id in self._special else None
 
     def _require_known(self, text: str) -> None:
         if self._characters is not None and (unknown := set(text) - self._characters):
@@ -77,8 +100,8 @@ class Tokenizer:
             return f"<{id}>"
         if id in self._special:
             return token
-        if self._byte_level and all(symbol in BYTES for symbol in token):
-            text = bytes(BYTES[symbol] for symbol in token).decode(errors="surrogateescape")
+        if self.byte_level and all(symbol in BYTES for symbol in token):
+            text = spelled(token).decode(errors="surrogateescape")
         else:
             text = self.decode([id])
             text = token if "\ufffd" in text or not text else text
@@ -105,6 +128,27 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """A tokenizer from a tokenizer.json."""
         return cls.from_json(read_tokenizer_file(path), str(path))
+
+
+def spelled(token: str) -> bytes:
+    """The bytes that a token of a byte-level vocabulary stands for; one with other symbols was added as plain text."""
+    if all(symbol in BYTES for symbol in token):
+        return bytes(BYTES[symbol] for symbol in token)
+    return token.encode()
+
+
+def _sizes(starts: Sequence[int], text: str) -> list[int]:
+    """Bytes from each token's first character to the next token's; tokens of one character share its bytes evenly."""
+    if not starts:
+        return []
+    widths = [len(character.encode()) for character in text]
+    place = np.concatenate([[0], np.cumsum(widths)])
+    borders = place[np.maximum.accumulate(np.array([0, *starts[1:]]))]
+    _, first, counts = np.unique(borders, return_index=True, return_counts=True)
+    shared = np.diff(np.append(borders[first], place[-1]))
+    number = np.arange(len(starts)) - np.repeat(first, counts)
+    sizes = np.repeat(shared // counts, counts) + (number < np.repeat(shared % counts, counts))
+    return [int(size) for size in sizes]
 
 
 def read_tokenizer_file(path: str | Path) -> str:
