@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.config import TrainConfig, WeightFormat
 from limpid.errors import ConfigError, LimpidError
-from limpid.options import from_dict, to_dict
+from limpid.options import check_words, from_dict, to_dict
 from limpid.verbs import (
     ChatFlags,
     CompareFlags,
+    CompressFlags,
+    DecompressFlags,
     EquationsFlags,
     EvaluateFlags,
     ExplainFlags,
@@ -40,6 +42,7 @@ Train transformer language models, and open any training step.
   evaluate MODEL [TEXT …] loss, bits per byte, calibration with intervals; --against OTHER, --tasks FILE
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
+  compress MODEL FILE     any file in as many bits as the model is surprised by it; decompress FILE gives it back
   chat RUN                talk to a model
 
 RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
@@ -308,6 +311,27 @@ def evaluate(argv: Sequence[str]) -> int:
     )
 
 
+def compress(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(CompressFlags, given("compress", CompressFlags, argv))
+    check_words(flags)
+    from limpid.compress.verbs import compress_file
+
+    return compress_file(
+        flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, as_json=flags.json
+    )
+
+
+def decompress(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(DecompressFlags, given("decompress", DecompressFlags, argv))
+    from limpid.compress.verbs import decompress_file
+
+    return decompress_file(flags.file, flags.model, flags.output, force=flags.force, as_json=flags.json)
+
+
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
     from limpid.run import find_run
@@ -397,4 +421,6 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "equations": equations,
     "generate": generate,
     "chat": chat,
+    "compress": compress,
+    "decompress": decompress,
 }

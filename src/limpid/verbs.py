@@ -180,3 +180,41 @@ class EvaluateFlags:
     """Folder for reliability.png; evaluate/ inside a run when left out, none for a Hugging Face folder."""
     json: bool = False
     """Print one JSON document."""
+
+
+@dataclass(frozen=True)
+class CompressFlags:
+    """Compress a file of any bytes with a model's predictions: as many bits as the model is surprised by it.
+
+    The original comes back bit for bit on a processor of the same kind, with the same model. Size beside the
+    cross-entropy, and beside gzip, xz and zstd, is reported.
+    """
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    file: str = field(default="-", metadata={"positional": "FILE"})
+    """File to compress; - for standard input."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write, - for standard output; FILE.limpid when left out."""
+    weights: WeightFormat = "auto"
+    """Format in which matrices are read: fp32, bf16 (faster), int8; recorded in the file; auto loses nothing."""
+    force: bool = field(default=False, metadata={"short": "f"})
+    """Replace a file that exists."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class DecompressFlags:
+    """Give back a file that limpid compressed."""
+
+    file: str = field(default="-", metadata={"positional": "FILE"})
+    """File to decompress; - for standard input."""
+    model: str | None = None
+    """The model that it was compressed with; the one that the file names when left out."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write, - for standard output; FILE without .limpid when left out."""
+    force: bool = field(default=False, metadata={"short": "f"})
+    """Replace a file that exists."""
+    json: bool = False
+    """Print one JSON object."""
