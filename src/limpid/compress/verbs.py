@@ -188,8 +188,8 @@ def _tell(found: Compressed, file: str, target: Path | None, console: Console) -
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     ideal = found.bits / 8
     over = found.size - found.overhead - ideal
-    table.add_row("cross-entropy", f"{ideal:,.0f}", f"{found.cross_entropy:.4f}", "what the model's surprise amounts to")
-    more = f"{found.overhead} bytes of header and end, {over:+,.0f} of coding ({over / max(ideal, 1):+.2%})"
+    table.add_row("cross-entropy", f"{ideal:,.0f}", f"{found.cross_entropy:.4f}", "the model's surprise")
+    more = f"header and end {found.overhead}, coding {over:+,.0f} ({over / max(ideal, 1):+.2%})"
     table.add_row("limpid", f"{found.size:,}", f"{found.bits_per_byte:.4f}", more)
     for name, size in found.others.items():
         ratio = f"{size / found.size:.2f} × limpid"

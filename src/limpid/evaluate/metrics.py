@@ -48,7 +48,7 @@ class Difference:
         if self.estimate is None:
             return f"{better} is better by {size:.4g} bits per byte; the text is too short to say how sure that is"
         p = self.estimate.p or 0.0
-        chance = f"p < {_rounded_up(p)}" if p < 0.001 else f"p = {p:.2g}"
+        chance = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
         by = f"{_like(size, self.estimate.half)} ± {self.estimate.half:.2g} bits per byte"
         if self.told:
             return f"{better} is better by {by} ({self.confidence:.0%} interval, {chance})"
@@ -112,7 +112,3 @@ def _like(value: float, error: float) -> str:
     places = 4 if not error > 0 else max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{places}f}"
 
-
-def _rounded_up(p: float) -> str:
-    """The power of ten at or above p."""
-    return f"{10.0 ** math.ceil(math.log10(p) - 1e-9):.0e}" if p > 0 else "1e-04"

@@ -21,7 +21,7 @@ HEADING = "bold"
 def tell(found: Evaluation, console: Console) -> None:
     """Print what was found."""
     for part in (*_readings(found), *_tasks(found)):
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Text))
 
 
 def document(found: Evaluation) -> dict[str, Any]:
@@ -127,11 +127,11 @@ def _table(reading: Reading, confidence: float) -> Table:
     for metric in reading.metrics:
         unit, share = metric.unit, metric.unit == "of tokens"
         if metric.name == "overconfidence":
-            unit = f"{unit}: surprise less entropy"
+            unit = "nats: surprise less entropy"
         unit = "" if metric.name == "bits per byte" else unit
         table.add_row(metric.name, *_numbers(metric.value, metric.estimate, share), unit)
     calibration = reading.calibration
-    chance = f"likeliest token, {len(calibration.bins)} bins; a calibrated model would show {calibration.chance:.2%}"
+    chance = f"{len(calibration.bins)} bins; chance alone makes {calibration.chance:.2%}"
     table.add_row("calibration error", f"{calibration.error:.2%}", "", chance)
     if calibration.corrected is not None:
         table.add_row(
