@@ -15,9 +15,9 @@ import statistics
 import time
 
 import torch
-from generate import MODELS
 from rich.console import Console
 
+from generate import MODELS
 from limpid.compress import compress
 from limpid.compress.coder import Compressor, Decompressor
 from limpid.compress.predictor import Predictor
@@ -81,7 +81,9 @@ def content(rng: random.Random) -> bytes:
         case 0:
             return rng.randbytes(rng.randrange(64))
         case 1:
-            return "".join(chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800)])) for _ in range(rng.randrange(24))).encode()
+            return "".join(
+                chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800)])) for _ in range(rng.randrange(24))
+            ).encode()
         case 2:
             start = rng.randrange(len(TEXT))
             return TEXT[start : start + rng.randrange(80)].encode()[rng.randrange(3) :]

@@ -160,7 +160,9 @@ def politis_white(text: Text, seed: int) -> tuple[float, float]:
     window = np.minimum(1.0, 2 * (1 - lags / (2 * width)))
     g = covariance[0] + 2 * np.sum(window * covariance[lags])
     spread = 2 * np.sum(window * lags * covariance[lags])
-    length = int(min(math.ceil(min(3 * math.sqrt(n), n / 3)), max(1, (2 * spread**2 / (4 / 3 * g**2)) ** (1 / 3) * n ** (1 / 3))))
+    length = int(
+        min(math.ceil(min(3 * math.sqrt(n), n / 3)), max(1, (2 * spread**2 / (4 / 3 * g**2)) ** (1 / 3) * n ** (1 / 3)))
+    )
     number = -(-n // length)
     rng = np.random.default_rng(seed)
     starts = rng.integers(0, n, (999, number))

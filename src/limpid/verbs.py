@@ -161,7 +161,7 @@ class EvaluateFlags:
     against: str | None = None
     """Another model, read on the same text and compared in pairs; its tokenizer may differ."""
     tasks: tuple[str, ...] = ()
-    """JSONL file of multiple-choice questions (may be given several times): query choices gold, ARC, MMLU, HellaSwag, PIQA."""
+    """JSONL file of questions (may be given several times): query choices gold, ARC, MMLU, HellaSwag, PIQA."""
     context: int | None = None
     """Tokens that a prediction may see; the model's context when left out."""
     stride: int | None = None

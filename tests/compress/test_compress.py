@@ -232,7 +232,9 @@ def test_a_model_has_one_hash_wherever_it_lies(knowing, tmp_path) -> None:
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
     there = open_subject(str(tmp_path / "m"))
-    once, again = (model_hash(one.model, one.tokenizer, one.start) for one in (there, open_subject(str(tmp_path / "m"))))
+    once, again = (
+        model_hash(one.model, one.tokenizer, one.start) for one in (there, open_subject(str(tmp_path / "m")))
+    )
     assert once == again
     with torch.no_grad():
         next(there.model.parameters()).view(-1)[0] += 1e-3
@@ -292,7 +294,9 @@ def test_streams_in_and_out(knowing, tmp_path: Path) -> None:
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
     limpid = [sys.executable, "-m", "limpid"]
-    done = subprocess.run([*limpid, "compress", "m"], input=TEXT.encode(), capture_output=True, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [*limpid, "compress", "m"], input=TEXT.encode(), capture_output=True, cwd=tmp_path, check=True
+    )
     assert b"cross-entropy" in done.stderr
     back = subprocess.run([*limpid, "decompress"], input=done.stdout, capture_output=True, cwd=tmp_path, check=True)
     assert back.stdout == TEXT.encode()

@@ -8,7 +8,9 @@ from limpid.model import Transformer, initialise
 TEXT = "the cat sees the old dog, and naïve birds hear über-green rivers; 日本 🙂 small stones or not\n" * 6
 
 
-def subject(tokenizer: Tokenizer | None = None, seed: int = 0, context: int = 16, name: str = "tiny", **sizes) -> Subject:
+def subject(
+    tokenizer: Tokenizer | None = None, seed: int = 0, context: int = 16, name: str = "tiny", **sizes
+) -> Subject:
     tokenizer = tokenizer or byte_tokenizer()
     config = ModelConfig(
         vocab_size=tokenizer.vocab_size, context_length=context, d_model=24, num_layers=2, num_heads=3, d_ff=40,

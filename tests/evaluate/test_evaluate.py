@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import small
 from tests.evaluate.judged import TEXT, silent, subject
 
+import small
 from limpid.cli import main
 from limpid.data.tokenizer import train_bpe
 from limpid.evaluate.evaluation import Asked
@@ -151,7 +151,11 @@ def test_wrong_use_is_one_line(run: Path, words: list[str], said: str, capsys) -
 def test_a_model_folder_needs_a_text(tmp_path, capsys) -> None:
     one = subject()
     save_folder(
-        tmp_path / "m", one.model.config, one.model.state_dict(), tokenizer_json=one.tokenizer.to_json(), end_of_text=256
+        tmp_path / "m",
+        one.model.config,
+        one.model.state_dict(),
+        tokenizer_json=one.tokenizer.to_json(),
+        end_of_text=256,
     )
     assert main(["evaluate", str(tmp_path / "m")]) == 2
     assert "no held-out text of its own" in capsys.readouterr().err

@@ -70,9 +70,7 @@ def test_p_values_are_evenly_spread_when_there_is_no_difference() -> None:
 def test_gradients_are_those_of_the_statistics() -> None:
     at = np.array([3.0, 7.0, 2.0, 5.0])
     for statistic, x in ((RATIO, at[:2]), (DIFFERENCE, at)):
-        numeric = [
-            (statistic.value(x + h) - statistic.value(x - h)) / 2e-6 for h in 1e-6 * np.eye(len(x))
-        ]
+        numeric = [(statistic.value(x + h) - statistic.value(x - h)) / 2e-6 for h in 1e-6 * np.eye(len(x))]
         np.testing.assert_allclose(statistic.gradient(x), numeric, rtol=1e-6)
 
 

@@ -128,11 +128,7 @@ def sentence_pieces() -> Tokenizer:
 )
 def test_bytes_of_tokens_add_up_to_the_text(tokenizer: Tokenizer) -> None:
     for text in (TEXT, "t", "", "ïïï", "🙂🙂 the cat"):
-        try:
-            ids, sizes = tokenizer.encode_with_sizes(text)
-        except Exception:
-            assert "ï" not in TEXT  # no tokenizer here may refuse its own text
-            raise
+        ids, sizes = tokenizer.encode_with_sizes(text)
         assert ids == tokenizer.encode(text)
         assert len(ids) == len(sizes)
         assert sum(sizes) == len(text.encode())

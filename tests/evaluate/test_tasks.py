@@ -1,12 +1,13 @@
 """Multiple choice: every format, each score by hand, and lm-evaluation-harness's own model beside the adapter."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
-from tests.evaluate.judged import TEXT, silent, subject
 from scipy.stats import binomtest
+from tests.evaluate.judged import TEXT, silent, subject
 
 from limpid.data.tokenizer import byte_tokenizer
 from limpid.errors import DataError
@@ -16,7 +17,7 @@ from limpid.model.convert import save_folder
 LINES = {
     "query": {"query": "The sky is", "choices": ["blue", "a fish"], "gold": 0},
     "arc": {"question": "Is it?", "choices": {"text": ["yes", "no"], "label": ["A", "B"]}, "answerKey": "B"},
-    "openbookqa": {"question_stem": "Is it?", "choices": {"text": ["yes", "no"], "label": ["1", "2"]}, "answerKey": "2"},
+    "openbookqa": {"question_stem": "Is it?", "choices": {"text": ["yes", "no"], "label": [*"12"]}, "answerKey": "2"},
     "mmlu": {"question": "Is it?", "choices": ["yes", "no"], "answer": 1},
     "mmlu, letter": {"question": "Is it?", "choices": ["yes", "no"], "answer": "B"},
     "mmlu, text": {"question": "Is it?", "choices": ["yes", "no"], "answer": "no"},
@@ -93,7 +94,7 @@ def test_what_is_no_question_is_named(tmp_path) -> None:
 
 def test_two_models_are_compared_on_the_questions_that_divide_them() -> None:
     rng = np.random.default_rng(0)
-    asked = [Question("the", (f" {a}", f" {b}"), int(rng.integers(2))) for a, b in zip(TEXT[:60], TEXT[1:61], strict=True)]
+    asked = [Question("the", (f" {a}", f" {b}"), int(rng.integers(2))) for a, b in itertools.pairwise(TEXT[:61])]
     one, two = (run_task(subject(seed=seed), "t", asked, 0.95, silent) for seed in (0, 1))
     found = better_at(one, two, "sum", 0.95, 0)
     a, b = one.right["sum"] > 0, two.right["sum"] > 0
@@ -148,9 +149,15 @@ def test_a_task_of_the_harness_runs(tmp_path, monkeypatch: pytest.MonkeyPatch) -
 
     one = subject(context=48)
     save_folder(
-        tmp_path / "m", one.model.config, one.model.state_dict(), tokenizer_json=one.tokenizer.to_json(), end_of_text=256
+        tmp_path / "m",
+        one.model.config,
+        one.model.state_dict(),
+        tokenizer_json=one.tokenizer.to_json(),
+        end_of_text=256,
     )
-    lines = [{"query": f"the {a}", "choices": [b, "or not"], "gold": i % 2} for i, (a, b) in enumerate(["ab", "cd", "ef"])]
+    lines = [
+        {"query": f"the {a}", "choices": [b, "or not"], "gold": i % 2} for i, (a, b) in enumerate(["ab", "cd", "ef"])
+    ]
     file = tmp_path / "q.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     task = ConfigurableTask(

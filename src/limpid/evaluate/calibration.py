@@ -1,4 +1,4 @@
-"""Whether a model is as often right as it says: reliability, calibration error, and how much of that error is chance."""
+"""Whether a model is as often right as it says: reliability, calibration error, and how much of it is chance."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def calibration(measured: Measured, blocks: Blocks | None, confidence: float, se
     corrected = float(sum(shares * [unfolded(abs(b.gap), b.spread) for b in bins]))
     by = corrected - error
     tail = (1 - confidence) / 2
-    noise = np.abs(np.random.default_rng(seed).standard_normal((DRAWS, len(bins)))) @ (shares * [b.spread for b in bins])
+    noise = np.abs(np.random.default_rng(seed).standard_normal((DRAWS, len(bins)))) @ (
+        shares * [b.spread for b in bins]
+    )
     low = 0.0 if error <= np.quantile(noise, 1 - tail) else plain.low + by
     moved = Estimate(corrected, low, plain.high + by, plain.error)
     return Calibration(bins, error, chance, moved.within(0.0, 1.0))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from limpid.errors import ConfigError
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.calibration import Calibration, calibration
 from limpid.evaluate.intervals import Estimate
@@ -105,16 +104,13 @@ def evaluate(
     if paths or not tasks:
         found = _read(found, paths, asked, report)
     answers = tuple(
-        tuple(run_task(subject, name, own, asked.confidence, report) for subject in subjects)
-        for name, own in questions
+        tuple(run_task(subject, name, own, asked.confidence, report) for subject in subjects) for name, own in questions
     )
     between = tuple(
         {unit: better_at(one, two, unit, asked.confidence, asked.seed) for unit in UNITS}
         for one, two in (pair for pair in answers if len(pair) == 2)
     )
-    return Evaluation(
-        subjects, asked, found.origin, found.notes, found.readings, found.difference, answers, between
-    )
+    return Evaluation(subjects, asked, found.origin, found.notes, found.readings, found.difference, answers, between)
 
 
 def _read(found: Evaluation, paths: Sequence[str], asked: Asked, report: Report) -> Evaluation:

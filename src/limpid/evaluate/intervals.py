@@ -1,10 +1,10 @@
 """How far a number measured on a sample may be from the truth: studentised bootstrap over blocks.
 
-Tokens that follow each other are alike, so tokens are not resampled but blocks of them (whole documents, or stretches of
-a text so long that one hardly tells of the next). Every metric is a smooth function of the blocks' totals; its standard
-error in each resample comes from its gradient. Sources: Efron & Tibshirani 1993, An Introduction to the Bootstrap,
-section 12.5 (bootstrap-t); Carlstein 1986, doi:10.1214/aos/1176350057 (blocks that do not overlap); Götze & Künsch 1996,
-doi:10.1214/aos/1069362303 (studentised, over blocks).
+Tokens that follow each other are alike, so tokens are not resampled but blocks of them: whole documents, or stretches
+of a text so long that one hardly tells of the next. Every metric is a smooth function of the blocks' totals; its
+standard error in each resample comes from its gradient. Sources: Efron & Tibshirani 1993, An Introduction to the
+Bootstrap, section 12.5 (bootstrap-t); Carlstein 1986, doi:10.1214/aos/1176350057 (blocks that do not overlap); Götze &
+Künsch 1996, doi:10.1214/aos/1069362303 (studentised, over blocks).
 """
 
 from __future__ import annotations

@@ -66,9 +66,7 @@ def metrics(measured: Measured, blocks: Blocks | None, confidence: float, seed: 
         value = float(above.sum(dtype=np.float64) / below.sum(dtype=np.float64))
         if blocks is None:
             return Metric(name, unit, value, None)
-        found = estimate(
-            measured.totals(blocks, above, below), confidence=confidence, seed=seed, missed=blocks.missed
-        )
+        found = estimate(measured.totals(blocks, above, below), confidence=confidence, seed=seed, missed=blocks.missed)
         return Metric(name, unit, value, found.within(lowest, 1.0 if unit == "of tokens" else math.inf))
 
     def found() -> Iterator[Metric]:
@@ -111,4 +109,3 @@ def _like(value: float, error: float) -> str:
     """A number to the last digit of its error, of which two are shown."""
     places = 4 if not error > 0 else max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{places}f}"
-

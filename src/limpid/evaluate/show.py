@@ -134,9 +134,7 @@ def _table(reading: Reading, confidence: float) -> Table:
     chance = f"{len(calibration.bins)} bins; chance alone makes {calibration.chance:.2%}"
     table.add_row("calibration error", f"{calibration.error:.2%}", "", chance)
     if calibration.corrected is not None:
-        table.add_row(
-            "  less chance", *_numbers(calibration.corrected.value, calibration.corrected, True), ""
-        )
+        table.add_row("  less chance", *_numbers(calibration.corrected.value, calibration.corrected, True), "")
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def _held_out(run: Run, tokenizer: Tokenizer) -> Texts:
     tokens = open_tokens(fingerprint(run), config.data, config.model.context_length, config.run.seed).validation
     ends = np.flatnonzero(tokens == tokenizer.end_of_text) if tokenizer.end_of_text is not None else np.empty(0, int)
     borders = np.concatenate([[0], ends + 1, [len(tokens)]])
-    parts = (tokens[begin:end] for begin, end in zip(borders[:-1], borders[1:], strict=True))
+    parts = (tokens[begin:end] for begin, end in itertools.pairwise(borders))
     documents = (tokenizer.decode(part[part != tokenizer.end_of_text].tolist()) for part in parts)
     return Texts(tuple(text for text in documents if text), "held-out text")
 

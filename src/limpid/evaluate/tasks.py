@@ -205,7 +205,9 @@ def score(subject: Subject, pairs: Sequence[tuple[list[int], list[int]]], report
     ]
 
 
-def run_task(subject: Subject, name: str, questions: Sequence[Question], confidence: float, report: Report) -> TaskResult:
+def run_task(
+    subject: Subject, name: str, questions: Sequence[Question], confidence: float, report: Report
+) -> TaskResult:
     """Answer every question in three ways: by the sum of surprises, by their mean per token, per byte."""
     pairs = [pair_tokens(subject, q.query, choice) for q in questions for choice in q.choices]
     scores = iter(score(subject, pairs, report, f"{name} with {subject.name}"))
