@@ -1,4 +1,4 @@
-"""Intervals hold the truth as often as they say; benchmarks/coverage.py does this for many more processes."""
+"""Intervals hold the truth as often as they say; benchmarks/intervals.py does this for many more processes."""
 
 import math
 

@@ -23,7 +23,7 @@ LINES = {
     "mmlu, text": {"question": "Is it?", "choices": ["yes", "no"], "answer": "no"},
     "hellaswag": {
         "activity_label": "Dog", "ctx_a": "A man [substeps] sits.", "ctx_b": "the dog", "ctx": "unused",
-        "endings": ["runs. [title]", "flies."], "label": "1",
+        "endings": ["[substeps]runs.", "flies."], "label": "1",
     },
     "plain endings": {"ctx": "A man", "endings": ["runs", "flies"], "label": 1},
     "piqa": {"goal": "Cool it", "sol1": "ice", "sol2": "fire", "label": 0},
@@ -44,7 +44,7 @@ QUERIES = {
 @pytest.mark.parametrize("name", LINES)
 def test_every_format_becomes_a_question(name: str) -> None:
     found = question(LINES[name])
-    assert (found.query, tuple(c.replace(". .", ".") for c in found.choices), found.gold) == QUERIES[name]
+    assert (found.query, found.choices, found.gold) == QUERIES[name]
 
 
 def test_answers_are_ranked_by_hand_made_sums() -> None:
@@ -142,7 +142,7 @@ def test_the_harness_gets_what_its_own_model_answers(tmp_path, monkeypatch: pyte
 def test_a_task_of_the_harness_runs(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    import lm_eval
+    from lm_eval import evaluator
     from lm_eval.api.task import ConfigurableTask
 
     from limpid.evaluate.harness import LimpidLM
@@ -168,7 +168,7 @@ def test_a_task_of_the_harness_runs(tmp_path, monkeypatch: pytest.MonkeyPatch) -
         }
     )  # fmt: skip
     model = LimpidLM(str(tmp_path / "m"))
-    theirs = lm_eval.simple_evaluate(model=model, tasks=[task], bootstrap_iters=0)["results"]["q"]
+    theirs = evaluator.evaluate(model, {"q": task}, bootstrap_iters=0)["results"]["q"]
     ours = run_task(model.subject, "q", read_task(str(file)), 0.95, silent)
     assert theirs["acc,none"] == ours.accuracy["sum"].value
     assert theirs["acc_norm,none"] == ours.accuracy["per byte"].value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,6 +20,10 @@ PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
 BYTES = {chr(byte): byte for byte in PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(OTHERS)}
 """Byte-level vocabularies spell each byte as one printable character (Radford et al. 2019): character to byte."""
+
+
+LONE_BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""How other vocabularies spell a byte that is part of a character they lack."""
 
 
 class Tokenizer:
@@ -60,7 +66,8 @@ class Tokenizer:
             sizes = [len(spelled(token)) for token in encoding.tokens]
             if sum(sizes) == total:
                 return encoding.ids, sizes
-        return encoding.ids, _sizes([start for start, _ in encoding.offsets], text)
+        lone = [LONE_BYTE.fullmatch(token) is not None for token in encoding.tokens]
+        return encoding.ids, _sizes([start for start, _ in encoding.offsets], lone, text)
 
     def bytes_of(self, id: int) -> bytes | None:
         """The bytes that a token of a byte-level vocabulary adds to a text; None for ids outside of it."""
@@ -137,17 +144,25 @@ def spelled(token: str) -> bytes:
     return token.encode()
 
 
-def _sizes(starts: Sequence[int], text: str) -> list[int]:
-    """Bytes from each token's first character to the next token's; tokens of one character share its bytes evenly."""
+def _sizes(starts: Sequence[int], lone: Sequence[bool], text: str) -> list[int]:
+    """Bytes from each token's first character to the next token's.
+
+    Of tokens that start at one character, a lone byte has 1 of its bytes, the others share the rest evenly.
+    """
     if not starts:
         return []
-    widths = [len(character.encode()) for character in text]
-    place = np.concatenate([[0], np.cumsum(widths)])
+    place = np.concatenate([[0], np.cumsum([len(character.encode()) for character in text])])
     borders = place[np.maximum.accumulate(np.array([0, *starts[1:]]))]
-    _, first, counts = np.unique(borders, return_index=True, return_counts=True)
-    shared = np.diff(np.append(borders[first], place[-1]))
-    number = np.arange(len(starts)) - np.repeat(first, counts)
-    sizes = np.repeat(shared // counts, counts) + (number < np.repeat(shared % counts, counts))
+    first = np.flatnonzero(np.diff(borders, prepend=-1))
+    sizes = np.zeros(len(starts), np.int64)
+    for begin, end in itertools.pairwise([*first, len(starts)]):
+        left = int((place[-1] if end == len(starts) else borders[end]) - borders[begin])
+        alone = [i for i in range(begin, end) if lone[i]][:left]
+        sizes[alone] = 1
+        sharing = [i for i in range(begin, end) if i not in alone] or alone
+        for number, i in enumerate(sharing):
+            rest = left - len(alone)
+            sizes[i] += rest // len(sharing) + (number < rest % len(sharing))
     return [int(size) for size in sizes]
 
 

@@ -89,7 +89,7 @@ def block_length(deviations: Float[Array, " token"]) -> float:
     window, its width where correlations become insignificant).
     What is missed by blocks of another length is in proportion; intervals are widened by it.
     Departs  from their length, which makes the estimated variance as precise as possible and lets the share be: their
-             intervals cover less than they state (benchmarks/coverage.py)
+             intervals cover less than they state (benchmarks/intervals.py)
     """
     covariance = autocovariance(deviations)
     width = significant_lags(covariance, len(deviations))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from limpid.evaluate.calibration import Calibration, calibration
 from limpid.evaluate.intervals import Estimate
 from limpid.evaluate.measure import Measured, encoded, measure
 from limpid.evaluate.metrics import Difference, Metric, difference, metrics
-from limpid.evaluate.subject import Subject, Texts, fingerprint, open_subject, sample, texts
+from limpid.evaluate.subject import Subject, fingerprint, open_subject, sample, texts
 from limpid.evaluate.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluate.windows import Convention, Windows
 from limpid.options import require
@@ -110,7 +110,7 @@ def evaluate(
         {unit: better_at(one, two, unit, asked.confidence, asked.seed) for unit in UNITS}
         for one, two in (pair for pair in answers if len(pair) == 2)
     )
-    return Evaluation(subjects, asked, found.origin, found.notes, found.readings, found.difference, answers, between)
+    return replace(found, tasks=answers, task_differences=between)
 
 
 def _read(found: Evaluation, paths: Sequence[str], asked: Asked, report: Report) -> Evaluation:
@@ -132,7 +132,7 @@ def _read(found: Evaluation, paths: Sequence[str], asked: Asked, report: Report)
     between = None
     if len(readings) == 2:
         between = difference(readings[0].measured, readings[1].measured, asked.confidence, asked.seed)
-    return Evaluation(found.subjects, asked, source.origin, tuple(notes), readings, between)
+    return replace(found, origin=source.origin, notes=tuple(notes), readings=readings, difference=between)
 
 
 def _cut(text: str, tokens: tuple[Any, Any], most: int) -> str:
@@ -159,6 +159,3 @@ def _doubts(subjects: tuple[Subject, ...], paths: Sequence[str]) -> list[str]:
     if same or fingerprint(subjects[0].run) == fingerprint(second.run):
         return []
     return [f"{second.name} has other data, split or tokenizer: it may have been trained on text held out here"]
-
-
-__all__ = ["Asked", "Evaluation", "Reading", "Texts", "evaluate"]

@@ -32,7 +32,5 @@ def reliability(readings: tuple[Reading, ...], file: Path) -> Path:
     plain(right, "surprise", "entropy of the prediction, nats", "surprise, nats")
     for axes in (left, right):
         axes.legend(fontsize=8, frameon=False, loc="upper left")
-    drawing.supxlabel(
-        "bins of equal mass; bars: where 95% of calibrated models would lie, around each point", fontsize=8, color=INK
-    )
+    drawing.supxlabel("bins of equal mass; bars: what chance does to 95% of bins of this size", fontsize=8, color=INK)
     return save(drawing, file)

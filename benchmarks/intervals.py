@@ -1,6 +1,6 @@
 """How often intervals hold the truth: texts drawn from processes whose truth is known.
 
-python benchmarks/coverage.py [--texts 4000] [--only WORD]
+python benchmarks/intervals.py [--texts 4000] [--only WORD]
 
 Every row draws `--texts` texts, makes a 95% interval of each, and counts. Beside ours: the intervals that people make
 without thinking of dependence (1.96 standard deviations of tokens / √n), and blocks of the length of Politis & White
