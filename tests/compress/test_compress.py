@@ -164,9 +164,15 @@ def sure(one, content: bytes):
     return one
 
 
+GPT2 = {
+    "norm": "layer", "tied": False, "positions": "learned", "mlp": "plain", "activation": "gelu_tanh",
+    "attention_bias": True, "attention_output_bias": True, "mlp_bias": True,
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def knowing():
-    return sure(subject(context=32, tied=False, norm="layer", name="knowing"), TEXT.encode())
+    return sure(subject(context=32, name="knowing", **GPT2), TEXT.encode())
 
 
 def test_the_size_is_the_cross_entropy(knowing) -> None:
@@ -194,7 +200,7 @@ def test_whole_files_come_back(knowing, content: bytes) -> None:
 def test_another_model_is_refused_in_one_line(knowing) -> None:
     file, _ = compressed(knowing, TEXT.encode())
     with pytest.raises(CheckpointError, match=r"compressed with another model: tiny, .*--model"):
-        restored(subject(context=32, tied=False, norm="layer", seed=5), file)
+        restored(subject(context=32, seed=5, **GPT2), file)
 
 
 def test_every_damaged_byte_is_noticed(knowing) -> None:

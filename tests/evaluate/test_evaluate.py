@@ -102,9 +102,7 @@ def test_a_run_reads_what_it_held_out(run: Path, capsys) -> None:
 def test_a_run_and_its_model_folder_are_the_same_model(run: Path, capsys) -> None:
     assert main(["evaluate", str(run), "--against", str(run / "model")]) == 0
     told = capsys.readouterr().out
-    assert "no difference can be told" in told
-    assert "bits per byte" in told
-    assert "0.0000 ± 0" in told
+    assert "no difference: run after step 12 and model predict this text equally well" in told
 
 
 def test_text_comes_from_files_and_tasks_stand_alone(run: Path, tmp_path, capsys) -> None:

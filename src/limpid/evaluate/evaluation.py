@@ -124,7 +124,8 @@ def _read(found: Evaluation, paths: Sequence[str], asked: Asked, report: Report)
         if len(chosen) == 1:
             documents[chosen[0]] = _cut(documents[chosen[0]], tokens[0][chosen[0]], asked.max_tokens)
             tokens = [encoded(subject, documents, report) for subject in found.subjects]
-        notes.append(f"{len(chosen):,} of {len(documents):,} documents, drawn at random for --max-tokens")
+        part = "the start of one" if len(chosen) == 1 else f"{len(chosen):,}"
+        notes.append(f"{part} of {len(documents):,} documents, drawn at random for --max-tokens")
     readings = tuple(
         _reading(measure(subject, [own[i] for i in chosen], window, report), asked)
         for subject, own, window in zip(found.subjects, tokens, windows, strict=True)

@@ -44,6 +44,8 @@ class Difference:
 
     def sentence(self) -> str:
         """Which model is better, by how much, and how sure that is."""
+        if self.value == 0:
+            return f"no difference: {self.first} and {self.second} predict this text equally well"
         better, size = (self.first, -self.value) if self.value < 0 else (self.second, self.value)
         if self.estimate is None:
             return f"{better} is better by {size:.4g} bits per byte; the text is too short to say how sure that is"
@@ -52,7 +54,7 @@ class Difference:
         by = f"{_like(size, self.estimate.half)} ± {self.estimate.half:.2g} bits per byte"
         if self.told:
             return f"{better} is better by {by} ({self.confidence:.0%} interval, {chance})"
-        more = (self.estimate.half / size) ** 2 if size else math.inf
+        more = (self.estimate.half / size) ** 2
         hint = f"; a difference of this size would show on about {more:.2g} times as much text" if more < 1e6 else ""
         return f"no difference can be told: {better} is better by {by} ({self.confidence:.0%} interval, {chance}){hint}"
 
