@@ -1,6 +1,7 @@
 """Any bytes come back, from coded frames and plain ones; sizes are the cross-entropy; what is wrong is said."""
 
 import io
+import os
 import random
 import subprocess
 import sys
@@ -294,15 +295,19 @@ def test_files_in_and_out(knowing, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "c.txt").read_bytes() == TEXT.encode()
 
 
-def test_streams_in_and_out(knowing, tmp_path: Path) -> None:
+def test_streams_in_and_out_with_any_number_of_threads(knowing, tmp_path: Path) -> None:
     save_folder(
         tmp_path / "m", knowing.model.config, knowing.model.state_dict(),
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
-    limpid = [sys.executable, "-m", "limpid"]
-    done = subprocess.run(
-        [*limpid, "compress", "m"], input=TEXT.encode(), capture_output=True, cwd=tmp_path, check=True
-    )
+
+    def limpid(*words: str, given: bytes, threads: int) -> subprocess.CompletedProcess:
+        counts = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), str(threads))
+        return subprocess.run(
+            [sys.executable, "-m", "limpid", *words],
+            input=given, capture_output=True, cwd=tmp_path, check=True, env=os.environ | counts,
+        )  # fmt: skip
+
+    done = limpid("compress", "m", given=TEXT.encode(), threads=1)
     assert b"cross-entropy" in done.stderr
-    back = subprocess.run([*limpid, "decompress"], input=done.stdout, capture_output=True, cwd=tmp_path, check=True)
-    assert back.stdout == TEXT.encode()
+    assert limpid("decompress", given=done.stdout, threads=2).stdout == TEXT.encode()
