@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.config import TrainConfig, WeightFormat
 from limpid.errors import ConfigError, LimpidError
-from limpid.options import from_dict
+from limpid.options import check_words, from_dict
 from limpid.verbs import (
     ChatFlags,
     CompareFlags,
+    CompressFlags,
+    DecompressFlags,
     EquationsFlags,
+    EvaluateFlags,
     ExplainFlags,
     GenerateFlags,
     InspectFlags,
@@ -38,9 +41,11 @@ Train transformer language models, and open any training step.
   explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
   inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
   compare A B             rounding or bug? two ways to the same numbers, within computed bounds
+  evaluate MODEL [TEXT …] loss, bits per byte, calibration with intervals; --against OTHER, --tasks FILE
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   plan [WHAT]             parameters, FLOPs, memory, time, money, scaling laws; plan fit RUNS, plan sweep
   generate RUN PROMPT     continue a prompt
+  compress MODEL FILE     any file in as many bits as the model is surprised by it; decompress FILE gives it back
   chat RUN                talk to a model
 
 RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
@@ -326,6 +331,51 @@ def plan(argv: Sequence[str]) -> int:
     return plan_verb(argv, here, engine)
 
 
+def evaluate(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(EvaluateFlags, given("evaluate", EvaluateFlags, argv))
+    from rich.console import Console
+
+    from limpid.evaluate import evaluate_model
+    from limpid.evaluate.evaluation import Asked
+
+    asked = Asked(
+        flags.context, flags.stride, flags.convention, flags.max_tokens, flags.confidence, flags.seed, flags.text_field
+    )
+    return evaluate_model(
+        flags.what,
+        flags.paths,
+        against=flags.against,
+        tasks=flags.tasks,
+        asked=asked,
+        output=None if flags.output is None else Path(flags.output),
+        as_json=flags.json,
+        console=Console(highlight=False),
+    )
+
+
+def compress(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(CompressFlags, given("compress", CompressFlags, argv))
+    check_words(flags)
+    from limpid.compress.verbs import compress_file
+
+    return compress_file(
+        flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, as_json=flags.json
+    )
+
+
+def decompress(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(DecompressFlags, given("decompress", DecompressFlags, argv))
+    from limpid.compress.verbs import decompress_file
+
+    return decompress_file(flags.file, flags.model, flags.output, force=flags.force, as_json=flags.json)
+
+
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
     from limpid.run import find_run
@@ -411,8 +461,11 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "explain": explain,
     "compare": compare,
     "inspect": inspect,
+    "evaluate": evaluate,
     "equations": equations,
     "plan": plan,
     "generate": generate,
     "chat": chat,
+    "compress": compress,
+    "decompress": decompress,
 }

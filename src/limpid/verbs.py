@@ -246,3 +246,77 @@ class ChatFlags:
     what: str = field(metadata={"positional": "MODEL"})
     """Run, name under runs/, `last`, or Hugging Face folder."""
     sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True)
+class EvaluateFlags:
+    """Loss, perplexity, bits per byte, accuracy and calibration on a text, each with an interval; or answers to tasks.
+
+    Intervals respect that tokens which follow each other are alike. Without a text, a run reads what it held out.
+    `limpid evaluate A TEXT --against B` says which model is better, by how much, and how sure that is.
+    """
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    paths: tuple[str, ...] = field(default=(), metadata={"positional": "TEXT"})
+    """Files, folders, globs, or - for standard input; plain text, JSON lines, parquet."""
+    against: str | None = None
+    """Another model, read on the same text and compared in pairs; its tokenizer may differ."""
+    tasks: tuple[str, ...] = ()
+    """JSONL file of questions (may be given several times): query choices gold, ARC, MMLU, HellaSwag, PIQA."""
+    context: int | None = None
+    """Tokens that a prediction may see; the model's context when left out."""
+    stride: int | None = None
+    """Tokens that each window adds; half the context when left out, the context is fastest."""
+    convention: Literal["sliding", "transformers"] = "sliding"
+    """sliding scores every token; transformers cuts as Hugging Face's guide to perplexity does."""
+    max_tokens: int | None = None
+    """Read about this many tokens, in documents drawn at random."""
+    text_field: str = "text"
+    """Field of a JSON line or parquet row that holds the text."""
+    confidence: float = 0.95
+    """How often intervals are to hold the truth."""
+    seed: int = 0
+    """Resampling and --max-tokens draw from it."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """Folder for reliability.png; evaluate/ inside a run when left out, none for a Hugging Face folder."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+@dataclass(frozen=True)
+class CompressFlags:
+    """Compress a file of any bytes with a model's predictions: as many bits as the model is surprised by it.
+
+    The original comes back bit for bit on a processor of the same kind, with the same model. Size beside the
+    cross-entropy, and beside gzip, xz and zstd, is reported.
+    """
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    file: str = field(default="-", metadata={"positional": "FILE"})
+    """File to compress; - for standard input."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write, - for standard output; FILE.limpid when left out."""
+    weights: WeightFormat = "auto"
+    """Format in which matrices are read: fp32, bf16 (faster), int8; recorded in the file; auto loses nothing."""
+    force: bool = field(default=False, metadata={"short": "f"})
+    """Replace a file that exists."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class DecompressFlags:
+    """Give back a file that limpid compressed."""
+
+    file: str = field(default="-", metadata={"positional": "FILE"})
+    """File to decompress; - for standard input."""
+    model: str | None = None
+    """The model that it was compressed with; the one that the file names when left out."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write, - for standard output; FILE without .limpid when left out."""
+    force: bool = field(default=False, metadata={"short": "f"})
+    """Replace a file that exists."""
+    json: bool = False
+    """Print one JSON object."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -21,6 +23,10 @@ BYTES = {chr(byte): byte for byte in PRINTABLE} | {chr(256 + n): byte for n, byt
 """Byte-level vocabularies spell each byte as one printable character (Radford et al. 2019): character to byte."""
 
 
+LONE_BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""How other vocabularies spell a byte that is part of a character they lack."""
+
+
 class Tokenizer:
     """A tokenizer whose special tokens appear only where limpid puts them, never by being spelled in a text."""
 
@@ -33,7 +39,8 @@ class Tokenizer:
         self.end_of_text: int | None = next((special[end] for end in ENDS if end in special), None)
         self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         self._special = set(special.values())
-        self._byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+        self.byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
+        """Whether texts are joined from the bytes of their tokens, each by itself."""
         whole = isinstance(tokenizer.model, models.BPE) and tokenizer.pre_tokenizer is None
         single = whole and all(len(token) == 1 for token in tokenizer.get_vocab(with_added_tokens=False))
         self._characters = frozenset(tokenizer.get_vocab(with_added_tokens=False)) if single else None
@@ -50,6 +57,28 @@ class Tokenizer:
         for text in texts:
             self._require_known(text)
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:
+        """Ids of `text`, and how many of its bytes of UTF-8 each stands for; the sizes add up to the text's."""
+        self._require_known(text)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        total = len(text.encode())
+        if self.byte_level:
+            sizes = [len(spelled(token)) for token in encoding.tokens]
+            if sum(sizes) == total:
+                return encoding.ids, sizes
+        lone = [LONE_BYTE.fullmatch(token) is not None for token in encoding.tokens]
+        return encoding.ids, _sizes([start for start, _ in encoding.offsets], lone, text)
+
+    def bytes_of(self, id: int) -> bytes | None:
+        """The bytes that a token of a byte-level vocabulary adds to a text; None for ids outside of it."""
+        token: str | None = self._tokenizer.id_to_token(id)
+        return None if token is None or id in self._special else spelled(token)
+
+    def special_id(self, content: str) -> int | None:
+        """Id of the special token that is spelled `content`, if there is one."""
+        id: int | None = self._tokenizer.token_to_id(content)
+        return id if id in self._special else None
 
     def _require_known(self, text: str) -> None:
         if self._characters is not None and (unknown := set(text) - self._characters):
@@ -79,8 +108,8 @@ class Tokenizer:
             return f"<{id}>"
         if id in self._special:
             return token
-        if self._byte_level and all(symbol in BYTES for symbol in token):
-            text = bytes(BYTES[symbol] for symbol in token).decode(errors="surrogateescape")
+        if self.byte_level and all(symbol in BYTES for symbol in token):
+            text = spelled(token).decode(errors="surrogateescape")
         else:
             text = self.decode([id])
             text = token if "\ufffd" in text or not text else text
@@ -107,6 +136,35 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """A tokenizer from a tokenizer.json."""
         return cls.from_json(read_tokenizer_file(path), str(path))
+
+
+def spelled(token: str) -> bytes:
+    """The bytes that a token of a byte-level vocabulary stands for; one with other symbols was added as plain text."""
+    if all(symbol in BYTES for symbol in token):
+        return bytes(BYTES[symbol] for symbol in token)
+    return token.encode()
+
+
+def _sizes(starts: Sequence[int], lone: Sequence[bool], text: str) -> list[int]:
+    """Bytes from each token's first character to the next token's.
+
+    Of tokens that start at one character, a lone byte has 1 of its bytes, the others share the rest evenly.
+    """
+    if not starts:
+        return []
+    place = np.concatenate([[0], np.cumsum([len(character.encode()) for character in text])])
+    borders = place[np.maximum.accumulate(np.array([0, *starts[1:]]))]
+    first = np.flatnonzero(np.diff(borders, prepend=-1))
+    sizes = np.zeros(len(starts), np.int64)
+    for begin, end in itertools.pairwise([*first, len(starts)]):
+        left = int((place[-1] if end == len(starts) else borders[end]) - borders[begin])
+        alone = [i for i in range(begin, end) if lone[i]][:left]
+        sizes[alone] = 1
+        sharing = [i for i in range(begin, end) if i not in alone] or alone
+        for number, i in enumerate(sharing):
+            rest = left - len(alone)
+            sizes[i] += rest // len(sharing) + (number < rest % len(sharing))
+    return [int(size) for size in sizes]
 
 
 def read_tokenizer_file(path: str | Path) -> str:

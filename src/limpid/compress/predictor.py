@@ -1,0 +1,99 @@
+"""The model as a source of probabilities that are the same, bit for bit, whenever the same tokens went before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from limpid.config import WeightFormat
+from limpid.data.tokenizer import Tokenizer
+from limpid.errors import CheckpointError
+from limpid.model import Cache, Decoder, Transformer
+from limpid.options import to_dict
+
+Array = np.ndarray[Any, Any]
+
+KEPT = 4
+"""When the context is full, its last quarter is read again and the rest forgotten: a third more work."""
+PROBE = 16
+"""Tokens whose predictions tell whether another machine computes the same bits."""
+NOT_PREDICTING = ("dropout", "init_std", "scaled_residual_init")
+
+
+class Predictor:
+    """What comes next, one token at a time.
+
+    Every prediction is made by the decoder for one position, whose sums are taken in an order that depends neither on
+    the number of threads nor on what else is computed: compressing and decompressing see the same bits, on processors
+    for which the same instructions are compiled.
+    """
+
+    def __init__(self, model: Transformer, start: int | None, weights: WeightFormat = "auto") -> None:
+        self.decoder = Decoder(model, weights)
+        self.start = 0 if start is None else start
+        self.context = model.config.context_length
+        self.kept = self.context // KEPT
+        self._cache = Cache(model.config, 1, self.context, self.decoder.compute, None)
+        self._history: list[int] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._cache.length = 0
+        self._history = []
+        self.see(self.start)
+
+    def see(self, token: int) -> None:
+        """Take the next token."""
+        if self._cache.length == self.context:
+            self._cache.length = 0
+            for earlier in self._history[len(self._history) - self.kept :]:
+                self._step(earlier)
+            self._history = self._history[len(self._history) - self.kept :]
+        self._history.append(token)
+        self._step(token)
+
+    def weights(self) -> Float32[Array, " vocab"]:
+        """Of each token to come next, in proportion to its probability; the largest is 1.
+
+        Raises  CheckpointError when the model's logits are not numbers
+        """
+        logits = self._logits
+        largest = logits.max()
+        if not np.isfinite(largest):
+            raise CheckpointError(
+                "the model's logits are not numbers: its weights diverged; take an earlier checkpoint"
+            )
+        return np.exp(logits - largest)
+
+    def _step(self, token: int) -> None:
+        with torch.inference_mode():
+            logits = self.decoder(torch.tensor([[token]]), self._cache)
+        self._logits: Array = logits[0, 0].numpy().astype(np.float32, copy=False)
+
+    def probe(self) -> bytes:
+        """8 bytes that change with any bit of the predictions after some tokens."""
+        self.reset()
+        digest = hashlib.blake2b(digest_size=8)
+        size = self.decoder.config.vocab_size
+        for number in range(PROBE):
+            digest.update(self.weights().tobytes())
+            self.see((number * 7919 + 13) % size)
+        self.reset()
+        return digest.digest()
+
+
+def model_hash(model: Transformer, tokenizer: Tokenizer, start: int | None) -> bytes:
+    """16 bytes that change with anything predictions or spelling depend on, wherever the model lies."""
+    shape = {name: value for name, value in to_dict(model.config).items() if name not in NOT_PREDICTING}
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([shape, start, tokenizer.to_json()], sort_keys=True).encode())
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(name.encode())
+        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    return digest.digest()

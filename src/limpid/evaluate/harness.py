@@ -1,0 +1,84 @@
+"""limpid's models in lm-evaluation-harness: `lm_eval.simple_evaluate(model=LimpidLM("last"), tasks=[...])`.
+
+Importing this module also registers the name, so that `model="limpid", model_args="pretrained=last"` works. Needs the
+extra: pip install 'limpid[harness]'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+from limpid.config import Sampling
+from limpid.errors import DataError
+from limpid.evaluate.subject import open_subject
+from limpid.evaluate.surprises import judge
+from limpid.evaluate.tasks import pair_tokens, score
+from limpid.evaluate.windows import Windows
+from limpid.generate import generate
+from limpid.model import Decoder
+from limpid.progress import Report
+
+
+def _silent(what: str, done: int, total: int | None) -> None:
+    """The harness shows progress of its own."""
+
+
+@register_model("limpid")
+class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
+    """A run or Hugging Face folder that answers the harness's three kinds of requests."""
+
+    def __init__(self, pretrained: str = "last", max_gen_toks: int = 256, **unused: Any) -> None:
+        super().__init__()
+        self.subject = open_subject(str(pretrained))
+        self.max_gen_toks = max_gen_toks
+        self.report: Report = _silent
+        self._decoder: Decoder | None = None
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """ln p of each continuation of a context, and whether greedy decoding would write it."""
+        pairs = [pair_tokens(self.subject, *request.args) for request in requests]
+        return [(-found.nats, found.greedy) for found in score(self.subject, pairs, self.report, "answering")]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        """ln p of each whole text, in full windows that share no target.
+
+        Raises  DataError when the model has no token to start a text with
+        """
+        if self.subject.start is None:
+            raise DataError(f"{self.subject.name} has no token to start a text with: the harness's rolling needs one")
+        context = self.subject.model.config.context_length
+        windows = Windows(context, context, "sliding", self.subject.start)
+        texts = [np.array(self.subject.tokenizer.encode(request.args[0]), np.int64) for request in requests]
+        rows = [(number, row) for number, text in enumerate(texts) for row in windows.rows(text)]
+        totals = [0.0] * len(texts)
+        judged = judge(self.subject.model, (row for _, row in rows))
+        for (number, _), found in zip(rows, judged, strict=True):
+            totals[number] -= float(found.surprise.sum(dtype=np.float64))
+        return totals
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        """Continue each context until a stop string, the end of text, or as many tokens as were asked for."""
+        return [self._continued(*request.args) for request in requests]
+
+    def _continued(self, prompt: str, asked: dict[str, Any]) -> str:
+        if self._decoder is None:
+            self._decoder = Decoder(self.subject.model)
+        tokenizer, context = self.subject.tokenizer, self.subject.model.config.context_length
+        most = min(int(asked.get("max_gen_toks", self.max_gen_toks)), context - 1)
+        until = asked.get("until") or []
+        sampling = Sampling(
+            max_new_tokens=most,
+            temperature=float(asked.get("temperature", 1.0)) if asked.get("do_sample") else 0.0,
+            top_p=float(asked.get("top_p", 1.0)),
+            top_k=int(asked.get("top_k", 0)),
+            stop=tuple(filter(None, [until] if isinstance(until, str) else until)),
+        )
+        tokens = tokenizer.encode(prompt)
+        if len(tokens) > context - most:  # the end of the prompt is what is continued
+            prompt = tokenizer.decode(tokens[len(tokens) - (context - most) :])
+        return generate(self._decoder, tokenizer, [prompt], sampling)[0].text
