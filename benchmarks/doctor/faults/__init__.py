@@ -1,0 +1,13 @@
+"""All faults, family by family."""
+
+from benchmarks.doctor.fault import Fault
+from benchmarks.doctor.faults import configuration, data, graph, loss, numerics, optimisation
+
+FAULTS: tuple[Fault, ...] = (
+    *numerics.FAULTS,
+    *optimisation.FAULTS,
+    *data.FAULTS,
+    *graph.FAULTS,
+    *loss.FAULTS,
+    *configuration.FAULTS,
+)
