@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.doctor.loop import Inject, Loop
 from benchmarks.doctor.models import ARCHITECTURES
+from benchmarks.doctor.ranks import RankedLoop, on_ranks
 from benchmarks.doctor.settings import Settings
 
 
@@ -74,13 +75,20 @@ class Fault:
     ranks: int = 1
 
     def loop(self, architecture: str, seed: int, *, injected: bool = True) -> Loop:
-        made = Loop(architecture, seed, replace(Settings(), **self.settings))
+        made = loop_kind(self.ranks)(architecture, seed, replace(Settings(), **self.settings))
         if injected:
             self.inject(made)
         return made
 
     def prove(self, architecture: str) -> Proven:
-        return self.proof.prove(lambda injected, seed: self.loop(architecture, seed, injected=injected))
+        def here() -> Proven:
+            return self.proof.prove(lambda injected, seed: self.loop(architecture, seed, injected=injected))
+
+        return here() if self.ranks == 1 else on_ranks(here, self.ranks)[0]
+
+
+def loop_kind(ranks: int) -> type[Loop]:
+    return Loop if ranks == 1 else RankedLoop
 
 
 def above(threshold: float) -> Callable[[float, float], bool]:

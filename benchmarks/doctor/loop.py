@@ -61,6 +61,11 @@ class Loop:
             self.load(model, pretrained(self.architecture, self.settings))
         return model
 
+    @property
+    def watched(self) -> nn.Module:
+        """The module that a user would have watched."""
+        return self.model
+
     def load(self, model: nn.Module, state: dict[str, Tensor]) -> None:
         model.load_state_dict(state)
 

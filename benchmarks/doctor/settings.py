@@ -31,6 +31,7 @@ class Settings:
     scaled: bool = False  # float16 loss scaling
     initial_scale: float = 65536.0
     storage: torch.dtype = torch.float32
+    averaging: str = "ddp"  # of several processes, or "by hand"
     text: str = "text"  # which stream of tokens, see data.py
     labels: str = "all"  # "few" as in instruction tuning, "uneven" over micro-batches, "documents" with padding
     pretrained_steps: int = 0  # start from weights trained for so long

@@ -1,7 +1,7 @@
 """All faults, family by family."""
 
 from benchmarks.doctor.fault import Fault
-from benchmarks.doctor.faults import configuration, data, graph, loss, numerics, optimisation
+from benchmarks.doctor.faults import configuration, data, distributed, graph, loss, numerics, optimisation
 
 FAULTS: tuple[Fault, ...] = (
     *numerics.FAULTS,
@@ -9,5 +9,6 @@ FAULTS: tuple[Fault, ...] = (
     *data.FAULTS,
     *graph.FAULTS,
     *loss.FAULTS,
+    *distributed.FAULTS,
     *configuration.FAULTS,
 )

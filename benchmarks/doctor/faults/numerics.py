@@ -6,14 +6,15 @@ import math
 from typing import Any
 
 import torch
-from benchmarks.doctor.data import IGNORED
+from benchmarks.doctor.data import IGNORED, PAD
 from benchmarks.doctor.fault import Exact, Fault, above
-from benchmarks.doctor.loop import Loop, after
+from benchmarks.doctor.loop import Batch, Loop, after
 from benchmarks.doctor.models import Attend, anatomy, set_attention
-from torch import Tensor
+from torch import Tensor, nn
 
 HALF_MAX = 65504.0
 ONSET = 30
+PADDED_FROM = 20
 HALF_SCORES = {"steps": 60}
 
 
@@ -86,35 +87,30 @@ def lost_updates(loop: Loop) -> float:
 
 
 def padded_left(loop: Loop) -> None:
-    """Rows of different lengths padded on the left; attention written out hides the padding keys from every query."""
+    """Rows padded on the left; attention written out hides the padding from every query, the padding's own included."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        seen = loop.notes["attention_mask"].bool()[:, None, None, :].expand(-1, 1, query.shape[-2], -1).tril()
+        seen = loop.notes["visible"][:, None, None, :].expand(-1, 1, query.shape[-2], -1).tril()
         scores = (query @ key.transpose(-1, -2)) / math.sqrt(query.shape[-1])
         return scores.masked_fill(~seen, -math.inf).softmax(-1) @ value
 
-    after(loop, "build", lambda model: set_attention(model, attend))
-    loop.batch = lambda step, micro: left_padded(loop, step, micro)
-    loop.forward = lambda batch: masked_forward(loop, batch)
-    loop.loss = lambda logits, batch: Loop.loss(loop, logits, (None, batch["labels"]))
+    def look(module: nn.Module, given: Any, named: Any) -> None:
+        loop.notes["visible"] = (given[0] if given else named["input_ids"]) != PAD
 
+    def change(model: nn.Module) -> None:
+        set_attention(model, attend)
+        model.register_forward_pre_hook(look, with_kwargs=True)
 
-def left_padded(loop: Loop, step: int, micro: int) -> dict[str, Tensor]:
-    """Every third row loses its first half to padding, from the middle of the run on."""
-    inputs, targets = Loop.batch(loop, step, micro)
-    mask = torch.ones_like(inputs)
-    if step >= loop.settings.steps // 2:
-        mask[::3, : inputs.shape[1] // 2] = 0
-    return {
-        "input_ids": inputs * mask,
-        "attention_mask": mask,
-        "labels": targets.masked_fill(mask == 0, IGNORED),
-    }
+    def pad(made: Batch) -> Batch:
+        inputs, targets = made
+        if loop.number >= PADDED_FROM:
+            hidden = torch.zeros_like(inputs, dtype=torch.bool)
+            hidden[::3, : inputs.shape[1] // 2] = True
+            return inputs.masked_fill(hidden, PAD), targets.masked_fill(hidden, IGNORED)
+        return made
 
-
-def masked_forward(loop: Loop, batch: Any) -> Tensor:
-    loop.notes["attention_mask"] = batch["attention_mask"] if isinstance(batch, dict) else torch.ones_like(batch[0])
-    return Loop.forward(loop, (batch["input_ids"],) if isinstance(batch, dict) else batch)
+    after(loop, "build", change)
+    after(loop, "shifted", pad)
 
 
 def half_logit_gradient(loop: Loop) -> None:
@@ -187,7 +183,7 @@ FAULTS = (
           Exact("share of weights that ten updates leave unchanged", lost_updates, above(0.3)),
           {"rate": 3e-5, "warmup": 2, "steps": 60, "decay": 0.0}),
     Fault("NUM-03", "numerics", "left padding under a causal mask, softmax written out", padded_left,
-          ("attention-row-sees-nothing",), NOT_A_NUMBER, {"steps": 40}, onset=20),
+          ("attention-row-sees-nothing",), NOT_A_NUMBER, {"steps": 40}, onset=PADDED_FROM),
     Fault("NUM-04", "numerics", "gradient of the logits in float16, loss not scaled", half_logit_gradient,
           ("half-gradients-flush-to-zero",), Exact("share of zeros in the gradient of the logits", zeros_of_logit_gradient,
           lambda bad, good: bad > 0.1 > 2 * good), LARGE_VOCABULARY),
