@@ -1,0 +1,161 @@
+"""The loss: its formula, read from the gradient of the logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from limpid.doctor.exam import Exam
+from limpid.doctor.finding import Finding
+from limpid.doctor.reading import Reading
+
+
+def formula(exam: Exam) -> Iterator[Finding]:
+    if not exam.readings or exam.rehearsal is None:
+        return
+    yield from formula_of(exam.readings, exam.rehearsal.loss, 1.0, None, exam.fresh)
+
+
+def formula_of(
+    readings: Sequence[Reading], loss: float | None, scale: float, step: int | None, fresh: bool
+) -> Iterator[Finding]:
+    """Which formula these gradients are of. `scale` is the loss scale that they carry; one reading per micro-batch."""
+    first = readings[0]
+    if not bool(first.labelled.any()):
+        return
+    twice = softmax_twice(first, scale)
+    if twice:
+        vocab = first.shape[-1]
+        floor = math.log(math.e + vocab - 1) - 1
+        yield Finding(
+            rule="softmax-twice", severity="fault", step=step, where="loss",
+            says=f"the loss gets probabilities where it expects logits: its gradient is that of cross-entropy of "
+            f"softmax(logits) (misfit {first.misfit_twice:.1e}, of the logits {first.misfit:.1e}); it cannot fall below "
+            f"{floor:.2f} nats and gradients are about {vocab:,} times too small.",
+            cause="softmax in the model or before a loss that applies it again",
+            fix="pass logits to cross_entropy (or log-probabilities to nll_loss)", sure=0.98,
+            refuted_by="a gradient of the logits of length near 1/N instead of 1/(N V)",
+            evidence={"misfit": first.misfit, "misfit_twice": first.misfit_twice, "floor": floor, "vocab": vocab},
+        )  # fmt: skip
+        return
+    if first.misfit > 0.5:
+        yield Finding(
+            rule="loss-formula-unusual", severity="notice", step=step, where="loss",
+            says=f"the loss is no cross-entropy of these logits: {first.misfit:.0%} of its gradient is something else.",
+            cause="another objective, extra terms, or smoothing", fix="nothing, if that is meant", sure=0.6,
+            refuted_by="a misfit near 0", evidence={"misfit": first.misfit},
+        )  # fmt: skip
+        return
+    weights = [reading.total_weight / scale for reading in readings]
+    labels = [max(1, reading.labels) for reading in readings]
+    total, count, k = sum(weights), sum(labels), len(readings)
+    evidence = {"sum_of_weights": total, "labels": count, "micro_batches": k}
+    per_token = [w / n for w, n in zip(weights, labels, strict=True)]
+    # tolerance: logit gradients in half precision carry 2^-8 each
+    near = 0.03
+    summed = abs(total / count - 1) < near or (k > 1 and abs(total * k / count - 1) < near)
+    if count > 3 and summed:
+        share = f"{loss:,.0f} = {count:,} × {loss / count:.2f}" if loss is not None and k == 1 else f"Σ weights = {total:,.0f}"
+        yield Finding(
+            rule="loss-summed", severity="fault", step=step, where="loss",
+            says=f"the loss is a sum over {count:,} tokens, not their mean ({share}): gradients are {total:,.0f} times a "
+            "mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
+            cause='reduction="sum" without a division', fix="divide by the number of labels of the whole step", sure=0.99,
+            refuted_by="weights of the tokens that add up to 1", evidence=evidence,
+        )  # fmt: skip
+    elif k > 1 and abs(total / k - 1) < near:
+        yield Finding(
+            rule="accumulation-not-divided", severity="fault", step=step, where="loss",
+            says=f"{k} micro-batches each add a full mean: the weights of the step's tokens add up to {total:.2f} instead "
+            "of 1.",
+            cause="the loss is not divided by the number of micro-batches",
+            fix="divide each micro-batch's summed loss by all labels of the step", sure=0.98,
+            refuted_by="weights that add up to 1", evidence=evidence,
+        )  # fmt: skip
+    elif not 0.5 < total < 2:
+        yield Finding(
+            rule="loss-formula-unusual", severity="notice", step=step, where="loss",
+            says=f"the weights of the step's {count:,} labels add up to {total:.3g}, to 1 in a mean.",
+            cause="a factor on the loss", fix="nothing, if it is meant; Adam's ε and clipping see it", sure=0.7,
+            refuted_by="weights that add up to 1", evidence=evidence,
+        )  # fmt: skip
+    spread = max(labels) / min(labels)
+    means = [w * k / total for w in weights]
+    if k > 1 and spread > 1.5 and all(abs(m - 1) < 0.05 for m in means):
+        heavy, light = labels.index(min(labels)), labels.index(max(labels))
+        yield Finding(
+            rule="loss-mean-of-means", severity="fault", step=step, where=f"micro-batch {heavy}",
+            says=f"a token in micro-batch {heavy} ({labels[heavy]} labels) counts {per_token[heavy] / per_token[light]:.1f} "
+            f"times one in micro-batch {light} ({labels[light]} labels): each micro-batch is averaged before averaging.",
+            cause="every micro-batch divides by its own labels, then by their number",
+            fix=f"divide each micro-batch's summed loss by all {count:,} labels of the step (num_items_in_batch)", sure=0.99,
+            refuted_by="equal weights of all tokens", evidence=evidence | {"labels_each": labels[:32], "ratio": spread},
+        )  # fmt: skip
+    else:
+        yield from _rows_weighted(first, step)
+
+
+def softmax_twice(reading: Reading, scale: float) -> bool:
+    """Whether the gradient is that of cross-entropy of probabilities.
+
+    Near uniform probabilities the two gradients are parallel to O(1/V): then their length decides, V times smaller.
+    """
+    if not reading.misfit_twice < 0.3 * reading.misfit + 1e-6:
+        return False
+    own, other = reading.total_weight / scale, reading.weight_twice / scale
+    closer = abs(math.log(max(other, 1e-30))) < abs(math.log(max(own, 1e-30)))
+    return reading.misfit > 1e-4 and (closer or reading.misfit > 0.05)
+
+
+def _rows_weighted(reading: Reading, step: int | None) -> Iterator[Finding]:
+    """Rows averaged before averaging: a token's weight is 1 over the labels of its row."""
+    weight, rows = reading.weight.cpu(), reading.rows.cpu()
+    labelled = weight > 0
+    ids = rows[labelled].unique()
+    if not reading.complete or len(ids) < 2:
+        return
+    counts = torch.stack([(labelled & (rows == r)).sum() for r in ids]).double()
+    each = torch.stack([weight[labelled & (rows == r)].double().mean() for r in ids])
+    spread = float(counts.max() / counts.min())
+    products = counts * each
+    if spread > 1.5 and float(products.max() / products.min()) < 1.05:
+        yield Finding(
+            rule="loss-mean-of-means", severity="warning", step=step, where="rows",
+            says=f"each row is averaged before averaging: a token of the shortest row ({int(counts.min())} labels) counts "
+            f"{spread:.1f} times one of the longest ({int(counts.max())}).",
+            cause="a mean over positions, then a mean over rows", fix="sum over all labels, divide by their number; or "
+            "leave it, where every row should count the same", sure=0.9, refuted_by="equal weights of all tokens",
+            evidence={"ratio": spread},
+        )  # fmt: skip
+
+
+def initial_loss(exam: Exam) -> Iterator[Finding]:
+    if not exam.readings or not exam.fresh or exam.rehearsal is None:
+        return
+    yield from first_loss(exam.readings[0], None)
+
+
+def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
+    """The mean surprise against ln V + σ²/2."""
+    labelled = reading.labelled
+    if not bool(labelled.any()) or reading.logit_std > 2 or reading.misfit > 0.3:
+        return
+    vocab, spread = reading.shape[-1], reading.logit_std
+    expected = math.log(vocab) + spread**2 / 2
+    seen = float(reading.surprise[labelled].mean())
+    error = spread / math.sqrt(int(labelled.sum()))
+    if abs(seen - expected) <= 0.5 + 4 * error:
+        return
+    yield Finding(
+        rule="initial-loss-off", severity="warning", step=step, where="loss",
+        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V = {vocab:,}, "
+        f"std of logits {spread:.2f}).",
+        cause="a head that favours or shuns the targets: leaking input, wrong targets, or a bias",
+        fix="look at the most likely tokens of the untrained model", sure=0.7, refuted_by=f"a first loss near {expected:.2f}",
+        evidence={"first_loss": seen, "expected": expected, "logit_std": spread, "vocab": vocab},
+    )  # fmt: skip
+
+
+EXAM = [formula, initial_loss]

@@ -1,0 +1,147 @@
+"""The loss read from its gradient: which token each position was taught, and with what weight.
+
+For a mean cross-entropy dL/dz = w (softmax(z) - e_y): the one negative entry names the target y, the length the weight w.
+So the gradient of the logits tells targets, weights, masks and divisor whatever code made the loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ROOM = 2**22
+"""Most entries of the logits that one reading takes in: about 30 ms, 50 MB, once in a while."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one backward pass taught, on some positions of a micro-batch."""
+
+    ids: Tensor | None  # (row, position) the inputs
+    rows: Tensor  # (n,) which row, which position was read
+    positions: Tensor
+    taught: Tensor  # (n,) the target by the gradient; -1 where none
+    weight: Tensor  # (n,) w; 0 where no label
+    misfit: float  # ‖g - w (p - e)‖ / ‖g‖ over labelled positions: 0 for a cross-entropy of these logits
+    misfit_twice: float  # the same if softmax were applied twice
+    weight_twice: float  # Σ w of that fit, over the positions read
+    zeros: float  # share of exact zeros among gradients of labelled rows
+    row_sum: float  # mean |Σ_v g| / Σ_v |g|
+    surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
+    logit_std: float
+    log_z: float  # mean
+    logit_mean: float
+    largest: float  # max |z|
+    shape: tuple[int, ...]  # of the logits
+    dtype: torch.dtype
+    gradient_dtype: torch.dtype
+    complete: bool  # whether every position was read
+    inverted: bool  # the gradient points the other way: the loss is raised, not lowered
+
+    @property
+    def labelled(self) -> Tensor:
+        return self.weight > 0
+
+    @property
+    def labels(self) -> int:
+        """Labels of the micro-batch; scaled up where only some positions were read."""
+        share = 1.0 if self.complete else len(self.weight) / max(1, self.shape[0] * self.shape[1])
+        return round(int(self.labelled.sum()) / share)
+
+    @property
+    def total_weight(self) -> float:
+        """Σ w: 1 for a mean over all labels of the step."""
+        share = 1.0 if self.complete else len(self.weight) / max(1, self.shape[0] * self.shape[1])
+        return float(self.weight.sum()) / share
+
+    def match(self, offset: int) -> tuple[float, int]:
+        """Share of the labelled positions that are taught the input `offset` further on, and how many count."""
+        if self.ids is None:
+            return 0.0, 0
+        where = self.positions + offset
+        inside = self.labelled & (where >= 0) & (where < self.ids.shape[1])
+        if not bool(inside.any()):
+            return 0.0, 0
+        seen = self.ids[self.rows[inside], where[inside]]
+        return float((seen == self.taught[inside]).double().mean()), int(inside.sum())
+
+
+def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> Reading | None:
+    """The reading of one backward pass; None where the logits are not (batch, position, vocabulary)."""
+    if logits.ndim == 2 and ids is not None and logits.shape[0] == ids.numel():
+        logits, gradient = logits.view(*ids.shape, -1), gradient.view(*ids.shape, -1)
+    if logits.ndim != 3 or gradient.shape != logits.shape or logits.shape[-1] < 2:
+        return None
+    batch, length, vocab = logits.shape
+    where = _chosen(batch * length, max(32, room // vocab), logits.device)
+    z = logits.detach().reshape(-1, vocab)[where].float()
+    raw = gradient.detach().reshape(-1, vocab)[where]
+    g = raw.float()
+    if not bool(torch.isfinite(z).all()) or not bool(torch.isfinite(g).all()):
+        return None
+    # of w (p - e) the largest entry is at the target, and negative
+    high, low = g.amax(-1), -g.amin(-1)
+    inverted = bool((high > 1.5 * low).double().mean() > 0.5) and vocab > 2
+    if inverted:
+        g = -g
+    size = g.norm(dim=-1)
+    labelled = size > 0
+    taught = torch.where(labelled, g.argmin(-1), -1)
+    log_z = z.logsumexp(-1)
+    p = (z - log_z[:, None]).exp()
+    fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
+    weight_twice, twice = _fit(g, _through_softmax(p, taught.clamp(min=0)), None, labelled)
+    weight = torch.where(labelled, fitted, 0.0)
+    surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
+    absolute = g.abs().sum(-1)
+    return Reading(
+        ids=ids.detach() if ids is not None and ids.shape == (batch, length) else None,
+        rows=where // length,
+        positions=where % length,
+        taught=taught,
+        weight=weight,
+        misfit=misfit,
+        misfit_twice=twice,
+        weight_twice=float(weight_twice[labelled].sum()),
+        zeros=float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0,
+        row_sum=float((g.sum(-1).abs()[labelled] / absolute[labelled]).mean()) if bool(labelled.any()) else 0.0,
+        surprise=surprise,
+        logit_std=float(z.std(-1).mean()),
+        log_z=float(log_z.mean()),
+        logit_mean=float(z.mean()),
+        largest=float(z.abs().max()),
+        shape=tuple(logits.shape),
+        dtype=logits.dtype,
+        gradient_dtype=raw.dtype,
+        complete=len(where) == batch * length,
+        inverted=inverted,
+    )
+
+
+def _chosen(count: int, room: int, device: torch.device) -> Tensor:
+    """All positions, or `room` of them spread evenly."""
+    if count <= room:
+        return torch.arange(count, device=device)
+    return torch.linspace(0, count - 1, room, device=device).long()
+
+
+def _fit(g: Tensor, p: Tensor, target: Tensor | None, labelled: Tensor) -> tuple[Tensor, float]:
+    """w of each row in g ≈ w d, and the share of g that this leaves over; d = p - e_target, or p itself is d."""
+    d = p
+    if target is not None:
+        d = p.clone()
+        d[torch.arange(len(d), device=d.device), target] -= 1
+    w = (g * d).sum(-1) / (d * d).sum(-1).clamp(min=1e-30)
+    if not bool(labelled.any()):
+        return w, 0.0
+    left = (g - w[:, None] * d)[labelled].norm()
+    return w, float(left / g[labelled].norm().clamp(min=1e-30))
+
+
+def _through_softmax(p: Tensor, target: Tensor) -> Tensor:
+    """d loss / d z of cross-entropy(softmax(z)): the Jacobian of softmax times softmax(p) - e."""
+    outer = p.softmax(-1)
+    outer[torch.arange(len(p), device=p.device), target] -= 1
+    return p * (outer - (p * outer).sum(-1, keepdim=True))

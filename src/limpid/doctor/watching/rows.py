@@ -1,0 +1,253 @@
+"""The rows that are served: hashes, histograms, labels, ids."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from limpid.doctor.checks.data import out_of_range, unlabelled, wrapped
+from limpid.doctor.finding import Finding
+from limpid.doctor.record import Past, StepRecord
+
+BINS = 256
+
+
+class Served:
+    """What rows there were so far."""
+
+    def __init__(self) -> None:
+        self.last: dict[int, int] = {}  # row hash -> when it was served last, counted in rows
+        self.count = 0
+        self.batches: deque[int] = deque(maxlen=64)
+        self.gaps: deque[int] = deque(maxlen=4096)
+        self.entropies: deque[float] = deque(maxlen=1024)
+        self.histograms: deque[np.ndarray] = deque(maxlen=64)
+        self.weights = np.random.Generator(np.random.PCG64(7)).integers(1, 2**62, 4096, dtype=np.int64)
+        self.largest, self.tokens, self.seen = 0, 0, set()
+        self.duplicates = 0
+        self.border: int | None = None
+        self.new_rows = True  # whether this step's rows were all new
+
+    largest: int
+    seen: set[int]
+
+    def hashes(self, ids: np.ndarray) -> list[int]:
+        """64-bit hash of each row."""
+        repeat = -(-ids.shape[1] // len(self.weights))
+        weights = np.tile(self.weights, repeat)[: ids.shape[1]]
+        with np.errstate(over="ignore"):
+            mixed = (ids + 1) * weights
+            mixed ^= mixed >> 29
+            return [int(h) for h in (mixed * np.int64(0x2545F4914F6CDD1D)).sum(1) ^ ids.shape[1]]
+
+
+def served(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Repeats, duplicates, odd rows and borders, from the token ids of the step."""
+    arrays = ids_of(record)
+    if not arrays:
+        return
+    so_far: Served = past.facts.setdefault("served", Served())
+    hashes = [h for ids in arrays for h in so_far.hashes(ids)]
+    record_hashes(past, hashes)
+    yield from repeats(so_far, hashes, record, past)
+    histograms = [np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids)).reshape(len(ids), BINS) for ids in arrays]
+    rows = np.concatenate(histograms)
+    yield from odd_rows(so_far, rows, record, past)
+    so_far.histograms.append(rows.sum(0) / max(1, rows.sum()))
+    yield from border(so_far, record, past)
+    yield from facts_of_ids(doctor, so_far, arrays, record)
+
+
+def record_hashes(past: Past, hashes: list[int]) -> None:
+    past.facts["hashes"] = hashes
+
+
+def ids_of(record: StepRecord) -> list[np.ndarray]:
+    """Token ids of the step: as told, else as the model was given them."""
+    told = [m.ids for m in record.micros if m.ids is not None]
+    tensors = told or [call.ids for call in record.calls if call.ids is not None]
+    if any(t.is_cuda for t in tensors) and not record.sampled:
+        return []  # no wait for the device
+    return [np.asarray(t.detach().cpu(), dtype=np.int64) for t in tensors if t is not None and t.numel()]
+
+
+def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -> Iterator[Finding]:
+    distinct = len(set(hashes))
+    before = len(so_far.last)
+    known = [so_far.last[h] for h in hashes if h in so_far.last]
+    so_far.new_rows = not known
+    for offset, h in enumerate(hashes):
+        if h in so_far.last:
+            so_far.gaps.append(so_far.count + offset - so_far.last[h])
+        so_far.last[h] = so_far.count + offset
+    so_far.count += len(hashes)
+    whole = hash(tuple(sorted(hashes)))
+    so_far.batches.append(whole)
+    recent = list(so_far.batches)
+    if len(recent) >= 3 and len(set(recent[-3:])) == 1:
+        times = next((i for i, b in enumerate(reversed(recent)) if b != whole), len(recent))
+        yield _repeat(record.number, f"the last {times} steps all used the same {distinct} sequences", 1.0, times, distinct)
+    elif len(so_far.gaps) >= 64 and before > 8 * len(hashes):
+        gap = median(so_far.gaps)
+        share = len(so_far.last) / so_far.count
+        if gap < 0.25 * before and share < 0.5:
+            yield _repeat(
+                record.number, f"only {len(so_far.last):,} of {so_far.count:,} rows served are different, and they come back "
+                f"after {gap:,.0f} rows, long before an epoch", 0.9, share, len(so_far.last),
+            )  # fmt: skip
+    elif so_far.count >= 20 * len(hashes) and len(so_far.last) <= 4 * len(hashes):
+        yield _repeat(
+            record.number, f"{so_far.count:,} rows served are {len(so_far.last):,} different ones, in "
+            f"{len(so_far.last) / len(hashes):.0f} batches that come again and again", 0.8, so_far.count, len(so_far.last),
+            "warning",
+        )  # fmt: skip
+    if distinct <= len(hashes) / 2 and len(hashes) >= 4:
+        so_far.duplicates += 1
+        if so_far.duplicates == 3:
+            yield Finding(
+                rule="rows-duplicated", severity="warning", step=record.number, where="batch",
+                says=f"{len(hashes)} rows of a step are only {distinct} different ones, for the third time.",
+                cause="workers that read the same rows, or sampling with replacement from very little data",
+                fix="give each worker its own seed and its own share", sure=0.9, refuted_by="different rows",
+                evidence={"rows": len(hashes), "distinct": distinct},
+            )  # fmt: skip
+
+
+def _repeat(step: int, says: str, sure: float, number: float, distinct: int, severity: Any = "fault") -> Finding:
+    return Finding(
+        rule="batch-repeats", severity=severity, step=step, where="data",
+        says=f"{says}.", cause="the iterator is made anew at each step, or the seed is reset",
+        fix="make the iterator once per epoch: for batch in loader", sure=sure,
+        refuted_by="new row hashes at the next step", evidence={"times_or_share": number, "distinct_rows": distinct},
+    )  # fmt: skip
+
+
+def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Rows whose entropy is far outside that of all rows so far."""
+    share = rows / np.maximum(rows.sum(1, keepdims=True), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropies = -np.where(share > 0, share * np.log(share), 0).sum(1)
+    known = np.asarray(so_far.entropies)
+    odd: list[int] = []
+    if len(known) >= 64 and rows.shape[1] and rows.sum(1).min() >= 16:
+        middle = float(np.median(known))
+        spread = max(1.4826 * float(np.median(np.abs(known - middle))), 0.02)
+        low, high = float(known.min()), float(known.max())
+        z = (entropies - middle) / spread
+        # outside everything seen by a margin, too: rows of code, tables and prose scatter widely
+        margin = max(0.25 * middle, 0.3)
+        up, down = (z > 4) & (entropies > high + 0.3 * (high - middle)), (z < -8) & (entropies < min(low, middle - margin) * 0.6)
+        odd = np.nonzero(up & (entropies > middle + 0.5) | down)[0].tolist()
+    if odd:
+        kind = "uniform" if entropies[odd[0]] > float(np.median(known)) else "one token repeated"
+        typical = float(np.median(known))
+        past.facts["corrupt_steps"] = past.facts.get("corrupt_steps", 0) + 1
+        yield Finding(
+            rule="corrupt-batch", severity="warning", step=record.number,
+            where=f"rows {', '.join(map(str, odd[:8]))}",
+            says=f"{len(odd)} of {len(rows)} rows have token entropy {float(np.median(entropies[odd])):.1f} nats ({kind}), usual "
+            f"{typical:.1f}: they are not text like the rest.",
+            cause="a corrupt shard, or another type or offset than it was written with",
+            fix="look at these rows decoded; skip or clean them", sure=0.95,
+            refuted_by=f"entropies of these rows near {typical:.1f}",
+            evidence={"rows": odd[:64], "entropy": [round(float(entropies[i]), 3) for i in odd[:16]], "usual": typical},
+        )  # fmt: skip
+    so_far.entropies.extend(float(e) for i, e in enumerate(entropies) if i not in set(odd))
+
+
+def divergence(p: np.ndarray, q: np.ndarray) -> float:
+    """Jensen-Shannon divergence, nats."""
+    m = (p + q) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.where(a > 0, a * np.log(a / m), 0).sum() for a in (p, q)]
+    return float(sum(parts) / 2)
+
+
+SIDE = 8
+"""Batches on each side of a border."""
+
+
+def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """The distribution of tokens before and after, against that of two halves of one side."""
+    past_ones = list(so_far.histograms)
+    if len(past_ones) < 2 * SIDE or (so_far.border is not None and record.number - so_far.border < 4 * SIDE):
+        return
+    old, new = past_ones[-2 * SIDE : -SIDE], past_ones[-SIDE:]
+    between = divergence(sum(old) / SIDE, sum(new) / SIDE)
+    # what two halves of one side differ by, both ways of halving
+    halves = [
+        divergence(sum(side[a::2]) * 2 / SIDE, sum(side[1 - a :: 2]) * 2 / SIDE) for side in (old, new) for a in (0,)
+    ] + [divergence(sum(side[: SIDE // 2]) * 2 / SIDE, sum(side[SIDE // 2 :]) * 2 / SIDE) for side in (old, new)]  # fmt: skip
+    usual = max(halves)
+    # the step from one batch to the next at the border, against all others
+    if between > 4 * usual and between > 0.02:
+        so_far.border = record.number
+        at = record.number - SIDE + 1
+        yield Finding(
+            rule="data-sorted", severity="warning", step=record.number, where=f"step {at}",
+            says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat, {usual:.3f} between "
+            "halves of either side) and stays: the data is in order of source, and a jump of the loss there is the border.",
+            cause="data that is concatenated or sorted, not shuffled", fix="shuffle or mix before training", sure=0.9,
+            refuted_by="equal distributions before and after", evidence={"between": between, "usual": usual, "at": at},
+        )  # fmt: skip
+
+
+def facts_of_ids(doctor: Any, so_far: Served, arrays: list[np.ndarray], record: StepRecord) -> Iterator[Finding]:
+    so_far.largest = max(so_far.largest, max(int(ids.max()) for ids in arrays))
+    so_far.tokens += sum(ids.size for ids in arrays)
+    table = None if doctor.anatomy.embedding is None else int(doctor.anatomy.embedding[1].shape[0])
+    if table is None:
+        return
+    for call in record.calls:
+        if call.ids is not None and not call.ids.is_cuda:
+            yield from out_of_range("inputs", call.ids, table, record.number)
+    if so_far.largest < 2**16 <= table or so_far.largest < 2**8 <= table:
+        if len(so_far.seen) < 70_000:
+            for ids in arrays:
+                so_far.seen.update(np.unique(ids).tolist())
+        if record.number <= 200:
+            yield from wrapped(so_far.largest, so_far.tokens, len(so_far.seen), table, record.number)
+
+
+def labels(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Batches without a label; and how many labels each step had."""
+    for index, micro in enumerate(record.micros):
+        if micro.labels is not None and micro.labels.ndim == 2 and not micro.labels.is_cuda:
+            record.labels += int((micro.labels >= 0).sum())
+            for finding in unlabelled(micro.labels, record.number, index if len(record.micros) > 1 else None):
+                if finding.severity == "fault":
+                    yield finding
+
+
+def below_the_floor(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """A loss that text never seen before does not allow: asked of new rows only, over 10 steps."""
+    so_far: Served | None = past.facts.get("served")
+    if so_far is None or record.loss is None or not so_far.new_rows:
+        past.facts["below"] = 0
+        return
+    vocab = doctor.anatomy.embedding[1].shape[0] if doctor.anatomy.embedding is not None else 0
+    if vocab < 64 or not so_far.histograms:
+        return
+    mean = sum(so_far.histograms) / len(so_far.histograms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unigram = float(-np.where(mean > 0, mean * np.log(mean), 0).sum())
+    ok = record.loss < 0.3 * math.log(2) and unigram > 1.5 and so_far.tokens > 4096
+    past.facts["below"] = past.facts.get("below", 0) + 1 if ok else 0
+    if past.facts["below"] == 10:
+        yield Finding(
+            rule="loss-below-floor", severity="warning", step=record.number, where="loss",
+            says=f"on rows never seen before the loss is {record.loss:.3f} nats per token, below what any text allows "
+            f"({0.3 * math.log(2):.2f}): the answer is in the input.",
+            cause="targets leak into the inputs: labels not shifted, no causal mask, or a task that copies",
+            fix="run the causality and label tests: doctor.preflight(batch)", sure=0.7,
+            refuted_by="an equally low loss of a model that cannot see ahead",
+            evidence={"loss": record.loss, "floor": 0.3 * math.log(2), "unigram_entropy": unigram},
+        )  # fmt: skip
+
+
+WATCH = [served, labels, below_the_floor]
