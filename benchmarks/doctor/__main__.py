@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
-
 from benchmarks.doctor.fault import Fault
 from benchmarks.doctor.faults import FAULTS
 from benchmarks.doctor.healthy import HEALTHY, Healthy
 from benchmarks.doctor.judge import judge
 from benchmarks.doctor.models import ARCHITECTURES
 from benchmarks.doctor.table import markdown, summary
+from rich.console import Console
+from rich.progress import Progress
 
 CASES: dict[str, Fault | Healthy] = {case.name: case for case in (*FAULTS, *HEALTHY)}
+KINDS = ("faults", "twins", "healthy", "proofs")
 BEGIN, END = "<!-- results: python -m benchmarks.doctor -->", "<!-- end of results -->"
 
 
@@ -43,22 +43,17 @@ class Task:
 
 
 def tasks(options: argparse.Namespace) -> list[Task]:
+    """Everything there is to do; a twin that several faults share is run once."""
     made, twins = [], set()
     for case in chosen(options.only):
-        for architecture in options.architectures:
-            if architecture not in case.architectures:
-                continue
-            if isinstance(case, Fault) and options.proofs != "only":
-                for seed in range(options.seeds):
-                    made.append(Task("faults", case.name, architecture, seed))
+        for architecture in (a for a in options.architectures if a in case.architectures):
+            runs = [("faults" if isinstance(case, Fault) else "healthy", seed) for seed in range(options.seeds)]
+            if isinstance(case, Fault):
                 base = (case.loop(architecture, 0, injected=False).settings, case.ranks, architecture)
-                if base not in twins:
-                    twins.add(base)
-                    made.append(Task("twins", case.name, architecture, 0))
-            elif options.proofs != "only":
-                made += [Task("healthy", case.name, architecture, seed) for seed in range(options.seeds)]
-            if isinstance(case, Fault) and options.proofs != "none":
-                made.append(Task("proofs", case.name, architecture, 0))
+                runs += [] if base in twins else [("twins", 0)]
+                runs += [("proofs", 0)]
+                twins.add(base)
+            made += [Task(kind, case.name, architecture, seed) for kind, seed in runs if kind in options.kinds]
     return made
 
 
@@ -86,12 +81,12 @@ def perform(task: Task) -> dict[str, Any]:
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """All tasks, a few at a time; each in a process of its own, so that none can leave something behind."""
     results: dict[str, Any] = {"architectures": options.architectures, "errors": []}
-    results |= {kind: [] for kind in ("faults", "twins", "healthy", "proofs")}
+    results |= {kind: [] for kind in KINDS}
     todo = tasks(options)
     context = multiprocessing.get_context("fork")
     with (
         Progress(console=console, transient=True) as progress,
-        ProcessPoolExecutor(options.jobs, mp_context=context, max_tasks_per_child=None) as pool,
+        ProcessPoolExecutor(options.jobs, mp_context=context) as pool,
     ):
         bar = progress.add_task("runs", total=len(todo))
         waiting = {pool.submit(perform, task): task for task in todo}
@@ -107,7 +102,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             if options.verbose:
                 console.print(line(task, found), highlight=False, markup=False)
     order = list(CASES)
-    for kind in ("faults", "twins", "healthy", "proofs"):
+    for kind in KINDS:
         results[kind].sort(key=lambda r: (order.index(r["name"].removesuffix(" (twin)")), r["architecture"], r["seed"]))
     return results
 
@@ -123,11 +118,10 @@ def line(task: Task, found: dict[str, Any]) -> str:
     return f"{head}{verdict}{', '.join(alarms) or 'silent'}{crash}"
 
 
-def write_table(path: Path, table: str) -> None:
+def write_table(path: Path, table: str, begin: str = BEGIN, end: str = END) -> None:
     """Between the two marks of the document."""
-    text = path.read_text()
-    before, rest = text.split(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+    before, rest = path.read_text().split(begin)
+    path.write_text(f"{before}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}")
 
 
 def words(given: str) -> list[str]:
@@ -140,11 +134,14 @@ def main() -> None:
     parser.add_argument("--architectures", type=words, default=list(ARCHITECTURES))
     parser.add_argument("--seeds", type=int, default=1, help="runs of each case with the doctor")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--proofs", choices=("yes", "none", "only"), default="yes")
+    parser.add_argument("--kinds", type=words, default=list(KINDS), help="of runs: " + ", ".join(KINDS))
     parser.add_argument("--json", type=Path, help="write everything found here")
     parser.add_argument("--table", type=Path, help="put the table into this document, between its marks")
     parser.add_argument("--verbose", action="store_true", help="one line per run")
     options = parser.parse_args()
+    odd = [kind for kind in options.kinds if kind not in KINDS]
+    if odd:
+        parser.error(f"no kind of run is called {', '.join(odd)}: choose from {', '.join(KINDS)}")
     unknown = [name for name in options.architectures if name not in ARCHITECTURES]
     if unknown:
         parser.error(f"no architecture {', '.join(unknown)}: choose from {', '.join(ARCHITECTURES)}")

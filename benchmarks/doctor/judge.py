@@ -16,6 +16,12 @@ from torch import Tensor
 import limpid
 
 ALARMS = ("warning", "fault")
+SETTLED = 20
+"""Steps for which a run goes on once the right cause is named: the ranking may still change."""
+
+
+class Settled(Exception):
+    """Nothing more to learn from this run."""
 
 
 @dataclass
@@ -49,7 +55,9 @@ class Attending:
         self.doctor: Any = None
 
     def begin(self, loop: Loop) -> None:
-        self.doctor = limpid.watch(loop.watched, loop.optimizer, scheduler=loop.scheduler, scaler=loop.scaler)
+        self.doctor = limpid.watch(
+            loop.watched, loop.optimizer, scheduler=loop.scheduler, scaler=loop.scaler, say=False
+        )
         batches = [loop.batch(0, micro) for micro in range(loop.settings.micro_batches)]
         loop.labels = labels_of(loop, batches)
         self.doctor.preflight(
@@ -63,6 +71,8 @@ class Attending:
     def step(self, loop: Loop, loss: Tensor, batches: list[Any]) -> None:
         self.doctor.step(loss, batches[0] if len(batches) == 1 else batches)
         self.look(loop.number + 1)
+        if self.named is not None and loop.number + 1 >= self.onset + self.named + SETTLED:
+            raise Settled
 
     def look(self, done: int) -> None:
         """Is the accepted rule first by now, `done` steps into the run?"""
@@ -105,6 +115,8 @@ def judge_here(case: Fault | Healthy, architecture: str, seed: int, *, injected:
     start = time.perf_counter()
     try:
         loop.run(watcher)
+    except Settled:
+        pass
     except Exception as error:  # a broken run may well crash; the doctor must have spoken before
         record.crashed = f"{type(error).__name__}: {error}".split("\n")[0][:200]
         if fault is None or not crashes_by_itself(fault, architecture, seed):

@@ -20,7 +20,8 @@ def offset(distance: int) -> Inject:
 
     def inject(loop: Loop) -> None:
         def shifted(tokens: Tensor, step: int, micro: int) -> Batch:
-            first, last = max(0, -distance), min(tokens.shape[1], tokens.shape[1] - distance)
+            first = max(0, -distance)
+            last = min(tokens.shape[1] - 1, tokens.shape[1] - distance)
             return tokens[:, first:last], tokens[:, first + distance : last + distance].clone()
 
         loop.shifted = shifted

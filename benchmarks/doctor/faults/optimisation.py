@@ -12,7 +12,6 @@ from benchmarks.doctor.loop import Loop, after
 from benchmarks.doctor.models import anatomy
 from torch import nn
 
-
 LATER = 60
 
 
