@@ -15,9 +15,11 @@ IGNORED = -100
 PAD = 0
 """Padding, and the end of a text: many tokenizers have one id for both."""
 LENGTH = 600_000
-MODULES = ("argparse", "ast", "calendar", "codecs", "configparser", "datetime", "difflib", "doctest", "inspect", "locale",
-           "mailbox", "optparse", "pdb", "pickle", "pickletools", "platform", "pydoc", "shutil", "smtplib", "ssl",
-           "statistics", "subprocess", "tarfile", "threading", "traceback", "turtle", "typing", "uuid", "zipfile")  # fmt: skip
+MODULES = (
+    *("argparse", "ast", "calendar", "codecs", "configparser", "datetime", "difflib", "doctest", "inspect", "locale"),
+    *("mailbox", "optparse", "pdb", "pickle", "pickletools", "platform", "pydoc", "shutil", "smtplib", "ssl"),
+    *("statistics", "subprocess", "tarfile", "threading", "traceback", "turtle", "typing", "uuid", "zipfile"),
+)
 
 
 @functools.cache

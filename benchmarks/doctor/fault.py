@@ -12,6 +12,11 @@ from benchmarks.doctor.models import ARCHITECTURES
 from benchmarks.doctor.ranks import RankedLoop, on_ranks
 from benchmarks.doctor.settings import Settings
 
+FAMILIES = {
+    "NUM": "numerics", "OPT": "optimisation", "DAT": "data", "GRA": "graph", "LOS": "loss", "DIS": "distributed",
+    "CFG": "configuration",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Proven:
@@ -63,7 +68,6 @@ class Fault:
     """One way to break the base loop."""
 
     name: str  # family-number, then the variant
-    family: str
     does: str  # what was done, in a few words
     inject: Inject
     accepted: tuple[str, ...]  # rules whose being named first counts as right
@@ -73,6 +77,10 @@ class Fault:
     architectures: tuple[str, ...] = ARCHITECTURES
     why_not: str = ""  # what keeps the fault from the other architectures
     ranks: int = 1
+
+    @property
+    def family(self) -> str:
+        return FAMILIES[self.name[:3]]
 
     def loop(self, architecture: str, seed: int, *, injected: bool = True) -> Loop:
         made = loop_kind(self.ranks)(architecture, seed, replace(Settings(), **self.settings))

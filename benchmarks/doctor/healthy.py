@@ -26,7 +26,7 @@ class Healthy:
     architectures: tuple[str, ...] = ARCHITECTURES
     ranks: int = 1
 
-    def loop(self, architecture: str, seed: int) -> Loop:
+    def loop(self, architecture: str, seed: int, *, injected: bool = False) -> Loop:
         loop = loop_kind(self.ranks)(architecture, seed, replace(Settings(), **self.settings))
         self.arrange(loop)
         return loop

@@ -110,7 +110,7 @@ def judge_here(case: Fault | Healthy, architecture: str, seed: int, *, injected:
     fault = case if isinstance(case, Fault) and injected else None
     name = case.name if injected else f"{case.name} (twin)"
     record = Record(name, architecture, seed)
-    loop = case.loop(architecture, seed, injected=injected) if isinstance(case, Fault) else case.loop(architecture, seed)
+    loop = case.loop(architecture, seed, injected=injected)
     watcher = Attending(fault.accepted if fault else (), fault.onset if fault else 0)
     start = time.perf_counter()
     try:

@@ -181,9 +181,10 @@ class Loop:
         self.prepare()
         if watcher is not None:
             watcher.begin(self)
-        for self.number in range(self.settings.steps if steps is None else steps):
+        for number in range(self.settings.steps if steps is None else steps):
+            self.number = number
             for step, event in self.events:
-                if step == self.number:
+                if step == number:
                     event()
             loss, batches = self.step()
             self.losses.append(float(loss))

@@ -35,11 +35,13 @@ from torch import Tensor
 
 BEGIN, END = "<!-- others: python -m benchmarks.doctor.others -->", "<!-- end of others -->"
 CAUSES = {
-    "NUM-01": "float16|half|overflow in", "NUM-02": "bf16|bfloat16", "NUM-03": "mask|padding", "NUM-04": "underflow|scal",
+    "NUM-01": "float16|half|overflow in", "NUM-02": "bf16|bfloat16", "NUM-03": "mask|padding",
+    "NUM-04": "underflow|scal",
     "NUM-05": "eps", "NUM-06": "exp|log", "NUM-07": "Sqrt", "OPT-01": "learning rate|LR", "OPT-02": "zero_grad",
     "OPT-03": "not passed to the optimizer", "OPT-04": "unscale", "OPT-05": "decay", "OPT-06": "eps",
     "OPT-07": "not passed to the optimizer", "OPT-08": "sign|maximi", "OPT-09": "learning rate is (0|zero)",
-    "DAT-01": "leak|shift|misaligned", "DAT-02": "padding", "DAT-03": "same batch|repeat|memor", "DAT-04": "dtype|out of range|vocab",
+    "DAT-01": "leak|shift|misaligned", "DAT-02": "padding", "DAT-03": "same batch|repeat|memor",
+    "DAT-04": "dtype|out of range|vocab",
     "DAT-05": "shuffl|order", "DAT-06": "corrupt|bad batch|bad data", "DAT-07": "label|empty", "DAT-08": "bos|template",
     "GRA-01": "causal|leak", "GRA-02": "frozen|detach|not connected|requires_grad", "GRA-03": "tied", "GRA-04": "scale",
     "GRA-05": "rotary|position", "GRA-06": "init", "GRA-07": "residual", "GRA-08": "batch",
@@ -189,6 +191,10 @@ def listed(names: list[str], of: int) -> str:
     return f"{len(names)} of {of}" + (f": {', '.join(names)}" if names else "")
 
 
+def here(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=words, default=[])
@@ -199,7 +205,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    tools = [t for t in TOOLS if t.split()[0].lower() not in ("torchlens", "runmedic") or importlib.util.find_spec(t.split()[0].lower())]
+    tools = [name for name, tool in TOOLS.items() if tool not in (torchlens, runmedic) or here(tool.__name__)]
     cases = [c for c in chosen(options.only) if c.ranks == 1 and options.architecture in c.architectures]
     found: dict[str, dict[str, str]] = {}
     for case in track(cases, "cases", transient=True):

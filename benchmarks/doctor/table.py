@@ -43,7 +43,8 @@ def markdown(results: dict[str, Any], faults: Iterable[Fault]) -> str:
     lines += ["", "| healthy run | what looks odd | " + " | ".join(architectures) + " |"]
     lines += ["|---|---|" + "---|" * len(architectures)]
     for name, does in dict.fromkeys((r["name"], r["does"]) for r in results["healthy"]):
-        cells = [quiet([r for r in results["healthy"] if (r["name"], r["architecture"]) == (name, a)]) for a in architectures]
+        runs = [r for r in results["healthy"] if r["name"] == name]
+        cells = [quiet([r for r in runs if r["architecture"] == a]) for a in architectures]
         lines.append(f"| {name} | {does} | " + " | ".join(cells) + " |")
     twins = [quiet([r for r in results["twins"] if r["architecture"] == a], count=True) for a in architectures]
     if any(twins):

@@ -115,17 +115,17 @@ WRONG = Exact("largest element of a gradient", largest_gradient, lambda bad, goo
 SHORT = {"steps": 30}
 
 FAULTS = (
-    Fault("DIS-01", "distributed", "the raw module is called, nothing is averaged", raw_module,
+    Fault("DIS-01", "the raw module is called, nothing is averaged", raw_module,
           ("gradients-not-averaged",), APART, SHORT, ranks=2),
-    Fault("DIS-01 no_sync", "distributed", "every backward pass inside no_sync", never_in_step,
+    Fault("DIS-01 no_sync", "every backward pass inside no_sync", never_in_step,
           ("gradients-not-averaged",), APART, SHORT, ranks=2),
-    Fault("DIS-02", "distributed", "ranks start from different weights, gradients averaged by hand", own_weights,
+    Fault("DIS-02", "ranks start from different weights, gradients averaged by hand", own_weights,
           ("ranks-start-apart",), Exact("largest difference of a weight before the first step", first_disagreement,
           above(0)), {**SHORT, "averaging": "by hand"}, ranks=2),
-    Fault("DIS-03", "distributed", "both ranks read the same rows", same_rows, ("ranks-same-data",),
+    Fault("DIS-03", "both ranks read the same rows", same_rows, ("ranks-same-data",),
           Exact("share of rows that both ranks have", shared_rows, above(0)), SHORT, ranks=2),
-    Fault("DIS-04", "distributed", "rank 1 flips an exponent bit of one gradient element", wrong_gradient("bit"),
+    Fault("DIS-04", "rank 1 flips an exponent bit of one gradient element", wrong_gradient("bit"),
           ("rank-computes-wrong",), WRONG, {"steps": 40}, onset=ONSET, ranks=2),
-    Fault("DIS-04 NaN", "distributed", "rank 1 hands in a NaN", wrong_gradient("nan"), ("rank-computes-wrong",),
+    Fault("DIS-04 NaN", "rank 1 hands in a NaN", wrong_gradient("nan"), ("rank-computes-wrong",),
           WRONG, {"steps": 40}, onset=ONSET, ranks=2),
 )  # fmt: skip

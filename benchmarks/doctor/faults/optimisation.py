@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from benchmarks.doctor.fault import Exact, Fault, Worse, above, below
-from benchmarks.doctor.loop import Loop, after
+from benchmarks.doctor.loop import Inject, Loop, after
 from benchmarks.doctor.models import anatomy
 from torch import nn
 
@@ -113,7 +113,7 @@ def mean_gain(loop: Loop) -> float:
     return float(torch.cat(gains).mean())
 
 
-def rate(factor: float) -> Any:
+def rate(factor: float) -> Inject:
     def inject(loop: Loop) -> None:
         def optimizer() -> torch.optim.Optimizer:
             made = Loop.make_optimizer(loop)
@@ -137,31 +137,25 @@ def rate_jumps(loop: Loop) -> None:
     loop.at(LATER, jump)
 
 
-def epsilon(size: float) -> Any:
+def adamw(**options: Any) -> Inject:
+    """The base loop's optimizer, but for these options."""
+
     def inject(loop: Loop) -> None:
-        loop.make_optimizer = lambda: torch.optim.AdamW(
-            loop.groups(), lr=loop.settings.rate, betas=(0.9, 0.95), eps=size
-        )
+        usual = {"lr": loop.settings.rate, "betas": (0.9, 0.95)}
+        loop.make_optimizer = lambda: torch.optim.AdamW(loop.groups(), **usual, **options)
 
     return inject
 
 
 def small_loss(loop: Loop) -> None:
     """The loss is divided by a thousand, and ε is 1e-4."""
-    epsilon(1e-4)(loop)
+    adamw(eps=1e-4)(loop)
     after(loop, "loss", lambda loss: loss / 1000)
 
 
 def ascent(loop: Loop) -> None:
     """The sign of the loss is wrong from the start."""
     after(loop, "loss", lambda loss: -loss)
-
-
-def ascending_optimizer(loop: Loop) -> None:
-    """AdamW(maximize=True), left over from a reward."""
-    loop.make_optimizer = lambda: torch.optim.AdamW(
-        loop.groups(), lr=loop.settings.rate, betas=(0.9, 0.95), maximize=True
-    )
 
 
 def rate_zero(loop: Loop) -> None:
@@ -191,33 +185,33 @@ FAST = {"rate": 3e-3, "steps": 120}
 HIGH = ("learning-rate-too-high",)
 
 FAULTS = (
-    Fault("OPT-01", "optimisation", "learning rate × 30, clipped", rate(30), HIGH, Worse(), FAST),
-    Fault("OPT-01 unclipped", "optimisation", "learning rate × 100, no clipping", rate(100), HIGH, Worse(),
+    Fault("OPT-01", "learning rate × 30, clipped", rate(30), HIGH, Worse(), FAST),
+    Fault("OPT-01 unclipped", "learning rate × 100, no clipping", rate(100), HIGH, Worse(),
           {**FAST, "clip": None}),
-    Fault("OPT-01 later", "optimisation", "learning rate × 100 from the middle on", rate_jumps, HIGH, Worse(), FAST,
+    Fault("OPT-01 later", "learning rate × 100 from the middle on", rate_jumps, HIGH, Worse(), FAST,
           onset=LATER),
-    Fault("OPT-02", "optimisation", "zero_grad deleted", no_clear, ("gradients-not-cleared",),
+    Fault("OPT-02", "zero_grad deleted", no_clear, ("gradients-not-cleared",),
           Exact("norm of the gradients left from the step before", left_gradient, above(0))),
-    Fault("OPT-03", "optimisation", "embedding and final norm in no group", blocks_and_head_only,
+    Fault("OPT-03", "embedding and final norm in no group", blocks_and_head_only,
           ("parameters-not-in-optimizer",), MISSING),
-    Fault("OPT-03 matrix", "optimisation", "the last block's MLP in no group", one_matrix_forgotten,
+    Fault("OPT-03 matrix", "the last block's MLP in no group", one_matrix_forgotten,
           ("parameters-not-in-optimizer",), MISSING),
-    Fault("OPT-04", "optimisation", "clipped before unscaling", clip_before_unscale, ("clipped-before-unscaling",),
+    Fault("OPT-04", "clipped before unscaling", clip_before_unscale, ("clipped-before-unscaling",),
           Exact("gradient norm at the update", norm_at_update, lambda bad, good: bad < 2e-5 < good),
           {"scaled": True, "clip": 0.5}),
-    Fault("OPT-05", "optimisation", "decay 0.3 on gains, biases and embeddings", decay_everything, ("decay-on-gains",),
+    Fault("OPT-05", "decay 0.3 on gains, biases and embeddings", decay_everything, ("decay-on-gains",),
           Exact("mean gain at the end", mean_gain, lambda bad, good: bad < 0.9 * good),
           {"decay": 0.3, "rate": 1e-2, "steps": 150}),
-    Fault("OPT-06", "optimisation", "ε = 1e-2", epsilon(1e-2), ("epsilon-dominates",), Worse()),
-    Fault("OPT-06 scaled", "optimisation", "loss / 1000, ε = 1e-4", small_loss, ("epsilon-dominates",), Worse()),
-    Fault("OPT-07 head", "optimisation", "head replaced after the optimizer was made", new_head,
+    Fault("OPT-06", "ε = 1e-2", adamw(eps=1e-2), ("epsilon-dominates",), Worse()),
+    Fault("OPT-06 scaled", "loss / 1000, ε = 1e-4", small_loss, ("epsilon-dominates",), Worse()),
+    Fault("OPT-07 head", "head replaced after the optimizer was made", new_head,
           ("optimizer-holds-strangers",), STALE),
-    Fault("OPT-07 copy", "optimisation", "model copied after the optimizer was made", copied_model,
+    Fault("OPT-07 copy", "model copied after the optimizer was made", copied_model,
           ("optimizer-holds-strangers",), STALE),
-    Fault("OPT-07 assign", "optimisation", "weights loaded with assign=True after the optimizer was made",
+    Fault("OPT-07 assign", "weights loaded with assign=True after the optimizer was made",
           assigned_weights, ("optimizer-holds-strangers",), STALE),
-    Fault("OPT-08", "optimisation", "the loss has the wrong sign", ascent, ("gradient-ascent",), Worse()),
-    Fault("OPT-08 maximize", "optimisation", "AdamW(maximize=True)", ascending_optimizer, ("gradient-ascent",), Worse()),
-    Fault("OPT-09", "optimisation", "the schedule multiplies by zero", rate_zero, ("learning-rate-zero",),
+    Fault("OPT-08", "the loss has the wrong sign", ascent, ("gradient-ascent",), Worse()),
+    Fault("OPT-08 maximize", "AdamW(maximize=True)", adamw(maximize=True), ("gradient-ascent",), Worse()),
+    Fault("OPT-09", "the schedule multiplies by zero", rate_zero, ("learning-rate-zero",),
           Exact("largest change of any weight in 20 steps", moved, below(1e-8))),
 )  # fmt: skip
