@@ -227,6 +227,7 @@ class Doctor:
         self.record.clipped_to = float(max_norm)
         if isinstance(norm, Tensor):
             self.record.norm_tensor = norm.detach()
+            self._norm(self.record, [])  # some loops make no update when this is not finite
 
     @guarded
     def on_update_begins(self, optimizer: Any) -> None:
@@ -318,8 +319,14 @@ class Doctor:
     def _next(self) -> None:
         number = self.steps + 1
         self.record = StepRecord(number)
-        self.record.sampled = number <= EARLY or number % OFTEN == 0
+        self.record.sampled = number <= EARLY or number % OFTEN == 0 or self._restless()
         self.record.read = number <= EARLY or number % self.every == 0
+
+    def _restless(self) -> bool:
+        """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
+        rates = self.past.rates[-6:]
+        raised = any(b > 2 * a > 0 for a, b in zip(rates, rates[1:], strict=False))
+        return raised or 0 < self.past.losses.outside <= 10
 
     def _look_for_leftovers(self, record: StepRecord) -> None:
         """Gradients that are there before the first backward pass of a step."""

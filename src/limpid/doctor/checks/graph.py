@@ -211,7 +211,7 @@ def scores_not_scaled(exam: Exam) -> Iterator[Finding]:
     heads = [h for h in exam.heads if h.query.shape[-1] > 1]
     if not heads:
         return
-    off = [(i, h) for i, h in enumerate(heads) if h.ratio > 2 or h.ratio < 0.5]
+    off = [(i, h) for i, h in enumerate(heads) if h.ratio > 1.25 or h.ratio < 0.8]
     if not off:
         return
     index, worst = max(off, key=lambda entry: abs(math.log(max(entry[1].ratio, 1e-30))))

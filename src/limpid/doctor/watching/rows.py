@@ -30,6 +30,7 @@ class Served:
         self.weights = np.random.Generator(np.random.PCG64(7)).integers(1, 2**62, 4096, dtype=np.int64)
         self.largest, self.tokens, self.seen = 0, 0, set()
         self.duplicates = 0
+        self.odd_steps: deque[int] = deque(maxlen=8)
         self.border: int | None = None
         self.new_rows = True  # whether this step's rows were all new
 
@@ -143,10 +144,13 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
         margin = max(0.25 * middle, 0.3)
         up, down = (z > 4) & (entropies > high + 0.3 * (high - middle)), (z < -8) & (entropies < min(low, middle - margin) * 0.6)
         odd = np.nonzero(up & (entropies > middle + 0.5) | down)[0].tolist()
-    if odd:
+    so_far.odd_steps.append(len(odd))
+    # one strange row now and then is text too (a ruler, a table); many at once, or some in step after step, are not
+    many = len(odd) >= max(2, len(rows) / 4)
+    again = sum(count > 0 for count in list(so_far.odd_steps)[-4:]) >= 3
+    if odd and (many or again):
         kind = "uniform" if entropies[odd[0]] > float(np.median(known)) else "one token repeated"
         typical = float(np.median(known))
-        past.facts["corrupt_steps"] = past.facts.get("corrupt_steps", 0) + 1
         yield Finding(
             rule="corrupt-batch", severity="warning", step=record.number,
             where=f"rows {', '.join(map(str, odd[:8]))}",
