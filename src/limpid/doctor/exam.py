@@ -66,7 +66,14 @@ class Exam:
         """One forward and backward pass of the user's own loss."""
         if not self.micros or self.anatomy.sharded:
             return None
-        return rehearse(self.model, self.batch, self.micros, self.loss, self.loss_function, self.anatomy.device)
+        try:
+            return rehearse(self.model, self.batch, self.micros, self.loss, self.loss_function, self.anatomy.device)
+        except Exception as error:
+            self.refused = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            self.skipped["the loss"] = self.refused
+            return None
+
+    refused: str = ""  # what the user's own forward pass or loss raised
 
     @property
     def readings(self) -> list[Reading]:
@@ -89,11 +96,18 @@ class Exam:
         """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
         if call is None:
             return None
-        with undisturbed(self.model):
-            self.model.train(training)
-            seeded()
-            found = find_logits(call.make(self.model))
-            return None if found is None else found.detach().float()
+        if self.refused and call is not self.probe:
+            return None
+        try:
+            with undisturbed(self.model):
+                self.model.train(training)
+                seeded()
+                found = find_logits(call.make(self.model))
+                return None if found is None else found.detach().float()
+        except Exception as error:
+            self.refused = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            self.skipped["the forward pass"] = self.refused
+            return None
 
     @cached_property
     def vocab(self) -> int | None:

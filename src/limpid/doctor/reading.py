@@ -25,10 +25,10 @@ class Reading:
     taught: Tensor  # (n,) the target by the gradient; -1 where none
     weight: Tensor  # (n,) w; 0 where no label
     misfit: float  # ‖g - w (p - e)‖ / ‖g‖ over labelled positions: 0 for a cross-entropy of these logits
-    misfit_twice: float  # the same if softmax were applied twice
-    weight_twice: float  # Σ w of that fit, over the positions read
+    squashed: str  # what the logits went through before the loss, if that explains the gradient: softmax, sigmoid, tanh
+    misfit_squashed: float  # the misfit then
     zeros: float  # share of exact zeros among gradients of labelled rows
-    row_sum: float  # mean |Σ_v g| / Σ_v |g|
+    row_sum: float  # Σ_v g over w, the mean: 0 for every loss of log-probabilities, c for a term c log Z
     surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
     logit_std: float
     log_z: float  # mean
@@ -83,7 +83,8 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         return None
     # of w (p - e) the largest entry is at the target, and negative
     high, low = g.amax(-1), -g.amin(-1)
-    inverted = bool((high > 1.5 * low).double().mean() > 0.5) and vocab > 2
+    one = g.abs().amax(-1) > 0.3 * g.abs().sum(-1)  # one entry stands out
+    inverted = vocab > 2 and bool(((high > 1.5 * low) & one).double().mean() > 0.5)
     if inverted:
         g = -g
     size = g.norm(dim=-1)
@@ -92,10 +93,9 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     log_z = z.logsumexp(-1)
     p = (z - log_z[:, None]).exp()
     fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
-    weight_twice, twice = _fit(g, _through_softmax(p, taught.clamp(min=0)), None, labelled)
+    squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit)
     weight = torch.where(labelled, fitted, 0.0)
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
-    absolute = g.abs().sum(-1)
     return Reading(
         ids=ids.detach() if ids is not None and ids.shape == (batch, length) else None,
         rows=where // length,
@@ -103,10 +103,10 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         taught=taught,
         weight=weight,
         misfit=misfit,
-        misfit_twice=twice,
-        weight_twice=float(weight_twice[labelled].sum()),
+        squashed=squashed,
+        misfit_squashed=misfit_squashed,
         zeros=float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0,
-        row_sum=float((g.sum(-1).abs()[labelled] / absolute[labelled]).mean()) if bool(labelled.any()) else 0.0,
+        row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30)) if bool(labelled.any()) else 0.0,
         surprise=surprise,
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
@@ -140,8 +140,22 @@ def _fit(g: Tensor, p: Tensor, target: Tensor | None, labelled: Tensor) -> tuple
     return w, float(left / g[labelled].norm().clamp(min=1e-30))
 
 
-def _through_softmax(p: Tensor, target: Tensor) -> Tensor:
-    """d loss / d z of cross-entropy(softmax(z)): the Jacobian of softmax times softmax(p) - e."""
-    outer = p.softmax(-1)
-    outer[torch.arange(len(p), device=p.device), target] -= 1
-    return p * (outer - (p * outer).sum(-1, keepdim=True))
+SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+"""What logits are sent through by mistake before a loss that expects logits."""
+
+
+def _squashed(z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float) -> tuple[str, float]:
+    """Which squashing explains the gradient ten times better than none, and its misfit."""
+    best, misfit = "", plain
+    rows = labelled.nonzero()[:256, 0]
+    if not len(rows) or plain < 1e-4:
+        return best, misfit
+    for name, squash in SQUASHES.items():
+        with torch.enable_grad():
+            leaf = z[rows].clone().requires_grad_(True)
+            loss = torch.nn.functional.cross_entropy(squash(leaf), target[rows], reduction="sum")
+            (d,) = torch.autograd.grad(loss, leaf)
+        _, left = _fit(g[rows], d, None, torch.ones(len(rows), dtype=torch.bool, device=z.device))
+        if left < 0.3 * plain and left < misfit:
+            best, misfit = name, left
+    return best, misfit

@@ -45,6 +45,7 @@ class StepRecord:
     update: Update | None = None
     micros: list[Micro] = field(default_factory=list)
     labels: int = 0
+    level: tuple[float, float, str] | None = None  # mean log Z, largest logit, format: as the loss gets them where seen
     outer_called: bool = False
     inner_called: bool = False
     broken: bool = False
@@ -65,7 +66,6 @@ class Past:
     clipped_hard: int = 0
     empty_steps: int = 0
     zero_rates: int = 0
-    stale_steps: int = 0
     decay_done: float = 0.0  # Σ η λ so far, of what should not decay
     updates: list[tuple[int, Update]] = field(default_factory=list)
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention

@@ -46,10 +46,31 @@ def aligned(reading: Reading, step: int | None) -> Iterator[Finding]:
     if reading.ids is None or (reading.misfit > 0.3 and reading.misfit_twice > 0.3):
         return
     matches = {k: reading.match(k) for k in OFFSETS}
-    yield from misaligned({k: m for k, (m, n) in matches.items() if n >= 8}, int(reading.labelled.sum()), step)
+    taught = torch.where(reading.labelled, reading.taught, -1)
+    other = None
+    if reading.complete:
+        other = another_row(reading.ids, taught.view(reading.ids.shape))
+    dense = float(reading.labelled.double().mean()) > 0.5 and int(reading.ids.max()) < reading.shape[-1]
+    yield from misaligned({k: m for k, (m, n) in matches.items() if n >= 8}, int(reading.labelled.sum()), step, other, dense)
 
 
-def misaligned(matches: dict[int, float], labels: int, step: int | None) -> Iterator[Finding]:
+def another_row(ids: Tensor, taught: Tensor) -> float | None:
+    """Match with the next tokens of the best other row, if most rows have one to 99 %."""
+    best = []
+    for row in range(min(len(ids), 8)):
+        kept = taught[row, :-1] >= 0
+        if int(kept.sum()) < 8:
+            continue
+        shares = (ids[:, 1:][:, kept] == taught[row, :-1][kept]).double().mean(-1)
+        shares[row] = 0
+        best.append(float(shares.max()))
+    return min(best) if len(best) > 1 and min(best) >= 0.99 else None
+
+
+def misaligned(
+    matches: dict[int, float], labels: int, step: int | None, other: float | None = None, dense: bool = False
+) -> Iterator[Finding]:
+    """Findings from matches by offset; `other` is the match with the best other row, `dense` whether most have labels."""
     right = matches.get(1, 0.0)
     best = max(matches, key=lambda k: (matches[k], -abs(k - 1)), default=1)
     if best != 1 and matches[best] >= 0.99 and right < 0.99 and labels >= 8:
@@ -73,11 +94,14 @@ def misaligned(matches: dict[int, float], labels: int, step: int | None) -> Iter
                 sure=1.0, refuted_by="a match of 99 % with the next token", evidence=evidence,
             )  # fmt: skip
     elif matches and max(matches.values()) < 0.5 and labels >= 64:
+        where = "" if other is None else f", but the next tokens of another row ({other:.0%})"
         yield Finding(
-            rule="targets-unrelated", severity="notice", step=step, where="targets",
-            says=f"the targets are no shift of the inputs (best match {max(matches.values()):.0%}).",
-            cause="another objective than the next token, or inputs and targets of different texts",
-            fix="if this is a language model: take both from one row", sure=0.6,
+            rule="targets-unrelated", severity="fault" if other is not None else "warning" if dense else "notice", step=step,
+            where="targets",
+            says=f"the targets are no shift of the inputs of their row (best match {max(matches.values()):.0%}){where}.",
+            cause="another objective than the next token, or inputs and targets of different texts" if other is None else
+            "one side was shuffled or sorted without the other",
+            fix="if this is a language model: take both from one row", sure=0.6 if other is None else 1.0,
             refuted_by="a match of 99 % with the next token",
             evidence={f"match_at_{k}": round(m, 4) for k, m in matches.items()},
         )  # fmt: skip
@@ -188,25 +212,39 @@ def end_never_a_label(exam: Exam) -> Iterator[Finding]:
         if taught is None or taught.shape != micro.ids.shape:
             continue
         ids, taught = micro.ids.cpu(), taught.cpu()
-        config_end = exam.anatomy.declared("eos_token_id")
-        ends = [int(row[-1]) for row in ids if 4 <= trailing_run(row) < len(row)]
-        end = config_end if isinstance(config_end, int) else max(set(ends), key=ends.count) if ends else None
-        if end is None:
-            continue
-        # a row whose padding is the end token, behind a text that is taught
-        rows = [i for i, row in enumerate(ids) if 2 <= trailing_run(row) < len(row) and int(row[-1]) == end]
-        padded_rows = [i for i in rows if bool((taught[i] >= 0).any())]
-        count = int((taught == end).sum())
-        if len(padded_rows) >= 2 and count == 0:
-            yield Finding(
-                rule="end-never-a-label", severity="warning" if isinstance(config_end, int) else "notice", step=None,
-                where=f"token {end}",
-                says=f"token {end} ends {len(padded_rows)} rows and is never a label: the model cannot learn to stop.",
-                cause="padding and end of text share an id, and every one of them is masked",
-                fix="label the first end token after each text, or give padding an id of its own",
-                sure=0.9 if isinstance(config_end, int) else 0.5,
-                refuted_by="one label with this id", evidence={"token": end, "rows": len(padded_rows)},
-            )  # fmt: skip
+        yield from endless(ids, taught, exam.anatomy.declared("eos_token_id"))
+
+
+def endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]:
+    """Texts that end inside their rows, in padding, without a token for the end that is ever a label."""
+    ended = []  # rows that end in padding, and their last token before it
+    for i, row in enumerate(ids):
+        run = trailing_run(row)
+        if 2 <= run < len(row) and bool((taught[i] >= 0).any()):
+            ended.append((i, int(row[-1]), int(row[len(row) - run - 1])))
+    padding = {token for _, token, _ in ended}
+    if len(ended) < 3 or len(padding) != 1:
+        return
+    (pad,) = padding
+    if int((taught == pad).sum()) or not _is_padding(ids, pad, *_runs(ids)):
+        return
+    last = {token for _, _, token in ended}
+    if len(last) == 1 and bool((taught == next(iter(last))).any()):
+        return  # an end of its own, and it is learned
+    known = isinstance(declared, int) and declared == pad
+    yield Finding(
+        rule="end-never-a-label", severity="warning", step=None, where=f"token {pad}",
+        says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is ever a label: the "
+        "model cannot learn to stop.",
+        cause="padding and end of text share an id, and every one of them is masked" if known or len(last) > 1 else
+        "the end of text is masked", fix="label the first end token after each text, or give padding an id of its own",
+        sure=0.95 if known else 0.8, refuted_by="one label with this id", evidence={"token": pad, "texts": len(ended)},
+    )  # fmt: skip
+
+
+def _runs(ids: Tensor) -> tuple[list[int], list[int]]:
+    """Lengths of the runs that end, and that begin, each row."""
+    return [trailing_run(row) for row in ids], [trailing_run(row.flip(0)) for row in ids]
 
 
 def no_labels(exam: Exam) -> Iterator[Finding]:
@@ -240,6 +278,16 @@ def ids_in_range(exam: Exam) -> Iterator[Finding]:
         for what, values, size in (("inputs", micro.ids, table or vocab), ("labels", micro.labels, vocab or table)):
             if values is not None and size:
                 yield from out_of_range(what, values, size, None)
+        if exam.refused and micro.labels is not None and "Target" in exam.refused:
+            odd = [int(v) for v in micro.labels.unique() if v < 0]
+            yield Finding(
+                rule="ids-out-of-range", severity="fault", step=None, where="labels",
+                says=f"the loss refuses these labels ({exam.refused}): masked ones are {', '.join(map(str, odd))}, which it does not "
+                "ignore.",
+                cause="labels are masked with another number than the loss's ignore_index",
+                fix=f"mask with {IGNORED}, or pass ignore_index to the loss", sure=1.0, refuted_by="a loss that accepts them",
+                evidence={"labels": odd},
+            )  # fmt: skip
 
 
 def out_of_range(what: str, values: Tensor, size: int, step: int | None) -> Iterator[Finding]:

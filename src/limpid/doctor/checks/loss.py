@@ -25,29 +25,30 @@ def formula_of(
     first = readings[0]
     if not bool(first.labelled.any()):
         return
-    twice = softmax_twice(first, scale)
-    if twice:
-        vocab = first.shape[-1]
-        floor = math.log(math.e + vocab - 1) - 1
-        yield Finding(
-            rule="softmax-twice", severity="fault", step=step, where="loss",
-            says=f"the loss gets probabilities where it expects logits: its gradient is that of cross-entropy of "
-            f"softmax(logits) (misfit {first.misfit_twice:.1e}, of the logits {first.misfit:.1e}); it cannot fall below "
-            f"{floor:.2f} nats and gradients are about {vocab:,} times too small.",
-            cause="softmax in the model or before a loss that applies it again",
-            fix="pass logits to cross_entropy (or log-probabilities to nll_loss)", sure=0.98,
-            refuted_by="a gradient of the logits of length near 1/N instead of 1/(N V)",
-            evidence={"misfit": first.misfit, "misfit_twice": first.misfit_twice, "floor": floor, "vocab": vocab},
-        )  # fmt: skip
+    if first.squashed:
+        yield squashed(first, step)
         return
     if first.misfit > 0.5:
+        mixed = abs(first.row_sum) > 0.1 and step_is_of_language(first)
         yield Finding(
-            rule="loss-formula-unusual", severity="notice", step=step, where="loss",
-            says=f"the loss is no cross-entropy of these logits: {first.misfit:.0%} of its gradient is something else.",
-            cause="another objective, extra terms, or smoothing", fix="nothing, if that is meant", sure=0.6,
-            refuted_by="a misfit near 0", evidence={"misfit": first.misfit},
+            rule="loss-formula-unusual", severity="warning" if mixed else "notice", step=step, where="loss",
+            says=f"the loss is no cross-entropy of these logits: {first.misfit:.0%} of its gradient is something else"
+            + (", and the gradients of a position do not add up to 0 over the vocabulary, as those of every loss of "
+               "log-probabilities do: the softmax runs over another axis." if mixed else "."),
+            cause="a view or reshape that mixes classes and positions" if mixed else "another objective, or extra terms",
+            fix="cross_entropy(logits.flatten(0, 1), targets.flatten()), or logits.transpose(1, 2)" if mixed else
+            "nothing, if that is meant", sure=0.9 if mixed else 0.6,
+            refuted_by="gradients of each position that add up to 0", evidence={"misfit": first.misfit, "row_sum": first.row_sum},
         )  # fmt: skip
         return
+    if first.row_sum < -0.01 and first.misfit > 1e-3:
+        yield Finding(
+            rule="logits-drift", severity="warning", step=step, where="loss",
+            says=f"the loss holds a term {first.row_sum:.2g}·log Z, which rewards larger logits without end: softmax does not see "
+            "it, number formats do.",
+            cause="a z-loss with the wrong sign, or a term outside the log-probabilities", fix="+1e-4·log² Z, or no such term",
+            sure=0.9, refuted_by="gradients of each position that add up to 0", evidence={"coefficient": first.row_sum},
+        )  # fmt: skip
     weights = [reading.total_weight / scale for reading in readings]
     labels = [max(1, reading.labels) for reading in readings]
     total, count, k = sum(weights), sum(labels), len(readings)
@@ -55,12 +56,16 @@ def formula_of(
     per_token = [w / n for w, n in zip(weights, labels, strict=True)]
     # tolerance: logit gradients in half precision carry 2^-8 each
     near = 0.03
-    summed = abs(total / count - 1) < near or (k > 1 and abs(total * k / count - 1) < near)
+    rows = sum(reading.shape[0] for reading in readings)
+    positions = sum(reading.shape[0] * reading.shape[1] for reading in readings)
+    parts = {"": 1, f" divided by {k} micro-batches": k, f" divided by {rows} rows": rows, f" divided by {rows // k} rows": rows // k}
+    how = next((text for text, part in parts.items() if part < count / 2 and abs(total * part / count - 1) < near), None)
+    summed = how is not None and total > 1.5
     if count > 3 and summed:
         share = f"{loss:,.0f} = {count:,} × {loss / count:.2f}" if loss is not None and k == 1 else f"Σ weights = {total:,.0f}"
         yield Finding(
             rule="loss-summed", severity="fault", step=step, where="loss",
-            says=f"the loss is a sum over {count:,} tokens, not their mean ({share}): gradients are {total:,.0f} times a "
+            says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are {total:,.0f} times a "
             "mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
             cause='reduction="sum" without a division', fix="divide by the number of labels of the whole step", sure=0.99,
             refuted_by="weights of the tokens that add up to 1", evidence=evidence,
@@ -73,6 +78,14 @@ def formula_of(
             cause="the loss is not divided by the number of micro-batches",
             fix="divide each micro-batch's summed loss by all labels of the step", sure=0.98,
             refuted_by="weights that add up to 1", evidence=evidence,
+        )  # fmt: skip
+    elif total < 0.9 and abs(total * positions / count - 1) < near:
+        yield Finding(
+            rule="loss-formula-unusual", severity="warning", step=step, where="loss",
+            says=f"the loss is divided by all {positions:,} positions, of which {count:,} have a label: it is {1 / total:.1f} times "
+            "too small, and more so the fewer labels a batch has.",
+            cause="a mean over masked positions too", fix="divide by the number of labels", sure=0.95,
+            refuted_by="weights that add up to 1", evidence=evidence | {"positions": positions},
         )  # fmt: skip
     elif not 0.5 < total < 2:
         yield Finding(
@@ -97,16 +110,27 @@ def formula_of(
         yield from _rows_weighted(first, step)
 
 
-def softmax_twice(reading: Reading, scale: float) -> bool:
-    """Whether the gradient is that of cross-entropy of probabilities.
+def squashed(reading: Reading, step: int | None) -> Finding:
+    """The logits went through something before the loss: which, by the gradient that it would give."""
+    vocab, name = reading.shape[-1], reading.squashed
+    floor = math.log(math.e + vocab - 1) - 1
+    twice = name == "softmax"
+    low = f"it cannot fall below {floor:.2f} nats" if name != "tanh" else "it cannot be sure of any token"
+    return Finding(
+        rule="softmax-twice" if twice else "loss-formula-unusual", severity="fault", step=step, where="loss",
+        says=f"the loss gets {'probabilities' if twice else f'{name}(logits)'} where it expects logits: its gradient is that of "
+        f"cross-entropy of {name}(logits) (misfit {reading.misfit_squashed:.1e}, of the logits {reading.misfit:.1e}); {low}"
+        + (f" and gradients are about {vocab:,} times too small." if twice else "."),
+        cause=f"{name} in the model or before a loss that applies softmax itself",
+        fix="pass logits to cross_entropy (or log-probabilities to nll_loss)", sure=0.98,
+        refuted_by="a gradient that fits cross-entropy of the logits themselves",
+        evidence={"misfit": reading.misfit, "misfit_squashed": reading.misfit_squashed, "floor": floor, "vocab": vocab},
+    )  # fmt: skip
 
-    Near uniform probabilities the two gradients are parallel to O(1/V): then their length decides, V times smaller.
-    """
-    if not reading.misfit_twice < 0.3 * reading.misfit + 1e-6:
-        return False
-    own, other = reading.total_weight / scale, reading.weight_twice / scale
-    closer = abs(math.log(max(other, 1e-30))) < abs(math.log(max(own, 1e-30)))
-    return reading.misfit > 1e-4 and (closer or reading.misfit > 0.05)
+
+def step_is_of_language(reading: Reading) -> bool:
+    """Whether inputs and outputs share a vocabulary, as in language modelling."""
+    return reading.ids is not None and int(reading.ids.max()) < reading.shape[-1]
 
 
 def _rows_weighted(reading: Reading, step: int | None) -> Iterator[Finding]:

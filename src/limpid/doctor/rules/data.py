@@ -77,8 +77,8 @@ RULES = (
         detects="The same rows again and again before the data has been gone through once.",
         equation=r"\text{distinct rows} / \text{rows served} < \tfrac12;\; \text{chance}\; n^2 / 2^{65}",
         source="birthday bound; pytorch#5059",
-        threshold="the same batch in 3 of 3 steps in a row, or under half distinct in a window in which the spacing "
-        "of repeats is under an epoch; a hash of 64 bits repeats by chance with n²/2^65",
+        threshold="the same batch in 3 steps in a row, the same batches in the same order three times, or under half "
+        "distinct rows that come back in a quarter of an epoch; 64-bit hashes repeat by chance with n²/2^65",
         cost="one hash per row, microseconds",
         needs=("batch", "steps"),
         explains=("loss-below-floor", "loss-plateau", "ranks-same-data"),
@@ -132,8 +132,8 @@ RULES = (
         detects="Data in order of source or length: the distribution of tokens jumps and stays.",
         equation=r"\mathrm{JS}(\text{batches before}, \text{batches after}) \gg \mathrm{JS}(\text{neighbours})",
         source="Lin 1991, eq. 3.4 (Jensen-Shannon divergence); transformers#4398",
-        threshold="divergence of the 16 batches before and after a border above 4 times, and 0.05 nat above, that of "
-        "two halves of the same side; fully shuffled data has ratio 1",
+        threshold="a permutation test: divergence of the 8 batches before and after a border 8 standard deviations, and "
+        "1.3 times, above those of 127 random halves of the same 16 batches; shuffled batches are exchangeable",
         cost="one histogram per step",
         needs=("batch", "steps"),
         explains=("loss-spike", "loss-diverges", "loss-plateau"),
@@ -144,11 +144,14 @@ RULES = (
         detects="Rows that are not text: uniform random ids, or one id repeated.",
         equation=r"H(\text{row}) \;\text{against its own past: } z > 8",
         source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
-        threshold="row entropy 8 robust deviations from the rows seen so far and at least 1 nat (or 25 %) away; a "
-        "binomial tail this far is below 1e-14",
+        threshold="token entropy outside that of every row seen so far by a margin (0.5 nat upwards, 40 % downwards), in a "
+        "quarter of the rows of a step, or in 3 of 4 steps: single rows of one character are text too",
         cost="one histogram per row",
         needs=("batch", "steps"),
-        explains=("loss-spike", "gradient-explodes", "loss-diverges", "data-sorted"),
+        explains=(
+            "loss-spike", "gradient-explodes", "loss-diverges", "data-sorted", "batch-repeats", "rows-duplicated",
+            "loss-below-floor",
+        ),
     ),
     Rule(
         slug="doubled-bos",

@@ -93,6 +93,6 @@ RULES = (
         "bfloat16 logits have a spacing of 1/8 nat",
         cost="log Z on 256 positions on sampled steps",
         needs=("model", "steps"),
-        explains=("loss-spike", "loss-diverges", "overflow-in-half"),
+        explains=("loss-spike", "loss-diverges", "overflow-in-half", "loss-below-floor"),
     ),
 )

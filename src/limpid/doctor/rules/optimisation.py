@@ -141,7 +141,8 @@ RULES = (
         "what momentum explains (cosine above 0.1)",
         cost="a slice of each tensor before and after the update, on sampled steps",
         needs=("model", "optimizer", "steps"),
-        explains=("loss-diverges", "loss-spike", "gradient-explodes", "not-finite", "learning-rate-too-high"),
+        explains=("loss-diverges", "loss-spike", "gradient-explodes", "not-finite", "learning-rate-too-high",
+                  "loss-below-floor"),
     ),
     Rule(
         slug="update-not-as-predicted",

@@ -9,13 +9,11 @@ from typing import Any
 from limpid.doctor.checks.optimisation import decayed, zero_rate
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.schedules import peak
 
 
 def leftovers(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
     if not record.stale or not math.isfinite(record.stale):
-        return
-    past.stale_steps += 1
-    if past.stale_steps < 2:
         return
     first = past.norms.all[0] if past.norms.all else math.nan
     yield Finding(
@@ -76,6 +74,7 @@ def schedule_per_update(doctor: Any, record: StepRecord, past: Past) -> Iterator
         return
     # schedules may be stepped after step() was told: a step's own count can lag by one, so pairs are looked at
     past.schedule_per_update.append(record.events.count("schedule"))
+    yield from _never_advanced(doctor, record, past)
     counts = past.schedule_per_update[1:]  # what came before the first update is set-up
     per = len(doctor.schedulers)
     if len(counts) < 2 or record.number > 60:
@@ -90,6 +89,37 @@ def schedule_per_update(doctor: Any, record: StepRecord, past: Past) -> Iterator
             cause="scheduler.step() inside the loop over micro-batches, or once per process",
             fix="scheduler.step() once, after optimizer.step()", sure=1.0, refuted_by="one schedule step per update",
             evidence={"ratio": ratio, "micro_batches": len(record.calls), "updates": len(counts)},
+        )  # fmt: skip
+
+
+def _never_advanced(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """A schedule that nobody steps, while it holds the rate down or a good part of the run goes by."""
+    if sum(past.schedule_per_update) or not record.rates or record.number < 10:
+        return
+    given = peak(doctor.schedulers, [g for o in doctor.optimizers for g in o.param_groups])
+    held = 0 < max(record.rates) < 0.5 * given
+    long = doctor.total_steps is not None and record.number > max(10, doctor.total_steps / 4)
+    if (held and record.number == 10) or (long and not past.facts.get("schedule_told")):
+        past.facts["schedule_told"] = True
+        yield Finding(
+            rule="schedule-per-micro-batch", severity="fault" if held else "warning", step=record.number,
+            where=type(doctor.schedulers[0]).__name__,
+            says=f"the schedule has not advanced in {record.number} updates: the rate stays at {max(record.rates):.1e} "
+            f"(it was given {given:.1e}).",
+            cause="scheduler.step() is missing", fix="scheduler.step() once, after optimizer.step()", sure=0.9,
+            refuted_by="one schedule step", evidence={"updates": record.number, "rate": max(record.rates), "given": given},
+        )  # fmt: skip
+
+
+def judged_with_dropout(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Forward passes without gradient in training mode: an evaluation with dropout on."""
+    if past.facts.get("random_evaluations", 0) >= 2:
+        yield Finding(
+            rule="dropout-in-evaluation", severity="warning", step=record.number, where="model",
+            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, with dropout "
+            f"{doctor.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
+            cause="an evaluation without model.eval()", fix="model.eval() before evaluating, model.train() after", sure=0.9,
+            refuted_by="model.training False in these passes", evidence={"passes": past.facts["random_evaluations"]},
         )  # fmt: skip
 
 
@@ -184,6 +214,6 @@ def other_forward(doctor: Any, record: StepRecord, past: Past) -> Iterator[Findi
 
 
 WATCH = [
-    leftovers, clip_and_scale, nothing_to_step_with, schedule_per_update, evaluation_mode, rates, skipped_steps,
+    leftovers, judged_with_dropout, clip_and_scale, nothing_to_step_with, schedule_per_update, evaluation_mode, rates, skipped_steps,
     other_forward,
 ]  # fmt: skip

@@ -33,8 +33,12 @@ def formula(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         yield from padded(first.ids, taught, record.calls[0].mask if record.calls else None, record.number, readings)
     if record.number == 1 and doctor.past.facts.get("fresh"):
         yield from first_loss(first, 1)
-    past.log_z.append((record.number, first.log_z))
-    yield from drift(first.log_z, first.largest, str(first.dtype).removeprefix("torch."), record.number, past)
+
+
+def level(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+    if record.level is not None and math.isfinite(record.level[0]):
+        past.log_z.append((record.number, record.level[0]))
+        yield from drift(*record.level, record.number, past)
 
 
 def drift(log_z: float, largest: float, kind: str, step: int, past: Past) -> Iterator[Finding]:
@@ -65,4 +69,4 @@ def drift(log_z: float, largest: float, kind: str, step: int, past: Past) -> Ite
     )  # fmt: skip
 
 
-WATCH = [formula]
+WATCH = [formula, level]

@@ -101,6 +101,11 @@ def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -
                 record.number, f"only {len(so_far.last):,} of {so_far.count:,} rows served are different, and they come back "
                 f"after {gap:,.0f} rows, long before an epoch", 0.9, share, len(so_far.last),
             )  # fmt: skip
+    elif (period := _period(recent)) is not None:
+        yield _repeat(
+            record.number, f"the same {period} batches come again in the same order, for the third time: "
+            f"{so_far.count:,} rows served are {len(so_far.last):,} different ones", 0.85, period, len(so_far.last),
+        )  # fmt: skip
     elif so_far.count >= 20 * len(hashes) and len(so_far.last) <= 4 * len(hashes):
         yield _repeat(
             record.number, f"{so_far.count:,} rows served are {len(so_far.last):,} different ones, in "
@@ -117,6 +122,14 @@ def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -
                 fix="give each worker its own seed and its own share", sure=0.9, refuted_by="different rows",
                 evidence={"rows": len(hashes), "distinct": distinct},
             )  # fmt: skip
+
+
+def _period(batches: list[int]) -> int | None:
+    """After how many steps the very same batches come again, if that has happened three times running."""
+    for period in range(2, len(batches) // 3 + 1):
+        if batches[-period:] == batches[-2 * period : -period] == batches[-3 * period : -2 * period]:
+            return period
+    return None
 
 
 def _repeat(step: int, says: str, sure: float, number: float, distinct: int, severity: Any = "fault") -> Finding:
@@ -164,41 +177,44 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
     so_far.entropies.extend(float(e) for i, e in enumerate(entropies) if i not in set(odd))
 
 
-def divergence(p: np.ndarray, q: np.ndarray) -> float:
-    """Jensen-Shannon divergence, nats."""
+def divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Jensen-Shannon divergence of histograms along the last axis, nats."""
     m = (p + q) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = [np.where(a > 0, a * np.log(a / m), 0).sum() for a in (p, q)]
-    return float(sum(parts) / 2)
+        parts = [np.where(a > 0, a * np.log(a / m), 0).sum(-1) for a in (p, q)]
+    return np.asarray((parts[0] + parts[1]) / 2)
 
 
 SIDE = 8
 """Batches on each side of a border."""
+SPLITS = 128
 
 
 def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
-    """The distribution of tokens before and after, against that of two halves of one side."""
-    past_ones = list(so_far.histograms)
-    if len(past_ones) < 2 * SIDE or (so_far.border is not None and record.number - so_far.border < 4 * SIDE):
+    """Tokens before and after, against random halves of the same batches: in shuffled data all halves are alike."""
+    recent = list(so_far.histograms)
+    if len(recent) < 2 * SIDE or record.number % 2 or (so_far.border is not None and record.number - so_far.border < 4 * SIDE):
         return
-    old, new = past_ones[-2 * SIDE : -SIDE], past_ones[-SIDE:]
-    between = divergence(sum(old) / SIDE, sum(new) / SIDE)
-    # what two halves of one side differ by, both ways of halving
-    halves = [
-        divergence(sum(side[a::2]) * 2 / SIDE, sum(side[1 - a :: 2]) * 2 / SIDE) for side in (old, new) for a in (0,)
-    ] + [divergence(sum(side[: SIDE // 2]) * 2 / SIDE, sum(side[SIDE // 2 :]) * 2 / SIDE) for side in (old, new)]  # fmt: skip
-    usual = max(halves)
-    # the step from one batch to the next at the border, against all others
-    if between > 4 * usual and between > 0.02:
-        so_far.border = record.number
-        at = record.number - SIDE + 1
-        yield Finding(
-            rule="data-sorted", severity="warning", step=record.number, where=f"step {at}",
-            says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat, {usual:.3f} between "
-            "halves of either side) and stays: the data is in order of source, and a jump of the loss there is the border.",
-            cause="data that is concatenated or sorted, not shuffled", fix="shuffle or mix before training", sure=0.9,
-            refuted_by="equal distributions before and after", evidence={"between": between, "usual": usual, "at": at},
-        )  # fmt: skip
+    table = np.stack(recent[-2 * SIDE :])
+    sides = np.random.Generator(np.random.PCG64(record.number)).permuted(
+        np.tile(np.arange(2 * SIDE) < SIDE, (SPLITS, 1)), axis=1
+    )  # fmt: skip
+    sides[0] = np.arange(2 * SIDE) < SIDE
+    distances = divergence(sides @ table / SIDE, ~sides @ table / SIDE)
+    between, others = float(distances[0]), distances[1:]
+    z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
+    if z < 8 or between < 1.3 * float(others.max()) or between < 0.01:
+        return
+    so_far.border = record.number
+    at = record.number - SIDE + 1
+    yield Finding(
+        rule="data-sorted", severity="warning", step=record.number, where=f"step {at}",
+        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat between the {SIDE} batches "
+        f"before and after, {float(others.mean()):.3f} between random halves of them) and stays: the data is in order of "
+        "source, and a jump of the loss there is the border.",
+        cause="data that is concatenated or sorted, not shuffled", fix="shuffle or mix before training", sure=0.9,
+        refuted_by="random halves that differ as much", evidence={"between": between, "halves": float(others.mean()), "z": z, "at": at},
+    )  # fmt: skip
 
 
 def facts_of_ids(doctor: Any, so_far: Served, arrays: list[np.ndarray], record: StepRecord) -> Iterator[Finding]:
@@ -240,7 +256,7 @@ def below_the_floor(doctor: Any, record: StepRecord, past: Past) -> Iterator[Fin
     mean = sum(so_far.histograms) / len(so_far.histograms)
     with np.errstate(divide="ignore", invalid="ignore"):
         unigram = float(-np.where(mean > 0, mean * np.log(mean), 0).sum())
-    ok = record.loss < 0.3 * math.log(2) and unigram > 1.5 and so_far.tokens > 4096
+    ok = 0 < record.loss < 0.3 * math.log(2) and unigram > 1.5 and so_far.tokens > 4096
     past.facts["below"] = past.facts.get("below", 0) + 1 if ok else 0
     if past.facts["below"] == 10:
         yield Finding(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from limpid.doctor import breakage, updates
@@ -79,6 +80,7 @@ class Doctor:
         self._taken: list[tuple[Any, updates.Before]] = []
         self._pending: list[Tensor] = []
         self._mode: Watching | None = None
+        self._deaf: Callable[[], Any] = lambda: None
         self._examined = False
         self._errors = 0
         self._sentinels = self._smallest()
@@ -141,6 +143,7 @@ class Doctor:
             return
         if self.record.updated and not self.paused:
             self._end()
+        self._deaf()
         self.closed = True
         self.taps.close()
 
@@ -155,6 +158,9 @@ class Doctor:
     @guarded
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.gradients_on:
+            if outer and self.steps and self.anatomy.model.training and self.anatomy.dropout_rate > 0:
+                facts = self.past.facts
+                facts["random_evaluations"] = facts.get("random_evaluations", 0) + 1
             return
         record = self.record
         if record.updated and not record.told and outer and "told" not in self.past.facts:
@@ -177,6 +183,7 @@ class Doctor:
         if record.sampled and len(record.calls) == 1 and not self.anatomy.compiled and not self.anatomy.sharded:
             self._mode = Watching()
             self._mode.__enter__()
+            self._listen_to_loss(record)
 
     @guarded
     def on_output(self, outer: bool, output: Any) -> None:
@@ -213,6 +220,7 @@ class Doctor:
         if record.updated and record.calls and not record.told and "told" not in self.past.facts:
             self._end()
             record = self.record
+        self._deaf()
         tensor = root[0] if isinstance(root, tuple | list) and root else root
         if "backward" not in record.events:
             self._look_for_leftovers(record)
@@ -220,6 +228,22 @@ class Doctor:
         record.events.append("backward")
         if isinstance(tensor, Tensor) and tensor.numel() == 1:
             record.roots.append(tensor.detach())
+
+    def _listen_to_loss(self, record: StepRecord) -> None:
+        """See what the loss is given until the backward pass: it may be more than the model returned."""
+        original = F.cross_entropy
+
+        @functools.wraps(original)
+        def look(given: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            try:
+                if given.requires_grad and given.ndim == 2:
+                    record.level = level(given)
+            except Exception as error:
+                self.trouble("loss", error)
+            return original(given, *args, **kwargs)
+
+        F.cross_entropy = look
+        self._deaf = lambda: setattr(F, "cross_entropy", original)
 
     @guarded
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None:
@@ -293,6 +317,7 @@ class Doctor:
 
     def _end(self) -> None:
         """Judge the step, and begin the next."""
+        self._deaf()
         record = self.record
         self.steps = record.number
         if record.loss is None and record.roots:
@@ -428,7 +453,10 @@ class Doctor:
 
     def _smallest(self) -> list[nn.Parameter]:
         """Three small parameters that stand for all: first, middle, last of the trainable."""
-        trained = [p for p in self.anatomy.parameters.values() if p.requires_grad]
+        held = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        trained = [
+            p for p in self.anatomy.parameters.values() if p.requires_grad and (not held or id(p) in held)
+        ]  # what the optimizer lacks, it cannot clear
         small = sorted(trained, key=lambda p: p.numel())[: max(3, len(trained) // 4)]
         return [small[i] for i in sorted({0, len(small) // 2, len(small) - 1})] if small else []
 
@@ -444,6 +472,13 @@ def spoken(finding: Finding) -> str:
         f"doctor: {finding.severity}: {finding.rule} ({when}, {finding.where}): {finding.says}\n"
         f"        cause: {finding.cause}\n        fix:   {finding.fix}"
     )
+
+
+def level(logits: Tensor) -> tuple[float, float, str]:
+    """Mean log Z and largest size on up to 256 positions, and the format."""
+    rows = logits.detach().reshape(-1, logits.shape[-1])
+    rows = rows[:: max(1, len(rows) // 256)].float()
+    return float(rows.logsumexp(-1).mean()), float(rows.abs().max()), str(logits.dtype).removeprefix("torch.")
 
 
 def _several(given: Any) -> list[Any]:
