@@ -79,10 +79,10 @@ def perform(task: Task) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """All tasks, a few at a time; each in a process of its own, so that none can leave something behind."""
-    results: dict[str, Any] = {"architectures": options.architectures, "errors": []}
-    results |= {kind: [] for kind in KINDS}
-    todo = tasks(options)
+    """All tasks, a few at a time, in processes of their own; what the JSON already holds is not run again."""
+    results = earlier(options)
+    done = {(kind, case_name(r), r["architecture"], r["seed"]) for kind in KINDS for r in results[kind]}
+    todo = [task for task in tasks(options) if (task.kind, task.name, task.architecture, task.seed) not in done]
     context = multiprocessing.get_context("fork")
     with (
         Progress(console=console, transient=True) as progress,
@@ -90,21 +90,42 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     ):
         bar = progress.add_task("runs", total=len(todo))
         waiting = {pool.submit(perform, task): task for task in todo}
-        for done in as_completed(waiting):
-            task = waiting[done]
+        for finished in as_completed(waiting):
+            task = waiting[finished]
             progress.advance(bar)
-            if done.exception() is not None:
-                results["errors"].append({**asdict(task), "error": repr(done.exception())[:2000]})
-                console.print(f"{task.kind} {task.name} {task.architecture}: {done.exception()!r}", highlight=False)
+            if finished.exception() is not None:
+                results["errors"].append({**asdict(task), "error": repr(finished.exception())[:2000]})
+                console.print(f"{task.kind} {task.name} {task.architecture}: {finished.exception()!r}", highlight=False)
                 continue
-            found = done.result()
+            found = finished.result()
             results[task.kind].append(found)
             if options.verbose:
                 console.print(line(task, found), highlight=False, markup=False)
+            if options.json:
+                write_json(options.json, results)
+    return results
+
+
+def earlier(options: argparse.Namespace) -> dict[str, Any]:
+    """An empty set of results, or that of the JSON when asked to go on from it."""
+    results: dict[str, Any] = {"errors": [], **{kind: [] for kind in KINDS}}
+    if options.resume and options.json and options.json.exists():
+        results |= {key: value for key, value in json.loads(options.json.read_text()).items() if key != "summary"}
+    tried = {*options.architectures, *results.get("architectures", ())}
+    results["architectures"] = [a for a in ARCHITECTURES if a in tried]
+    return results
+
+
+def case_name(record: dict[str, Any]) -> str:
+    return record["name"].removesuffix(" (twin)")
+
+
+def write_json(path: Path, results: dict[str, Any]) -> None:
     order = list(CASES)
     for kind in KINDS:
-        results[kind].sort(key=lambda r: (order.index(r["name"].removesuffix(" (twin)")), r["architecture"], r["seed"]))
-    return results
+        results[kind].sort(key=lambda r: (order.index(case_name(r)), r["architecture"], r["seed"]))
+    results["summary"] = summary(results)
+    path.write_text(json.dumps(results, indent=1, ensure_ascii=False))
 
 
 def line(task: Task, found: dict[str, Any]) -> str:
@@ -136,6 +157,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--kinds", type=words, default=list(KINDS), help="of runs: " + ", ".join(KINDS))
     parser.add_argument("--json", type=Path, help="write everything found here")
+    parser.add_argument("--resume", action="store_true", help="keep what the JSON holds, run only what it does not")
     parser.add_argument("--table", type=Path, help="put the table into this document, between its marks")
     parser.add_argument("--verbose", action="store_true", help="one line per run")
     options = parser.parse_args()
@@ -149,9 +171,8 @@ def main() -> None:
         parser.error(f"nothing is called {', '.join(options.only)}: choose from {', '.join(CASES)}")
     console = Console(width=160)
     results = run(options, console)
-    results["summary"] = summary(results)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1, ensure_ascii=False))
+        write_json(options.json, results)
     table = markdown(results, FAULTS)
     if options.table:
         write_table(options.table, table)
