@@ -14,6 +14,7 @@ from limpid.options import from_dict, to_dict
 from limpid.verbs import (
     ChatFlags,
     CompareFlags,
+    DoctorFlags,
     EquationsFlags,
     ExplainFlags,
     GenerateFlags,
@@ -36,6 +37,7 @@ Train transformer language models, and open any training step.
   explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
   inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
   compare A B             rounding or bug? two ways to the same numbers, within computed bounds
+  doctor RUN              what is wrong with a run, ours or another tool's log: cause, number, what to change
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   generate RUN PROMPT     continue a prompt
   chat RUN                talk to a model
@@ -112,6 +114,7 @@ def _train(begin: Callable[..., Training]) -> int:
     """Begin, train to the end, and say where everything lies and what to type next."""
     from rich.console import Console
 
+    from limpid.diagnose import attend
     from limpid.generate import continue_text
     from limpid.memory import keep_freed_memory
     from limpid.progress import progress
@@ -125,8 +128,9 @@ def _train(begin: Callable[..., Training]) -> int:
     run = training.run.path
     for line in describe(training):
         console.print(line, markup=False)
+    doctor = attend(training, lambda line: console.print(line, markup=False))
     try:
-        loop(training, console, continue_text)
+        loop(training, console, continue_text, doctor)
     except Interrupted:
         console.print(f"stopped after step {training.state.step}, everything saved; go on with", markup=False)
         console.print(f"  limpid train --resume {run}", markup=False)
@@ -135,6 +139,9 @@ def _train(begin: Callable[..., Training]) -> int:
         console.print(f"{broken}; open it with", markup=False)
         console.print(f"  limpid trace {run} --step {broken.step}", markup=False)
         return 1
+    finally:
+        if doctor is not None:
+            doctor.close()
     console.print(sample(training, continue_text), markup=False)
     why_not = finish(training)
     console.print(f"\n{run}/", markup=False)
@@ -159,6 +166,7 @@ def _contents(why_not: str | None) -> list[tuple[str, str]]:
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
         ("ledger.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
+        ("findings.jsonl", "what the doctor found; empty is good"),
         ("config.toml", "every option, resolved"),
     ]
 
@@ -256,6 +264,23 @@ def inspect(argv: Sequence[str]) -> int:
         as_json=flags.json,
         console=Console(highlight=False),
     )
+
+
+def doctor(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(DoctorFlags, given("doctor", DoctorFlags, argv))
+    if flags.preflight and flags.explain is not None:
+        raise ConfigError("--explain tells a rule, --preflight examines a run: leave one out")
+    from rich.console import Console
+
+    from limpid import diagnose
+
+    console = Console(highlight=False, soft_wrap=flags.explain is None)
+    if flags.explain is not None:
+        return diagnose.explain(flags.explain, as_json=flags.json, console=console)
+    verb = diagnose.preflight if flags.preflight else diagnose.examine
+    return verb(flags.what, as_json=flags.json, console=console)
 
 
 def equations(argv: Sequence[str]) -> int:
@@ -367,6 +392,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "explain": explain,
     "compare": compare,
     "inspect": inspect,
+    "doctor": doctor,
     "equations": equations,
     "generate": generate,
     "chat": chat,

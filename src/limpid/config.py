@@ -258,6 +258,8 @@ class RunConfig:
     """Steps that are recorded for `limpid trace` while training."""
     report_to: Literal["none", "tensorboard"] = "none"
     """Where else metrics go."""
+    doctor: bool = True
+    """Watch the run and name what is wrong, in findings.jsonl and on the console; it changes no number."""
     threads: int = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
 

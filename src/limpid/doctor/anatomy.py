@@ -41,6 +41,16 @@ class Anatomy:
         return {id(parameter): name for name, parameter in self.parameters.items()}
 
     @cached_property
+    def core(self) -> nn.Module:
+        """The one child that holds nearly all parameters, or the module itself."""
+        total = sum(p.numel() for p in self.parameters.values())
+        for child in self.model.children():
+            listed = isinstance(child, nn.ModuleList | nn.ModuleDict)
+            if total and not listed and sum(p.numel() for p in child.parameters()) > 0.95 * total:
+                return child
+        return self.model
+
+    @cached_property
     def sharded(self) -> bool:
         """Whether processes hold parts of each parameter."""
         return any(hasattr(parameter, "full_tensor") for parameter in self.parameters.values())

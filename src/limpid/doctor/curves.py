@@ -67,10 +67,10 @@ def broke(curves: Curves) -> Iterator[Finding]:
             lead = f"; the loss had risen from {min(before):.2f} to {before[-1]:.2f} before: it diverged first"
         elif before:
             lead = f"; nothing in loss{' or gradient norm' if norms else ''} announced it: one batch, or one overflow, not a slow drift"
-        words = "0.0 from there on, which is how a NaN is often logged" if zero else f"{points[at][1]}"
+        words = f"0.0 from step {step} on, which is how a NaN is often logged" if zero else f"{points[at][1]} at step {step}"
         yield Finding(
             rule="not-finite", severity="fault", step=step, where=name.replace("_", " "),
-            says=f"the {name.replace('_', ' ')} is {words} at step {step}{lead}.",
+            says=f"the {name.replace('_', ' ')} is {words}{lead}.",
             cause="a number beyond its format, 0/0, or a divergence", fix="watch the run (limpid.watch): it opens the step and "
             "names the operation", sure=0.9, refuted_by="a finite value at this step in the run itself",
             evidence={"step": step, "norm_rise": rise, "last_loss": before[-1] if before else math.nan},

@@ -18,7 +18,7 @@ from limpid.doctor.anatomy import Anatomy
 from limpid.doctor.attention import Watching
 from limpid.doctor.calls import Call, find_logits, micro_batches
 from limpid.doctor.exam import Exam, examine
-from limpid.doctor.examination import AT_FIRST_SIGHT, CHECKS
+from limpid.doctor.examination import AFTER_BACKWARD, AT_FIRST_SIGHT, CHECKS
 from limpid.doctor.finding import SEVERITIES, Finding
 from limpid.doctor.ranking import ranked
 from limpid.doctor.ranks import Ranks, processes
@@ -58,7 +58,7 @@ class Doctor:
         self, model: nn.Module, optimizer: Any = None, *, scheduler: Any = None, scaler: Any = None,
         output: str | Path | None = None, total_steps: int | None = None, pretrained: bool | None = None,
         say: Callable[[str], None] | bool = True, every: int = 50, examine: bool = True,
-        writer: Any = None,
+        writer: Any = None, first_step: int = 1,
     ) -> None:  # fmt: skip
         self.anatomy = Anatomy(model)
         self.optimizers = _several(optimizer)
@@ -73,15 +73,16 @@ class Doctor:
         self.skipped: dict[str, str] = {}
         self.checked: set[str] = set()
         self.past = Past()
-        self.record = StepRecord(1)
-        self.steps = 0
+        self.first_step = first_step  # a resumed run goes on counting
+        self.steps = first_step - 1
+        self.record = StepRecord(first_step)
         self.ranks: Ranks | None = None
         self._found: dict[tuple[str, str], Finding] = {}
         self._taken: list[tuple[Any, updates.Before]] = []
         self._pending: list[Tensor] = []
         self._mode: Watching | None = None
         self._deaf: Callable[[], Any] = lambda: None
-        self._examined = False
+        self._examined = self._waiting = False
         self._errors = 0
         self._sentinels = self._smallest()
         self._next()
@@ -98,6 +99,9 @@ class Doctor:
                 self.taps.model(self.anatomy.model, outer=False)
         else:
             self.taps.model(model, outer=True)
+            core = self.anatomy.core
+            if core is not model:  # some trainers call a part of the module themselves, never the whole
+                self.taps.model(core, outer=False)
         for optimizer in self.optimizers:
             self.taps.optimizer(optimizer)
         if self.scaler_object is not None:
@@ -106,6 +110,7 @@ class Doctor:
             self.taps.scheduler(scheduler)
         if processes() > 1:
             self.ranks = Ranks(self.anatomy)
+            self.ranks.first = self.first_step
             self.ranks.listen(self.taps)
 
     # what a user calls
@@ -177,6 +182,7 @@ class Doctor:
             self._examined = True
             if self.examines:
                 self._run(self._exam(call=call), AT_FIRST_SIGHT)
+                self._waiting = True
         record.events.append("forward")
         record.calls.append(call)
         record.rng.append(torch.get_rng_state())
@@ -265,6 +271,16 @@ class Doctor:
         record.no_gradients = not gradients
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         self._norm(record, gradients)
+        if self._waiting and record.calls:
+            self._waiting = False
+            norms = {
+                name: None if p.grad is None else float(p.grad.norm())
+                for name, p in self.anatomy.parameters.items()
+                if p.grad is None or not p.grad.is_sparse
+            }
+            readings = [record.readings[i] for i in sorted(record.readings)]
+            exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_readings=readings)
+            self._run(exam, AFTER_BACKWARD)
         if self.ranks is not None:
             self._add(self.ranks.before_update(record))
         if record.sampled:
@@ -344,8 +360,9 @@ class Doctor:
     def _next(self) -> None:
         number = self.steps + 1
         self.record = StepRecord(number)
-        self.record.sampled = number <= EARLY or number % OFTEN == 0 or self._restless()
-        self.record.read = number <= EARLY or number % self.every == 0
+        age = number - self.first_step + 1
+        self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._restless()
+        self.record.read = age <= EARLY or number % self.every == 0
 
     def _restless(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
@@ -355,7 +372,7 @@ class Doctor:
 
     def _look_for_leftovers(self, record: StepRecord) -> None:
         """Gradients that are there before the first backward pass of a step."""
-        if record.number == 1 or (record.number > 10 and not record.sampled):
+        if record.number == self.first_step or (record.number > self.first_step + 10 and not record.sampled):
             return
         for parameter in self._sentinels:
             if parameter.grad is not None and not parameter.grad.is_sparse:

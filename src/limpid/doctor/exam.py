@@ -42,6 +42,8 @@ class Exam:
     loss_function: Callable[..., Any] | None = None
     total_steps: int | None = None
     pretrained: bool | None = None
+    seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
+    seen_readings: list[Reading] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # what could not be checked, and why
 
     @property
@@ -77,7 +79,9 @@ class Exam:
 
     @property
     def readings(self) -> list[Reading]:
-        return [] if self.call is not None or self.rehearsal is None else self.rehearsal.readings
+        if self.call is not None:
+            return self.seen_readings
+        return [] if self.rehearsal is None else self.rehearsal.readings
 
     @cached_property
     def probe(self) -> Call | None:
@@ -124,8 +128,8 @@ class Exam:
         finite = self.plain[torch.isfinite(self.plain)]
         kinds = {p.dtype for p in self.anatomy.parameters.values() if p.is_floating_point()}
         unit = max((torch.finfo(kind).eps / 2 for kind in kinds), default=2.0**-24)
-        if self.rehearsal is not None and self.rehearsal.readings:
-            unit = max(unit, torch.finfo(self.rehearsal.readings[0].dtype).eps / 2)
+        if self.readings:
+            unit = max(unit, torch.finfo(self.readings[0].dtype).eps / 2)
         compute = getattr(self.model, "compute", None)
         if isinstance(compute, torch.dtype):
             unit = max(unit, torch.finfo(compute).eps / 2)
@@ -171,7 +175,6 @@ class Exam:
         return output
 
     first_output_finite: bool | None = None
-    seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
 
     @cached_property
     def shortcuts(self) -> dict[str, float]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from limpid.doctor.checks import configuration, data, graph, loss, numerics, optimisation
 
 CHECKS = [
-    *optimisation.EXAM, *data.EXAM, *graph.EXAM, *loss.EXAM, *configuration.EXAM, *numerics.EXAM,
-]  # fmt: skip
-AT_FIRST_SIGHT = CHECKS
-"""At the first forward pass of a loop that had no preflight: those that need a loss wait for the loop's own."""
+    *optimisation.EXAM,
+    *data.EXAM,
+    *graph.EXAM,
+    *loss.EXAM,
+    *configuration.EXAM,
+    *numerics.EXAM,
+]
+AFTER_BACKWARD = [graph.not_causal, graph.gradients_arrive, graph.gradient_by_depth]
+"""What a loop without preflight shows only once its first backward pass is done: what was taught, what got a gradient."""
+AT_FIRST_SIGHT = [check for check in CHECKS if check not in AFTER_BACKWARD]
+"""At the first forward pass of a loop that had no preflight; its own backward pass tells the loss's formula."""

@@ -43,6 +43,7 @@ class Ranks:
         self.mine: dict[int, dict[str, Any]] = {}
         self.nodes: list[Any] = []  # kept alive: hooks die with their node
         self.started: list[float] | None = None
+        self.first = 1  # step of the first update that is seen
         self.shared_steps = 0
         self.usual: list[float] = []
         self.odd: dict[str, Any] | None = None
@@ -74,16 +75,16 @@ class Ranks:
         return sums
 
     def before_update(self, record: StepRecord) -> list[Finding]:
-        if record.number == 1 and not self.anatomy.sharded:
+        if record.number == self.first and not self.anatomy.sharded:
             self.started = self.fingerprint()
         return []
 
     def after_step(self, record: StepRecord) -> list[Finding]:
         """Write this process's line for the step, and judge those steps whose lines are complete."""
-        often = record.number <= 3 or record.number % 10 == 0
+        often = record.number < self.first + 3 or record.number % 10 == 0
         line: dict[str, Any] = {"local": _summary(self.local)}
         if often and not self.anatomy.sharded:
-            line |= {"weights": self.fingerprint(), "started": self.started if record.number == 1 else None}
+            line |= {"weights": self.fingerprint(), "started": self.started if record.number == self.first else None}
             line["rows"] = self.hashes[:64]
         self.local = {}
         self.mine[record.number] = line
@@ -114,7 +115,7 @@ class Ranks:
             return
         starts = [line.get("started") for line in lines]
         weights = [line["weights"] for line in lines]
-        if number == 1 and all(starts):
+        if number == self.first and all(starts):
             gap = _gap(starts)
             self.start_gap = gap
             if gap > 0:

@@ -29,6 +29,7 @@ class Reading:
     misfit_squashed: float  # the misfit then
     zeros: float  # share of exact zeros among gradients of labelled rows
     row_sum: float  # Σ_v g over w, the mean: 0 for every loss of log-probabilities, c for a term c log Z
+    unbalanced: float  # |Σ_v g| over Σ_v |g|, the mean: 0 for every loss of log-probabilities over this axis
     surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
     logit_std: float
     log_z: float  # mean
@@ -93,7 +94,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     log_z = z.logsumexp(-1)
     p = (z - log_z[:, None]).exp()
     fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
-    squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit)
+    squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps)
     weight = torch.where(labelled, fitted, 0.0)
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
     return Reading(
@@ -107,6 +108,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         misfit_squashed=misfit_squashed,
         zeros=float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0,
         row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30)) if bool(labelled.any()) else 0.0,
+        unbalanced=float((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled].mean()) if bool(labelled.any()) else 0.0,
         surprise=surprise,
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
@@ -144,18 +146,27 @@ SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh"
 """What logits are sent through by mistake before a loss that expects logits."""
 
 
-def _squashed(z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float) -> tuple[str, float]:
+def _squashed(
+    z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float
+) -> tuple[str, float]:
     """Which squashing explains the gradient ten times better than none, and its misfit."""
     best, misfit = "", plain
     rows = labelled.nonzero()[:256, 0]
-    if not len(rows) or plain < 1e-4:
+    if not len(rows):
         return best, misfit
+    every = torch.ones(len(rows), dtype=torch.bool, device=z.device)
+    d = z[rows].softmax(-1)
+    d[torch.arange(len(rows), device=z.device), target[rows]] -= 1
+    length = float(_fit(g[rows], d, None, every)[0].sum())
     for name, squash in SQUASHES.items():
         with torch.enable_grad():
             leaf = z[rows].clone().requires_grad_(True)
             loss = torch.nn.functional.cross_entropy(squash(leaf), target[rows], reduction="sum")
             (d,) = torch.autograd.grad(loss, leaf)
-        _, left = _fit(g[rows], d, None, torch.ones(len(rows), dtype=torch.bool, device=z.device))
-        if left < 0.3 * plain and left < misfit:
+        fitted, left = _fit(g[rows], d, None, every)
+        # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then the length decides
+        longer = float(fitted.sum()) / max(length, 1e-30)
+        better = plain > rounding and left < 0.3 * plain
+        if left < misfit and better or (longer > 0.5 * z.shape[-1] > 8 and left < 2 * plain and length * 8 < len(rows) / len(labelled)):
             best, misfit = name, left
     return best, misfit

@@ -139,7 +139,7 @@ def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
     closest: float | None = None
     try:
         with torch.no_grad():
-            for change in (0.1, 0.02, 0.004):  # predicted change of the loss, nats
+            for change in (0.1, 0.02, 0.004, 0.0008):  # predicted change of the loss, nats
                 values = []
                 for sign in (1.0, -1.0):
                     for parameter, start, gradient in zip(trained, kept, gradients, strict=True):

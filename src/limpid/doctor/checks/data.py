@@ -43,7 +43,7 @@ def alignment(exam: Exam) -> Iterator[Finding]:
 
 def aligned(reading: Reading, step: int | None) -> Iterator[Finding]:
     """Alignment by the gradient: what was really taught, whatever the code looks like."""
-    if reading.ids is None or (reading.misfit > 0.3 and reading.misfit_twice > 0.3):
+    if reading.ids is None or reading.misfit_squashed > 0.5:
         return
     matches = {k: reading.match(k) for k in OFFSETS}
     taught = torch.where(reading.labelled, reading.taught, -1)

@@ -84,7 +84,7 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     if not norms:
         return
     without = [name for name in trained if norms.get(name) is None]
-    if exam.rehearsal is not None and exam.call is None and exam.rehearsal.no_graph:
+    if exam.call is None and exam.rehearsal is not None and exam.rehearsal.no_graph:
         yield _cut(exam, list(trained), flow.cut, "the loss")
         return
     idle = [n for n in without if any(n.startswith(module + ".") for module in unused)]

@@ -29,7 +29,7 @@ def formula_of(
         yield squashed(first, step)
         return
     if first.misfit > 0.5:
-        mixed = abs(first.row_sum) > 0.1 and step_is_of_language(first)
+        mixed = first.unbalanced > 0.1 and step_is_of_language(first)
         yield Finding(
             rule="loss-formula-unusual", severity="warning" if mixed else "notice", step=step, where="loss",
             says=f"the loss is no cross-entropy of these logits: {first.misfit:.0%} of its gradient is something else"
@@ -38,7 +38,7 @@ def formula_of(
             cause="a view or reshape that mixes classes and positions" if mixed else "another objective, or extra terms",
             fix="cross_entropy(logits.flatten(0, 1), targets.flatten()), or logits.transpose(1, 2)" if mixed else
             "nothing, if that is meant", sure=0.9 if mixed else 0.6,
-            refuted_by="gradients of each position that add up to 0", evidence={"misfit": first.misfit, "row_sum": first.row_sum},
+            refuted_by="gradients of each position that add up to 0", evidence={"misfit": first.misfit, "unbalanced": first.unbalanced},
         )  # fmt: skip
         return
     if first.row_sum < -0.01 and first.misfit > 1e-3:

@@ -30,7 +30,8 @@ class Served:
         self.weights = np.random.Generator(np.random.PCG64(7)).integers(1, 2**62, 4096, dtype=np.int64)
         self.largest, self.tokens, self.seen = 0, 0, set()
         self.duplicates = 0
-        self.odd_steps: deque[int] = deque(maxlen=8)
+        self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
+        self.odd_before = 0
         self.border: int | None = None
         self.new_rows = True  # whether this step's rows were all new
 
@@ -157,10 +158,14 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
         margin = max(0.25 * middle, 0.3)
         up, down = (z > 4) & (entropies > high + 0.3 * (high - middle)), (z < -8) & (entropies < min(low, middle - margin) * 0.6)
         odd = np.nonzero(up & (entropies > middle + 0.5) | down)[0].tolist()
-    so_far.odd_steps.append(len(odd))
-    # one strange row now and then is text too (a ruler, a table); many at once, or some in step after step, are not
+    so_far.odd_steps.append((len(odd), len(rows)))
+    # rows of one character are text too (a ruler, spaces): one in 200 is taken for granted, or as many as there were
     many = len(odd) >= max(2, len(rows) / 4)
-    again = sum(count > 0 for count in list(so_far.odd_steps)[-4:]) >= 3
+    recent, total = (sum(pair[i] for pair in list(so_far.odd_steps)[-4:]) for i in (0, 1))
+    usual = max(1 / 200, so_far.odd_before / max(1, so_far.count))
+    again = recent >= 3 and recent > 10 * usual * total
+    if len(so_far.odd_steps) == so_far.odd_steps.maxlen:
+        so_far.odd_before += so_far.odd_steps[0][0]
     if odd and (many or again):
         kind = "uniform" if entropies[odd[0]] > float(np.median(known)) else "one token repeated"
         typical = float(np.median(known))
