@@ -48,8 +48,8 @@ class Record:
 class Attending:
     """The doctor as a user calls it: watch, preflight, and one line at the end of each step."""
 
-    def __init__(self, accepted: tuple[str, ...], onset: int) -> None:
-        self.accepted, self.onset = accepted, onset
+    def __init__(self, accepted: tuple[str, ...], onset: int, *, settles: bool) -> None:
+        self.accepted, self.onset, self.settles = accepted, onset, settles
         self.named: int | None = None
         self.early: list[str] = []
         self.doctor: Any = None
@@ -71,7 +71,7 @@ class Attending:
     def step(self, loop: Loop, loss: Tensor, batches: list[Any]) -> None:
         self.doctor.step(loss, batches[0] if len(batches) == 1 else batches)
         self.look(loop.number + 1)
-        if self.named is not None and loop.number + 1 >= self.onset + self.named + SETTLED:
+        if self.settles and self.named is not None and loop.number + 1 >= self.onset + self.named + SETTLED:
             raise Settled
 
     def look(self, done: int) -> None:
@@ -111,7 +111,8 @@ def judge_here(case: Fault | Healthy, architecture: str, seed: int, *, injected:
     name = case.name if injected else f"{case.name} (twin)"
     record = Record(name, architecture, seed)
     loop = case.loop(architecture, seed, injected=injected)
-    watcher = Attending(fault.accepted if fault else (), fault.onset if fault else 0)
+    alone = case.ranks == 1  # several processes must end together
+    watcher = Attending(fault.accepted if fault else (), fault.onset if fault else 0, settles=alone)
     start = time.perf_counter()
     try:
         loop.run(watcher)

@@ -148,26 +148,23 @@ def apart(loop: Loop) -> float:
 
 
 def score_ratio(loop: Loop) -> float:
-    """Var(scores) / (Var q · Var k) at initialisation, from the middle of attention itself."""
+    """Var(scores) / (Var q · Var k) at initialisation, read from the weights of each row's last query."""
     loop.prepare()
     seen: list[float] = []
-    attends = {id(m): getattr(m, "attend", None) for m in anatomy(loop.model).attentions}
 
-    def probing(inner: Attend | None) -> Attend:
+    def probing(inner: Attend) -> Attend:
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             eye = torch.eye(query.shape[-2]).expand(*query.shape[:2], -1, -1)
-            weights = (inner or causal)(query, key, eye)
-            logs = weights[..., -1, :].clamp(min=1e-30).log()  # the last row sees every key
-            spread = (logs - logs.mean(-1, keepdim=True)).square().mean()
+            logs = inner(query, key, eye)[..., -1, :].clamp(min=1e-30).log()  # scores, up to a constant
             keys = key - key.mean(-2, keepdim=True)
-            seen.append(float(spread / (query[..., -1, :].square().mean() * keys.square().mean())))
-            return (inner or causal)(query, key, value)
+            product = query[..., -1, :].square().mean() * keys.square().mean()
+            seen.append(float((logs - logs.mean(-1, keepdim=True)).square().mean() / product))
+            return inner(query, key, value)
 
         return attend
 
-    for module in anatomy(loop.model).attentions:
-        inner = attends[id(module)]
-        set_attention(loop.model, probing(inner), [anatomy(loop.model).attentions.index(module)])
+    for index, module in enumerate(anatomy(loop.model).attentions):
+        set_attention(loop.model, probing(getattr(module, "attend", None) or causal), [index])
     with torch.no_grad():
         loop.forward(loop.batch(0, 0))
     return sum(seen) / len(seen)
