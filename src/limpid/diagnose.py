@@ -1,4 +1,4 @@
-"""`limpid doctor`: a run or a stranger's record examined; a rule explained; a run's model examined before it goes on."""
+"""`limpid doctor`: a record examined, ours or a stranger's; a rule explained; a run's next step examined."""
 
 from __future__ import annotations
 
@@ -59,11 +59,15 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
     if file.is_file() and not state.step:
         file.unlink()
     file.touch()  # an empty one says: watched, and nothing found
-    doctor = Doctor(
-        state.model, state.optimizer, scaler=state.scaler if state.scaler.is_enabled() else None, output=training.run.path,
-        total_steps=training.config.run.max_steps, say=say, first_step=state.step + 1,
-    )  # fmt: skip
-    return doctor
+    return Doctor(
+        state.model,
+        state.optimizer,
+        scaler=state.scaler if state.scaler.is_enabled() else None,
+        output=training.run.path,
+        total_steps=training.config.run.max_steps,
+        say=say,
+        first_step=state.step + 1,
+    )
 
 
 def preflight(what: str, *, as_json: bool, console: Console) -> int:
@@ -129,9 +133,14 @@ def explain(slug: str, *, as_json: bool, console: Console) -> int:
         return 0
     console.print(rule.slug, style="bold")
     rows = (
-        ("detects", rule.detects), ("equation", readable(rule.equation)), ("source", rule.source), ("threshold", rule.threshold),
-        ("cost", rule.cost), ("needs", ", ".join(rule.needs)), ("explains", ", ".join(rule.explains) or "nothing else"),
-    )  # fmt: skip
+        ("detects", rule.detects),
+        ("equation", readable(rule.equation)),
+        ("source", rule.source),
+        ("threshold", rule.threshold),
+        ("cost", rule.cost),
+        ("needs", ", ".join(rule.needs)),
+        ("explains", ", ".join(rule.explains) or "nothing else"),
+    )
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
@@ -162,9 +171,12 @@ def show(found: list[Finding], console: Console) -> None:
         console.print(f"\n[{COLOURS[finding.severity]}]{finding.severity}[/] [bold]{finding.rule}[/]  {when}, ", end="")
         console.print(finding.where, markup=False)
         for name, text in (
-            ("", finding.says), ("cause   ", finding.cause), ("fix     ", finding.fix),
-            ("refuted ", f"by {finding.refuted_by}"), ("sure    ", f"{finding.sure:.0%}"),
-        ):  # fmt: skip
+            ("", finding.says),
+            ("cause   ", finding.cause),
+            ("fix     ", finding.fix),
+            ("refuted ", f"by {finding.refuted_by}"),
+            ("sure    ", f"{finding.sure:.0%}"),
+        ):
             console.print(f"  {name}{text}", markup=False)
 
 
@@ -175,7 +187,8 @@ def located(what: str) -> Path:
     if what == "last" or (RUNS / what / "config.toml").is_file():
         return find_run(what).path
     raise CheckpointError(
-        f"{what} is no run, file or folder: give a run, a folder of logs, or a file (.json, .jsonl, .csv, .log, tfevents)"
+        f"{what} is no run, file or folder: give a run, a folder of logs, or a file (.json, .jsonl, .csv, .log, "
+        "tfevents)"
     )
 
 
@@ -201,9 +214,12 @@ def _watched(path: Path) -> bool:
 
 def _document(source: str, kind: str, entries: int, found: list[Finding], skipped: dict[str, str]) -> dict[str, Any]:
     return {
-        "source": source, "kind": kind, "entries": entries, "findings": [json.loads(f.as_json()) for f in found],
+        "source": source,
+        "kind": kind,
+        "entries": entries,
+        "findings": [json.loads(f.as_json()) for f in found],
         "not_checked": skipped,
-    }  # fmt: skip
+    }
 
 
 def _plain(rule: Rule) -> dict[str, Any]:

@@ -17,7 +17,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The module itself, without what compiles it or shares it among processes."""
     while True:
         inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"):
+        if inner is None and type(model).__name__ in (
+            "DistributedDataParallel",
+            "DataParallel",
+            "FullyShardedDataParallel",
+        ):
             inner = model.module
         if not isinstance(inner, nn.Module):
             return model
@@ -64,12 +68,16 @@ class Anatomy:
     @cached_property
     def embedding(self) -> tuple[str, Tensor] | None:
         """The token table: the embedding with the most rows, or a matrix named like one."""
-        tables = [(name, module.weight) for name, module in self.model.named_modules() if isinstance(module, nn.Embedding)]
+        tables = [
+            (name, module.weight) for name, module in self.model.named_modules() if isinstance(module, nn.Embedding)
+        ]
         if not tables:
             tables = [
                 (name.rsplit(".", 1)[0], parameter)
                 for name, parameter in self.parameters.items()
-                if parameter.ndim == 2 and any(word in name.lower() for word in ("tok", "wte", "embed")) and "pos" not in name.lower()
+                if parameter.ndim == 2
+                and any(word in name.lower() for word in ("tok", "wte", "embed"))
+                and "pos" not in name.lower()
             ]
         return max(tables, key=lambda table: table[1].shape[0]) if tables else None
 
@@ -88,9 +96,10 @@ class Anatomy:
         found = None
         for name, module in self.model.named_modules():
             weight = getattr(module, "weight", None)
-            if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
-                if vocab in weight.shape and not (table is not None and name == table[0]):
-                    found = (name, weight)
+            if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding):
+                continue
+            if vocab in weight.shape and (table is None or name != table[0]):
+                found = (name, weight)
         return found
 
     @cached_property
@@ -114,7 +123,11 @@ class Anatomy:
                 children = list(module.named_children())
                 kinds = {type(child) for _, child in children}
                 sized = sum(p.numel() for p in module.parameters())
-                if len(children) > 1 and len(kinds) == 1 and sized > sum(p.numel() for _, m in best for p in m.parameters()):
+                if (
+                    len(children) > 1
+                    and len(kinds) == 1
+                    and sized > sum(p.numel() for _, m in best for p in m.parameters())
+                ):
                     best = [(f"{name}.{key}" if name else key, child) for key, child in children]
         return best
 
@@ -137,7 +150,14 @@ class Anatomy:
         found = []
         for name, module in self.model.named_modules():
             if "drop" in type(module).__name__.lower():
-                rate = next((getattr(module, word) for word in ("p", "rate", "drop_prob", "probability") if hasattr(module, word)), 0)
+                rate = next(
+                    (
+                        getattr(module, word)
+                        for word in ("p", "rate", "drop_prob", "probability")
+                        if hasattr(module, word)
+                    ),
+                    0,
+                )
                 if isinstance(rate, int | float) and rate > 0:
                     found.append((name, module))
         return found
@@ -145,14 +165,21 @@ class Anatomy:
     @cached_property
     def dropout_rate(self) -> float:
         """The largest probability with which anything is dropped, by module or by configuration."""
-        rates = [float(getattr(m, w)) for _, m in self.dropout_modules for w in ("p", "rate", "drop_prob", "probability") if hasattr(m, w)]
+        rates = [
+            float(getattr(m, w))
+            for _, m in self.dropout_modules
+            for w in ("p", "rate", "drop_prob", "probability")
+            if hasattr(m, w)
+        ]
         names = ("dropout", "attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout_prob")
         rates += [float(v) for v in (self.declared(name) for name in names) if isinstance(v, int | float)]
         return max(rates, default=0.0)
 
     @cached_property
     def batch_norms(self) -> list[str]:
-        return [name for name, module in self.model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        return [
+            name for name, module in self.model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        ]
 
     @cached_property
     def device(self) -> torch.device:

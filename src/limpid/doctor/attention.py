@@ -6,6 +6,7 @@ product of (…, query, d) with (…, d, key) that reaches a softmax.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm, Tensor.__rmatmul__}
 ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm, Tensor.baddbmm_}
-SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch._C._nn.softmax if hasattr(torch._C._nn, "softmax") else F.softmax}
+SOFTMAXES = {
+    torch.softmax,
+    F.softmax,
+    Tensor.softmax,
+    torch._C._nn.softmax if hasattr(torch._C._nn, "softmax") else F.softmax,
+}
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,8 @@ class Watching(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        try:
+        with contextlib.suppress(Exception):  # an unusual call is not an attention
             self.look(func, args, kwargs, out)
-        except Exception:  # an unusual call is not an attention
-            pass
         return out
 
     def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -90,9 +94,16 @@ class Watching(TorchFunctionMode):
 
 
 def _fused(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **rest: Any,
-) -> Heads:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    **rest: Any,
+) -> Heads:
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     blind, rows = 0, ()
     if attn_mask is not None:
@@ -105,7 +116,11 @@ def _fused(
 def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, alpha: float) -> Heads:
     inside = scores.detach().float()
     # low but finite mask constants hide as -inf does
-    visible = torch.isfinite(inside) & (inside > -1e4) if float(inside[torch.isfinite(inside)].abs().max()) > 1e4 else torch.isfinite(inside)
+    visible = (
+        torch.isfinite(inside) & (inside > -1e4)
+        if float(inside[torch.isfinite(inside)].abs().max()) > 1e4
+        else torch.isfinite(inside)
+    )
     raw = (query.float() @ key.float().transpose(-1, -2)).reshape(inside.shape)
     seen, pure = inside[visible], raw[visible]
     factor = float((seen * pure).sum() / (pure * pure).sum().clamp(min=1e-30)) if seen.numel() else alpha

@@ -24,9 +24,12 @@ def trainer_callback(**options: Any) -> Any:
 
             settings = {"output": Path(args.output_dir), "total_steps": state.max_steps or None} | options
             self.doctor = Doctor(
-                given["model"], given.get("optimizer"), scheduler=given.get("lr_scheduler"),
-                first_step=int(state.global_step) + 1, **settings,
-            )  # fmt: skip
+                given["model"],
+                given.get("optimizer"),
+                scheduler=given.get("lr_scheduler"),
+                first_step=int(state.global_step) + 1,
+                **settings,
+            )
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             if self.doctor is not None:
@@ -46,9 +49,13 @@ class LightningCallback:
         schedules = [entry.scheduler for entry in getattr(trainer, "lr_scheduler_configs", [])]
         scaler = getattr(getattr(trainer, "precision_plugin", None), "scaler", None)
         self.doctor = Doctor(
-            module, list(trainer.optimizers), scheduler=schedules, scaler=scaler, first_step=int(trainer.global_step) + 1,
+            module,
+            list(trainer.optimizers),
+            scheduler=schedules,
+            scaler=scaler,
+            first_step=int(trainer.global_step) + 1,
             **self.options,
-        )  # fmt: skip
+        )
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.doctor is not None and self.doctor.record.updated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Callable
@@ -55,11 +56,21 @@ class Doctor:
     """What `limpid.watch` returns. Use it as a context manager, or call `close()` at the end; either is optional."""
 
     def __init__(
-        self, model: nn.Module, optimizer: Any = None, *, scheduler: Any = None, scaler: Any = None,
-        output: str | Path | None = None, total_steps: int | None = None, pretrained: bool | None = None,
-        say: Callable[[str], None] | bool = True, every: int = 50, examine: bool = True,
-        writer: Any = None, first_step: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        optimizer: Any = None,
+        *,
+        scheduler: Any = None,
+        scaler: Any = None,
+        output: str | Path | None = None,
+        total_steps: int | None = None,
+        pretrained: bool | None = None,
+        say: Callable[[str], None] | bool = True,
+        every: int = 50,
+        examine: bool = True,
+        writer: Any = None,
+        first_step: int = 1,
+    ) -> None:
         self.anatomy = Anatomy(model)
         self.optimizers = _several(optimizer)
         self.schedulers = _several(scheduler)
@@ -116,9 +127,13 @@ class Doctor:
     # what a user calls
 
     def preflight(
-        self, batch: Any, loss: Callable[..., Any] | Any = None, loss_function: Callable[..., Any] | None = None,
-        total_steps: int | None = None, pretrained: bool | None = None,
-    ) -> list[Finding]:  # fmt: skip
+        self,
+        batch: Any,
+        loss: Callable[..., Any] | Any = None,
+        loss_function: Callable[..., Any] | None = None,
+        total_steps: int | None = None,
+        pretrained: bool | None = None,
+    ) -> list[Finding]:
         """Examine everything before the first step; nothing is changed by it.
 
         batch           what the loop has: a tensor, (inputs, targets), a dict, or a list of such micro-batches
@@ -265,9 +280,7 @@ class Doctor:
         if record.updated and record.told and len(self.optimizers) <= 1:
             return
         record.events.append("update")
-        gradients = [
-            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]  # fmt: skip
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         record.no_gradients = not gradients
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         self._norm(record, gradients)
@@ -367,7 +380,7 @@ class Doctor:
     def _restless(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
         rates = self.past.rates[-6:]
-        raised = any(b > 2 * a > 0 for a, b in zip(rates, rates[1:], strict=False))
+        raised = any(b > 2 * a > 0 for a, b in itertools.pairwise(rates))
         return raised or 0 < self.past.losses.outside <= 10
 
     def _look_for_leftovers(self, record: StepRecord) -> None:
@@ -382,9 +395,7 @@ class Doctor:
         if not self.anatomy.model.training:
             record.in_eval = ["model"]
         elif record.sampled or record.number <= 20:
-            record.in_eval = [
-                name for name, module in self.anatomy.dropout_modules if not module.training
-            ]  # fmt: skip
+            record.in_eval = [name for name, module in self.anatomy.dropout_modules if not module.training]
 
     def _break(self, record: StepRecord, loss: float) -> None:
         """The first number that is none: open the step, and say where it was made."""
@@ -399,7 +410,13 @@ class Doctor:
                 for index, call in enumerate(record.calls):
                     micros = record.micros[index : index + 1]
                     found = breakage.localise(
-                        self.anatomy, call.detached(), micros, record.number, loss, record.rng[index], self.past.previous
+                        self.anatomy,
+                        call.detached(),
+                        micros,
+                        record.number,
+                        loss,
+                        record.rng[index],
+                        self.past.previous,
                     )
                     if "operation" in found.evidence or found.rule != "not-finite":
                         break
@@ -413,10 +430,14 @@ class Doctor:
 
     def _exam(self, **given: Any) -> Exam:
         return Exam(
-            anatomy=self.anatomy, optimizers=[getattr(o, "optimizer", o) for o in self.optimizers],
-            schedulers=self.schedulers, scaler=self.scaler_object, total_steps=self.total_steps,
-            pretrained=self.pretrained, **given,
-        )  # fmt: skip
+            anatomy=self.anatomy,
+            optimizers=[getattr(o, "optimizer", o) for o in self.optimizers],
+            schedulers=self.schedulers,
+            scaler=self.scaler_object,
+            total_steps=self.total_steps,
+            pretrained=self.pretrained,
+            **given,
+        )
 
     def _run(self, exam: Exam, checks: list[Any]) -> None:
         self.paused = True

@@ -13,6 +13,6 @@ CHECKS = [
     *numerics.EXAM,
 ]
 AFTER_BACKWARD = [graph.not_causal, graph.gradients_arrive, graph.gradient_by_depth]
-"""What a loop without preflight shows only once its first backward pass is done: what was taught, what got a gradient."""
+"""What a loop without preflight shows once its first backward pass is done: what was taught, what got a gradient."""
 AT_FIRST_SIGHT = [check for check in CHECKS if check not in AFTER_BACKWARD]
 """At the first forward pass of a loop that had no preflight; its own backward pass tells the loss's formula."""

@@ -32,7 +32,9 @@ def flow(anatomy: Anatomy, call: Call) -> Flow:
     def hook(name: str) -> Any:
         def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             seen.called.add(name)
-            given = next((v for v in [*args, *kwargs.values()] if isinstance(v, Tensor) and v.is_floating_point()), None)
+            given = next(
+                (v for v in [*args, *kwargs.values()] if isinstance(v, Tensor) and v.is_floating_point()), None
+            )
             made = output[0] if isinstance(output, tuple | list) and output else output
             if not isinstance(made, Tensor) or not made.is_floating_point():
                 return

@@ -120,26 +120,38 @@ class Ranks:
             self.start_gap = gap
             if gap > 0:
                 yield Finding(
-                    rule="ranks-start-apart", severity="fault", step=number, where="weights",
-                    says=f"{self.world} ranks start from different weights (sampled sums differ by {gap:.3g}) before the first "
+                    rule="ranks-start-apart",
+                    severity="fault",
+                    step=number,
+                    where="weights",
+                    says=f"{self.world} ranks start from different weights (sampled sums differ by {gap:.3g}) "
+                    "before the first "
                     "update.",
                     cause="each rank draws its own weights, and nothing broadcasts them",
-                    fix="the same seed on every rank, or DistributedDataParallel, which broadcasts", sure=1.0,
-                    refuted_by="equal sums on all ranks", evidence={"gap": gap, "ranks": self.world},
-                )  # fmt: skip
+                    fix="the same seed on every rank, or DistributedDataParallel, which broadcasts",
+                    sure=1.0,
+                    refuted_by="equal sums on all ranks",
+                    evidence={"gap": gap, "ranks": self.world},
+                )
         if getattr(self, "start_gap", 0.0) == 0.0:
             gap = _gap(weights)
             if gap > 0 and self.odd is not None:
                 return
             if gap > 0:
                 yield Finding(
-                    rule="gradients-not-averaged", severity="fault", step=number, where="weights",
-                    says=f"ranks hold different weights after step {number} (sampled sums differ by {gap:.3g}) although they "
+                    rule="gradients-not-averaged",
+                    severity="fault",
+                    step=number,
+                    where="weights",
+                    says=f"ranks hold different weights after step {number} (sampled sums differ by {gap:.3g}) "
+                    "although they "
                     "started equal: gradients are not averaged, or not all of them.",
                     cause="the raw module was called instead of its wrapper, or every micro-batch ran inside no_sync()",
-                    fix="call the wrapper; leave no_sync() for all micro-batches but the last", sure=0.98,
-                    refuted_by="equal sums on all ranks", evidence={"gap": gap, "ranks": self.world},
-                )  # fmt: skip
+                    fix="call the wrapper; leave no_sync() for all micro-batches but the last",
+                    sure=0.98,
+                    refuted_by="equal sums on all ranks",
+                    evidence={"gap": gap, "ranks": self.world},
+                )
 
     start_gap = 0.0
 
@@ -152,13 +164,18 @@ class Ranks:
         self.shared_steps = self.shared_steps + 1 if common >= 0.5 else 0
         if self.shared_steps == 2:
             yield Finding(
-                rule="ranks-same-data", severity="fault", step=number, where="data",
+                rule="ranks-same-data",
+                severity="fault",
+                step=number,
+                where="data",
                 says=f"all {self.world} ranks got the same rows ({common:.0%} of {len(first)}): the global batch is "
                 f"{len(first)} rows, not {len(first) * self.world}.",
                 cause="no DistributedSampler, or the same seed on every rank",
-                fix="DistributedSampler with set_epoch, or a seed that holds the rank", sure=1.0,
-                refuted_by="different row hashes on the ranks", evidence={"common": common, "ranks": self.world},
-            )  # fmt: skip
+                fix="DistributedSampler with set_epoch, or a seed that holds the rank",
+                sure=1.0,
+                refuted_by="different row hashes on the ranks",
+                evidence={"common": common, "ranks": self.world},
+            )
 
     def one_rank_off(self, number: int, lines: list[dict[str, Any]]) -> Iterator[Finding]:
         values = [line["local"] for line in lines]
@@ -173,13 +190,19 @@ class Ranks:
             self.odd = {"rank": worst, "step": number}
             shown = "not a number" if not math.isfinite(ordered[-1]) else f"{ordered[-1]:.2g}"
             yield Finding(
-                rule="rank-computes-wrong", severity="fault", step=number, where=f"rank {worst}: {name}",
-                says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the largest of the other "
+                rule="rank-computes-wrong",
+                severity="fault",
+                step=number,
+                where=f"rank {worst}: {name}",
+                says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the "
+                "largest of the other "
                 f"ranks is {ordered[-2]:.2g}.",
-                cause=f"hardware or memory of rank {worst}, not the model", fix="exclude this machine; compute the batch on another",
-                sure=0.9, refuted_by="the same batch with the same gradient on another rank",
+                cause=f"hardware or memory of rank {worst}, not the model",
+                fix="exclude this machine; compute the batch on another",
+                sure=0.9,
+                refuted_by="the same batch with the same gradient on another rank",
                 evidence={"rank": worst, "largest": ordered[-1], "others": ordered[-2]},
-            )  # fmt: skip
+            )
         else:
             self.usual.append(max(v for v in ordered if math.isfinite(v)) if any(map(math.isfinite, ordered)) else 0.0)
 

@@ -1,6 +1,6 @@
 """The loss read from its gradient: which token each position was taught, and with what weight.
 
-For a mean cross-entropy dL/dz = w (softmax(z) - e_y): the one negative entry names the target y, the length the weight w.
+For a mean cross-entropy dL/dz = w (softmax(z) - e_y): the one negative entry names the target y, the length the weight.
 So the gradient of the logits tells targets, weights, masks and divisor whatever code made the loss.
 """
 
@@ -107,8 +107,12 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         squashed=squashed,
         misfit_squashed=misfit_squashed,
         zeros=float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0,
-        row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30)) if bool(labelled.any()) else 0.0,
-        unbalanced=float((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled].mean()) if bool(labelled.any()) else 0.0,
+        row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30))
+        if bool(labelled.any())
+        else 0.0,
+        unbalanced=float((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled].mean())
+        if bool(labelled.any())
+        else 0.0,
         surprise=surprise,
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
@@ -167,6 +171,8 @@ def _squashed(
         # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then the length decides
         longer = float(fitted.sum()) / max(length, 1e-30)
         better = plain > rounding and left < 0.3 * plain
-        if left < misfit and better or (longer > 0.5 * z.shape[-1] > 8 and left < 2 * plain and length * 8 < len(rows) / len(labelled)):
+        if (left < misfit and better) or (
+            longer > 0.5 * z.shape[-1] > 8 and left < 2 * plain and length * 8 < len(rows) / len(labelled)
+        ):
             best, misfit = name, left
     return best, misfit

@@ -17,22 +17,68 @@ from typing import Any
 from limpid.errors import CheckpointError
 
 NAMES = {
-    "loss": ("loss", "train/loss", "train_loss", "training_loss", "train loss", "losses/train", "lm loss", "train/lm_loss",
-             "loss_metrics/global_avg_loss", "train_loss_step", "train/loss_step", "objective/loss", "loss/train"),
-    "eval_loss": ("eval_loss", "eval/loss", "val/loss", "val_loss", "val loss", "validation_loss", "valid_loss", "valid/loss",
-                  "validation loss", "test_loss", "loss/val", "lm loss validation"),
-    "grad_norm": ("grad_norm", "train/grad_norm", "grad_norm_before_clip", "gradient_norm", "norm", "grad norm", "gnorm",
-                  "train/gradient_norm", "grad_norm/total", "grad-norm"),
-    "learning_rate": ("learning_rate", "train/learning_rate", "lr", "train/lr", "lr-adamw", "optim/lr", "train/lrm",
-                      "learning-rate", "learning rate", "lr/group_0"),
+    "loss": (
+        "loss",
+        "train/loss",
+        "train_loss",
+        "training_loss",
+        "train loss",
+        "losses/train",
+        "lm loss",
+        "train/lm_loss",
+        "loss_metrics/global_avg_loss",
+        "train_loss_step",
+        "train/loss_step",
+        "objective/loss",
+        "loss/train",
+    ),
+    "eval_loss": (
+        "eval_loss",
+        "eval/loss",
+        "val/loss",
+        "val_loss",
+        "val loss",
+        "validation_loss",
+        "valid_loss",
+        "valid/loss",
+        "validation loss",
+        "test_loss",
+        "loss/val",
+        "lm loss validation",
+    ),
+    "grad_norm": (
+        "grad_norm",
+        "train/grad_norm",
+        "grad_norm_before_clip",
+        "gradient_norm",
+        "norm",
+        "grad norm",
+        "gnorm",
+        "train/gradient_norm",
+        "grad_norm/total",
+        "grad-norm",
+    ),
+    "learning_rate": (
+        "learning_rate",
+        "train/learning_rate",
+        "lr",
+        "train/lr",
+        "lr-adamw",
+        "optim/lr",
+        "train/lrm",
+        "learning-rate",
+        "learning rate",
+        "lr/group_0",
+    ),
     "loss_scale": ("loss_scale", "loss-scale", "scale", "train/loss_scale", "loss scale", "scaler"),
     "epoch": ("epoch", "train/epoch"),
     "accuracy": ("mean_token_accuracy", "train/accuracy", "accuracy", "acc", "train/mean_token_accuracy"),
     "seconds": ("seconds", "dt", "train/dt", "time", "step_time"),
-}  # fmt: skip
+}
 TRANSLATION = {theirs: ours for ours, all_names in NAMES.items() for theirs in all_names}
 STEPS = ("step", "global_step", "iter", "iteration", "_step", "train/global_step", "trainer/global_step", "steps", "it")
-FIND = re.compile(r"([A-Za-z][\w /\-]*?)\s*[:=]?\s+(-?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?|-?nan|-?inf)\b|([A-Za-z][\w/\-]*)\s*[:=]\s*(-?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?|-?nan|-?inf)", re.IGNORECASE)
+NUMBER = r"(-?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?|-?nan|-?inf)"
+FIND = re.compile(rf"([A-Za-z][\w /\-]*?)\s*[:=]?\s+{NUMBER}\b|([A-Za-z][\w/\-]*)\s*[:=]\s*{NUMBER}", re.IGNORECASE)
 """`name value`, `name: value`, `name=value` on a line of a console log."""
 
 
@@ -82,7 +128,8 @@ def read_record(path: Path) -> Curves:
     found = _folder(path) if path.is_dir() else _file(path)
     if not any(found.series.get(name) for name in ("loss", "eval_loss", "grad_norm")):
         raise CheckpointError(
-            f"no loss in {path} (read as {found.kind}): expected a column or key such as loss, train/loss or train_loss beside "
+            f"no loss in {path} (read as {found.kind}): expected a column or key such as loss, train/loss or "
+            "train_loss beside "
             "a step; other names can be renamed in a CSV"
         )
     return found
@@ -97,14 +144,24 @@ def _folder(path: Path) -> Curves:
     )
     if states:
         return _file(states[-1])
-    for pattern in ("wandb-history.jsonl", "*.jsonl", "**/metrics.csv", "*.csv", "files/output.log", "*.log", "log.txt", "*.txt"):
+    for pattern in (
+        "wandb-history.jsonl",
+        "*.jsonl",
+        "**/metrics.csv",
+        "*.csv",
+        "files/output.log",
+        "*.log",
+        "log.txt",
+        "*.txt",
+    ):
         files = sorted(path.glob(pattern))
         if files:
             return _file(files[-1])
     if any(path.glob("**/*tfevents*")):
         return _tensorboard(path)
     raise CheckpointError(
-        f"{path} holds no record that can be read: looked for metrics.jsonl, trainer_state.json, *.jsonl, *.csv, *.log, "
+        f"{path} holds no record that can be read: looked for metrics.jsonl, trainer_state.json, *.jsonl, "
+        "*.csv, *.log, "
         "*.txt and TensorBoard events"
     )
 
@@ -145,7 +202,9 @@ def _trainer(path: Path, text: str) -> Curves:
     try:
         whole = json.loads(text)
     except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path} is not JSON: line {error.lineno}, {error.msg}; a .jsonl holds one object per line") from None
+        raise CheckpointError(
+            f"{path} is not JSON: line {error.lineno}, {error.msg}; a .jsonl holds one object per line"
+        ) from None
     history = whole.get("log_history") if isinstance(whole, dict) else whole
     found = Curves(str(path), "trainer_state.json" if isinstance(whole, dict) else "JSON list")
     if isinstance(whole, dict) and isinstance(history, list):
@@ -202,7 +261,7 @@ def _unprefixed(name: str) -> str:
 
 
 def _console(path: Path, text: str) -> Curves:
-    """Lines of a console: nanoGPT's `iter 10: loss 3.2, time …`, `step 250: train loss …, val loss …`, and their like."""
+    """Lines of a console: nanoGPT's `iter 10: loss 3.2, …`, `step 250: train loss …, val loss …`, and their like."""
     found = Curves(str(path), "console log")
     count = 0
     for line in re.split(r"[\r\n]+", text):
@@ -210,7 +269,9 @@ def _console(path: Path, text: str) -> Curves:
         where = next((numbers[word] for word in numbers if word.split(" ")[-1] in STEPS), None)
         cleaned = {name.split(" | ")[-1].strip(): value for name, value in numbers.items()}
         if "'loss'" in line or '"loss"' in line:  # a printed dict
-            cleaned |= {k.lower(): v for k, v in re.findall(r"['\"]([\w/]+)['\"]:\s*['\"]?(-?[\d.eE+-]+|nan|inf)", line)}
+            cleaned |= {
+                k.lower(): v for k, v in re.findall(r"['\"]([\w/]+)['\"]:\s*['\"]?(-?[\d.eE+-]+|nan|inf)", line)
+            }
             where = where or cleaned.get("step") or cleaned.get("global_step")
         if not any(_clean(name) in TRANSLATION for name in cleaned):
             continue

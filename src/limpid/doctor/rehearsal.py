@@ -29,9 +29,13 @@ class Rehearsal:
 
 
 def rehearse(
-    model: nn.Module, batch: Any, micros: list[Micro], loss: Callable[..., Any] | None,
-    loss_function: Callable[..., Any] | None, device: torch.device,
-) -> Rehearsal:  # fmt: skip
+    model: nn.Module,
+    batch: Any,
+    micros: list[Micro],
+    loss: Callable[..., Any] | None,
+    loss_function: Callable[..., Any] | None,
+    device: torch.device,
+) -> Rehearsal:
     """Run the loss once and back; then twice more along the gradient, to see whether it is one."""
     seen = Rehearsal()
     compute = loss_of(model, batch, micros, loss, loss_function, device, seen)
@@ -82,9 +86,14 @@ def rehearse(
 
 
 def loss_of(
-    model: nn.Module, batch: Any, micros: list[Micro], loss: Callable[..., Any] | None,
-    loss_function: Callable[..., Any] | None, device: torch.device, seen: Rehearsal,
-) -> Callable[[], Tensor]:  # fmt: skip
+    model: nn.Module,
+    batch: Any,
+    micros: list[Micro],
+    loss: Callable[..., Any] | None,
+    loss_function: Callable[..., Any] | None,
+    device: torch.device,
+    seen: Rehearsal,
+) -> Callable[[], Tensor]:
     """The loss as the user computes it, or as a plain loop would."""
     if callable(loss):
         return lambda: _scalar(loss(model, batch))

@@ -31,7 +31,10 @@ def simulated(scheduler: Any, steps: int) -> list[float] | None:
     if real is None:
         return None
     groups = [
-        {"params": [torch.zeros(1)], **{k: v for k, v in group.items() if k in ("lr", "initial_lr", "max_lr", "min_lr")}}
+        {
+            "params": [torch.zeros(1)],
+            **{k: v for k, v in group.items() if k in ("lr", "initial_lr", "max_lr", "min_lr")},
+        }
         for group in real.param_groups
     ]
     rates = []

@@ -80,7 +80,12 @@ class Taps:
             ):
                 self.undo.append(handle.remove)
         else:
-            self.around(inner, "step", lambda: self.listener.on_update_begins(inner), lambda: self.listener.on_update_ended(inner))
+            self.around(
+                inner,
+                "step",
+                lambda: self.listener.on_update_begins(inner),
+                lambda: self.listener.on_update_ended(inner),
+            )
         self.around(inner, "zero_grad", None, lambda: self.listener.on_event("zero_grad"))
 
     def scaler(self, scaler: Any) -> None:
@@ -92,7 +97,9 @@ class Taps:
         inner = getattr(scheduler, "scheduler", scheduler)
         self.around(inner, "step", None, lambda: self.listener.on_event("schedule"))
 
-    def around(self, owner: Any, name: str, before: Callable[[], None] | None, after: Callable[[], None] | None) -> None:
+    def around(
+        self, owner: Any, name: str, before: Callable[[], None] | None, after: Callable[[], None] | None
+    ) -> None:
         """Wrap one bound method of one object."""
         if not hasattr(owner, name):
             return

@@ -20,7 +20,7 @@ def undisturbed(model: nn.Module, gradients: bool = False) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     kept = [(parameter, parameter.grad) for parameter in model.parameters()]
-    state = (torch.get_rng_state(), random.getstate(), np.random.get_state())
+    state = (torch.get_rng_state(), random.getstate(), np.random.get_state())  # noqa: NPY002  the user's global state is what is kept
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
     try:
         if gradients:
@@ -39,7 +39,7 @@ def undisturbed(model: nn.Module, gradients: bool = False) -> Iterator[None]:
             module.training = training
         torch.set_rng_state(state[0])
         random.setstate(state[1])
-        np.random.set_state(state[2])
+        np.random.set_state(state[2])  # noqa: NPY002
         if on_devices is not None:
             torch.cuda.set_rng_state_all(on_devices)
 
@@ -48,4 +48,4 @@ def seeded(seed: int = 0) -> None:
     """The same random numbers for every probe inside an undisturbed block."""
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002

@@ -51,7 +51,10 @@ def before(optimizer: Any, names: dict[int, str]) -> Before:
         (parameter, group)
         for group in optimizer.param_groups
         for parameter in group["params"]
-        if parameter.grad is not None and not parameter.grad.is_sparse and parameter.numel() and not hasattr(parameter, "full_tensor")
+        if parameter.grad is not None
+        and not parameter.grad.is_sparse
+        and parameter.numel()
+        and not hasattr(parameter, "full_tensor")
     ]
     step = max(1, -(-len(held) // TENSORS))
     return Before(

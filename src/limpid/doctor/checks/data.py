@@ -51,7 +51,9 @@ def aligned(reading: Reading, step: int | None) -> Iterator[Finding]:
     if reading.complete:
         other = another_row(reading.ids, taught.view(reading.ids.shape))
     dense = float(reading.labelled.double().mean()) > 0.5 and int(reading.ids.max()) < reading.shape[-1]
-    yield from misaligned({k: m for k, (m, n) in matches.items() if n >= 8}, int(reading.labelled.sum()), step, other, dense)
+    yield from misaligned(
+        {k: m for k, (m, n) in matches.items() if n >= 8}, int(reading.labelled.sum()), step, other, dense
+    )
 
 
 def another_row(ids: Tensor, taught: Tensor) -> float | None:
@@ -70,41 +72,62 @@ def another_row(ids: Tensor, taught: Tensor) -> float | None:
 def misaligned(
     matches: dict[int, float], labels: int, step: int | None, other: float | None = None, dense: bool = False
 ) -> Iterator[Finding]:
-    """Findings from matches by offset; `other` is the match with the best other row, `dense` whether most have labels."""
+    """Findings from matches by offset; `other`: match with the best other row, `dense`: whether most have labels."""
     right = matches.get(1, 0.0)
     best = max(matches, key=lambda k: (matches[k], -abs(k - 1)), default=1)
     if best != 1 and matches[best] >= 0.99 and right < 0.99 and labels >= 8:
         evidence = {f"match_at_{k}": round(m, 4) for k, m in matches.items()}
         if best == 0:
             yield Finding(
-                rule="labels-not-shifted", severity="fault", step=step, where="targets",
+                rule="labels-not-shifted",
+                severity="fault",
+                step=step,
+                where="targets",
                 says=f"the target of each position is its own input token (offset 0: {matches[0]:.0%} of {labels:,} "
                 f"labels, the next token: {right:.0%}): the model learns to copy.",
                 cause="labels are the inputs, not shifted by one",
                 fix="targets[t] = inputs[t + 1]: shift once, in the data or in the loss",
-                sure=1.0, refuted_by="a match of 99 % with the next token", evidence=evidence,
-            )  # fmt: skip
+                sure=1.0,
+                refuted_by="a match of 99 % with the next token",
+                evidence=evidence,
+            )
         else:
-            why = "the labels are shifted twice: in the data and again in the loss" if best == 2 else "the labels are shifted the wrong way or by the wrong amount"
+            why = (
+                "the labels are shifted twice: in the data and again in the loss"
+                if best == 2
+                else "the labels are shifted the wrong way or by the wrong amount"
+            )
             yield Finding(
-                rule="labels-misaligned", severity="fault", step=step, where="targets",
-                says=f"each position is taught the token {best:+d} places from it ({matches[best]:.0%} of {labels:,} labels), "
+                rule="labels-misaligned",
+                severity="fault",
+                step=step,
+                where="targets",
+                says=f"each position is taught the token {best:+d} places from it ({matches[best]:.0%} of "
+                f"{labels:,} labels), "
                 f"not the next one ({right:.0%}).",
-                cause=why, fix="shift exactly once: models of transformers shift labels themselves",
-                sure=1.0, refuted_by="a match of 99 % with the next token", evidence=evidence,
-            )  # fmt: skip
+                cause=why,
+                fix="shift exactly once: models of transformers shift labels themselves",
+                sure=1.0,
+                refuted_by="a match of 99 % with the next token",
+                evidence=evidence,
+            )
     elif matches and max(matches.values()) < 0.5 and labels >= 64:
         where = "" if other is None else f", but the next tokens of another row ({other:.0%})"
         yield Finding(
-            rule="targets-unrelated", severity="fault" if other is not None else "warning" if dense else "notice", step=step,
+            rule="targets-unrelated",
+            severity="fault" if other is not None else "warning" if dense else "notice",
+            step=step,
             where="targets",
-            says=f"the targets are no shift of the inputs of their row (best match {max(matches.values()):.0%}){where}.",
-            cause="another objective than the next token, or inputs and targets of different texts" if other is None else
-            "one side was shuffled or sorted without the other",
-            fix="if this is a language model: take both from one row", sure=0.6 if other is None else 1.0,
+            says="the targets are no shift of the inputs of their row (best match "
+            f"{max(matches.values()):.0%}){where}.",
+            cause="another objective than the next token, or inputs and targets of different texts"
+            if other is None
+            else "one side was shuffled or sorted without the other",
+            fix="if this is a language model: take both from one row",
+            sure=0.6 if other is None else 1.0,
             refuted_by="a match of 99 % with the next token",
             evidence={f"match_at_{k}": round(m, 4) for k, m in matches.items()},
-        )  # fmt: skip
+        )
 
 
 def trailing_run(row: Tensor) -> int:
@@ -175,16 +198,24 @@ def padded(
     for reading in readings[:1]:
         if reading.complete and reading.surprise.numel() == taught.numel():
             surprise, kept = reading.surprise.cpu().view(taught.shape), taught >= 0
-            on, off = float(surprise[hidden].mean()), float(surprise[kept & ~hidden].mean()) if bool((kept & ~hidden).any()) else math.nan
+            on, off = (
+                float(surprise[hidden].mean()),
+                float(surprise[kept & ~hidden].mean()) if bool((kept & ~hidden).any()) else math.nan,
+            )
             evidence |= {"loss_on_padding": on, "loss_on_text": off}
             split = f"; their loss is {on:.2f}, that of the text {off:.2f} nats"
     yield Finding(
-        rule="padding-trained-on", severity="fault" if share > 0.05 else "warning", step=step, where=f"{rows} rows",
+        rule="padding-trained-on",
+        severity="fault" if share > 0.05 else "warning",
+        step=step,
+        where=f"{rows} rows",
         says=f"{share:.0%} of the labels are padding (id {token} repeated to the edge of {rows} rows){split}.",
         cause="padded positions have labels",
         fix=f"set labels of padding to {IGNORED} (all but the first, where it marks the end of a text)",
-        sure=0.95, refuted_by="labels below 0 at these positions", evidence=evidence,
-    )  # fmt: skip
+        sure=0.95,
+        refuted_by="labels below 0 at these positions",
+        evidence=evidence,
+    )
 
 
 def _is_padding(ids: Tensor, token: int, runs: list[int], heads: list[int]) -> bool:
@@ -233,13 +264,21 @@ def endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]:
         return  # an end of its own, and it is learned
     known = isinstance(declared, int) and declared == pad
     yield Finding(
-        rule="end-never-a-label", severity="warning", step=None, where=f"token {pad}",
-        says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is ever a label: the "
+        rule="end-never-a-label",
+        severity="warning",
+        step=None,
+        where=f"token {pad}",
+        says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is "
+        "ever a label: the "
         "model cannot learn to stop.",
-        cause="padding and end of text share an id, and every one of them is masked" if known or len(last) > 1 else
-        "the end of text is masked", fix="label the first end token after each text, or give padding an id of its own",
-        sure=0.95 if known else 0.8, refuted_by="one label with this id", evidence={"token": pad, "texts": len(ended)},
-    )  # fmt: skip
+        cause="padding and end of text share an id, and every one of them is masked"
+        if known or len(last) > 1
+        else "the end of text is masked",
+        fix="label the first end token after each text, or give padding an id of its own",
+        sure=0.95 if known else 0.8,
+        refuted_by="one label with this id",
+        evidence={"token": pad, "texts": len(ended)},
+    )
 
 
 def _runs(ids: Tensor) -> tuple[list[int], list[int]]:
@@ -261,14 +300,18 @@ def unlabelled(labels: Tensor, step: int | None, index: int | None) -> Iterator[
     everything = empty == len(counts)
     where = "batch" if index is None else f"micro-batch {index}"
     yield Finding(
-        rule="no-labels", severity="fault" if everything else "warning" if 2 * empty > len(counts) else "notice",
-        step=step, where=where,
+        rule="no-labels",
+        severity="fault" if everything else "warning" if 2 * empty > len(counts) else "notice",
+        step=step,
+        where=where,
         says=f"{empty} of {len(counts)} rows of the {where} have no label"
         + (": a mean over nothing is 0/0 = NaN." if everything else ", so they teach nothing."),
         cause="labels are masked entirely: wrong template, or truncation cut the answer off",
         fix="drop such rows, or truncate the prompt instead of the answer",
-        sure=1.0, refuted_by="a label at or above 0", evidence={"rows": len(counts), "empty": empty},
-    )  # fmt: skip
+        sure=1.0,
+        refuted_by="a label at or above 0",
+        evidence={"rows": len(counts), "empty": empty},
+    )
 
 
 def ids_in_range(exam: Exam) -> Iterator[Finding]:
@@ -281,13 +324,19 @@ def ids_in_range(exam: Exam) -> Iterator[Finding]:
         if exam.refused and micro.labels is not None and "Target" in exam.refused:
             odd = [int(v) for v in micro.labels.unique() if v < 0]
             yield Finding(
-                rule="ids-out-of-range", severity="fault", step=None, where="labels",
-                says=f"the loss refuses these labels ({exam.refused}): masked ones are {', '.join(map(str, odd))}, which it does not "
+                rule="ids-out-of-range",
+                severity="fault",
+                step=None,
+                where="labels",
+                says=f"the loss refuses these labels ({exam.refused}): masked ones are "
+                f"{', '.join(map(str, odd))}, which it does not "
                 "ignore.",
                 cause="labels are masked with another number than the loss's ignore_index",
-                fix=f"mask with {IGNORED}, or pass ignore_index to the loss", sure=1.0, refuted_by="a loss that accepts them",
+                fix=f"mask with {IGNORED}, or pass ignore_index to the loss",
+                sure=1.0,
+                refuted_by="a loss that accepts them",
                 evidence={"labels": odd},
-            )  # fmt: skip
+            )
 
 
 def out_of_range(what: str, values: Tensor, size: int, step: int | None) -> Iterator[Finding]:
@@ -296,12 +345,17 @@ def out_of_range(what: str, values: Tensor, size: int, step: int | None) -> Iter
     if high >= size or odd:
         worst = high if high >= size else low
         yield Finding(
-            rule="ids-out-of-range", severity="fault", step=step, where=what,
+            rule="ids-out-of-range",
+            severity="fault",
+            step=step,
+            where=what,
             says=f"{what} hold id {worst}, but the model knows 0 … {size - 1}.",
             cause="another tokenizer than the model's, added tokens without resizing the embedding, or a wrapped type",
             fix="model.resize_token_embeddings(len(tokenizer)), or the model's own tokenizer",
-            sure=1.0, refuted_by=f"all ids within 0 … {size - 1}", evidence={"smallest": low, "largest": high, "rows": size},
-        )  # fmt: skip
+            sure=1.0,
+            refuted_by=f"all ids within 0 … {size - 1}",
+            evidence={"smallest": low, "largest": high, "rows": size},
+        )
 
 
 def ids_wrapped(exam: Exam) -> Iterator[Finding]:
@@ -325,14 +379,24 @@ def wrapped(high: int, count: int, distinct: int, vocab: int, step: int | None) 
             return
         dense = distinct > 0.5 * min(limit, count / 4)
         yield Finding(
-            rule="ids-wrapped", severity="fault" if dense else "warning", step=step, where="inputs",
+            rule="ids-wrapped",
+            severity="fault" if dense else "warning",
+            step=step,
+            where="inputs",
             says=f"no id above {limit - 1} in {count:,} tokens although the vocabulary has {vocab:,}: "
             f"{expected:,.0f} would be expected; ids were stored in {bits} bits and wrapped.",
             cause=f"tokens were written or read as uint{bits}",
             fix=f"store ids in {'16' if vocab <= 65536 else '32'} bits and read them with the same type",
-            sure=0.95 if dense else 0.7, refuted_by=f"one id above {limit - 1}",
-            evidence={"largest": high, "tokens": count, "distinct": distinct, "vocab": vocab, "expected_above": expected},
-        )  # fmt: skip
+            sure=0.95 if dense else 0.7,
+            refuted_by=f"one id above {limit - 1}",
+            evidence={
+                "largest": high,
+                "tokens": count,
+                "distinct": distinct,
+                "vocab": vocab,
+                "expected_above": expected,
+            },
+        )
         return
 
 
@@ -346,21 +410,31 @@ def rows_of_a_batch(exam: Exam) -> Iterator[Finding]:
         text = bool((ids != ids[:, :1]).any())
         if same and text and (start is None or int(ids[0, 0]) == start) and not _left_padded(ids):
             yield Finding(
-                rule="doubled-bos", severity="warning", step=None, where="position 0 and 1 of every row",
+                rule="doubled-bos",
+                severity="warning",
+                step=None,
+                where="position 0 and 1 of every row",
                 says=f"every row begins with token {int(ids[0, 0])} twice.",
                 cause="the template adds a start token, and so does the tokenizer",
-                fix="tokenize templates with add_special_tokens=False", sure=0.9 if start is not None else 0.6,
-                refuted_by="a row with another second token", evidence={"token": int(ids[0, 0]), "rows": len(ids)},
-            )  # fmt: skip
+                fix="tokenize templates with add_special_tokens=False",
+                sure=0.9 if start is not None else 0.6,
+                refuted_by="a row with another second token",
+                evidence={"token": int(ids[0, 0]), "rows": len(ids)},
+            )
         distinct = len(ids.unique(dim=0))
         if distinct <= len(ids) / 2:
             yield Finding(
-                rule="rows-duplicated", severity="warning", step=None, where="batch",
+                rule="rows-duplicated",
+                severity="warning",
+                step=None,
+                where="batch",
                 says=f"{len(ids)} rows of the batch are only {distinct} different ones.",
                 cause="sampling with replacement from very little data, or an expanded batch",
-                fix="shuffle once per epoch and take each row once", sure=0.8,
-                refuted_by="different rows", evidence={"rows": len(ids), "distinct": distinct},
-            )  # fmt: skip
+                fix="shuffle once per epoch and take each row once",
+                sure=0.8,
+                refuted_by="different rows",
+                evidence={"rows": len(ids), "distinct": distinct},
+            )
 
 
 def _left_padded(ids: Tensor) -> bool:
@@ -382,15 +456,28 @@ def documents_see_each_other(exam: Exam) -> Iterator[Finding]:
     moved = exam.moved(call, call.with_ids(changed))
     if moved is not None and float(moved[:, border:].max()) > exam.rounding:
         yield Finding(
-            rule="documents-see-each-other", severity="warning", step=None, where=f"position {border} on",
+            rule="documents-see-each-other",
+            severity="warning",
+            step=None,
+            where=f"position {border} on",
             says=f"changing the document before position {border} moves the logits of the next one by "
-            f"{float(moved[:, border:].max()):.2g} (rounding: {exam.rounding:.0e}), though positions start again there.",
-            cause="packed documents share one attention", fix="a block-diagonal mask, or a kernel for packed sequences",
-            sure=1.0, refuted_by="logits that do not move", evidence={"moved": float(moved[:, border:].max()), "border": border},
-        )  # fmt: skip
+            f"{float(moved[:, border:].max()):.2g} (rounding: {exam.rounding:.0e}), though positions start "
+            "again there.",
+            cause="packed documents share one attention",
+            fix="a block-diagonal mask, or a kernel for packed sequences",
+            sure=1.0,
+            refuted_by="logits that do not move",
+            evidence={"moved": float(moved[:, border:].max()), "border": border},
+        )
 
 
 EXAM = [
-    alignment, padding_trained_on, end_never_a_label, no_labels, ids_in_range, ids_wrapped, rows_of_a_batch,
+    alignment,
+    padding_trained_on,
+    end_never_a_label,
+    no_labels,
+    ids_in_range,
+    ids_wrapped,
+    rows_of_a_batch,
     documents_see_each_other,
-]  # fmt: skip
+]

@@ -31,24 +31,43 @@ def formula_of(
     if first.misfit > 0.5:
         mixed = first.unbalanced > 0.1 and step_is_of_language(first)
         yield Finding(
-            rule="loss-formula-unusual", severity="warning" if mixed else "notice", step=step, where="loss",
+            rule="loss-formula-unusual",
+            severity="warning" if mixed else "notice",
+            step=step,
+            where="loss",
             says=f"the loss is no cross-entropy of these logits: {first.misfit:.0%} of its gradient is something else"
-            + (", and the gradients of a position do not add up to 0 over the vocabulary, as those of every loss of "
-               "log-probabilities do: the softmax runs over another axis." if mixed else "."),
-            cause="a view or reshape that mixes classes and positions" if mixed else "another objective, or extra terms",
-            fix="cross_entropy(logits.flatten(0, 1), targets.flatten()), or logits.transpose(1, 2)" if mixed else
-            "nothing, if that is meant", sure=0.9 if mixed else 0.6,
-            refuted_by="gradients of each position that add up to 0", evidence={"misfit": first.misfit, "unbalanced": first.unbalanced},
-        )  # fmt: skip
+            + (
+                ", and the gradients of a position do not add up to 0 over the vocabulary, as those of every loss of "
+                "log-probabilities do: the softmax runs over another axis."
+                if mixed
+                else "."
+            ),
+            cause="a view or reshape that mixes classes and positions"
+            if mixed
+            else "another objective, or extra terms",
+            fix="cross_entropy(logits.flatten(0, 1), targets.flatten()), or logits.transpose(1, 2)"
+            if mixed
+            else "nothing, if that is meant",
+            sure=0.9 if mixed else 0.6,
+            refuted_by="gradients of each position that add up to 0",
+            evidence={"misfit": first.misfit, "unbalanced": first.unbalanced},
+        )
         return
     if first.row_sum < -0.01 and first.misfit > 1e-3:
         yield Finding(
-            rule="logits-drift", severity="warning", step=step, where="loss",
-            says=f"the loss holds a term {first.row_sum:.2g}·log Z, which rewards larger logits without end: softmax does not see "
+            rule="logits-drift",
+            severity="warning",
+            step=step,
+            where="loss",
+            says=f"the loss holds a term {first.row_sum:.2g}·log Z, which rewards larger logits without end: "
+            "softmax does not see "
             "it, number formats do.",
-            cause="a z-loss with the wrong sign, or a term outside the log-probabilities", fix="+1e-4·log² Z, or no such term",
-            sure=0.9, refuted_by="gradients of each position that add up to 0", evidence={"coefficient": first.row_sum},
-        )  # fmt: skip
+            cause="a z-loss with the wrong sign, or a term outside the log-probabilities",
+            fix="+1e-4·log² Z, or no such term",
+            sure=0.9,
+            refuted_by="gradients of each position that add up to 0",
+            evidence={"coefficient": first.row_sum},
+        )
     weights = [reading.total_weight / scale for reading in readings]
     labels = [max(1, reading.labels) for reading in readings]
     total, count, k = sum(weights), sum(labels), len(readings)
@@ -58,54 +77,98 @@ def formula_of(
     near = 0.03
     rows = sum(reading.shape[0] for reading in readings)
     positions = sum(reading.shape[0] * reading.shape[1] for reading in readings)
-    parts = {"": 1, f" divided by {k} micro-batches": k, f" divided by {rows} rows": rows, f" divided by {rows // k} rows": rows // k}
-    how = next((text for text, part in parts.items() if part < count / 2 and abs(total * part / count - 1) < near), None)
+    parts = {
+        "": 1,
+        f" divided by {k} micro-batches": k,
+        f" divided by {rows} rows": rows,
+        f" divided by {rows // k} rows": rows // k,
+    }
+    how = next(
+        (text for text, part in parts.items() if part < count / 2 and abs(total * part / count - 1) < near), None
+    )
     summed = how is not None and total > 1.5
     if count > 3 and summed:
-        share = f"{loss:,.0f} = {count:,} × {loss / count:.2f}" if loss is not None and k == 1 else f"Σ weights = {total:,.0f}"
+        share = (
+            f"{loss:,.0f} = {count:,} × {loss / count:.2f}"
+            if loss is not None and k == 1
+            else f"Σ weights = {total:,.0f}"
+        )
         yield Finding(
-            rule="loss-summed", severity="fault", step=step, where="loss",
-            says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are {total:,.0f} times a "
+            rule="loss-summed",
+            severity="fault",
+            step=step,
+            where="loss",
+            says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are "
+            f"{total:,.0f} times a "
             "mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
-            cause='reduction="sum" without a division', fix="divide by the number of labels of the whole step", sure=0.99,
-            refuted_by="weights of the tokens that add up to 1", evidence=evidence,
-        )  # fmt: skip
+            cause='reduction="sum" without a division',
+            fix="divide by the number of labels of the whole step",
+            sure=0.99,
+            refuted_by="weights of the tokens that add up to 1",
+            evidence=evidence,
+        )
     elif k > 1 and abs(total / k - 1) < near:
         yield Finding(
-            rule="accumulation-not-divided", severity="fault", step=step, where="loss",
-            says=f"{k} micro-batches each add a full mean: the weights of the step's tokens add up to {total:.2f} instead "
+            rule="accumulation-not-divided",
+            severity="fault",
+            step=step,
+            where="loss",
+            says=f"{k} micro-batches each add a full mean: the weights of the step's tokens add up to "
+            f"{total:.2f} instead "
             "of 1.",
             cause="the loss is not divided by the number of micro-batches",
-            fix="divide each micro-batch's summed loss by all labels of the step", sure=0.98,
-            refuted_by="weights that add up to 1", evidence=evidence,
-        )  # fmt: skip
+            fix="divide each micro-batch's summed loss by all labels of the step",
+            sure=0.98,
+            refuted_by="weights that add up to 1",
+            evidence=evidence,
+        )
     elif total < 0.9 and abs(total * positions / count - 1) < near:
         yield Finding(
-            rule="loss-formula-unusual", severity="warning", step=step, where="loss",
-            says=f"the loss is divided by all {positions:,} positions, of which {count:,} have a label: it is {1 / total:.1f} times "
+            rule="loss-formula-unusual",
+            severity="warning",
+            step=step,
+            where="loss",
+            says=f"the loss is divided by all {positions:,} positions, of which {count:,} have a label: it is "
+            f"{1 / total:.1f} times "
             "too small, and more so the fewer labels a batch has.",
-            cause="a mean over masked positions too", fix="divide by the number of labels", sure=0.95,
-            refuted_by="weights that add up to 1", evidence=evidence | {"positions": positions},
-        )  # fmt: skip
+            cause="a mean over masked positions too",
+            fix="divide by the number of labels",
+            sure=0.95,
+            refuted_by="weights that add up to 1",
+            evidence=evidence | {"positions": positions},
+        )
     elif not 0.5 < total < 2:
         yield Finding(
-            rule="loss-formula-unusual", severity="notice", step=step, where="loss",
+            rule="loss-formula-unusual",
+            severity="notice",
+            step=step,
+            where="loss",
             says=f"the weights of the step's {count:,} labels add up to {total:.3g}, to 1 in a mean.",
-            cause="a factor on the loss", fix="nothing, if it is meant; Adam's ε and clipping see it", sure=0.7,
-            refuted_by="weights that add up to 1", evidence=evidence,
-        )  # fmt: skip
+            cause="a factor on the loss",
+            fix="nothing, if it is meant; Adam's ε and clipping see it",
+            sure=0.7,
+            refuted_by="weights that add up to 1",
+            evidence=evidence,
+        )
     spread = max(labels) / min(labels)
     means = [w * k / total for w in weights]
     if k > 1 and spread > 1.5 and all(abs(m - 1) < 0.05 for m in means):
         heavy, light = labels.index(min(labels)), labels.index(max(labels))
         yield Finding(
-            rule="loss-mean-of-means", severity="fault", step=step, where=f"micro-batch {heavy}",
-            says=f"a token in micro-batch {heavy} ({labels[heavy]} labels) counts {per_token[heavy] / per_token[light]:.1f} "
-            f"times one in micro-batch {light} ({labels[light]} labels): each micro-batch is averaged before averaging.",
+            rule="loss-mean-of-means",
+            severity="fault",
+            step=step,
+            where=f"micro-batch {heavy}",
+            says=f"a token in micro-batch {heavy} ({labels[heavy]} labels) counts "
+            f"{per_token[heavy] / per_token[light]:.1f} "
+            f"times one in micro-batch {light} ({labels[light]} labels): each micro-batch is averaged before "
+            "averaging.",
             cause="every micro-batch divides by its own labels, then by their number",
-            fix=f"divide each micro-batch's summed loss by all {count:,} labels of the step (num_items_in_batch)", sure=0.99,
-            refuted_by="equal weights of all tokens", evidence=evidence | {"labels_each": labels[:32], "ratio": spread},
-        )  # fmt: skip
+            fix=f"divide each micro-batch's summed loss by all {count:,} labels of the step (num_items_in_batch)",
+            sure=0.99,
+            refuted_by="equal weights of all tokens",
+            evidence=evidence | {"labels_each": labels[:32], "ratio": spread},
+        )
     else:
         yield from _rows_weighted(first, step)
 
@@ -117,15 +180,20 @@ def squashed(reading: Reading, step: int | None) -> Finding:
     twice = name == "softmax"
     low = f"it cannot fall below {floor:.2f} nats" if name != "tanh" else "it cannot be sure of any token"
     return Finding(
-        rule="softmax-twice" if twice else "loss-formula-unusual", severity="fault", step=step, where="loss",
-        says=f"the loss gets {'probabilities' if twice else f'{name}(logits)'} where it expects logits: its gradient is that of "
-        f"cross-entropy of {name}(logits) (misfit {reading.misfit_squashed:.1e}, of the logits {reading.misfit:.1e}); {low}"
-        + (f" and gradients are about {vocab:,} times too small." if twice else "."),
+        rule="softmax-twice" if twice else "loss-formula-unusual",
+        severity="fault",
+        step=step,
+        where="loss",
+        says=f"the loss gets {'probabilities' if twice else f'{name}(logits)'} where it expects logits: its "
+        "gradient is that of "
+        f"cross-entropy of {name}(logits) (misfit {reading.misfit_squashed:.1e}, of the logits "
+        f"{reading.misfit:.1e}); {low}" + (f" and gradients are about {vocab:,} times too small." if twice else "."),
         cause=f"{name} in the model or before a loss that applies softmax itself",
-        fix="pass logits to cross_entropy (or log-probabilities to nll_loss)", sure=0.98,
+        fix="pass logits to cross_entropy (or log-probabilities to nll_loss)",
+        sure=0.98,
         refuted_by="a gradient that fits cross-entropy of the logits themselves",
         evidence={"misfit": reading.misfit, "misfit_squashed": reading.misfit_squashed, "floor": floor, "vocab": vocab},
-    )  # fmt: skip
+    )
 
 
 def step_is_of_language(reading: Reading) -> bool:
@@ -146,13 +214,19 @@ def _rows_weighted(reading: Reading, step: int | None) -> Iterator[Finding]:
     products = counts * each
     if spread > 1.5 and float(products.max() / products.min()) < 1.05:
         yield Finding(
-            rule="loss-mean-of-means", severity="warning", step=step, where="rows",
-            says=f"each row is averaged before averaging: a token of the shortest row ({int(counts.min())} labels) counts "
+            rule="loss-mean-of-means",
+            severity="warning",
+            step=step,
+            where="rows",
+            says=f"each row is averaged before averaging: a token of the shortest row ({int(counts.min())} "
+            "labels) counts "
             f"{spread:.1f} times one of the longest ({int(counts.max())}).",
-            cause="a mean over positions, then a mean over rows", fix="sum over all labels, divide by their number; or "
-            "leave it, where every row should count the same", sure=0.9, refuted_by="equal weights of all tokens",
+            cause="a mean over positions, then a mean over rows",
+            fix="sum over all labels, divide by their number; or leave it, where every row should count the same",
+            sure=0.9,
+            refuted_by="equal weights of all tokens",
             evidence={"ratio": spread},
-        )  # fmt: skip
+        )
 
 
 def initial_loss(exam: Exam) -> Iterator[Finding]:
@@ -173,13 +247,19 @@ def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
     if abs(seen - expected) <= 0.5 + 4 * error:
         return
     yield Finding(
-        rule="initial-loss-off", severity="warning", step=step, where="loss",
-        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V = {vocab:,}, "
+        rule="initial-loss-off",
+        severity="warning",
+        step=step,
+        where="loss",
+        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V "
+        f"= {vocab:,}, "
         f"std of logits {spread:.2f}).",
         cause="a head that favours or shuns the targets: leaking input, wrong targets, or a bias",
-        fix="look at the most likely tokens of the untrained model", sure=0.7, refuted_by=f"a first loss near {expected:.2f}",
+        fix="look at the most likely tokens of the untrained model",
+        sure=0.7,
+        refuted_by=f"a first loss near {expected:.2f}",
         evidence={"first_loss": seen, "expected": expected, "logit_std": spread, "vocab": vocab},
-    )  # fmt: skip
+    )
 
 
 EXAM = [formula, initial_loss]

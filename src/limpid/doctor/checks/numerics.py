@@ -85,7 +85,8 @@ def epsilon_rounds_to_zero(exam: Exam) -> Iterator[Finding]:
                     severity="fault",
                     step=None,
                     where=f"parameter group {index}",
-                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose gradient is 0 "
+                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose "
+                    "gradient is 0 "
                     "becomes 0/0 at the first update.",
                     cause=f"the optimizer works in {name}, the format of the parameters",
                     fix="keep float32 parameters and moments (autocast), or eps ≥ 1e-4 in half precision",
@@ -143,7 +144,8 @@ def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
         step=None,
         where="loss",
         says=f"along its own gradient the loss changes {rehearsal.slope:.3g} times as much as the gradient says.",
-        cause="a backward pass (hand-written, fused, compiled, or with a part of the graph detached) is not the derivative "
+        cause="a backward pass (hand-written, fused, compiled, or with a part of the graph detached) is not the "
+        "derivative "
         "of its forward pass",
         fix="compare gradients with the plain implementation of each custom operation (torch.autograd.gradcheck)",
         sure=0.8,
@@ -162,6 +164,10 @@ def not_finite(exam: Exam) -> Iterator[Finding]:
 
 
 EXAM = [
-    attention_row_sees_nothing, half_gradients_flush_to_zero, epsilon_rounds_to_zero, updates_lost_to_rounding,
-    gradient_is_not_the_gradient, not_finite,
-]  # fmt: skip
+    attention_row_sees_nothing,
+    half_gradients_flush_to_zero,
+    epsilon_rounds_to_zero,
+    updates_lost_to_rounding,
+    gradient_is_not_the_gradient,
+    not_finite,
+]

@@ -20,11 +20,15 @@ def membership(exam: Exam) -> Iterator[Finding]:
     total = sum(parameter.numel() for parameter in exam.anatomy.parameters.values())
     strangers = [parameter for parameter in held if id(parameter) not in ours]
     storages = {parameter.data_ptr() for parameter in exam.anatomy.parameters.values()}
-    strangers = [parameter for parameter in strangers if parameter.data_ptr() not in storages]  # a flat view is no stranger
+    strangers = [
+        parameter for parameter in strangers if parameter.data_ptr() not in storages
+    ]  # a flat view is no stranger
     missing = [
         (name, parameter)
         for name, parameter in exam.anatomy.parameters.items()
-        if parameter.requires_grad and id(parameter) not in ids and parameter.data_ptr() not in {p.data_ptr() for p in held}
+        if parameter.requires_grad
+        and id(parameter) not in ids
+        and parameter.data_ptr() not in {p.data_ptr() for p in held}
     ]
     replaced = [name for name, parameter in missing if any(s.shape == parameter.shape for s in strangers)]
     if strangers and (replaced or all(id(p) not in ours for p in held)):
@@ -36,7 +40,8 @@ def membership(exam: Exam) -> Iterator[Finding]:
             where=", ".join(replaced[:4]) or "all parameters",
             says=f"{len(strangers)} tensors in the optimizer ({size:,} parameters) are not the model's: "
             f"{', '.join(replaced[:3]) or 'all of them'}{' and more' if len(replaced) > 3 else ''} "
-            f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will never change.",
+            f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will "
+            "never change.",
             cause="modules were replaced, copied or reloaded after the optimizer was built",
             fix="build the optimizer last, from the final model's parameters()",
             sure=1.0,
@@ -69,7 +74,8 @@ def membership(exam: Exam) -> Iterator[Finding]:
             severity="fault",
             step=None,
             where=names[0],
-            says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates them twice.",
+            says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates "
+            "them twice.",
             cause="groups overlap",
             fix="build each group from names that no other group has",
             sure=1.0,
@@ -108,8 +114,12 @@ def decayed(gains: list[str], tables: list[str], decay: float, factor: float | N
     severity = "notice"
     if gains and factor is not None and factor < 0.9:
         severity = "fault" if factor < 0.5 else "warning"
-    what = f"{len(gains)} gains and biases" if gains else f"{len(tables)} embedding table{'s' if len(tables) > 1 else ''}"
-    effect = "how far it shrinks them depends on the steps to come" if factor is None else f"multiplies them by {factor:.2f}"
+    what = (
+        f"{len(gains)} gains and biases" if gains else f"{len(tables)} embedding table{'s' if len(tables) > 1 else ''}"
+    )
+    effect = (
+        "how far it shrinks them depends on the steps to come" if factor is None else f"multiplies them by {factor:.2f}"
+    )
     when = "this schedule" if step is None else f"until step {step} it"
     return Finding(
         rule="decay-on-gains",
@@ -163,8 +173,10 @@ def epsilon_finding(
         step=step,
         where=where,
         says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam "
-        f"behaves like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than intended.",
-        cause="eps is not small against the gradients" + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
+        f"behaves like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than "
+        "intended.",
+        cause="eps is not small against the gradients"
+        + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
         fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
         sure=0.95,
         refuted_by="a median of eps/(√v̂ + eps) below 0.5",
@@ -183,7 +195,8 @@ def zero_rate(step: int | None, steps: int) -> Finding:
         severity="fault",
         step=step,
         where="every parameter group",
-        says=f"the learning rate is 0 at {'all' if step is None else 'each of the last'} {steps} steps: nothing can change.",
+        says=f"the learning rate is 0 at {'all' if step is None else 'each of the last'} {steps} steps: nothing "
+        "can change.",
         cause="rate, warm-up or schedule give 0",
         fix="print optimizer.param_groups[0]['lr'] over the run; give the schedule a rate to scale",
         sure=1.0,
@@ -236,17 +249,25 @@ def ascent(exam: Exam) -> Iterator[Finding]:
 def ascending(reading: Reading, step: int | None) -> Iterator[Finding]:
     """The gradient of the logits has the sign of a loss that is raised."""
     if reading.inverted:
-        yield _ascent(step, "loss", "the gradient of the logits is that of -log p, negated: every step makes the targets "
-                      "less likely")  # fmt: skip
+        yield _ascent(
+            step,
+            "loss",
+            "the gradient of the logits is that of -log p, negated: every step makes the targets less likely",
+        )
 
 
 def _ascent(step: int | None, where: str, says: str) -> Finding:
     return Finding(
-        rule="gradient-ascent", severity="fault", step=step, where=where, says=f"{says}.",
-        cause="a sign: -loss, maximize=True, or a log-probability taken for a loss", fix="minimise the loss", sure=0.95,
+        rule="gradient-ascent",
+        severity="fault",
+        step=step,
+        where=where,
+        says=f"{says}.",
+        cause="a sign: -loss, maximize=True, or a log-probability taken for a loss",
+        fix="minimise the loss",
+        sure=0.95,
         refuted_by="a negative gradient at the target of each position",
-    )  # fmt: skip
+    )
 
 
 EXAM = [ascent, membership, decay_on_gains, epsilon_dominates, learning_rate_zero, steps_would_be_enormous]
-

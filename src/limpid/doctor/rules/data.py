@@ -132,8 +132,9 @@ RULES = (
         detects="Data in order of source or length: the distribution of tokens jumps and stays.",
         equation=r"\mathrm{JS}(\text{batches before}, \text{batches after}) \gg \mathrm{JS}(\text{neighbours})",
         source="Lin 1991, eq. 3.4 (Jensen-Shannon divergence); transformers#4398",
-        threshold="a permutation test: divergence of the 8 batches before and after a border 8 standard deviations, and "
-        "1.3 times, above those of 127 random halves of the same 16 batches; shuffled batches are exchangeable",
+        threshold="a permutation test: divergence of the 8 batches before and after a border 8 standard "
+        "deviations, and "
+        "1.7 times, above those of 127 random halves that take 4 of each side; shuffled batches are exchangeable",
         cost="one histogram per step",
         needs=("batch", "steps"),
         explains=("loss-spike", "loss-diverges", "loss-plateau"),
@@ -144,12 +145,18 @@ RULES = (
         detects="Rows that are not text: uniform random ids, or one id repeated.",
         equation=r"H(\text{row}) \;\text{against its own past: } z > 8",
         source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
-        threshold="token entropy outside that of every row seen so far by a margin (0.5 nat upwards, 40 % downwards), in a "
+        threshold="token entropy outside that of every row seen so far by a margin (0.5 nat upwards, 40 % "
+        "downwards), in a "
         "quarter of the rows of a step, or in 3 of 4 steps: single rows of one character are text too",
         cost="one histogram per row",
         needs=("batch", "steps"),
         explains=(
-            "loss-spike", "gradient-explodes", "loss-diverges", "data-sorted", "batch-repeats", "rows-duplicated",
+            "loss-spike",
+            "gradient-explodes",
+            "loss-diverges",
+            "data-sorted",
+            "batch-repeats",
+            "rows-duplicated",
             "loss-below-floor",
         ),
     ),

@@ -69,7 +69,8 @@ RULES = (
         detects="Attention scores whose factor is not 1/√d_head.",
         equation=r"r = \mathrm{Var}(q \cdot k\, s) / (\mathrm{Var}\, q\, \mathrm{Var}\, k) = d_h s^2 = 1",
         source="Vaswani et al. 2017, eq. 1 and footnote 4, arXiv:1706.03762",
-        threshold="d_h s² outside 0.8 … 1.25, s measured as scores over products, exact but for soft caps; a notice where queries and keys are "
+        threshold="d_h s² outside 0.8 … 1.25, s measured as scores over products, exact but for soft caps; a "
+        "notice where queries and keys are "
         "normed, or the factor is declared in the configuration",
         cost="one forward pass, seen op by op, before the first step",
         needs=("model", "batch"),

@@ -141,8 +141,14 @@ RULES = (
         "what momentum explains (cosine above 0.1)",
         cost="a slice of each tensor before and after the update, on sampled steps",
         needs=("model", "optimizer", "steps"),
-        explains=("loss-diverges", "loss-spike", "gradient-explodes", "not-finite", "learning-rate-too-high",
-                  "loss-below-floor"),
+        explains=(
+            "loss-diverges",
+            "loss-spike",
+            "gradient-explodes",
+            "not-finite",
+            "learning-rate-too-high",
+            "loss-below-floor",
+        ),
     ),
     Rule(
         slug="update-not-as-predicted",

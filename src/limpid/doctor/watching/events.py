@@ -17,13 +17,18 @@ def leftovers(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         return
     first = past.norms.all[0] if past.norms.all else math.nan
     yield Finding(
-        rule="gradients-not-cleared", severity="fault", step=record.number, where="optimizer",
+        rule="gradients-not-cleared",
+        severity="fault",
+        step=record.number,
+        where="optimizer",
         says=f"gradients of earlier steps are still there when backward begins: step {record.number} uses the sum of "
         f"{record.number} batches (norm {record.norm or math.nan:.3g}; the first batch alone {first:.3g}).",
         cause="zero_grad is missing, or clears other parameters than those that train",
-        fix="optimizer.zero_grad(set_to_none=True) once per step, before its first backward", sure=1.0,
-        refuted_by="gradients that are None or 0 before backward", evidence={"largest_left": record.stale, "first_norm": first},
-    )  # fmt: skip
+        fix="optimizer.zero_grad(set_to_none=True) once per step, before its first backward",
+        sure=1.0,
+        refuted_by="gradients that are None or 0 before backward",
+        evidence={"largest_left": record.stale, "first_norm": first},
+    )
 
 
 def clip_and_scale(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -38,35 +43,56 @@ def clip_and_scale(doctor: Any, record: StepRecord, past: Past) -> Iterator[Find
         norm = record.norm or math.nan
         limit = record.clipped_to or math.nan
         yield Finding(
-            rule="clipped-before-unscaling", severity="fault", step=record.number, where="gradients",
-            says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm {norm:.3g}, really "
-            f"{norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} instead of {limit:g}.",
-            cause="clip_grad_norm_ before scaler.unscale_", fix="scaler.unscale_(optimizer) before clipping", sure=1.0,
-            refuted_by="unscale before clip", evidence={"norm": norm, "scale": record.scale, "max_norm": limit},
-        )  # fmt: skip
-    if "update" in events and "backward" in events:
-        if clip > events.index("update") or clip < events.index("backward"):
-            past.clip_misplaced += 1
-            if past.clip_misplaced == 2:
-                yield Finding(
-                    rule="clipped-after-update", severity="fault", step=record.number, where="gradients",
-                    says="gradients are clipped after the update has used them" if clip > events.index("update") else
-                    "gradients are clipped before backward has made them", cause="the order of the loop",
-                    fix="backward, clip, step", sure=1.0, refuted_by="a clip between backward and step",
-                    evidence={"order": events[:12]},
-                )  # fmt: skip
+            rule="clipped-before-unscaling",
+            severity="fault",
+            step=record.number,
+            where="gradients",
+            says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm "
+            f"{norm:.3g}, really "
+            f"{norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} instead "
+            f"of {limit:g}.",
+            cause="clip_grad_norm_ before scaler.unscale_",
+            fix="scaler.unscale_(optimizer) before clipping",
+            sure=1.0,
+            refuted_by="unscale before clip",
+            evidence={"norm": norm, "scale": record.scale, "max_norm": limit},
+        )
+    if "update" not in events or "backward" not in events:
+        return
+    late = clip > events.index("update")
+    if late or clip < events.index("backward"):
+        past.clip_misplaced += 1
+        if past.clip_misplaced == 2:
+            yield Finding(
+                rule="clipped-after-update",
+                severity="fault",
+                step=record.number,
+                where="gradients",
+                says=f"gradients are clipped {'after the update has used them' if late else 'before backward has made them'}.",
+                cause="the order of the loop",
+                fix="backward, clip, step",
+                sure=1.0,
+                refuted_by="a clip between backward and step",
+                evidence={"order": events[:12]},
+            )
 
 
 def nothing_to_step_with(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
     past.empty_steps = past.empty_steps + 1 if record.no_gradients and record.updated else 0
     if past.empty_steps == 2:
         yield Finding(
-            rule="step-without-gradients", severity="fault", step=record.number, where="optimizer",
+            rule="step-without-gradients",
+            severity="fault",
+            step=record.number,
+            where="optimizer",
             says="the optimizer steps, but none of its parameters has a gradient: nothing changes.",
-            cause="gradients are cleared between backward and step, or the optimizer holds other tensors than the model",
-            fix="zero_grad before backward; build the optimizer from the final model", sure=1.0,
-            refuted_by="one gradient at the step", evidence={"order": record.events[:12]},
-        )  # fmt: skip
+            cause="gradients are cleared between backward and step, or the optimizer holds other tensors than "
+            "the model",
+            fix="zero_grad before backward; build the optimizer from the final model",
+            sure=1.0,
+            refuted_by="one gradient at the step",
+            evidence={"order": record.events[:12]},
+        )
 
 
 def schedule_per_update(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -84,12 +110,17 @@ def schedule_per_update(doctor: Any, record: StepRecord, past: Past) -> Iterator
         planned = doctor._exam().planned
         when = f"; it was made for {planned:,} steps and ends at update {planned / ratio:,.0f}" if planned else ""
         yield Finding(
-            rule="schedule-per-micro-batch", severity="fault", step=record.number, where=type(doctor.schedulers[0]).__name__,
+            rule="schedule-per-micro-batch",
+            severity="fault",
+            step=record.number,
+            where=type(doctor.schedulers[0]).__name__,
             says=f"the schedule advances {ratio:.3g} times per optimizer step{when}.",
             cause="scheduler.step() inside the loop over micro-batches, or once per process",
-            fix="scheduler.step() once, after optimizer.step()", sure=1.0, refuted_by="one schedule step per update",
+            fix="scheduler.step() once, after optimizer.step()",
+            sure=1.0,
+            refuted_by="one schedule step per update",
             evidence={"ratio": ratio, "micro_batches": len(record.calls), "updates": len(counts)},
-        )  # fmt: skip
+        )
 
 
 def _never_advanced(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -102,25 +133,37 @@ def _never_advanced(doctor: Any, record: StepRecord, past: Past) -> Iterator[Fin
     if (held and record.number == 10) or (long and not past.facts.get("schedule_told")):
         past.facts["schedule_told"] = True
         yield Finding(
-            rule="schedule-per-micro-batch", severity="fault" if held else "warning", step=record.number,
+            rule="schedule-per-micro-batch",
+            severity="fault" if held else "warning",
+            step=record.number,
             where=type(doctor.schedulers[0]).__name__,
             says=f"the schedule has not advanced in {record.number} updates: the rate stays at {max(record.rates):.1e} "
             f"(it was given {given:.1e}).",
-            cause="scheduler.step() is missing", fix="scheduler.step() once, after optimizer.step()", sure=0.9,
-            refuted_by="one schedule step", evidence={"updates": record.number, "rate": max(record.rates), "given": given},
-        )  # fmt: skip
+            cause="scheduler.step() is missing",
+            fix="scheduler.step() once, after optimizer.step()",
+            sure=0.9,
+            refuted_by="one schedule step",
+            evidence={"updates": record.number, "rate": max(record.rates), "given": given},
+        )
 
 
 def judged_with_dropout(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Forward passes without gradient in training mode: an evaluation with dropout on."""
     if past.facts.get("random_evaluations", 0) >= 2:
         yield Finding(
-            rule="dropout-in-evaluation", severity="warning", step=record.number, where="model",
-            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, with dropout "
+            rule="dropout-in-evaluation",
+            severity="warning",
+            step=record.number,
+            where="model",
+            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, "
+            "with dropout "
             f"{doctor.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
-            cause="an evaluation without model.eval()", fix="model.eval() before evaluating, model.train() after", sure=0.9,
-            refuted_by="model.training False in these passes", evidence={"passes": past.facts["random_evaluations"]},
-        )  # fmt: skip
+            cause="an evaluation without model.eval()",
+            fix="model.eval() before evaluating, model.train() after",
+            sure=0.9,
+            refuted_by="model.training False in these passes",
+            evidence={"passes": past.facts["random_evaluations"]},
+        )
 
 
 def evaluation_mode(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -131,17 +174,29 @@ def evaluation_mode(doctor: Any, record: StepRecord, past: Past) -> Iterator[Fin
     past.facts["eval_since"] = since
     rate, norms = doctor.anatomy.dropout_rate, doctor.anatomy.batch_norms
     matters = rate > 0 or norms
-    what = f"dropout {rate:g} is inactive" if rate > 0 else "batch norm uses stored statistics" if norms else "which changes nothing here"
+    what = (
+        f"dropout {rate:g} is inactive"
+        if rate > 0
+        else "batch norm uses stored statistics"
+        if norms
+        else "which changes nothing here"
+    )
     whole = record.in_eval == ["model"]
     if whole or len(record.in_eval) > 0:
         yield Finding(
-            rule="trained-in-eval-mode", severity="fault" if matters and whole else "warning" if matters else "notice",
-            step=record.number, where=record.in_eval[0],
-            says=f"since step {since} {'the model' if whole else f'{len(record.in_eval)} modules'} train{'s' if whole else ''} "
+            rule="trained-in-eval-mode",
+            severity="fault" if matters and whole else "warning" if matters else "notice",
+            step=record.number,
+            where=record.in_eval[0],
+            says=f"since step {since} {'the model' if whole else f'{len(record.in_eval)} modules'} "
+            f"train{'s' if whole else ''} "
             f"in evaluation mode: {what}.",
-            cause="model.eval() for an evaluation, and no model.train() after it", fix="model.train() after evaluating",
-            sure=1.0, refuted_by="model.training True during backward", evidence={"dropout": rate, "since": since},
-        )  # fmt: skip
+            cause="model.eval() for an evaluation, and no model.train() after it",
+            fix="model.train() after evaluating",
+            sure=1.0,
+            refuted_by="model.training True during backward",
+            evidence={"dropout": rate, "since": since},
+        )
 
 
 def rates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -157,11 +212,17 @@ def rates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
             yield zero_rate(record.number, 5)
         elif not doctor.total_steps or record.number < 0.9 * doctor.total_steps:
             yield Finding(
-                rule="schedule-ends-early", severity="warning", step=record.number, where="schedule",
+                rule="schedule-ends-early",
+                severity="warning",
+                step=record.number,
+                where="schedule",
                 says=f"the rate has been 0 since step {record.number - 4}, and steps go on: they change nothing.",
-                cause="the schedule was made for fewer updates than the run makes", fix="give it the number of updates",
-                sure=0.95, refuted_by="a rate above 0", evidence={"peak": peak},
-            )  # fmt: skip
+                cause="the schedule was made for fewer updates than the run makes",
+                fix="give it the number of updates",
+                sure=0.95,
+                refuted_by="a rate above 0",
+                evidence={"peak": peak},
+            )
     gains = doctor.past.facts.setdefault("decayed_gains", _decayed_gains(doctor))
     if gains:
         past.decay_done += gains[1] * top
@@ -190,13 +251,18 @@ def skipped_steps(doctor: Any, record: StepRecord, past: Past) -> Iterator[Findi
     share = sum(late) / len(late) if len(late) >= 100 else 0.0
     if past.skips_in_a_row > 10 or share > 0.05:
         yield Finding(
-            rule="loss-scale-collapsed", severity="fault", step=record.number, where="scaler",
+            rule="loss-scale-collapsed",
+            severity="fault",
+            step=record.number,
+            where="scaler",
             says=f"{past.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} "
             f"after step 100; loss scale {record.scale:g}: gradients are not finite at any scale.",
             cause="an activation overflows float16, whatever the loss is scaled by, or a loss is NaN",
-            fix="bfloat16, or find the overflow: the first bad operation is named when the loss itself breaks", sure=0.95,
-            refuted_by="an update that is not skipped", evidence={"scale": record.scale, "skipped_share": share},
-        )  # fmt: skip
+            fix="bfloat16, or find the overflow: the first bad operation is named when the loss itself breaks",
+            sure=0.95,
+            refuted_by="an update that is not skipped",
+            evidence={"scale": record.scale, "skipped_share": share},
+        )
 
 
 def other_forward(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -205,15 +271,29 @@ def other_forward(doctor: Any, record: StepRecord, past: Past) -> Iterator[Findi
         return
     if record.inner_called and not record.outer_called and record.number >= 1:
         yield Finding(
-            rule="gradients-not-averaged", severity="fault", step=record.number, where=type(doctor.anatomy.outer).__name__,
-            says=f"the module inside {type(doctor.anatomy.outer).__name__} is called, not the wrapper: gradients are never "
+            rule="gradients-not-averaged",
+            severity="fault",
+            step=record.number,
+            where=type(doctor.anatomy.outer).__name__,
+            says=f"the module inside {type(doctor.anatomy.outer).__name__} is called, not the wrapper: "
+            "gradients are never "
             "averaged, and every rank trains alone.",
-            cause="ddp.module(x) instead of ddp(x)", fix="call the wrapper", sure=1.0,
-            refuted_by="one call of the wrapper", evidence={"calls": len(record.calls)},
-        )  # fmt: skip
+            cause="ddp.module(x) instead of ddp(x)",
+            fix="call the wrapper",
+            sure=1.0,
+            refuted_by="one call of the wrapper",
+            evidence={"calls": len(record.calls)},
+        )
 
 
 WATCH = [
-    leftovers, judged_with_dropout, clip_and_scale, nothing_to_step_with, schedule_per_update, evaluation_mode, rates, skipped_steps,
+    leftovers,
+    judged_with_dropout,
+    clip_and_scale,
+    nothing_to_step_with,
+    schedule_per_update,
+    evaluation_mode,
+    rates,
+    skipped_steps,
     other_forward,
-]  # fmt: skip
+]

@@ -48,10 +48,7 @@ def drift(log_z: float, largest: float, kind: str, step: int, past: Past) -> Ite
     slope = 0.0
     if len(past.log_z) >= 4:
         (s0, z0), (s1, z1) = past.log_z[-4], past.log_z[-1]
-        parts = [
-            (b - a) / max(1, t - s)
-            for (s, a), (t, b) in zip(past.log_z[-4:], past.log_z[-3:], strict=False)
-        ]  # fmt: skip
+        parts = [(b - a) / max(1, t - s) for (s, a), (t, b) in zip(past.log_z[-4:], past.log_z[-3:], strict=False)]
         slope = (z1 - z0) / max(1, s1 - s0)
         same = all(p > 0.02 for p in parts) or all(p < -0.02 for p in parts)
         if s1 - s0 < 30 or not same or abs(z1 - start) < 5 or abs(z1) < abs(start):
@@ -60,13 +57,20 @@ def drift(log_z: float, largest: float, kind: str, step: int, past: Past) -> Ite
         return
     spacing = 2.0 ** (math.floor(math.log2(max(abs(largest), 1e-9))) - 7)
     yield Finding(
-        rule="logits-drift", severity="fault" if abs(log_z) > 100 else "warning", step=step, where="logits",
-        says=f"log Z has drifted from {start:.1f} to {log_z:.1f} in {step - past.log_z[0][0]} steps, which softmax does not "
+        rule="logits-drift",
+        severity="fault" if abs(log_z) > 100 else "warning",
+        step=step,
+        where="logits",
+        says=f"log Z has drifted from {start:.1f} to {log_z:.1f} in {step - past.log_z[0][0]} steps, which "
+        "softmax does not "
         f"see: at {largest:.0f} bfloat16 logits have a spacing of {spacing:.2g} (these are {kind}).",
-        cause="nothing holds the logits' common level: no decay on the head, no z-loss, a high rate, or a bias that drifts",
-        fix="a z-loss of 1e-4 log² Z, weight decay on the head, or centred logits", sure=0.9,
-        refuted_by="|log Z| below 30 and level", evidence={"start": start, "log_z": log_z, "slope": slope, "largest": largest},
-    )  # fmt: skip
+        cause="nothing holds the logits' common level: no decay on the head, no z-loss, a high rate, or a bias "
+        "that drifts",
+        fix="a z-loss of 1e-4 log² Z, weight decay on the head, or centred logits",
+        sure=0.9,
+        refuted_by="|log Z| below 30 and level",
+        evidence={"start": start, "log_z": log_z, "slope": slope, "largest": largest},
+    )
 
 
 WATCH = [formula, level]

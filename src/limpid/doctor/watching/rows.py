@@ -57,7 +57,12 @@ def served(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
     hashes = [h for ids in arrays for h in so_far.hashes(ids)]
     record_hashes(past, hashes)
     yield from repeats(so_far, hashes, record, past)
-    histograms = [np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids)).reshape(len(ids), BINS) for ids in arrays]
+    histograms = [
+        np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids)).reshape(
+            len(ids), BINS
+        )
+        for ids in arrays
+    ]
     rows = np.concatenate(histograms)
     yield from odd_rows(so_far, rows, record, past)
     so_far.histograms.append(rows.sum(0) / max(1, rows.sum()))
@@ -93,36 +98,55 @@ def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -
     recent = list(so_far.batches)
     if len(recent) >= 3 and len(set(recent[-3:])) == 1:
         times = next((i for i, b in enumerate(reversed(recent)) if b != whole), len(recent))
-        yield _repeat(record.number, f"the last {times} steps all used the same {distinct} sequences", 1.0, times, distinct)
+        yield _repeat(
+            record.number, f"the last {times} steps all used the same {distinct} sequences", 1.0, times, distinct
+        )
     elif len(so_far.gaps) >= 64 and before > 8 * len(hashes):
         gap = median(so_far.gaps)
         share = len(so_far.last) / so_far.count
         if gap < 0.25 * before and share < 0.5:
             yield _repeat(
-                record.number, f"only {len(so_far.last):,} of {so_far.count:,} rows served are different, and they come back "
-                f"after {gap:,.0f} rows, long before an epoch", 0.9, share, len(so_far.last),
-            )  # fmt: skip
+                record.number,
+                f"only {len(so_far.last):,} of {so_far.count:,} rows served are different, and they come back "
+                f"after {gap:,.0f} rows, long before an epoch",
+                0.9,
+                share,
+                len(so_far.last),
+            )
     elif (period := _period(recent)) is not None:
         yield _repeat(
-            record.number, f"the same {period} batches come again in the same order, for the third time: "
-            f"{so_far.count:,} rows served are {len(so_far.last):,} different ones", 0.85, period, len(so_far.last),
-        )  # fmt: skip
+            record.number,
+            f"the same {period} batches come again in the same order, for the third time: "
+            f"{so_far.count:,} rows served are {len(so_far.last):,} different ones",
+            0.85,
+            period,
+            len(so_far.last),
+        )
     elif so_far.count >= 20 * len(hashes) and len(so_far.last) <= 4 * len(hashes):
         yield _repeat(
-            record.number, f"{so_far.count:,} rows served are {len(so_far.last):,} different ones, in "
-            f"{len(so_far.last) / len(hashes):.0f} batches that come again and again", 0.8, so_far.count, len(so_far.last),
+            record.number,
+            f"{so_far.count:,} rows served are {len(so_far.last):,} different ones, in "
+            f"{len(so_far.last) / len(hashes):.0f} batches that come again and again",
+            0.8,
+            so_far.count,
+            len(so_far.last),
             "warning",
-        )  # fmt: skip
+        )
     if distinct <= len(hashes) / 2 and len(hashes) >= 4:
         so_far.duplicates += 1
         if so_far.duplicates == 3:
             yield Finding(
-                rule="rows-duplicated", severity="warning", step=record.number, where="batch",
+                rule="rows-duplicated",
+                severity="warning",
+                step=record.number,
+                where="batch",
                 says=f"{len(hashes)} rows of a step are only {distinct} different ones, for the third time.",
                 cause="workers that read the same rows, or sampling with replacement from very little data",
-                fix="give each worker its own seed and its own share", sure=0.9, refuted_by="different rows",
+                fix="give each worker its own seed and its own share",
+                sure=0.9,
+                refuted_by="different rows",
                 evidence={"rows": len(hashes), "distinct": distinct},
-            )  # fmt: skip
+            )
 
 
 def _period(batches: list[int]) -> int | None:
@@ -135,11 +159,17 @@ def _period(batches: list[int]) -> int | None:
 
 def _repeat(step: int, says: str, sure: float, number: float, distinct: int, severity: Any = "fault") -> Finding:
     return Finding(
-        rule="batch-repeats", severity=severity, step=step, where="data",
-        says=f"{says}.", cause="the iterator is made anew at each step, or the seed is reset",
-        fix="make the iterator once per epoch: for batch in loader", sure=sure,
-        refuted_by="new row hashes at the next step", evidence={"times_or_share": number, "distinct_rows": distinct},
-    )  # fmt: skip
+        rule="batch-repeats",
+        severity=severity,
+        step=step,
+        where="data",
+        says=f"{says}.",
+        cause="the iterator is made anew at each step, or the seed is reset",
+        fix="make the iterator once per epoch: for batch in loader",
+        sure=sure,
+        refuted_by="new row hashes at the next step",
+        evidence={"times_or_share": number, "distinct_rows": distinct},
+    )
 
 
 def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -156,7 +186,10 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
         z = (entropies - middle) / spread
         # outside everything seen by a margin, too: rows of code, tables and prose scatter widely
         margin = max(0.25 * middle, 0.3)
-        up, down = (z > 4) & (entropies > high + 0.3 * (high - middle)), (z < -8) & (entropies < min(low, middle - margin) * 0.6)
+        up, down = (
+            (z > 4) & (entropies > high + 0.3 * (high - middle)),
+            (z < -8) & (entropies < min(low, middle - margin) * 0.6),
+        )
         odd = np.nonzero(up & (entropies > middle + 0.5) | down)[0].tolist()
     so_far.odd_steps.append((len(odd), len(rows)))
     # rows of one character are text too (a ruler, spaces): one in 200 is taken for granted, or as many as there were
@@ -170,15 +203,19 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
         kind = "uniform" if entropies[odd[0]] > float(np.median(known)) else "one token repeated"
         typical = float(np.median(known))
         yield Finding(
-            rule="corrupt-batch", severity="warning", step=record.number,
+            rule="corrupt-batch",
+            severity="warning",
+            step=record.number,
             where=f"rows {', '.join(map(str, odd[:8]))}",
-            says=f"{len(odd)} of {len(rows)} rows have token entropy {float(np.median(entropies[odd])):.1f} nats ({kind}), usual "
+            says=f"{len(odd)} of {len(rows)} rows have token entropy {float(np.median(entropies[odd])):.1f} "
+            f"nats ({kind}), usual "
             f"{typical:.1f}: they are not text like the rest.",
             cause="a corrupt shard, or another type or offset than it was written with",
-            fix="look at these rows decoded; skip or clean them", sure=0.95,
+            fix="look at these rows decoded; skip or clean them",
+            sure=0.95,
             refuted_by=f"entropies of these rows near {typical:.1f}",
             evidence={"rows": odd[:64], "entropy": [round(float(entropies[i]), 3) for i in odd[:16]], "usual": typical},
-        )  # fmt: skip
+        )
     so_far.entropies.extend(float(e) for i, e in enumerate(entropies) if i not in set(odd))
 
 
@@ -198,28 +235,40 @@ SPLITS = 128
 def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Tokens before and after, against random halves of the same batches: in shuffled data all halves are alike."""
     recent = list(so_far.histograms)
-    if len(recent) < 2 * SIDE or record.number % 2 or (so_far.border is not None and record.number - so_far.border < 4 * SIDE):
+    if (
+        len(recent) < 2 * SIDE
+        or record.number % 2
+        or (so_far.border is not None and record.number - so_far.border < 4 * SIDE)
+    ):
         return
     table = np.stack(recent[-2 * SIDE :])
-    sides = np.random.Generator(np.random.PCG64(record.number)).permuted(
-        np.tile(np.arange(2 * SIDE) < SIDE, (SPLITS, 1)), axis=1
-    )  # fmt: skip
+    shuffle = np.random.Generator(np.random.PCG64(record.number))
+    half = np.tile(np.arange(SIDE) < SIDE // 2, (SPLITS, 1))  # halves that take as many from before as from after
+    sides = np.concatenate([shuffle.permuted(half, axis=1), shuffle.permuted(half, axis=1)], axis=1)
     sides[0] = np.arange(2 * SIDE) < SIDE
     distances = divergence(sides @ table / SIDE, ~sides @ table / SIDE)
     between, others = float(distances[0]), distances[1:]
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
-    if z < 8 or between < 1.3 * float(others.max()) or between < 0.01:
+    if z < 8 or between < 1.7 * float(others.max()) or between < 0.01:
         return
     so_far.border = record.number
     at = record.number - SIDE + 1
     yield Finding(
-        rule="data-sorted", severity="warning", step=record.number, where=f"step {at}",
-        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat between the {SIDE} batches "
-        f"before and after, {float(others.mean()):.3f} between random halves of them) and stays: the data is in order of "
+        rule="data-sorted",
+        severity="warning",
+        step=record.number,
+        where=f"step {at}",
+        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat between "
+        f"the {SIDE} batches "
+        f"before and after, {float(others.mean()):.3f} between random halves of them) and stays: the data is in "
+        "order of "
         "source, and a jump of the loss there is the border.",
-        cause="data that is concatenated or sorted, not shuffled", fix="shuffle or mix before training", sure=0.9,
-        refuted_by="random halves that differ as much", evidence={"between": between, "halves": float(others.mean()), "z": z, "at": at},
-    )  # fmt: skip
+        cause="data that is concatenated or sorted, not shuffled",
+        fix="shuffle or mix before training",
+        sure=0.9,
+        refuted_by="random halves that differ as much",
+        evidence={"between": between, "halves": float(others.mean()), "z": z, "at": at},
+    )
 
 
 def facts_of_ids(doctor: Any, so_far: Served, arrays: list[np.ndarray], record: StepRecord) -> Iterator[Finding]:
@@ -265,14 +314,18 @@ def below_the_floor(doctor: Any, record: StepRecord, past: Past) -> Iterator[Fin
     past.facts["below"] = past.facts.get("below", 0) + 1 if ok else 0
     if past.facts["below"] == 10:
         yield Finding(
-            rule="loss-below-floor", severity="warning", step=record.number, where="loss",
+            rule="loss-below-floor",
+            severity="warning",
+            step=record.number,
+            where="loss",
             says=f"on rows never seen before the loss is {record.loss:.3f} nats per token, below what any text allows "
             f"({0.3 * math.log(2):.2f}): the answer is in the input.",
             cause="targets leak into the inputs: labels not shifted, no causal mask, or a task that copies",
-            fix="run the causality and label tests: doctor.preflight(batch)", sure=0.7,
+            fix="run the causality and label tests: doctor.preflight(batch)",
+            sure=0.7,
             refuted_by="an equally low loss of a model that cannot see ahead",
             evidence={"loss": record.loss, "floor": 0.3 * math.log(2), "unigram_entropy": unigram},
-        )  # fmt: skip
+        )
 
 
 WATCH = [served, labels, below_the_floor]
