@@ -94,7 +94,12 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     log_z = z.logsumexp(-1)
     p = (z - log_z[:, None]).exp()
     fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
-    squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps)
+    zeros = float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0
+    squashed, misfit_squashed = (
+        ("", misfit)
+        if zeros > 0.1
+        else _squashed(z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps)
+    )
     weight = torch.where(labelled, fitted, 0.0)
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
     return Reading(
@@ -106,7 +111,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         misfit=misfit,
         squashed=squashed,
         misfit_squashed=misfit_squashed,
-        zeros=float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0,
+        zeros=zeros,
         row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30))
         if bool(labelled.any())
         else 0.0,

@@ -230,7 +230,8 @@ def _is_padding(ids: Tensor, token: int, runs: list[int], heads: list[int]) -> b
     ]
     inside = int((ids == token).sum()) - sum(edge)
     others = ids.numel() - sum(edge)
-    rare = inside <= max(len(ids), 0.01 * others)  # one end of text per row, when both share an id
+    padded_rows = sum(run > 0 for run in edge)
+    rare = inside <= max(padded_rows, 0.01 * others) and padded_rows >= max(2, len(ids) / 20)  # an end may share the id
     everywhere = sum(run >= 8 for run in edge) > len(ids) / 2
     return rare or everywhere
 

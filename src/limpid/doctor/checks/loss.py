@@ -28,7 +28,7 @@ def formula_of(
     if first.squashed:
         yield squashed(first, step)
         return
-    if first.misfit > 0.5:
+    if first.misfit > 0.5 and first.zeros < 0.1:
         mixed = first.unbalanced > 0.1 and step_is_of_language(first)
         yield Finding(
             rule="loss-formula-unusual",

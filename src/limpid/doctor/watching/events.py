@@ -68,7 +68,8 @@ def clip_and_scale(doctor: Any, record: StepRecord, past: Past) -> Iterator[Find
                 severity="fault",
                 step=record.number,
                 where="gradients",
-                says=f"gradients are clipped {'after the update has used them' if late else 'before backward has made them'}.",
+                says="gradients are clipped "
+                + ("after the update has used them." if late else "before backward has made them."),
                 cause="the order of the loop",
                 fix="backward, clip, step",
                 sure=1.0,
