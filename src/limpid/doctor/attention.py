@@ -105,7 +105,8 @@ def _fused(
     **rest: Any,
 ) -> Heads:
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    blind, rows = 0, ()
+    blind = 0
+    rows: tuple[int, ...] = ()
     if attn_mask is not None:
         visible = attn_mask if attn_mask.dtype == torch.bool else attn_mask > torch.finfo(attn_mask.dtype).min / 2
         blind, rows = _blind(~visible.any(-1))

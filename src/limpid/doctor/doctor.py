@@ -215,10 +215,14 @@ class Doctor:
         record = self.record
         if (not outer and record.outer_called) or not record.calls:
             return
-        if not record.read:
+        if not record.sampled and not record.read:
             return
         logits = find_logits(output)
         if logits is None or logits.grad_fn is None:
+            return
+        if record.level is None:
+            record.level = level(logits)
+        if not record.read:
             return
         index, kept, slot, ids = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1].ids
 
@@ -284,7 +288,8 @@ class Doctor:
         record.no_gradients = not gradients
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         self._norm(record, gradients)
-        if self._waiting and record.calls:
+        cleared = "zero_grad" in record.events[_last(record.events, "backward") :]
+        if self._waiting and record.calls and not cleared:
             self._waiting = False
             norms = {
                 name: None if p.grad is None else float(p.grad.norm())
@@ -517,6 +522,11 @@ def level(logits: Tensor) -> tuple[float, float, str]:
     rows = logits.detach().reshape(-1, logits.shape[-1])
     rows = rows[:: max(1, len(rows) // 256)].float()
     return float(rows.logsumexp(-1).mean()), float(rows.abs().max()), str(logits.dtype).removeprefix("torch.")
+
+
+def _last(events: list[str], name: str) -> int:
+    """Where this event happened last; 0 if it did not."""
+    return max((i for i, event in enumerate(events) if event == name), default=0)
 
 
 def _several(given: Any) -> list[Any]:

@@ -55,7 +55,8 @@ class Ranks:
         for name, parameter in self.anatomy.parameters.items():
             if not parameter.requires_grad:
                 continue
-            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+            view: Any = parameter.expand_as(parameter).grad_fn
+            node = view.next_functions[0][0]
             taps.undo.append(node.register_prehook(self._look(name)).remove)
             self.nodes.append(node)
 
@@ -113,7 +114,7 @@ class Ranks:
     def apart(self, number: int, lines: list[dict[str, Any]]) -> Iterator[Finding]:
         if "weights" not in lines[0]:
             return
-        starts = [line.get("started") for line in lines]
+        starts = [line.get("started") or [] for line in lines]
         weights = [line["weights"] for line in lines]
         if number == self.first and all(starts):
             gap = _gap(starts)

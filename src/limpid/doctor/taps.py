@@ -62,7 +62,7 @@ class Taps:
                 listener.on_output(outer, output)
                 return output
 
-            module._compiled_call_impl = call  # type: ignore[assignment]
+            module._compiled_call_impl = call
             self.undo.append(lambda: setattr(module, "_compiled_call_impl", compiled))
             return
         for handle in (
