@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from doctor.bench import Decoder, batch, groups, mean_loss, rules
 from torch import Tensor, nn
 
 import limpid
+from doctor.bench import Decoder, batch, groups, mean_loss, rules
 from limpid.doctor.callbacks import lightning_callback, trainer_callback
 
 

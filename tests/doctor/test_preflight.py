@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight
 from torch import nn
 
 import limpid
+from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight
 from limpid.doctor import RULES
 
 
@@ -153,7 +153,9 @@ def shifted(offset: int) -> Any:
     return ids[:, first:last], ids[:, first + offset : last + offset].clone()
 
 
-@pytest.mark.parametrize(("offset", "rule"), [(0, "labels-not-shifted"), (2, "labels-misaligned"), (-1, "labels-misaligned")])
+@pytest.mark.parametrize(
+    ("offset", "rule"), [(0, "labels-not-shifted"), (2, "labels-misaligned"), (-1, "labels-misaligned")]
+)
 def test_what_each_position_is_taught(offset: int, rule: str) -> None:
     assert preflight(Decoder(), shifted(offset))[0] == rule
 

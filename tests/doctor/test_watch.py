@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from doctor.bench import VOCAB, Decoder, batch, groups, mean_loss, rules, warm
 from torch import Tensor, nn
 
 import limpid
+from doctor.bench import VOCAB, Decoder, batch, groups, mean_loss, rules, warm
 from limpid.doctor import Doctor
 
 STEPS = 40

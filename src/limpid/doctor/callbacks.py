@@ -22,7 +22,10 @@ def trainer_callback(**options: Any) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             from pathlib import Path
 
-            settings = {"output": Path(args.output_dir), "total_steps": state.max_steps or None} | options
+            settings: dict[str, Any] = {
+                "output": Path(args.output_dir),
+                "total_steps": state.max_steps or None,
+            } | options
             self.doctor = Doctor(
                 given["model"],
                 given.get("optimizer"),

@@ -176,7 +176,7 @@ def _file(path: Path) -> Curves:
     ending = path.suffix.lower()
     if ending == ".json":
         return _trainer(path, text)
-    if ending in (".jsonl", ".ndjson") or text.lstrip().startswith("{"):
+    if ending in (".jsonl", ".ndjson") or text.lstrip().startswith('{"'):
         return _lines(path, text)
     if ending in (".csv", ".tsv"):
         return _table(path, text)
