@@ -14,7 +14,7 @@ def trainer_callback(**options: Any) -> Any:
     """
     from transformers import TrainerCallback
 
-    class DoctorCallback(TrainerCallback):  # type: ignore[misc]
+    class DoctorCallback(TrainerCallback):
         """Watches from the first step to the last; `doctor` is there once training has begun."""
 
         doctor: Doctor | None = None

@@ -367,7 +367,8 @@ def initialisation(exam: Exam) -> Iterator[Finding]:
 
 
 def _degenerate(exam: Exam) -> Iterator[Finding]:
-    zero, equal = [], []
+    zero: list[str] = []
+    equal: list[str] = []
     for name, parameter in exam.anatomy.parameters.items():
         if (
             parameter.ndim < 2
