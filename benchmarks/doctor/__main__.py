@@ -8,6 +8,7 @@ Writes a JSON of all that was found, and the table of docs/doctor.md. 40 minutes
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import multiprocessing
@@ -68,6 +69,7 @@ def perform(task: Task) -> dict[str, Any]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    gc.collect()  # loops and their models are cycles
     case, start = CASES[task.name], time.perf_counter()
     if task.kind == "proofs":
         assert isinstance(case, Fault)
