@@ -249,7 +249,7 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
     distances = divergence(sides @ table / SIDE, ~sides @ table / SIDE)
     between, others = float(distances[0]), distances[1:]
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
-    if z < 8 or between < 1.7 * float(others.max()) or between < 0.01:
+    if z < 6 or between < 1.4 * float(others.max()) or between < 0.01:
         return
     so_far.border = record.number
     at = record.number - SIDE + 1
