@@ -38,7 +38,7 @@ BEGIN, END = "<!-- others: python -m benchmarks.doctor.others -->", "<!-- end of
 CAUSES = {
     "NUM-01": "float16|half|overflow in", "NUM-02": "bf16|bfloat16", "NUM-03": "mask|padding",
     "NUM-04": "underflow|scal",
-    "NUM-05": "eps", "NUM-06": "exp|log", "NUM-07": "Sqrt", "OPT-01": "learning rate|LR", "OPT-02": "zero_grad",
+    "NUM-05": "eps", "NUM-06": "exp|log", "NUM-07": "sqrt|pow", "OPT-01": "learning rate|LR", "OPT-02": "zero_grad",
     "OPT-03": "not passed to the optimizer", "OPT-04": "unscale", "OPT-05": "decay", "OPT-06": "eps",
     "OPT-07": "not passed to the optimizer", "OPT-08": "sign|maximi", "OPT-09": "learning rate is (0|zero)",
     "DAT-01": "leak|shift|misaligned", "DAT-02": "padding", "DAT-03": "same batch|repeat|memor",
