@@ -95,7 +95,9 @@ def rules(found: list[Any]) -> list[str]:
     return [finding.rule for finding in found if finding.severity != "notice"]
 
 
-def preflight(model: nn.Module, given: Any = None, loss: Any = mean_loss, optimizer: Any = None, **options: Any) -> list[str]:
+def preflight(
+    model: nn.Module, given: Any = None, loss: Any = mean_loss, optimizer: Any = None, **options: Any
+) -> list[str]:
     optimizer = optimizer or torch.optim.AdamW(groups(model), lr=1e-3)
     with limpid.watch(model, optimizer, say=False) as doctor:
         found = doctor.preflight(given or batch(0), loss=loss, **options)

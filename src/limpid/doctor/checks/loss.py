@@ -262,4 +262,30 @@ def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
     )
 
 
-EXAM = [formula, initial_loss]
+def foreign_ids(exam: Exam) -> Iterator[Finding]:
+    """Trained weights that predict worse than chance: the ids mean other words to them."""
+    constant, gains = exam.anatomy.fresh_gains()
+    if not exam.readings or not gains or constant:
+        return
+    reading = exam.readings[0]
+    if not bool(reading.labelled.any()) or reading.misfit > 0.3:
+        return
+    seen, chance = float(reading.surprise[reading.labelled].mean()), math.log(reading.shape[-1])
+    if seen <= chance + 0.1:
+        return
+    yield Finding(
+        rule="vocabulary-mismatch",
+        severity="warning",
+        step=None,
+        where="inputs",
+        says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse than "
+        "chance.",
+        cause="ids of another tokenizer, or weights in another layout (rotary, transposed) than the code's",
+        fix="the tokenizer that came with the weights; compare one text's loss with the published one",
+        sure=0.8,
+        refuted_by=f"a first loss well below {chance:.2f}",
+        evidence={"first_loss": seen, "chance": chance},
+    )
+
+
+EXAM = [formula, initial_loss, foreign_ids]

@@ -132,9 +132,8 @@ RULES = (
         detects="Data in order of source or length: the distribution of tokens jumps and stays.",
         equation=r"\mathrm{JS}(\text{batches before}, \text{batches after}) \gg \mathrm{JS}(\text{neighbours})",
         source="Lin 1991, eq. 3.4 (Jensen-Shannon divergence); transformers#4398",
-        threshold="a permutation test: divergence of the 8 batches before and after a border 8 standard "
-        "deviations, and "
-        "1.4 times, above those of 127 random halves that take 4 of each side; shuffled batches are exchangeable",
+        threshold="a permutation test: divergence of the 8 batches before and after a border 6 standard deviations, "
+        "and 1.4 times, above those of 127 random halves that take 4 of each side; shuffled batches are exchangeable",
         cost="one histogram per step",
         needs=("batch", "steps"),
         explains=("loss-spike", "loss-diverges", "loss-plateau"),

@@ -101,7 +101,6 @@ RULES = (
             "attention-scores-large",
             "gradient-vanishes-with-depth",
             "loss-plateau",
-            "dead-units",
         ),
     ),
     Rule(
@@ -137,17 +136,6 @@ RULES = (
         threshold="rounding: 32 u max|logit|",
         cost="two forward passes before the first step",
         needs=("model", "batch"),
-    ),
-    Rule(
-        slug="dead-units",
-        family=FAMILY,
-        detects="Units of an activation that are 0 for every token, or saturated for every token.",
-        equation=r"\text{share of units with } a = 0 \text{ for all tokens}",
-        source="Maas et al. 2013 (dead units of ReLU)",
-        threshold="warning above 50 % of a layer's units over at least 1000 tokens, in 3 sampled steps: of a healthy "
-        "unit, active on a share a of tokens, 1000 tokens miss with (1-a)^1000",
-        cost="one comparison per activation on sampled steps",
-        needs=("model", "steps"),
     ),
     Rule(
         slug="gradient-vanishes-with-depth",

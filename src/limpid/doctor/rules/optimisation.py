@@ -28,7 +28,6 @@ RULES = (
             "loss-plateau",
             "scores-overflow-half",
             "attention-scores-large",
-            "dead-units",
             "gradient-vanishes-with-depth",
         ),
     ),
