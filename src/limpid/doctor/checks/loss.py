@@ -278,8 +278,8 @@ def foreign_ids(exam: Exam) -> Iterator[Finding]:
         severity="warning",
         step=None,
         where="inputs",
-        says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse than "
-        "chance.",
+        says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse "
+        "than chance.",
         cause="ids of another tokenizer, or weights in another layout than the code's",
         fix="the tokenizer that came with the weights; compare one text's loss with the published one",
         sure=0.8,
