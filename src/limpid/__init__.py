@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from limpid.config import RunConfig as RunConfig
     from limpid.config import TrainConfig as TrainConfig
     from limpid.config import UpdateConfig as UpdateConfig
+    from limpid.doctor import watch as watch
 
 __all__ = [
     "DataConfig",
@@ -26,6 +27,7 @@ __all__ = [
     "maths",
     "open_step",
     "train",
+    "watch",
 ]
 
 
@@ -34,7 +36,7 @@ def __getattr__(name: str) -> Any:
     if name == "maths":
         return import_module("limpid.maths")
     if name in __all__:
-        home = "limpid.config" if name.endswith("Config") else "limpid.api"
+        home = "limpid.config" if name.endswith("Config") else "limpid.doctor" if name == "watch" else "limpid.api"
         return getattr(import_module(home), name)
     raise AttributeError(f"limpid has no public name {name!r}; there are {', '.join(__all__)}")
 

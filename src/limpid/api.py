@@ -23,13 +23,19 @@ def train(config: TrainConfig | None = None, name: str | None = None, console: C
     """
     from rich.console import Console
 
+    from limpid.diagnose import attend
     from limpid.generate import continue_text
     from limpid.training.begin import start
     from limpid.training.loop import finish, loop
 
     shown = console or Console(file=io.StringIO())
     training = start(config or TrainConfig(), name, shown)
-    loop(training, shown, continue_text)
+    doctor = attend(training, lambda line: shown.print(line, markup=False))
+    try:
+        loop(training, shown, continue_text, doctor)
+    finally:
+        if doctor is not None:
+            doctor.close()
     finish(training)
     return training.run
 

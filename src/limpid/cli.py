@@ -17,6 +17,7 @@ from limpid.verbs import (
     CompareFlags,
     CompressFlags,
     DecompressFlags,
+    DoctorFlags,
     EquationsFlags,
     EvaluateFlags,
     ExplainFlags,
@@ -42,6 +43,7 @@ Train transformer language models, and open any training step.
   inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
   compare A B             rounding or bug? two ways to the same numbers, within computed bounds
   evaluate MODEL [TEXT …] loss, bits per byte, calibration with intervals; --against OTHER, --tasks FILE
+  doctor RUN              what is wrong with a run, ours or another tool's log: cause, number, what to change
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   plan [WHAT]             parameters, FLOPs, memory, time, money, scaling laws; plan fit RUNS, plan sweep
   generate RUN PROMPT     continue a prompt
@@ -139,6 +141,7 @@ def _train(begin: Callable[..., Training]) -> int:
     """Begin, train to the end, and say where everything lies and what to type next."""
     from rich.console import Console
 
+    from limpid.diagnose import attend
     from limpid.generate import continue_text
     from limpid.memory import keep_freed_memory
     from limpid.progress import progress
@@ -152,8 +155,9 @@ def _train(begin: Callable[..., Training]) -> int:
     run = training.run.path
     for line in describe(training):
         console.print(line, markup=False)
+    doctor = attend(training, lambda line: console.print(line, markup=False))
     try:
-        loop(training, console, continue_text)
+        loop(training, console, continue_text, doctor)
     except Interrupted:
         console.print(f"stopped after step {training.state.step}, everything saved; go on with", markup=False)
         console.print(f"  limpid train --resume {run}", markup=False)
@@ -162,6 +166,9 @@ def _train(begin: Callable[..., Training]) -> int:
         console.print(f"{broken}; open it with", markup=False)
         console.print(f"  limpid trace {run} --step {broken.step}", markup=False)
         return 1
+    finally:
+        if doctor is not None:
+            doctor.close()
     console.print(sample(training, continue_text), markup=False)
     why_not = finish(training)
     console.print(f"\n{run}/", markup=False)
@@ -186,6 +193,7 @@ def _contents(why_not: str | None) -> list[tuple[str, str]]:
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
         ("ledger.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
+        ("findings.jsonl", "what the doctor found; empty is good"),
         ("config.toml", "every option, resolved"),
     ]
 
@@ -283,6 +291,23 @@ def inspect(argv: Sequence[str]) -> int:
         as_json=flags.json,
         console=Console(highlight=False),
     )
+
+
+def doctor(argv: Sequence[str]) -> int:
+    from limpid.flags import given
+
+    flags = from_dict(DoctorFlags, given("doctor", DoctorFlags, argv))
+    if flags.preflight and flags.explain is not None:
+        raise ConfigError("--explain tells a rule, --preflight examines a run: leave one out")
+    from rich.console import Console
+
+    from limpid import diagnose
+
+    console = Console(highlight=False, soft_wrap=flags.explain is None)
+    if flags.explain is not None:
+        return diagnose.explain(flags.explain, as_json=flags.json, console=console)
+    verb = diagnose.preflight if flags.preflight else diagnose.examine
+    return verb(flags.what, as_json=flags.json, console=console)
 
 
 def equations(argv: Sequence[str]) -> int:
@@ -462,6 +487,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "compare": compare,
     "inspect": inspect,
     "evaluate": evaluate,
+    "doctor": doctor,
     "equations": equations,
     "plan": plan,
     "generate": generate,

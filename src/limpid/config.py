@@ -263,6 +263,8 @@ class RunConfig:
     """Fuse the blocks' passes over arrays with torch.compile; auto when the run is long enough to pay for compiling."""
     gradient_checkpointing: Switch = "auto"
     """Compute each block's activations again in the backward pass instead of keeping them; auto when memory asks."""
+    doctor: bool = True
+    """Watch the run and name what is wrong, in findings.jsonl and on the console; it changes no number."""
     threads: int = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
 

@@ -25,7 +25,7 @@ RUNS = Path("runs")
 class Run:
     """One run's folder.
 
-    config.toml  tokenizer.json  metrics.jsonl  ledger.jsonl
+    config.toml  tokenizer.json  metrics.jsonl  ledger.jsonl  findings.jsonl
     checkpoints/000500/   model.safetensors  optimizer.safetensors  state.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step

@@ -107,6 +107,23 @@ class InspectFlags:
 
 
 @dataclass(frozen=True)
+class DoctorFlags:
+    """What is wrong with a run, finished or running, ours or not: the cause, its number, what to change.
+
+    Reads run folders, trainer_state.json, TensorBoard events, W&B exports, nanoGPT-style logs, CSV and JSON lines.
+    """
+
+    what: str = field(default="last", metadata={"positional": "RUN"})
+    """Run, name under runs/, `last`, or any file or folder of logs."""
+    preflight: bool = False
+    """Examine the run's model, optimizer and next batch instead of its curves."""
+    explain: str | None = None
+    """One rule: equation, source, threshold, cost; `all` lists the rules."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+@dataclass(frozen=True)
 class EquationsFlags:
     """Every equation of the mathematics, generated from the code that computes it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,6 +56,19 @@ class Block(Part):
         return self.report("norm2", self.norm2(x))
 
 
+@dataclass(frozen=True)
+class End:
+    """Where the model ends when nobody needs all logits at once."""
+
+    stream: Float[Tensor, "batch position d_model"]
+    matrix: Float[Tensor, "vocab d_model"]
+
+    @property
+    def logits(self) -> Float[Tensor, "batch position vocab"]:
+        """Formed now, for whoever looks."""
+        return F.linear(self.stream, self.matrix.to(self.stream.dtype))
+
+
 def through(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
     """What a block makes of the stream; a function of the block, so that what is compiled for one serves all."""
     y: Tensor = block(x, *rest)
@@ -80,10 +94,19 @@ class Transformer(nn.Module):
         self.recomputed = False
 
     def forward(
-        self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None, last_only: bool = False
-    ) -> Float[Tensor, "batch position vocab"]:
-        """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds."""
+        self,
+        tokens: Int[Tensor, "batch position"],
+        cache: Cache | None = None,
+        last_only: bool = False,
+        formed: bool = True,
+    ) -> Float[Tensor, "batch position vocab"] | End:
+        """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds.
+
+        Logits that are not to be `formed` stay at the two factors they are made of.
+        """
         x = self.stream(tokens, cache)
+        if not formed:
+            return End(x, self.output_matrix)
         x = x[:, -1:] if last_only else x
         return report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 

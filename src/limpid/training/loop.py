@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, Protocol
 
 import torch
 from rich.console import Console
@@ -30,6 +31,12 @@ Sampler = Callable[[Transformer, Tokenizer, str, int], str]
 """Continue a prompt with a model, by a seed."""
 
 
+class Watcher(Protocol):
+    """Somebody who looks on, and changes nothing."""
+
+    def step(self, loss: float, batch: Any) -> None: ...
+
+
 class Diverged(Exception):
     """A loss or gradient was not finite and no update was made; `step` is the one to open."""
 
@@ -44,8 +51,8 @@ class Interrupted(Exception):
     """The user asked to stop; everything is saved."""
 
 
-def loop(training: Training, console: Console, sampler: Sampler) -> None:
-    """Train to the last step.
+def loop(training: Training, console: Console, sampler: Sampler, watcher: Watcher | None = None) -> None:
+    """Train to the last step, told step by step to whoever watches.
 
     Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
     """
@@ -54,7 +61,7 @@ def loop(training: Training, console: Console, sampler: Sampler) -> None:
     try:
         with interruptions() as asked:
             while state.step < (last := training.config.run.max_steps):
-                outcome = _one(training, journal)
+                outcome = _one(training, journal, watcher)
                 if not outcome.updated and not state.scaler.is_enabled():
                     state.step -= 1  # nothing moved: the state is still the one before this step
                     _save(training, journal)
@@ -138,7 +145,7 @@ def interruptions() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _one(training: Training, journal: Journal) -> Outcome:
+def _one(training: Training, journal: Journal, watcher: Watcher | None) -> Outcome:
     """Take the next step, recorded when asked for, and log it."""
     number = training.state.step + 1
     began = time.perf_counter()
@@ -154,6 +161,8 @@ def _one(training: Training, journal: Journal) -> Outcome:
         )
     else:
         outcome = step(training.state, batch, training.config)
+    if watcher is not None:
+        watcher.step(outcome.loss, batch)
     journal.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))
     return outcome
 

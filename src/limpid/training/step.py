@@ -103,8 +103,9 @@ def mean_surprise(model: Transformer, tokens: Tensor, targets: Tensor, labels: i
     `scale` is what it will be multiplied by before backward.
     """
     if not observing():
-        matrix = model.output_matrix if torch.is_grad_enabled() else model.output_matrix.detach()
-        loss: Tensor = Surprise.apply(model.stream(tokens), matrix, targets, labels, scale)
+        end = model(tokens, formed=False)
+        matrix = end.matrix if torch.is_grad_enabled() else end.matrix.detach()
+        loss: Tensor = Surprise.apply(end.stream, matrix, targets, labels, scale)
         return loss
     surprises = report("log_probabilities", log_probabilities(model(tokens)))
     return report("loss", language_model(surprises, targets, labels))

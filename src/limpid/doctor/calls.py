@@ -1,0 +1,190 @@
+"""How the user's loop calls the model: its arguments, the token ids among them, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+IGNORED = -100
+ID_NAMES = ("input_ids", "tokens", "idx", "ids", "x", "inputs", "input")
+LABEL_NAMES = ("labels", "targets", "target", "y", "label")
+MASK_NAMES = ("attention_mask", "mask", "padding_mask")
+
+
+def is_ids(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 2 and not value.is_floating_point() and value.dtype != torch.bool
+
+
+@dataclass
+class Call:
+    """One call of the model, ready to be made again with other token ids."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def ids(self) -> Tensor | None:
+        """The token ids (batch, position), if there are any."""
+        for name in ID_NAMES:
+            if is_ids(self.kwargs.get(name)):
+                return self.kwargs[name]
+        return next((value for value in [*self.args, *self.kwargs.values()] if is_ids(value)), None)
+
+    @property
+    def mask(self) -> Tensor | None:
+        return next((self.kwargs[name] for name in MASK_NAMES if isinstance(self.kwargs.get(name), Tensor)), None)
+
+    @property
+    def positions(self) -> Tensor | None:
+        found = self.kwargs.get("position_ids")
+        return found if is_ids(found) else None
+
+    @property
+    def labels(self) -> Tensor | None:
+        """Labels that the model is given beside its inputs."""
+        named = next((self.kwargs[name] for name in LABEL_NAMES if is_ids(self.kwargs.get(name))), None)
+        others = [value for value in self.args if is_ids(value)]
+        return named if named is not None else others[1] if len(others) > 1 else None
+
+    def detached(self) -> Call:
+        """The same call holding no graph."""
+        return Call(tuple(_detached(a) for a in self.args), {k: _detached(v) for k, v in self.kwargs.items()})
+
+    def rows(self, chosen: slice | Tensor, positions: int | None = None) -> Call:
+        """The call for some rows only, and for the first positions of them: what has a batch axis is cut along it."""
+        ids = self.ids
+        if ids is None:
+            return self
+        batch, length = ids.shape
+
+        def cut(value: Any) -> Any:
+            if isinstance(value, Tensor) and value.ndim and value.shape[0] == batch:
+                value = value[chosen]
+                if positions is not None:
+                    for axis in range(1, value.ndim):
+                        if value.shape[axis] == length:
+                            value = value.narrow(axis, 0, min(positions, length))
+            return value
+
+        return Call(tuple(cut(a) for a in self.args), {k: cut(v) for k, v in self.kwargs.items()})
+
+    def with_ids(self, ids: Tensor) -> Call:
+        """The same call on other token ids."""
+        old = self.ids
+
+        def swap(value: Any) -> Any:
+            return ids if value is old else value
+
+        return Call(tuple(swap(a) for a in self.args), {k: swap(v) for k, v in self.kwargs.items()})
+
+    def without_loss(self) -> Call:
+        """The call without labels by name, where the model takes them as an option."""
+        return Call(self.args, {k: v for k, v in self.kwargs.items() if k != "labels"})
+
+    def make(self, model: nn.Module) -> Any:
+        return model(*self.args, **self.kwargs)
+
+
+@dataclass
+class Micro:
+    """One micro-batch as the user holds it: integers only."""
+
+    ids: Tensor | None
+    labels: Tensor | None  # as given; a transformers model shifts them itself
+    mask: Tensor | None
+    given: Any  # the user's own object
+
+
+def micro_batches(batch: Any) -> list[Micro]:
+    """Whatever a loop calls a batch, as a list of micro-batches."""
+    if batch is None:
+        return []
+    if isinstance(batch, Tensor):
+        return [Micro(batch if is_ids(batch) else None, None, None, batch)]
+    if isinstance(batch, Mapping) or hasattr(batch, "keys"):
+        entry = {name: _tensor(batch[name]) for name in batch}
+        return [Micro(_first(entry, ID_NAMES), _first(entry, LABEL_NAMES), _first(entry, MASK_NAMES), batch)]
+    if hasattr(batch, "inputs") and hasattr(batch, "targets"):
+        return [Micro(_ids(batch.inputs), _ids(batch.targets), None, batch)]
+    if isinstance(batch, tuple | list) and batch:
+        if all(_is_array(entry) for entry in batch):
+            tensors = [_tensor(entry) for entry in batch]
+            same = len(tensors) > 1 and all(is_ids(t) for t in tensors[:2]) and tensors[0].shape == tensors[1].shape
+            if isinstance(batch, tuple) or same or not is_ids(tensors[0]):
+                ids = tensors[0] if is_ids(tensors[0]) else None
+                labels = tensors[1] if len(tensors) > 1 and not tensors[1].is_floating_point() else None
+                return [Micro(ids, labels, None, batch)]
+        return [micro for entry in batch for micro in micro_batches(entry)]
+    return [Micro(None, None, None, batch)]
+
+
+def call_for(model: nn.Module, micro: Micro, device: torch.device) -> Call:
+    """The call that a plain loop would make on this batch."""
+    given = micro.given
+    if isinstance(given, Mapping) or hasattr(given, "keys"):
+        tensors = {name: _tensor(given[name]) for name in given}
+        tensors = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in tensors.items()}
+        return Call((), tensors)
+    ids = micro.ids if micro.ids is not None else given[0] if isinstance(given, tuple | list) else given
+    takes_labels = micro.labels is not None and _second_parameter(model) in LABEL_NAMES
+    args = (ids, micro.labels) if takes_labels else (ids,)
+    return Call(tuple(a.to(device) if isinstance(a, Tensor) else a for a in args), {})
+
+
+def find_logits(output: Any) -> Tensor | None:
+    """The logits (…, vocabulary) in what a model returned."""
+    if isinstance(output, Tensor):
+        return output if output.is_floating_point() and output.ndim >= 2 else None
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(named, Tensor):
+        return named
+    entries = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    floats = [e for e in entries if isinstance(e, Tensor) and e.is_floating_point() and e.ndim >= 2]
+    return floats[0] if floats else None
+
+
+def find_loss(output: Any) -> Tensor | None:
+    """The loss in what a model returned."""
+    named = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(named, Tensor) and named.numel() == 1:
+        return named
+    entries = output if isinstance(output, tuple | list) else ()
+    return next((e for e in entries if isinstance(e, Tensor) and e.is_floating_point() and e.numel() == 1), None)
+
+
+def _second_parameter(model: nn.Module) -> str:
+    import inspect
+
+    try:
+        names = list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return ""
+    return names[1] if len(names) > 1 else ""
+
+
+def _first(entry: dict[str, Any], names: tuple[str, ...]) -> Tensor | None:
+    return next((entry[name] for name in names if isinstance(entry.get(name), Tensor) and entry[name].ndim >= 2), None)
+
+
+def _ids(value: Any) -> Tensor | None:
+    tensor = _tensor(value)
+    return tensor if is_ids(tensor) else None
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor) or type(value).__module__ == "numpy"
+
+
+def _tensor(value: Any) -> Any:
+    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and value.dtype.kind in "iuf":
+        kept = value.astype("int64") if value.dtype.kind == "u" else value
+        return torch.as_tensor(kept)
+    return value
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value

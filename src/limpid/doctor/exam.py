@@ -1,0 +1,261 @@
+"""The examination before the first step: what can be measured on a model, an optimizer and one batch.
+
+Every measurement is made once, when a check first asks for it, and leaves the training as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from limpid.doctor.anatomy import Anatomy
+from limpid.doctor.attention import Heads, attentions, off_diagonal_share
+from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
+from limpid.doctor.finding import Finding
+from limpid.doctor.forward import Flow, flow, shortcut_gains
+from limpid.doctor.reading import Reading
+from limpid.doctor.rehearsal import Rehearsal, rehearse
+from limpid.doctor.schedules import planned_steps, simulated
+from limpid.doctor.undisturbed import seeded, undisturbed
+
+ROWS, POSITIONS = 4, 128
+"""Probes use the first rows and positions of the batch: exact properties need no more."""
+
+
+@dataclass
+class Exam:
+    """One examination: what was given, and what is measured when asked."""
+
+    anatomy: Anatomy
+    optimizers: list[Any] = field(default_factory=list)
+    schedulers: list[Any] = field(default_factory=list)
+    scaler: Any = None
+    batch: Any = None
+    call: Call | None = None  # as the user's loop makes it, once seen
+    loss: Callable[..., Any] | None = None
+    loss_function: Callable[..., Any] | None = None
+    total_steps: int | None = None
+    pretrained: bool | None = None
+    seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
+    seen_readings: list[Reading] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)  # what could not be checked, and why
+
+    @property
+    def model(self) -> nn.Module:
+        return self.anatomy.model
+
+    @cached_property
+    def micros(self) -> list[Micro]:
+        return micro_batches(self.batch)
+
+    @cached_property
+    def usual_call(self) -> Call | None:
+        """How the loop calls the model on the first micro-batch."""
+        if self.call is not None:
+            return self.call.detached()
+        if self.rehearsal is not None and self.rehearsal.calls:
+            return self.rehearsal.calls[0].detached()
+        return call_for(self.model, self.micros[0], self.anatomy.device) if self.micros else None
+
+    @cached_property
+    def rehearsal(self) -> Rehearsal | None:
+        """One forward and backward pass of the user's own loss."""
+        if not self.micros or self.anatomy.sharded:
+            return None
+        try:
+            return rehearse(self.model, self.batch, self.micros, self.loss, self.loss_function, self.anatomy.device)
+        except Exception as error:
+            self.refused = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            self.skipped["the loss"] = self.refused
+            return None
+
+    refused: str = ""  # what the user's own forward pass or loss raised
+
+    @property
+    def readings(self) -> list[Reading]:
+        if self.call is not None:
+            return self.seen_readings
+        return [] if self.rehearsal is None else self.rehearsal.readings
+
+    @cached_property
+    def probe(self) -> Call | None:
+        """A few rows of the usual call, on token ids."""
+        call = self.usual_call
+        if call is None or call.ids is None or self.anatomy.sharded:
+            return None
+        return call.without_loss().rows(slice(0, ROWS), POSITIONS)
+
+    @cached_property
+    def plain(self) -> Tensor | None:
+        """Logits of the probe in evaluation mode."""
+        return self.logits(self.probe)
+
+    def logits(self, call: Call | None, training: bool = False) -> Tensor | None:
+        """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
+        if call is None:
+            return None
+        if self.refused and call is not self.probe:
+            return None
+        try:
+            with undisturbed(self.model):
+                self.model.train(training)
+                seeded()
+                found = find_logits(call.make(self.model))
+                return None if found is None else found.detach().float()
+        except Exception as error:
+            self.refused = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            self.skipped["the forward pass"] = self.refused
+            return None
+
+    @cached_property
+    def vocab(self) -> int | None:
+        """Number of words the model can say."""
+        if self.plain is not None and self.plain.ndim >= 2:
+            return int(self.plain.shape[-1])
+        return None if self.anatomy.embedding is None else int(self.anatomy.embedding[1].shape[0])
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far two ways to the same logits may lie apart: 32 units of round-off of the largest."""
+        if self.plain is None:
+            return math.inf
+        finite = self.plain[torch.isfinite(self.plain)]
+        kinds = {p.dtype for p in self.anatomy.parameters.values() if p.is_floating_point()}
+        unit = max((torch.finfo(kind).eps / 2 for kind in kinds), default=2.0**-24)
+        if self.readings:
+            unit = max(unit, torch.finfo(self.readings[0].dtype).eps / 2)
+        compute = getattr(self.model, "compute", None)
+        if isinstance(compute, torch.dtype):
+            unit = max(unit, torch.finfo(compute).eps / 2)
+        return 32 * unit * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
+
+    def moved(self, call: Call, other: Call, training: bool = False) -> Tensor | None:
+        """How far each logit vector moves between two calls, (row, position)."""
+        first, second = self.logits(call, training), self.logits(other, training)
+        if first is None or second is None or first.shape != second.shape or first.ndim != 3:
+            return None
+        return (first - second).abs().nan_to_num(0.0).amax(-1)
+
+    def other_ids(self, ids: Tensor) -> Tensor:
+        """A different token at every position, from those that occur."""
+        vocab = max(int(ids.max()) + 1, 2)
+        shifted = ids.roll(1, -1).roll(1, 0)
+        return torch.where(shifted == ids, (ids + 1) % vocab, shifted)
+
+    @cached_property
+    def heads(self) -> list[Heads]:
+        """The attentions of the probe."""
+        probe = self.probe
+        if probe is None:
+            return []
+        with undisturbed(self.model):
+            self.model.eval()
+            return attentions(lambda: probe.make(self.model))
+
+    @cached_property
+    def all_heads(self) -> list[Heads]:
+        """The attentions of the whole first micro-batch where it is masked, else of the probe."""
+        call = self.usual_call
+        if call is None or call.mask is None or self.anatomy.sharded:
+            return self.heads
+        with undisturbed(self.model):
+            self.model.eval()
+            return attentions(lambda: self.keep_output(call.without_loss().make(self.model)))
+
+    def keep_output(self, output: Any) -> Any:
+        logits = find_logits(output)
+        if logits is not None:
+            self.first_output_finite = bool(torch.isfinite(logits).all())
+        return output
+
+    first_output_finite: bool | None = None
+
+    @cached_property
+    def shortcuts(self) -> dict[str, float]:
+        """How much of a small change of a block's input comes out unchanged, by block: 1 with a shortcut."""
+        call = self.probe
+        return {} if call is None else shortcut_gains(self.anatomy, call)
+
+    @cached_property
+    def constant_heads(self) -> Heads | None:
+        """The first attention for a row of one repeated token; None where positions are added to the tokens."""
+        probe = self.probe
+        if probe is None or probe.ids is None or not self.anatomy.blocks:
+            return None
+        ids = probe.ids[:1].clone()
+        ids[:] = ids[0, 0]
+        entered: list[Tensor] = []
+
+        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            value = args[0] if args else kwargs.get("hidden_states")
+            if isinstance(value, Tensor):
+                entered.append(value.detach())
+
+        one = probe.rows(slice(0, 1))
+        if one.mask is not None and not bool(one.mask.all()):
+            return None
+        handle = self.anatomy.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
+        try:
+            with undisturbed(self.model):
+                self.model.eval()
+                found = attentions(lambda: one.with_ids(ids).make(self.model))
+        finally:
+            handle.remove()
+        if not found or not entered or entered[0].ndim != 3:
+            return None
+        x = entered[0][0].float()
+        return None if float((x - x[:1]).abs().max()) > 1e-4 * float(x.abs().max()) else found[0]
+
+    @cached_property
+    def off_diagonal(self) -> float | None:
+        return None if self.constant_heads is None else off_diagonal_share(self.constant_heads)
+
+    @cached_property
+    def flow(self) -> Flow | None:
+        """Which modules the probe calls, and what each passes on."""
+        call = self.usual_call
+        if call is None or self.anatomy.sharded:
+            return None
+        return flow(self.anatomy, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
+
+    @cached_property
+    def fresh(self) -> bool:
+        """Whether the weights are still as they were drawn."""
+        return not self.pretrained and self.anatomy.fresh()
+
+    @cached_property
+    def planned(self) -> int | None:
+        """Updates that the run is to make, as told or as its schedule says."""
+        return self.total_steps or planned_steps(self.schedulers)
+
+    @cached_property
+    def rates(self) -> list[float] | None:
+        """The largest rate at each update to the planned end."""
+        if not self.schedulers or not self.planned:
+            return None
+        return simulated(self.schedulers[0], min(self.planned, 100_000))
+
+    @cached_property
+    def groups(self) -> list[tuple[int, dict[str, Any]]]:
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        return list(enumerate(groups))
+
+
+Check = Callable[[Exam], Iterator[Finding]]
+
+
+def examine(exam: Exam, checks: list[Check]) -> list[Finding]:
+    """Every check; one that breaks is skipped, and says so."""
+    found: list[Finding] = []
+    for check in checks:
+        try:
+            found.extend(check(exam))
+        except Exception as error:  # the doctor never stops a training
+            exam.skipped[check.__name__.replace("_", "-")] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+    return found

@@ -1,0 +1,183 @@
+"""The loss read from its gradient: which token each position was taught, and with what weight.
+
+For a mean cross-entropy dL/dz = w (softmax(z) - e_y): the one negative entry names the target y, the length the weight.
+So the gradient of the logits tells targets, weights, masks and divisor whatever code made the loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ROOM = 2**22
+"""Most entries of the logits that one reading takes in: about 30 ms, 50 MB, once in a while."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one backward pass taught, on some positions of a micro-batch."""
+
+    ids: Tensor | None  # (row, position) the inputs
+    rows: Tensor  # (n,) which row, which position was read
+    positions: Tensor
+    taught: Tensor  # (n,) the target by the gradient; -1 where none
+    weight: Tensor  # (n,) w; 0 where no label
+    misfit: float  # ‖g - w (p - e)‖ / ‖g‖ over labelled positions: 0 for a cross-entropy of these logits
+    squashed: str  # what the logits went through before the loss, if that explains the gradient: softmax, sigmoid, tanh
+    misfit_squashed: float  # the misfit then
+    zeros: float  # share of exact zeros among gradients of labelled rows
+    row_sum: float  # Σ_v g over w, the mean: 0 for every loss of log-probabilities, c for a term c log Z
+    unbalanced: float  # |Σ_v g| over Σ_v |g|, the mean: 0 for every loss of log-probabilities over this axis
+    surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
+    logit_std: float
+    log_z: float  # mean
+    logit_mean: float
+    largest: float  # max |z|
+    shape: tuple[int, ...]  # of the logits
+    dtype: torch.dtype
+    gradient_dtype: torch.dtype
+    complete: bool  # whether every position was read
+    inverted: bool  # the gradient points the other way: the loss is raised, not lowered
+
+    @property
+    def labelled(self) -> Tensor:
+        return self.weight > 0
+
+    @property
+    def labels(self) -> int:
+        """Labels of the micro-batch; scaled up where only some positions were read."""
+        share = 1.0 if self.complete else len(self.weight) / max(1, self.shape[0] * self.shape[1])
+        return round(int(self.labelled.sum()) / share)
+
+    @property
+    def total_weight(self) -> float:
+        """Σ w: 1 for a mean over all labels of the step."""
+        share = 1.0 if self.complete else len(self.weight) / max(1, self.shape[0] * self.shape[1])
+        return float(self.weight.sum()) / share
+
+    def match(self, offset: int) -> tuple[float, int]:
+        """Share of the labelled positions that are taught the input `offset` further on, and how many count."""
+        if self.ids is None:
+            return 0.0, 0
+        where = self.positions + offset
+        inside = self.labelled & (where >= 0) & (where < self.ids.shape[1])
+        if not bool(inside.any()):
+            return 0.0, 0
+        seen = self.ids[self.rows[inside], where[inside]]
+        return float((seen == self.taught[inside]).double().mean()), int(inside.sum())
+
+
+def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> Reading | None:
+    """The reading of one backward pass; None where the logits are not (batch, position, vocabulary)."""
+    if logits.ndim == 2 and ids is not None and logits.shape[0] == ids.numel():
+        logits, gradient = logits.view(*ids.shape, -1), gradient.view(*ids.shape, -1)
+    if logits.ndim != 3 or gradient.shape != logits.shape or logits.shape[-1] < 2:
+        return None
+    batch, length, vocab = logits.shape
+    where = _chosen(batch * length, max(32, room // vocab), logits.device)
+    z = logits.detach().reshape(-1, vocab)[where].float()
+    raw = gradient.detach().reshape(-1, vocab)[where]
+    g = raw.float()
+    if not bool(torch.isfinite(z).all()) or not bool(torch.isfinite(g).all()):
+        return None
+    # of w (p - e) the largest entry is at the target, and negative
+    high, low = g.amax(-1), -g.amin(-1)
+    one = g.abs().amax(-1) > 0.3 * g.abs().sum(-1)  # one entry stands out
+    inverted = vocab > 2 and bool(((high > 1.5 * low) & one).double().mean() > 0.5)
+    if inverted:
+        g = -g
+    size = g.norm(dim=-1)
+    labelled = size > 0
+    taught = torch.where(labelled, g.argmin(-1), -1)
+    log_z = z.logsumexp(-1)
+    p = (z - log_z[:, None]).exp()
+    fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
+    zeros = float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0
+    squashed, misfit_squashed = (
+        ("", misfit)
+        if zeros > 0.1
+        else _squashed(z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps)
+    )
+    weight = torch.where(labelled, fitted, 0.0)
+    surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
+    return Reading(
+        ids=ids.detach() if ids is not None and ids.shape == (batch, length) else None,
+        rows=where // length,
+        positions=where % length,
+        taught=taught,
+        weight=weight,
+        misfit=misfit,
+        squashed=squashed,
+        misfit_squashed=misfit_squashed,
+        zeros=zeros,
+        row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30))
+        if bool(labelled.any())
+        else 0.0,
+        unbalanced=float((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled].mean())
+        if bool(labelled.any())
+        else 0.0,
+        surprise=surprise,
+        logit_std=float(z.std(-1).mean()),
+        log_z=float(log_z.mean()),
+        logit_mean=float(z.mean()),
+        largest=float(z.abs().max()),
+        shape=tuple(logits.shape),
+        dtype=logits.dtype,
+        gradient_dtype=raw.dtype,
+        complete=len(where) == batch * length,
+        inverted=inverted,
+    )
+
+
+def _chosen(count: int, room: int, device: torch.device) -> Tensor:
+    """All positions, or `room` of them spread evenly."""
+    if count <= room:
+        return torch.arange(count, device=device)
+    return torch.linspace(0, count - 1, room, device=device).long()
+
+
+def _fit(g: Tensor, p: Tensor, target: Tensor | None, labelled: Tensor) -> tuple[Tensor, float]:
+    """w of each row in g ≈ w d, and the share of g that this leaves over; d = p - e_target, or p itself is d."""
+    d = p
+    if target is not None:
+        d = p.clone()
+        d[torch.arange(len(d), device=d.device), target] -= 1
+    w = (g * d).sum(-1) / (d * d).sum(-1).clamp(min=1e-30)
+    if not bool(labelled.any()):
+        return w, 0.0
+    left = (g - w[:, None] * d)[labelled].norm()
+    return w, float(left / g[labelled].norm().clamp(min=1e-30))
+
+
+SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+"""What logits are sent through by mistake before a loss that expects logits."""
+
+
+def _squashed(
+    z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float
+) -> tuple[str, float]:
+    """Which squashing explains the gradient ten times better than none, and its misfit."""
+    best, misfit = "", plain
+    rows = labelled.nonzero()[:256, 0]
+    if not len(rows):
+        return best, misfit
+    every = torch.ones(len(rows), dtype=torch.bool, device=z.device)
+    d = z[rows].softmax(-1)
+    d[torch.arange(len(rows), device=z.device), target[rows]] -= 1
+    length = float(_fit(g[rows], d, None, every)[0].sum())
+    for name, squash in SQUASHES.items():
+        with torch.enable_grad():
+            leaf = z[rows].clone().requires_grad_(True)
+            loss = torch.nn.functional.cross_entropy(squash(leaf), target[rows], reduction="sum")
+            (d,) = torch.autograd.grad(loss, leaf)
+        fitted, left = _fit(g[rows], d, None, every)
+        # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then the length decides
+        longer = float(fitted.sum()) / max(length, 1e-30)
+        better = plain > rounding and left < 0.3 * plain
+        if (left < misfit and better) or (
+            longer > 0.5 * z.shape[-1] > 8 and left < 2 * plain and length * 8 < len(rows) / len(labelled)
+        ):
+            best, misfit = name, left
+    return best, misfit

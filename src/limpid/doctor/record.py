@@ -1,0 +1,79 @@
+"""One step as the doctor saw it, and the past that it is judged against."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from limpid.doctor.attention import Heads
+from limpid.doctor.calls import Call, Micro
+from limpid.doctor.reading import Reading
+from limpid.doctor.streams import Stream
+from limpid.doctor.updates import Update
+
+
+@dataclass
+class StepRecord:
+    """What happened between two updates."""
+
+    number: int
+    sampled: bool = False  # updates, attention, modes
+    read: bool = False  # the loss read from its gradient
+    events: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    rng: list[Tensor] = field(default_factory=list)  # random state before each forward pass
+    readings: dict[int, Reading] = field(default_factory=dict)  # by forward pass
+    heads: list[Heads] = field(default_factory=list)
+    roots: list[Tensor] = field(default_factory=list)  # what backward was called on
+    loss: float | None = None  # as told, or the sum of the roots
+    norm: float | None = None  # of the gradient, before clipping
+    norm_tensor: Tensor | None = None
+    clipped_to: float | None = None
+    norm_at_update: float | None = None
+    rates: list[float] = field(default_factory=list)
+    scale: float = 1.0
+    updated: bool = False
+    skipped: bool = False  # loss scaling saw infinities
+    told: bool = False
+    stale: float = 0.0  # largest gradient left over from the step before, when backward began
+    no_gradients: bool = False
+    in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
+    update: Update | None = None
+    micros: list[Micro] = field(default_factory=list)
+    labels: int = 0
+    level: tuple[float, float, str] | None = None  # mean log Z, largest logit, format: as the loss gets them where seen
+    outer_called: bool = False
+    inner_called: bool = False
+    broken: bool = False
+
+
+@dataclass
+class Past:
+    """What earlier steps were like."""
+
+    losses: Stream = field(default_factory=Stream)
+    norms: Stream = field(default_factory=Stream)
+    rates: list[float] = field(default_factory=list)
+    counts: Counter = field(default_factory=Counter)
+    skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
+    skips_in_a_row: int = 0
+    schedule_per_update: list[int] = field(default_factory=list)
+    clip_misplaced: int = 0
+    clipped_hard: int = 0
+    empty_steps: int = 0
+    zero_rates: int = 0
+    decay_done: float = 0.0  # Σ η λ so far, of what should not decay
+    updates: list[tuple[int, Update]] = field(default_factory=list)
+    scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
+    log_z: list[tuple[int, float]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # what single checks remember
+    previous: Call | None = None
+    previous_rng: Tensor | None = None
+
+
+def not_number(value: float | None) -> bool:
+    return value is not None and not torch.isfinite(torch.tensor(value)).item()

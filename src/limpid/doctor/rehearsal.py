@@ -1,0 +1,167 @@
+"""One forward and backward pass of the user's own loss, with everything put back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
+from limpid.doctor.reading import Reading, read
+from limpid.doctor.undisturbed import seeded, undisturbed
+
+
+@dataclass
+class Rehearsal:
+    """What the pass showed."""
+
+    loss: float = float("nan")
+    calls: list[Call] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    norms: dict[str, float | None] = field(default_factory=dict)  # of each parameter's gradient; None without one
+    slope: float | None = None  # observed change of the loss along the gradient over the predicted one
+    no_graph: bool = False  # the loss does not depend on any parameter
+    whose_loss: str = "the user's loss"
+
+
+def rehearse(
+    model: nn.Module,
+    batch: Any,
+    micros: list[Micro],
+    loss: Callable[..., Any] | None,
+    loss_function: Callable[..., Any] | None,
+    device: torch.device,
+) -> Rehearsal:
+    """Run the loss once and back; then twice more along the gradient, to see whether it is one."""
+    seen = Rehearsal()
+    compute = loss_of(model, batch, micros, loss, loss_function, device, seen)
+    pending: list[Any] = []
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        pending.append(Call(args, kwargs))
+
+    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        call = pending.pop() if pending else Call(args, kwargs)
+        seen.calls.append(call.detached())
+        logits = find_logits(output)
+        if logits is None or logits.grad_fn is None:
+            return
+        kept, ids, slot = logits.detach(), call.ids, logits.output_nr
+
+        def back(gradients: tuple[Tensor | None, ...]) -> None:
+            gradient = gradients[slot] if slot < len(gradients) else None
+            reading = None if gradient is None else read(kept, gradient, ids)
+            if reading is not None:
+                seen.readings.append(reading)
+
+        logits.grad_fn.register_prehook(back)
+
+    with undisturbed(model, gradients=True):
+        handles = [
+            model.register_forward_pre_hook(before, with_kwargs=True),
+            model.register_forward_hook(after, with_kwargs=True),
+        ]
+        try:
+            seeded()
+            value = compute()
+        finally:
+            for handle in handles:
+                handle.remove()
+        seen.loss = float(value.detach())
+        if not value.requires_grad:
+            seen.no_graph = True
+            return seen
+        value.backward()
+        for name, parameter in model.named_parameters():
+            gradient = parameter.grad
+            if gradient is not None and gradient.is_sparse:
+                gradient = gradient.coalesce().values()
+            seen.norms[name] = None if gradient is None else float(gradient.detach().float().norm())
+        seen.slope = _slope(model, compute)
+    return seen
+
+
+def loss_of(
+    model: nn.Module,
+    batch: Any,
+    micros: list[Micro],
+    loss: Callable[..., Any] | None,
+    loss_function: Callable[..., Any] | None,
+    device: torch.device,
+    seen: Rehearsal,
+) -> Callable[[], Tensor]:
+    """The loss as the user computes it, or as a plain loop would."""
+    if callable(loss):
+        return lambda: _scalar(loss(model, batch))
+    call, micro = call_for(model, micros[0], device), micros[0]
+
+    def plain() -> Tensor:
+        output = call.make(model)
+        own, logits = find_loss(output), find_logits(output)
+        if own is not None and loss_function is None:
+            seen.whose_loss = "the model's own loss"
+            return own
+        if logits is None:
+            raise ValueError("the model returns neither logits nor a loss: give preflight loss=callable(model, batch)")
+        targets = micro.labels
+        if targets is None and micro.ids is not None:
+            targets = torch.cat([micro.ids[:, 1:], torch.full_like(micro.ids[:, :1], IGNORED)], 1)
+            seen.whose_loss = "cross-entropy of the next token"
+        if targets is None:
+            raise ValueError("no targets in this batch: give preflight loss=callable(model, batch)")
+        targets = targets.to(logits.device)
+        if loss_function is None:
+            if targets is micro.labels:
+                seen.whose_loss = "cross-entropy of the given targets"
+            return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), ignore_index=IGNORED)
+        try:
+            return _scalar(loss_function(logits, targets))
+        except (RuntimeError, ValueError):
+            return _scalar(loss_function(logits.flatten(0, -2), targets.flatten()))
+
+    return plain
+
+
+def _scalar(value: Any) -> Tensor:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.reshape(())
+    found = find_loss(value)
+    if found is None:
+        raise ValueError(f"loss gave {type(value).__name__}, expected one number")
+    return found
+
+
+def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
+    """(L(θ + εd) - L(θ - εd)) / (2 ε g·d) for d = g/‖g‖, with ε shrunk while the ratio is off."""
+    trained = [p for p in model.parameters() if p.grad is not None and p.requires_grad and not p.grad.is_sparse]
+    if not trained or any(p.dtype in (torch.float16, torch.bfloat16) for p in trained):
+        return None
+    gradients = [p.grad.detach().clone() for p in trained if p.grad is not None]
+    length = float(torch.stack([g.float().norm() for g in gradients]).norm())
+    if not length or length != length or length == float("inf"):
+        return None
+    kept = [p.detach().clone() for p in trained]
+    closest: float | None = None
+    try:
+        with torch.no_grad():
+            for change in (0.1, 0.02, 0.004, 0.0008):  # predicted change of the loss, nats
+                values = []
+                for sign in (1.0, -1.0):
+                    for parameter, start, gradient in zip(trained, kept, gradients, strict=True):
+                        parameter.copy_(start + gradient * (sign * change / 2 / length**2))
+                    seeded()
+                    values.append(float(compute().detach()))
+                ratio = (values[0] - values[1]) / change
+                if closest is None or abs(ratio - 1) < abs(closest - 1):
+                    closest = ratio
+                if abs(ratio - 1) < 0.1:
+                    break
+    finally:
+        with torch.no_grad():
+            for parameter, start in zip(trained, kept, strict=True):
+                parameter.copy_(start)
+    return closest

@@ -1,0 +1,123 @@
+"""What an update did, on a sample of each tensor: observed against what rate, moments and decay predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from limpid.doctor.rounding import sample
+
+TENSORS, ELEMENTS = 96, 512
+
+
+@dataclass
+class Update:
+    """One update, tensor by tensor. All lists are parallel to `names`."""
+
+    names: list[str] = field(default_factory=list)
+    dims: list[int] = field(default_factory=list)
+    ratio: list[float] = field(default_factory=list)  # RMS of the change over RMS of the weights
+    weight: list[float] = field(default_factory=list)  # RMS of the weights before
+    change: list[float] = field(default_factory=list)  # RMS of the change
+    predicted: list[float] = field(default_factory=list)  # RMS of the change that Adam's state gives; 0 if unknown
+    lost: list[float] = field(default_factory=list)  # share of elements with an update that left them as they were
+    still: list[bool] = field(default_factory=list)  # nothing moved although there is a gradient
+    eps_share: list[float] = field(default_factory=list)  # median ε/(√v̂ + ε); nan if unknown
+    root_v: list[float] = field(default_factory=list)  # median √v̂
+    rates: list[float] = field(default_factory=list)
+    cosine: float = 0.0  # of gradient and change, over all samples
+
+    def matrices(self) -> list[int]:
+        return [i for i, dims in enumerate(self.dims) if dims >= 2]
+
+    def median_ratio(self) -> float:
+        """Of the matrices."""
+        values = sorted(self.ratio[i] for i in self.matrices() if self.weight[i] > 0)
+        return values[len(values) // 2] if values else 0.0
+
+
+@dataclass
+class Before:
+    """Samples taken before the update."""
+
+    entries: list[tuple[str, Tensor, dict[str, Any], Tensor, Tensor]]  # name, parameter, group, weights, gradient
+
+
+def before(optimizer: Any, names: dict[int, str]) -> Before:
+    """Samples of up to 96 tensors that have gradients."""
+    held = [
+        (parameter, group)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.grad is not None
+        and not parameter.grad.is_sparse
+        and parameter.numel()
+        and not hasattr(parameter, "full_tensor")
+    ]
+    step = max(1, -(-len(held) // TENSORS))
+    return Before(
+        [
+            (names.get(id(p), "?"), p, group, sample(p, ELEMENTS).clone(), sample(p.grad, ELEMENTS).clone())
+            for p, group in held[::step]
+        ]
+    )
+
+
+def after(taken: Before, optimizer: Any) -> Update:
+    """Compare with what is there now."""
+    found = Update()
+    dot = length = moved = 0.0
+    for name, parameter, group, w, g in taken.entries:
+        now = sample(parameter, ELEMENTS)
+        delta, slope = now.float() - w.float(), g.float()
+        size = float(w.float().pow(2).mean().sqrt())
+        change = float(delta.pow(2).mean().sqrt())
+        predicted, eps_share, root, direction = _adam(optimizer, parameter, group, w)
+        live = (g != 0) if direction is None else (direction != 0)
+        count = int(live.sum())
+        stuck = float(((delta == 0) & live).sum()) / count if count else 0.0
+        found.names.append(name)
+        found.dims.append(parameter.ndim)
+        found.ratio.append(change / size if size else 0.0)
+        found.weight.append(size)
+        found.change.append(change)
+        found.predicted.append(predicted)
+        found.lost.append(stuck)
+        found.still.append(bool(count) and stuck == 1.0)
+        found.eps_share.append(eps_share)
+        found.root_v.append(root)
+        found.rates.append(float(group.get("lr", 0.0)))
+        dot += float((delta * slope).sum())
+        length += float(slope.pow(2).sum())
+        moved += float(delta.pow(2).sum())
+    if length and moved:
+        found.cosine = dot / (length * moved) ** 0.5
+    return found
+
+
+def _adam(
+    optimizer: Any, parameter: Tensor, group: dict[str, Any], w: Tensor
+) -> tuple[float, float, float, Tensor | None]:
+    """RMS of the predicted change, median ε share, median √v̂, and the change itself, where the rule is Adam's."""
+    state = optimizer.state.get(parameter, {})
+    if "exp_avg" not in state or "exp_avg_sq" not in state or "betas" not in group or group.get("amsgrad"):
+        return 0.0, float("nan"), 0.0, None
+    if state["exp_avg"].shape != parameter.shape or state["exp_avg_sq"].shape != parameter.shape:
+        return 0.0, float("nan"), 0.0, None
+    count = float(state.get("step", 1))
+    beta1, beta2 = (float(b) for b in group["betas"])
+    m = sample(state["exp_avg"], ELEMENTS).float() / (1 - beta1**count)
+    root = (sample(state["exp_avg_sq"], ELEMENTS).float() / (1 - beta2**count)).sqrt()
+    eps, rate, decay = float(group["eps"]), float(group["lr"]), float(group.get("weight_decay") or 0)
+    decoupled = type(optimizer).__name__.lower().startswith("adamw") or bool(group.get("decoupled_weight_decay"))
+    direction = rate * m / (root + eps)
+    if decoupled:
+        direction = direction + rate * decay * w.float()
+    return (
+        float(direction.pow(2).mean().sqrt()),
+        float((eps / (root + eps)).median()),
+        float(root.median()),
+        direction,
+    )

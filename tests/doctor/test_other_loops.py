@@ -1,0 +1,193 @@
+"""Other people's loops: transformers' Trainer, Lightning, accelerate, compiled models, several processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+import limpid
+from doctor.bench import Decoder, batch, groups, mean_loss, rules
+from limpid.doctor.callbacks import lightning_callback, trainer_callback
+
+
+def rows(count: int, shifted: bool = False) -> list[dict[str, Tensor]]:
+    made = []
+    for number in range(count):
+        ids = batch(number, 1)[0][0]
+        made.append({"input_ids": ids, "labels": ids.roll(-1) if shifted else ids.clone()})
+    return made
+
+
+def trained(tmp_path: Path, shifted: bool, **arguments: Any) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=24, bos_token_id=None, eos_token_id=None
+    )
+    callback = trainer_callback(say=False)
+    options = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=14, per_device_train_batch_size=4, report_to="none", save_strategy="no",
+        disable_tqdm=True, use_cpu=True, logging_steps=100, **arguments,
+    )  # fmt: skip
+    Trainer(model=GPT2LMHeadModel(config), args=options, train_dataset=rows(120, shifted), callbacks=[callback]).train()
+    return callback.doctor
+
+
+def test_the_trainer_of_transformers_is_watched(tmp_path: Path) -> None:
+    doctor = trained(tmp_path, shifted=False, gradient_accumulation_steps=2)
+    assert doctor.steps == 14
+    assert doctor.skipped == {}
+    assert rules(doctor.findings) == []
+    assert 3 < doctor.past.losses.all[0] < 6
+
+
+def test_labels_shifted_in_the_data_and_again_in_the_model(tmp_path: Path) -> None:
+    doctor = trained(tmp_path, shifted=True)
+    assert rules(doctor.findings)[0] == "labels-misaligned"
+    assert "+2" in doctor.findings[0].says
+    assert (tmp_path / "findings.jsonl").is_file()
+
+
+def test_lightning_is_watched(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder = Decoder()
+
+        def training_step(self, given: Any, number: int) -> Tensor:
+            return mean_loss(self.decoder, given)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW([*self.decoder.blocks.parameters(), *self.decoder.head.parameters()], lr=1e-3)
+
+    callback = lightning_callback(say=False)
+    trainer = lightning.Trainer(
+        max_steps=8, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[callback], default_root_dir=tmp_path,
+    )  # fmt: skip
+    data = torch.utils.data.DataLoader([batch(number) for number in range(8)], batch_size=None)
+    trainer.fit(Module(), data)
+    assert callback.doctor.steps == 8
+    assert rules(callback.doctor.findings)[0] == "parameters-not-in-optimizer"
+    assert len(callback.doctor.past.losses.all) == 8
+
+
+def test_accelerate_is_watched() -> None:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=1)
+    model = Decoder()
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
+        for number in range(8):
+            loss = mean_loss(model, batch(number))
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            doctor.step(loss, batch(number))
+    assert doctor.steps == 8
+    assert rules(doctor.findings) == []
+    assert doctor.record.number == 9
+
+
+def compiled_losses(in_place: bool, watched: bool) -> tuple[list[float], int, Any]:
+    torch._dynamo.reset()
+    model = Decoder()
+    graphs: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(1)
+        return graph.forward
+
+    compiled: Any = model
+    if in_place:
+        model.compile(backend=backend)
+    else:
+        compiled = torch.compile(model, backend=backend)
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    doctor = limpid.watch(compiled, optimizer, say=False) if watched else None
+    losses = []
+    for number in range(12):
+        loss = mean_loss(compiled, batch(number))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+        if doctor is not None:
+            doctor.step(loss, batch(number))
+    if doctor is not None:
+        doctor.close()
+    return losses, len(graphs), doctor
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_is_watched_without_being_compiled_anew(in_place: bool) -> None:
+    plain, graphs, _ = compiled_losses(in_place, watched=False)
+    losses, again, doctor = compiled_losses(in_place, watched=True)
+    assert losses == plain
+    assert again == graphs
+    assert doctor.steps == 12
+    assert doctor.skipped == {}
+    assert rules(doctor.findings) == []
+    assert doctor.past.log_z
+
+
+def one_rank(rank: int, port: int, fault: str, folder: str) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    model = Decoder()
+    if fault == "start":
+        with torch.no_grad():
+            model.head.weight.add_(0.01 * rank)
+    wrapped = nn.parallel.DistributedDataParallel(model, init_sync=fault != "start")
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    called = wrapped.module if fault == "inner" else wrapped
+    if fault == "bits" and rank == 1:
+        model.head.weight.register_hook(lambda g: g * 1e12 if doctor.record.number == 5 else g)
+    with limpid.watch(wrapped, optimizer, say=False, output=folder) as doctor:
+        for number in range(8):
+            given = batch(number if fault == "data" else 2 * number + rank)
+            loss = mean_loss(called, given)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            doctor.step(loss, given)
+            dist.barrier()
+    Path(folder, f"rank{rank}").write_text("\n".join([*rules(doctor.findings), *map(str, doctor.skipped.items())]))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("none", ""),
+        ("inner", "gradients-not-averaged"),
+        ("start", "ranks-start-apart"),
+        ("data", "ranks-same-data"),
+        ("bits", "rank-computes-wrong"),
+    ],
+)
+def test_two_processes(fault: str, rule: str, tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    mp.spawn(one_rank, (port, fault, str(tmp_path)), nprocs=2)
+    said = (tmp_path / "rank0").read_text().splitlines()
+    assert (said[0] if said else "") == rule

@@ -1,0 +1,233 @@
+"""Before the first step: a healthy model is let through, each planted fault is named first, nothing is changed."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import limpid
+from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight
+from limpid.doctor import RULES
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_healthy_model_raises_no_alarm(rotary: bool) -> None:
+    assert preflight(Decoder(rotary)) == []
+
+
+def test_the_examination_changes_nothing() -> None:
+    """Random states, modes, gradients, weights and buffers are those of before, to the bit."""
+    model = Decoder()
+    model.register_buffer("seen", torch.zeros(3))
+    model.blocks[0].eval()
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    mean_loss(model, batch(1)).backward()
+    weights = copy.deepcopy(model.state_dict())
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    modes = [module.training for module in model.modules()]
+    states = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy())  # noqa: NPY002
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        doctor.preflight(batch(0), loss=mean_loss)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True) if p.grad is not None)
+    assert modes == [module.training for module in model.modules()]
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert np.array_equal(states[2], np.random.get_state()[1])  # noqa: NPY002
+    assert not optimizer.state
+
+
+def no_mask(model: Decoder) -> None:
+    for block in model.blocks:
+        block.causal = False
+
+
+def no_residual(model: Decoder) -> None:
+    for block in model.blocks:
+        block.residual = False
+
+
+def no_scale(model: Decoder) -> None:
+    for block in model.blocks:
+        block.scale = 1.0
+
+
+def one_sided(model: Decoder) -> None:
+    for block in model.blocks:
+        block.turned = ("query",)
+
+
+def large(model: Decoder) -> None:
+    for parameter in model.parameters():
+        if parameter.ndim >= 2:
+            nn.init.normal_(parameter, std=1.0)
+
+
+def equal_rows(model: Decoder) -> None:
+    nn.init.constant_(model.blocks[0].up.weight, 0.01)
+
+
+def copied_head(model: Decoder) -> None:
+    model.head.weight = nn.Parameter(model.tokens.weight.detach().clone())
+
+
+def cut(model: Decoder) -> None:
+    block = model.blocks[0]
+    forward = block.forward
+    block.forward = lambda x: forward(x).detach()  # type: ignore[method-assign]
+
+
+def frozen_block(model: Decoder) -> None:
+    model.blocks[1].requires_grad_(False)
+
+
+def mixes_rows(model: Decoder) -> None:
+    forward = model.forward
+    model.forward = lambda ids: forward(ids) + model.tokens.weight.mean() + forward(ids).mean(0, keepdim=True)  # type: ignore
+
+
+MODEL_FAULTS: list[tuple[Callable[[Decoder], None], str, bool]] = [
+    (no_mask, "not-causal", False),
+    (no_residual, "residual-missing", False),
+    (no_scale, "scores-not-scaled", False),
+    (one_sided, "rotary-not-relative", True),
+    (large, "initialisation-too-large", False),
+    (equal_rows, "initialisation-degenerate", False),
+    (copied_head, "tied-weights-apart", False),
+    (cut, "gradient-cut", False),
+    (frozen_block, "parameters-frozen", False),
+    (mixes_rows, "batch-leaks", False),
+]
+
+
+@pytest.mark.parametrize(("break_it", "rule", "rotary"), MODEL_FAULTS, ids=[rule for _, rule, _ in MODEL_FAULTS])
+def test_a_fault_of_the_model_is_named_first(break_it: Callable[[Decoder], None], rule: str, rotary: bool) -> None:
+    model = Decoder(rotary)
+    break_it(model)
+    assert preflight(model)[0] == rule
+
+
+def ce(scale: float = 1.0, through: Callable[[Any], Any] = lambda z: z, **options: Any) -> Callable[[Any, Any], Any]:
+    def loss(model: nn.Module, given: Any) -> Any:
+        return scale * F.cross_entropy(through(model(given[0]).flatten(0, 1)), given[1].flatten(), **options)
+
+    return loss
+
+
+LOSSES = [
+    (ce(reduction="sum"), "loss-summed"),
+    (ce(scale=1 / 6, reduction="sum"), "loss-summed"),
+    (ce(through=lambda z: z.softmax(-1)), "softmax-twice"),
+    (ce(through=torch.sigmoid), "loss-formula-unusual"),
+    (ce(scale=-1.0), "gradient-ascent"),
+    (
+        lambda model, given: F.cross_entropy(model(given[0]).reshape(len(given[0]), VOCAB, -1), given[1]),
+        "loss-formula-unusual",
+    ),
+]
+
+
+@pytest.mark.parametrize(("loss", "rule"), LOSSES)
+def test_the_formula_of_the_loss_is_read_from_its_gradient(loss: Any, rule: str) -> None:
+    assert preflight(Decoder(), loss=loss)[0] == rule
+
+
+def test_honest_losses_raise_no_alarm() -> None:
+    smooth = ce(label_smoothing=0.1)
+    twice = ce(through=lambda z: z.log_softmax(-1))  # a second log-softmax changes nothing
+    for loss in (smooth, twice):
+        assert preflight(Decoder(), loss=loss) == []
+
+
+def shifted(offset: int) -> Any:
+    ids = torch.cat([batch(0)[0], batch(0)[1][:, -1:]], 1)
+    first, last = max(0, -offset), ids.shape[1] - max(1, offset)
+    return ids[:, first:last], ids[:, first + offset : last + offset].clone()
+
+
+@pytest.mark.parametrize(
+    ("offset", "rule"), [(0, "labels-not-shifted"), (2, "labels-misaligned"), (-1, "labels-misaligned")]
+)
+def test_what_each_position_is_taught(offset: int, rule: str) -> None:
+    assert preflight(Decoder(), shifted(offset))[0] == rule
+
+
+def test_targets_of_another_row() -> None:
+    x, y = batch(0)
+    assert preflight(Decoder(), (x, y.roll(1, 0)))[0] == "targets-unrelated"
+
+
+def padded() -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = batch(0)
+    x, y = x.clamp(min=1), y.clamp(min=1)
+    for row in range(len(x)):
+        end = LENGTH // 2 + row
+        x[row, end:], y[row, end - 1 :] = 0, 0
+    return x, y
+
+
+def test_padding_among_the_labels_and_ends_that_are_never_learned() -> None:
+    x, y = padded()
+    assert preflight(Decoder(), (x, y))[0] == "padding-trained-on"
+    assert preflight(Decoder(), (x, y.masked_fill(y == 0, -100))) == ["end-never-a-label"]
+    learned = y.masked_fill(x == 0, -100)  # the end is a label, what follows is not
+    assert preflight(Decoder(), (x, learned)) == []
+
+
+def test_ids_beyond_the_vocabulary_are_told_though_the_model_crashes() -> None:
+    x, y = batch(0)
+    x[0, 0] = VOCAB
+    model = Decoder()
+    with limpid.watch(model, torch.optim.AdamW(groups(model)), say=False) as doctor:
+        assert doctor.preflight((x, y), loss=mean_loss)[0].rule == "ids-out-of-range"
+
+
+def test_what_the_optimizer_holds() -> None:
+    model = Decoder()
+    assert preflight(model, optimizer=torch.optim.AdamW(model.blocks.parameters()))[0] == "parameters-not-in-optimizer"
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    model.head = nn.Linear(32, VOCAB, bias=False)
+    assert preflight(model, optimizer=optimizer)[0] == "optimizer-holds-strangers"
+
+
+def test_settings_of_the_optimizer() -> None:
+    model = Decoder()
+    adamw = torch.optim.AdamW
+    assert preflight(model, optimizer=adamw(groups(model), lr=1e-3, eps=1e-1))[0] == "epsilon-dominates"
+    decay = adamw(model.parameters(), lr=1e-2, weight_decay=0.3)
+    assert preflight(model, optimizer=decay, total_steps=300)[0] == "decay-on-gains"
+    assert preflight(model, optimizer=adamw(groups(model), lr=0.1))[0] == "learning-rate-too-high"
+    half = Decoder().bfloat16()
+    found = preflight(half, optimizer=adamw(groups(half), lr=1e-5), loss=ce())
+    assert found[0] == "updates-lost-to-rounding"
+
+
+def test_a_schedule_is_run_to_its_end() -> None:
+    model = Decoder()
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / 1000))
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
+        found = doctor.preflight(batch(0), loss=mean_loss, total_steps=100)
+        assert [f.rule for f in found if f.severity != "notice"] == ["schedule-never-peaks"]
+    assert schedule.last_epoch == 0
+
+
+def test_weights_that_were_to_be_loaded() -> None:
+    assert preflight(Decoder(), pretrained=True)[0] == "weights-not-loaded"
+    assert preflight(Decoder(), pretrained=False) == []
+
+
+def test_every_rule_says_where_it_comes_from() -> None:
+    for slug, rule in RULES.items():
+        assert slug == rule.slug
+        assert min(map(len, (rule.detects, rule.equation, rule.source, rule.threshold, rule.cost))) > 3, slug
+        assert rule.needs, slug
+        assert all(other in RULES for other in rule.explains), slug

@@ -1,0 +1,216 @@
+"""Records of other tools, and of ours, from the command line: what is read, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from limpid.cli import main
+from limpid.doctor.curves import diagnose
+from limpid.doctor.records import Curves, read_record
+from limpid.doctor.rules import RULES
+from limpid.training.begin import start
+from small import config, corpus
+
+
+def falling(count: int, seed: int = 0) -> list[float]:
+    scatter = random.Random(seed)
+    return [2 + 3 * math.exp(-i / 60) + scatter.gauss(0, 0.03) for i in range(count)]
+
+
+def trainer_state(path: Path, losses: list[float], norms: list[float], rates: list[float]) -> Path:
+    history = [
+        {"loss": loss, "grad_norm": norm, "learning_rate": rate, "epoch": i / 100, "step": 10 * (i + 1)}
+        for i, (loss, norm, rate) in enumerate(zip(losses, norms, rates, strict=True))
+    ]
+    file = path / "trainer_state.json"
+    file.write_text(json.dumps({"log_history": history, "max_steps": 10 * len(losses)}))
+    return file
+
+
+def alarms(curves: Curves) -> list[str]:
+    return [finding.rule for finding in diagnose(curves) if finding.severity != "notice"]
+
+
+def cosine(count: int) -> list[float]:
+    return [1e-3 * (0.55 + 0.45 * math.cos(math.pi * i / count)) for i in range(count)]
+
+
+def test_a_healthy_record_of_the_trainer_raises_no_alarm(tmp_path: Path) -> None:
+    file = trainer_state(tmp_path, falling(300), [1.0 + 0.1 * math.sin(i) for i in range(300)], cosine(300))
+    curves = read_record(file)
+    assert curves.kind == "trainer_state.json"
+    assert len(curves.steps) == 300
+    assert alarms(curves) == []
+    assert read_record(tmp_path).steps == curves.steps
+
+
+def test_a_loss_of_zero_is_read_as_a_nan_with_what_went_before(tmp_path: Path) -> None:
+    losses = falling(290) + [0.0] * 10
+    norms = [1.0] * 280 + [2.0**i for i in range(20)]
+    curves = read_record(trainer_state(tmp_path, losses, norms, cosine(300)))
+    first = diagnose(curves)[0]
+    assert (first.rule, first.step) == ("not-finite", 2910)
+    assert "fold just before" in first.says
+
+
+@pytest.mark.parametrize("way", ["csv", "tsv", "jsonl", "wandb", "nanogpt", "dicts", "tensorboard"])
+def test_the_same_curve_is_read_from_every_kind_of_record(way: str, tmp_path: Path) -> None:
+    losses = [round(loss, 4) for loss in falling(60)]
+    pairs = list(enumerate(losses))
+    texts = {
+        "csv": "step,train_loss\n" + "".join(f"{i},{x}\n" for i, x in pairs),
+        "tsv": "global_step\ttrain/loss\n" + "".join(f"{i}\t{x}\n" for i, x in pairs),
+        "jsonl": "".join(json.dumps({"step": i, "train": {"loss": x}}) + "\n" for i, x in pairs) + '{"step": 60, "tr',
+        "wandb": '"Step","run-7 - train/loss","run-7 - train/loss__MIN"\n'
+        + "".join(f'"{i}","{x}","0"\n' for i, x in pairs),
+        "nanogpt": "number of parameters: 10.65M\nstep 0: train loss 4.1, val loss 4.2\n"
+        + "".join(f"iter {i}: loss {x}, time 402.12ms, mfu -100.00%\n" for i, x in pairs),
+        "dicts": "".join(f"{{'loss': {x}, 'grad_norm': 1.0, 'learning_rate': 1e-3, 'step': {i}}}\n" for i, x in pairs),
+    }
+    endings = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "wandb": "csv", "nanogpt": "log", "dicts": "txt"}
+    if way == "tensorboard":
+        from torch.utils.tensorboard import SummaryWriter
+
+        writer = SummaryWriter(str(tmp_path))
+        for i, x in pairs:
+            writer.add_scalar("train/loss", x, i)
+        writer.close()
+        file = tmp_path
+    else:
+        file = tmp_path / f"record.{endings[way]}"
+        file.write_text(texts[way])
+    curves = read_record(file)
+    points = (
+        curves.series["loss"][1:] if way == "nanogpt" and len(curves.series["loss"]) == 61 else curves.series["loss"]
+    )
+    assert [step for step, _ in points] == list(range(60))
+    assert [value for _, value in points] == pytest.approx(losses, rel=1e-6)
+
+
+def curves_of(losses: list[float], **series: list[float]) -> Curves:
+    made = Curves("here", "made up")
+    for i, loss in enumerate(losses):
+        made.add(i, [("loss", loss), *((name, values[i]) for name, values in series.items() if i < len(values))])
+    return made
+
+
+def test_what_curves_alone_can_tell() -> None:
+    assert alarms(curves_of(falling(400), learning_rate=[max(0, 1e-3 * (1 - i / 50)) for i in range(400)]))[0] == (
+        "schedule-per-micro-batch"
+    )
+    assert alarms(curves_of(falling(200) + [6.0 + 0.01 * i for i in range(60)])) == ["loss-diverges"]
+    summed = curves_of([x * 2048 for x in falling(100)])
+    assert alarms(summed) == ["loss-summed"]
+    added = curves_of([x * 4 * math.log(256) / 5 for x in falling(100)])
+    added.vocab = 256
+    assert alarms(added) == ["accumulation-not-divided"]
+    flat = curves_of(falling(50) + [2.5] * 30)
+    assert "weights-never-change" in alarms(flat)
+    resumed = curves_of(falling(100))
+    for i, loss in enumerate(falling(60, 1)):
+        resumed.add(200 + i, [("loss", loss + 1.5)])
+    assert "resume-is-not-one" in alarms(resumed)
+
+
+def test_spikes_that_recover_and_warm_restarts_raise_no_alarm() -> None:
+    losses = falling(400)
+    losses[150] += 3
+    losses[300] += 2
+    assert alarms(curves_of(losses)) == []
+    restarts = [1e-3 * (0.1 + 0.45 * (1 + math.cos(math.pi * (i % 100) / 100))) for i in range(400)]
+    bumped = [x + (0.2 * math.exp(-(i % 100) / 8) if i >= 100 else 0) for i, x in enumerate(falling(400))]
+    assert alarms(curves_of(bumped, learning_rate=restarts)) == []
+
+
+def test_a_run_of_ours_is_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from limpid import train
+
+    monkeypatch.chdir(tmp_path)
+    run = train(config(corpus(tmp_path / "text")), "healthy")
+    assert (run.path / "findings.jsonl").is_file()
+    assert main(["doctor", "healthy", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["kind"] == "limpid run"
+    assert all(finding["severity"] == "notice" for finding in said["findings"])
+    assert main(["doctor", "healthy", "--preflight", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["kind"].startswith("examination before step")
+    assert said["not_checked"] == {}
+
+
+def test_training_with_and_without_the_doctor_is_the_same_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from limpid import train
+
+    monkeypatch.chdir(tmp_path)
+    data = corpus(tmp_path / "text")
+    watched, alone = train(config(data, doctor=True), "watched"), train(config(data, doctor=False), "alone")
+    losses = [
+        [(e["loss"], e["grad_norm_before_clip"]) for e in map(json.loads, run.metrics_file.open()) if "updated" in e]
+        for run in (watched, alone)
+    ]
+    assert losses[0] == losses[1]
+    assert not (alone.path / "findings.jsonl").exists()
+
+
+def test_a_run_of_ours_that_breaks_names_the_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    import torch
+    from rich.console import Console
+
+    from limpid.diagnose import attend
+    from limpid.training.loop import Diverged, loop
+
+    monkeypatch.chdir(tmp_path)
+    training = start(config(corpus(tmp_path / "text")), "broken", Console(file=io.StringIO()))
+    with torch.no_grad():
+        training.state.model.blocks[1].mlp.output.weight[0, 0] = math.inf
+    doctor = attend(training, False)
+    assert doctor is not None
+    with pytest.raises(Diverged):
+        loop(training, Console(file=io.StringIO()), lambda *_: "", doctor)
+    assert doctor.findings[0].rule == "not-finite"
+    assert "blocks.1.mlp.output" in doctor.findings[0].says
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["doctor", "no-such-run"], "is no run, file or folder"),
+        (["doctor", "--explain", "no-such-rule"], "there is no rule"),
+        (["doctor", "--explain", "decay-on-gain"], "did you mean decay-on-gains"),
+        (["doctor", "--preflight", "--explain", "not-finite"], "leave one out"),
+        (["doctor", "empty.log"], "no loss in"),
+        (["doctor", "bad.json"], "is not JSON"),
+        (["doctor", "folder"], "holds no record"),
+    ],
+)
+def test_mistakes_are_one_line(
+    argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.log").write_text("hello\n")
+    Path("bad.json").write_text("{nope")
+    Path("folder").mkdir()
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("slug", RULES)
+def test_every_rule_is_explained(slug: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(["doctor", "--explain", slug]) == 0
+    assert main(["doctor", "--explain", slug, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert RULES[slug].source[:20] in out
+    assert "\\lVert" not in out.split("{")[0]

@@ -1,0 +1,357 @@
+"""While it trains: the loop is seen, not changed; each fault is named, root cause first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import limpid
+from doctor.bench import VOCAB, Decoder, batch, groups, mean_loss, rules, warm
+from limpid.doctor import Doctor
+
+STEPS = 40
+
+
+class Loop:
+    """The step that everybody writes; a fault replaces one method."""
+
+    def __init__(self, model: nn.Module | None = None, rate: float = 3e-3, k: int = 1) -> None:
+        self.model = model or Decoder()
+        self.optimizer = torch.optim.AdamW(groups(self.model), lr=rate)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, warm)
+        self.scaler: Any = None
+        self.k, self.number = k, 0
+
+    def batch(self, number: int) -> Any:
+        return batch(number)
+
+    def loss(self, given: Any) -> Tensor:
+        return mean_loss(self.model, given) / self.k
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def clip(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def step(self) -> tuple[float, list[Any]]:
+        batches = [self.batch(self.k * self.number + j) for j in range(self.k)]
+        total = 0.0
+        for given in batches:
+            loss = self.loss(given)
+            self.backward(loss)
+            total += float(loss.detach())
+        self.clip()
+        self.optimizer.step()
+        self.scheduler.step()
+        self.clear()
+        return total, batches
+
+    def run(self, steps: int = STEPS, tell: bool = True, **options: Any) -> tuple[list[float], Doctor]:
+        with limpid.watch(self.model, self.optimizer, scheduler=self.scheduler, say=False, **options) as doctor:
+            losses = []
+            for self.number in range(steps):
+                loss, batches = self.step()
+                losses.append(loss)
+                if tell:
+                    doctor.step(loss, batches)
+        return losses, doctor
+
+
+def test_losses_are_the_same_to_the_bit_with_and_without() -> None:
+    watched, doctor = Loop().run()
+    alone = Loop()
+    plain = []
+    for alone.number in range(STEPS):
+        plain.append(alone.step()[0])
+    assert watched == plain
+    assert rules(doctor.findings) == []
+    assert doctor.skipped == {}
+    assert doctor.steps == STEPS
+
+
+def test_nothing_need_be_told() -> None:
+    """As a context manager alone, loss, inputs and steps are seen through the calls themselves."""
+    losses, doctor = Loop().run(tell=False)
+    assert doctor.steps == STEPS
+    assert doctor.past.losses.all == pytest.approx(losses)
+    assert rules(doctor.findings) == []
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_step_may_be_told_before_or_after_the_update(before: bool) -> None:
+    loop = Loop()
+    with limpid.watch(loop.model, loop.optimizer, say=False) as doctor:
+        for number in range(8):
+            loss = mean_loss(loop.model, batch(number))
+            loss.backward()
+            if before:
+                doctor.step(loss, batch(number))
+            loop.optimizer.step()
+            if not before:
+                doctor.step(loss, batch(number))
+            loop.optimizer.zero_grad()
+    assert doctor.steps == 8
+    assert doctor.past.losses.all[0] == pytest.approx(math.log(VOCAB), abs=0.1)
+    assert rules(doctor.findings) == []
+
+
+def test_what_was_wrapped_is_unwrapped() -> None:
+    loop = Loop()
+    originals = (torch.autograd.backward, F.cross_entropy, torch.nn.utils.clip_grad._clip_grads_with_norm_)
+    loop.run(3)
+    assert originals == (torch.autograd.backward, F.cross_entropy, torch.nn.utils.clip_grad._clip_grads_with_norm_)
+    assert "zero_grad" not in vars(loop.optimizer)
+    assert not loop.model._forward_hooks
+    assert not loop.model._forward_pre_hooks
+
+
+def test_an_error_inside_the_doctor_never_stops_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    from limpid.doctor import doctor as module
+    from limpid.doctor import updates
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("broken check")
+
+    monkeypatch.setattr(module, "WATCHES", [broken])
+    monkeypatch.setattr(updates, "before", broken)
+    losses, doctor = Loop().run(5)
+    assert len(losses) == 5
+    assert "RuntimeError: broken check" in doctor.skipped.values()
+
+
+def no_clear(loop: Loop) -> None:
+    loop.clear = lambda: None  # type: ignore[method-assign]
+
+
+def cleared_too_early(loop: Loop) -> None:
+    loop.clip = lambda: loop.optimizer.zero_grad()  # type: ignore[method-assign]
+
+
+def same_batch(loop: Loop) -> None:
+    loop.batch = lambda number: batch(0)  # type: ignore[method-assign]
+
+
+def schedule_in_the_inner_loop(loop: Loop) -> None:
+    def backward(loss: Tensor) -> None:
+        loss.backward()
+        loop.scheduler.step()
+
+    loop.backward = backward  # type: ignore[method-assign]
+
+
+def eval_mode(loop: Loop) -> None:
+    for block in loop.model.blocks:  # type: ignore[union-attr]
+        block.dropout.p = 0.1
+
+    def step() -> tuple[float, list[Any]]:
+        if loop.number == 5:
+            loop.model.eval()
+        return Loop.step(loop)
+
+    loop.step = step  # type: ignore[method-assign]
+
+
+def uneven(loop: Loop) -> None:
+    def some(number: int) -> Any:
+        x, y = batch(number)
+        kept = 2 if number % 2 else 20
+        return x, y.index_fill(1, torch.arange(kept, y.shape[1]), -100)
+
+    loop.batch = some  # type: ignore[method-assign]
+
+
+def not_divided(loop: Loop) -> None:
+    loop.loss = lambda given: mean_loss(loop.model, given)  # type: ignore[method-assign]
+
+
+def noise(loop: Loop) -> None:
+    def some(number: int) -> Any:
+        x, y = batch(number)
+        return (torch.full_like(x, 7), torch.full_like(y, 7)) if 30 <= number < 33 else (x, y)
+
+    loop.batch = some  # type: ignore[method-assign]
+
+
+def sorted_data(loop: Loop) -> None:
+    def some(number: int) -> Any:
+        x, y = batch(number)
+        return (x // 2, y // 2) if number < 20 else (x, y)
+
+    loop.batch = some  # type: ignore[method-assign]
+
+
+FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
+    (no_clear, "gradients-not-cleared", 1, 3),
+    (cleared_too_early, "step-without-gradients", 1, 3),
+    (same_batch, "batch-repeats", 1, 4),
+    (schedule_in_the_inner_loop, "schedule-per-micro-batch", 4, 5),
+    (eval_mode, "trained-in-eval-mode", 1, 7),
+    (uneven, "loss-mean-of-means", 2, 1),
+    (not_divided, "accumulation-not-divided", 2, 1),
+    (noise, "corrupt-batch", 1, 33),
+    (sorted_data, "data-sorted", 1, 34),
+]
+
+
+@pytest.mark.parametrize(("break_it", "rule", "k", "by"), FAULTS, ids=[rule for _, rule, _, _ in FAULTS])
+def test_a_fault_of_the_loop_is_named_first_and_soon(
+    break_it: Callable[[Loop], None], rule: str, k: int, by: int
+) -> None:
+    loop = Loop(k=k)
+    break_it(loop)
+    _, doctor = loop.run()
+    assert rules(doctor.findings)[0] == rule
+    assert next(f.step for f in doctor.findings if f.rule == rule) <= by  # type: ignore[operator]
+
+
+def test_a_rate_that_is_raised_a_hundredfold() -> None:
+    loop = Loop(rate=1e-3)
+
+    def step() -> tuple[float, list[Any]]:
+        if loop.number == 20:
+            for group in loop.optimizer.param_groups:
+                group["initial_lr"] *= 300
+            loop.scheduler.base_lrs = [rate * 300 for rate in loop.scheduler.base_lrs]
+        return Loop.step(loop)
+
+    loop.step = step  # type: ignore[method-assign]
+    _, doctor = loop.run()
+    assert rules(doctor.findings)[0] == "learning-rate-too-high"
+    assert 20 < doctor.findings[0].step <= 32  # type: ignore[operator]
+
+
+def test_clipping_before_unscaling() -> None:
+    model = Decoder()
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4096.0)
+    with limpid.watch(model, optimizer, scaler=scaler, say=False) as doctor:
+        for number in range(4):
+            loss = mean_loss(model, batch(number))
+            scaler.scale(loss).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            doctor.step(loss, batch(number))
+    assert rules(doctor.findings)[0] == "clipped-before-unscaling"
+    assert doctor.findings[0].step == 1
+
+
+class Half(nn.Module):
+    """Attention scores formed in float16, scaled afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.head = nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB)
+        self.query, self.key = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        scores = (self.query(x).half() @ self.key(x).half().transpose(-1, -2)).float() / 4
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return self.head(x + scores.masked_fill(hidden, -math.inf).softmax(-1) @ x)
+
+
+def test_a_break_is_opened_and_the_operation_named() -> None:
+    loop = Loop(Half(), rate=1e-4)
+
+    def step() -> tuple[float, list[Any]]:
+        if loop.number == 6:
+            with torch.no_grad():
+                loop.model.query.weight *= 1e3  # type: ignore[union-attr]
+                loop.model.key.weight *= 1e3  # type: ignore[union-attr]
+        return Loop.step(loop)
+
+    loop.step = step  # type: ignore[method-assign]
+    _, doctor = loop.run(9)
+    first = doctor.findings[0]
+    assert first.rule == "scores-overflow-half"
+    assert first.step == 7
+    assert first.evidence["value"] > 65504
+    assert "float16" in first.says
+
+
+class Blind(Half):
+    """An explicit mask of padding and causality: left-padded rows leave queries without a key."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        scores = self.query(x) @ self.key(x).transpose(-1, -2) / 4
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) | (ids == 0)[:, None, :]
+        return self.head(x + scores.masked_fill(hidden, -math.inf).softmax(-1) @ x)
+
+
+def test_a_row_that_sees_nothing_is_found_when_it_comes() -> None:
+    loop = Loop(Blind())
+
+    def some(number: int) -> Any:
+        x, y = batch(number)
+        x = x.clamp(min=1)
+        if number == 4:
+            x[2, :5] = 0
+        return x, y
+
+    loop.batch = some  # type: ignore[method-assign]
+    _, doctor = loop.run(6)
+    assert doctor.findings[0].rule == "attention-row-sees-nothing"
+    assert doctor.findings[0].step == 5
+    assert doctor.findings[0].evidence["rows_that_break_alone"] == [2]
+
+
+def test_logarithm_of_zero_in_the_model_is_named() -> None:
+    class Logarithm(Decoder):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids) + (0.0 * self.norm.bias.sum()).log()
+
+    _, doctor = Loop(Logarithm()).run(2)
+    assert doctor.findings[0].rule == "not-finite"
+    assert "log" in doctor.findings[0].says
+
+
+def test_odd_models_are_watched() -> None:
+    """No tokens, no attention, a loss in a dict, a sparse gradient, shared and frozen parameters."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for number in range(12):
+            x = torch.randn(5, 4, generator=torch.Generator().manual_seed(number))
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            doctor.step({"loss": loss}, x)
+    assert doctor.steps == 12
+    assert rules(doctor.findings) == []
+    table = nn.Embedding(50, 4, sparse=True)
+    sparse = torch.optim.SparseAdam(table.parameters(), lr=0.01)
+    with limpid.watch(table, sparse, say=False) as doctor:
+        for number in range(5):
+            table(batch(number)[0] % 50).pow(2).sum().backward()
+            sparse.step()
+            sparse.zero_grad()
+    assert doctor.steps == 5
+    assert rules(doctor.findings) == []
+
+
+def test_findings_are_written_as_they_come(tmp_path: Any) -> None:
+    import json
+
+    loop = Loop()
+    no_clear(loop)
+    loop.run(4, output=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
+    told = [line for line in lines if line["severity"] != "notice"]
+    assert [line["rule"] for line in told] == ["gradients-not-cleared"]
+    assert told[0]["refuted_by"]
