@@ -61,8 +61,11 @@ class Anatomy:
 
     @cached_property
     def compiled(self) -> bool:
-        return (self.outer is not self.model and hasattr(self.outer, "_orig_mod")) or (
-            getattr(self.model, "_compiled_call_impl", None) is not None
+        """Whether the model or a part of it is compiled: in place, or as a function that it holds."""
+        return (self.outer is not self.model and hasattr(self.outer, "_orig_mod")) or any(
+            hasattr(value, "_torchdynamo_orig_callable") or (name == "_compiled_call_impl" and value is not None)
+            for module in self.model.modules()
+            for name, value in vars(module).items()
         )
 
     @cached_property

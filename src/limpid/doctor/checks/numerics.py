@@ -8,6 +8,7 @@ import torch
 
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
+from limpid.doctor.ranks import processes
 from limpid.doctor.rounding import lost_share
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -134,6 +135,9 @@ def updates_lost_to_rounding(exam: Exam) -> Iterator[Finding]:
 def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
     rehearsal = None if exam.call is not None else exam.rehearsal
     if rehearsal is None or rehearsal.slope is None or abs(rehearsal.slope - 1) < 0.1:
+        return
+    if processes() > 1:  # the gradient is the mean over all of them, the loss this one's alone
+        exam.skipped["gradient-is-not-the-gradient"] = f"{processes()} processes share one gradient: examine one alone"
         return
     halves = any(reading.dtype in HALVES for reading in rehearsal.readings)
     if halves and 0.5 < rehearsal.slope < 2:

@@ -1,0 +1,113 @@
+"""Training for a given time: the size follows from the law and the speed, the end from the clock."""
+
+import csv
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.errors import ConfigError
+from limpid.options import from_dict
+from limpid.plan import parameter_count
+from limpid.recipes import RECIPES, TIMED, recipe
+from limpid.schedule import learning_rate
+from limpid.training import budget
+from limpid.training.pace import Pace, decays_next
+
+CONFIG = TrainConfig(
+    ModelConfig(vocab_size=300, context_length=32),
+    update=UpdateConfig(schedule="warmup_stable_decay", decay_fraction=0.5, warmup_steps=4),
+    run=RunConfig(precision="fp32", batch_size=2, compile="off", gradient_checkpointing="off", max_steps=50),
+)
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of exactly 100 GFLOP/s, at whatever it does."""
+    monkeypatch.setattr(budget, "measured_step_seconds", lambda config: 2 * budget.step_seconds(config))
+    monkeypatch.setattr("limpid.training.engine.measured_peak", lambda dtype: 1e11)
+
+
+@pytest.mark.usefixtures("speed")
+def test_more_time_trains_larger_models_on_more_tokens() -> None:
+    chosen = [budget.within(CONFIG, seconds, 10**12, sized=False) for seconds in (30, 300, 3000, 30000)]
+    sizes = [parameter_count(choice.config.model) for choice in chosen]
+    tokens = [choice.config.run.max_steps for choice in chosen]
+    assert sizes == sorted(set(sizes))
+    assert tokens == sorted(set(tokens))
+    assert all(choice.measured for choice in chosen)
+
+
+@pytest.mark.usefixtures("speed")
+def test_little_text_asks_for_a_smaller_model_never_a_larger_one() -> None:
+    plenty, little = (budget.within(CONFIG, 3000, tokens, sized=False) for tokens in (10**12, 10**5))
+    assert little.loss > plenty.loss
+    assert budget.worth(4e5, 1e5) < 4e5
+
+
+@pytest.mark.usefixtures("speed")
+def test_a_given_size_is_kept() -> None:
+    config = dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, d_model=96, num_heads=6, d_ff=256))
+    chosen = budget.within(config, 60, 10**9, sized=True)
+    assert chosen.config.model == config.model
+    assert chosen.config.run.max_steps == int(60 / chosen.seconds_per_step)
+
+
+def test_repeated_text_is_worth_what_the_paper_says() -> None:
+    """Four epochs are nearly as good as fresh text; beyond sixteen little is added."""
+    assert budget.worth(50, 100) == 50
+    assert budget.worth(400, 100) == pytest.approx(372, rel=0.01)
+    assert budget.worth(10**6, 100) == pytest.approx(100 + 1539)
+
+
+def test_a_step_is_really_measured() -> None:
+    small = dataclasses.replace(CONFIG, model=budget.shaped(CONFIG.model, 64))
+    large = dataclasses.replace(CONFIG, model=budget.shaped(CONFIG.model, 384))
+    assert 0 < budget.measured_step_seconds(small) < budget.measured_step_seconds(large)
+
+
+def test_the_law_is_that_of_the_runs_on_file() -> None:
+    from limpid.plan.fit import fit, points_of
+
+    with (Path(__file__).parents[2] / "benchmarks" / "small_scale.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = ([float(row[name]) for row in rows] for name in ("parameters", "tokens", "loss"))
+    found = fit(points_of(*columns), resamples=2)
+    for name, value in budget.LAW.constants.items():
+        assert found.law.constants[name] == pytest.approx(value, rel=0.02)
+
+
+def test_steps_are_counted_until_the_rate_falls_and_not_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step has the rate that the final number of steps gives it: it can be replayed."""
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    pace, config, rates = Pace(deadline=160.0, reserve=2.0), CONFIG, []
+    step = 0
+    while step < config.run.max_steps:
+        step += 1
+        rates.append(learning_rate(step, config.run.max_steps, config.update))
+        now[0] += 0.5 if step > 20 else 0.25  # slower than it began
+        config = pace.follow(config, step)
+    assert pace.settled
+    assert rates == [learning_rate(number, config.run.max_steps, config.update) for number in range(1, step + 1)]
+    assert 145 < now[0] <= 162
+    assert rates[-1] < 0.15 * max(rates)
+
+
+def test_the_decay_begins_where_the_schedule_says() -> None:
+    for steps in (10, 37, 200):
+        config = dataclasses.replace(CONFIG, run=dataclasses.replace(CONFIG.run, max_steps=steps))
+        rates = [learning_rate(step, steps, config.update) for step in range(1, steps + 1)]
+        first = next(i for i in range(4, steps) if rates[i] < rates[i - 1]) + 1
+        assert not decays_next(config, first - 2)
+        assert decays_next(config, first - 1)
+
+
+def test_recipes_are_configurations() -> None:
+    for name in RECIPES:
+        assert from_dict(TrainConfig, recipe(name)).update.optimizer == "muon"
+    assert from_dict(TrainConfig, TIMED).update.schedule == "warmup_stable_decay"
+    with pytest.raises(ConfigError, match="fast"):
+        recipe("slow")
