@@ -36,10 +36,14 @@ MODELS: dict[str, tuple[ModelConfig, int]] = {
     "124M": (ModelConfig(vocab_size=50257, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=256), 2),
 }
 """Models and rows per batch."""
+WARM = 4
+"""First steps that are not counted: they allocate, and compile."""
 
 
-def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch]) -> Side:
-    config = TrainConfig(model, run=RunConfig(precision=precision, max_steps=10_000))
+def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch], compiled: bool = False) -> Side:
+    config = TrainConfig(
+        model, run=RunConfig(precision=precision, max_steps=10_000, compile="on" if compiled else "off")
+    )
     state = fresh_state(config)
     return lambda index: step(state, [batches[index]], config).loss
 
@@ -88,7 +92,7 @@ def main() -> None:
     model, rows = MODELS[options.model]
     shape, rng = (rows, model.context_length), np.random.default_rng(0)
     batches = []
-    for _ in range(options.rounds + 2):
+    for _ in range(options.rounds + WARM):
         tokens = rng.integers(0, model.vocab_size, (shape[0], shape[1] + 1))
         batches.append(MicroBatch(tokens[:, :-1], tokens[:, 1:], tuple(range(shape[0]))))
     precision = resolve("auto")
@@ -98,13 +102,14 @@ def main() -> None:
         "limpid, fp32": limpid_side(model, "fp32", batches),
     }
     if precision != "fp32":
-        sides[f"limpid, {precision} (its choice)"] = limpid_side(model, precision, batches)
+        sides[f"limpid, {precision}"] = limpid_side(model, precision, batches)
+        sides[f"limpid, {precision}, compiled"] = limpid_side(model, precision, batches, compiled=True)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for index in range(len(batches)):
         for name, side in sides.items():
             start = time.perf_counter()
             side(index)
-            if index >= 2:  # the first ones allocate
+            if index >= WARM:
                 seconds[name].append(time.perf_counter() - start)
     report(options.model, model, shape, seconds)
 

@@ -74,7 +74,7 @@ def test_the_law_is_that_of_the_runs_on_file() -> None:
     with (Path(__file__).parents[2] / "benchmarks" / "small_scale.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = ([float(row[name]) for row in rows] for name in ("parameters", "tokens", "loss"))
-    found = fit(points_of(*columns), resamples=2)
+    found = fit(points_of(*columns), resamples=20)
     for name, value in budget.LAW.constants.items():
         assert found.law.constants[name] == pytest.approx(value, rel=0.02)
 
