@@ -26,7 +26,11 @@ CONFIG = TrainConfig(
 @pytest.fixture
 def speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of exactly 100 GFLOP/s, at whatever it does."""
-    monkeypatch.setattr(budget, "measured_step_seconds", lambda config: 2 * budget.step_seconds(config))
+    monkeypatch.setattr(
+        budget,
+        "measured_step_seconds",
+        lambda config: 0.003 * config.model.num_layers + 2 * budget.step_seconds(config),
+    )
     monkeypatch.setattr("limpid.training.engine.measured_peak", lambda dtype: 1e11)
 
 
@@ -38,6 +42,13 @@ def test_more_time_trains_larger_models_on_more_tokens() -> None:
     assert sizes == sorted(set(sizes))
     assert tokens == sorted(set(tokens))
     assert all(choice.measured for choice in chosen)
+
+
+@pytest.mark.usefixtures("speed")
+def test_the_speed_of_sizes_that_were_not_measured_follows_from_two_that_were() -> None:
+    configs = [dataclasses.replace(CONFIG, model=budget.shaped(CONFIG.model, width)) for width in budget.WIDTHS]
+    truth = [budget.measured_step_seconds(config) for config in configs]
+    assert budget.fitted(configs, {0: truth[0], 3: truth[3]}) == pytest.approx(truth, rel=1e-9)
 
 
 @pytest.mark.usefixtures("speed")

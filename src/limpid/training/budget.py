@@ -47,16 +47,16 @@ def shaped(model: ModelConfig, width: int) -> ModelConfig:
 def within(config: TrainConfig, seconds: float, unique_tokens: int, *, sized: bool) -> Choice:
     """The best choice for so much training time; the size is chosen too unless the configuration is `sized`.
 
-    The speed of a size is estimated from its FLOPs, measured for the best one, and corrected until the best one is
-    one that was measured.
+    A step takes a time per block and a time per FLOP: two sizes are measured for a start, and then the one that seems
+    best, until the best one is one that was measured.
     """
     models = [config.model] if sized else [shaped(config.model, width) for width in WIDTHS]
     configs = [settle(dataclasses.replace(config, model=model)) for model in models]
-    slower, known = 1.0, dict[int, float]()
+    known = {place: measured_step_seconds(configs[place]) for place in {0, min(3, len(configs) - 1)}}
     while True:
-        choices = []
+        estimated, choices = fitted(configs, known), []
         for place, one in enumerate(configs):
-            per_step = known.get(place, slower * step_seconds(one))
+            per_step = known.get(place, estimated[place])
             tokens = max(1, int(seconds / per_step)) * tokens_per_step(one)
             loss = LAW.loss(parameter_count(one.model), worth(tokens, unique_tokens))
             choices.append(Choice(one, per_step, place in known, loss))
@@ -64,12 +64,21 @@ def within(config: TrainConfig, seconds: float, unique_tokens: int, *, sized: bo
         if choices[best].measured:
             break
         known[best] = measured_step_seconds(configs[best])
-        slower = known[best] / step_seconds(configs[best])
     chosen = choices[best]
     steps = max(1, int(seconds / chosen.seconds_per_step))
     update = dataclasses.replace(chosen.config.update, warmup_steps=min(chosen.config.update.warmup_steps, steps // 10))
     run = dataclasses.replace(chosen.config.run, max_steps=steps)
     return dataclasses.replace(chosen, config=dataclasses.replace(chosen.config, update=update, run=run))
+
+
+def fitted(configs: list[TrainConfig], known: dict[int, float]) -> list[float]:
+    """Seconds per step of every size, from those measured: so much per block, and so many times what its FLOPs take."""
+    terms = np.array([(one.model.num_layers, step_seconds(one)) for one in configs])
+    places, seconds = list(known), np.array(list(known.values()))
+    solved, *_ = np.linalg.lstsq(terms[places] / seconds[:, None], np.ones(len(places)), rcond=None)
+    if (solved < 0).any() or len(places) == 1:
+        solved = np.array([0.0, float(np.median(seconds / terms[places, 1]))])
+    return [float(value) for value in terms @ solved]
 
 
 def tokens_per_step(config: TrainConfig) -> int:
