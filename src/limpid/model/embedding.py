@@ -108,12 +108,20 @@ def rotate(
     x: Float[Tensor, "batch position head d_head"], angles: Angles, layout: str
 ) -> Float[Tensor, "batch position head d_head"]:
     """Fast twin of maths.Rotary."""
-    if torch.compiler.is_compiling():  # fuses what is written out
-        (first, second), (cos, sin) = pairs(x, layout == "half"), angles
-        turned = (first * cos - second * sin, second * cos + first * sin)
-        return (torch.cat(turned, -1) if layout == "half" else torch.stack(turned, -1).flatten(-2)).to(x.dtype)
-    y: Tensor = Turn.apply(x, *angles, layout == "half")
+    halves = layout == "half"
+    if torch.compiler.is_compiling():
+        return turned(x, angles, halves)
+    y: Tensor = Turn.apply(x, *angles, halves)
     return y
+
+
+def turned(x: Tensor, angles: Angles, halves: bool) -> Tensor:
+    """The same as `Turn` in one expression, which a compiler makes one pass of, there and back."""
+    (cos, sin), pairs = angles, x.shape[-1] // 2
+    two = -2 if halves else -1  # the axis along which the two features of a pair lie
+    split = x.unflatten(-1, (2, pairs) if halves else (pairs, 2))
+    y = split * cos.unsqueeze(two) + split.flip(two) * torch.stack((-sin, sin), two)
+    return y.flatten(-2).to(x.dtype)
 
 
 class Turn(torch.autograd.Function):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 SHORT = 512
 """Positions up to which all weights of a block are formed on a processor: beyond, they no longer fit its caches."""
@@ -56,8 +58,29 @@ def mix_short(
     queries = query.reshape(groups, -1, d_head)  # the query heads of one key head, one after the other
     keys, values = key.reshape(groups, positions, d_head), value.reshape(groups, positions, d_head)
     mask = mask.repeat(queries.shape[1] // positions, 1).expand(groups, -1, -1)
-    weights = torch.baddbmm(mask, queries, keys.transpose(1, 2), alpha=1 / math.sqrt(d_head)).softmax(-1)
-    return torch.bmm(weights, values).view(query.shape)
+    mixed: Tensor = Mix.apply(queries, keys, values, mask)
+    return mixed.view(query.shape)
+
+
+class Mix(torch.autograd.Function):
+    """softmax(query · key / √d_head + mask) · value. Every product is formed as it is read next, none is transposed."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        scale = 1 / math.sqrt(query.shape[-1])
+        weights = torch.baddbmm(mask, query, key.transpose(1, 2), alpha=scale).softmax(-1)
+        ctx.save_for_backward(query, key, value, weights)
+        return torch.bmm(weights, value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, mixed_bar: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, weights = ctx.saved_tensors
+        value_bar = torch.bmm(weights.transpose(1, 2), mixed_bar)
+        weights_bar = torch.bmm(mixed_bar, value.transpose(1, 2))
+        scores_bar = torch.ops.aten._softmax_backward_data(weights_bar, weights, -1, weights.dtype)
+        scores_bar = scores_bar * (1 / math.sqrt(query.shape[-1]))
+        return torch.bmm(scores_bar, key), torch.bmm(scores_bar.transpose(1, 2), query), value_bar, None
 
 
 def causal(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:

@@ -41,8 +41,9 @@ class Surprise(torch.autograd.Function):
 
     ROOM = 1 << 26
     """Bytes of logits at a time: large enough for whole matrix products, small beside what a block keeps."""
+    CACHED = 1 << 19
+    """Logits at a time whose softmax is formed, at least of `ROWS` rows: they stay in the processor's cache."""
     ROWS = 128
-    """Rows at a time whose softmax is formed: they stay in the processor's cache."""
 
     @staticmethod
     def forward(ctx: Any, stream: Tensor, matrix: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
@@ -51,11 +52,12 @@ class Surprise(torch.autograd.Function):
         learning = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
         count = max(1, Surprise.ROOM // (weight.shape[0] * weight.element_size()))
-        room = x.new_empty((Surprise.ROWS, weight.shape[0]), dtype=wide)
+        close = max(Surprise.ROWS, Surprise.CACHED // weight.shape[0])
+        room = x.new_empty((min(close, len(x)), weight.shape[0]), dtype=wide)
         total = x.new_zeros((), dtype=wide)
         for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
             logits = rows @ weight.T
-            parts = (logits.split(Surprise.ROWS), answers.split(Surprise.ROWS))
+            parts = (logits.split(close), answers.split(close))
             for part, answer in zip(*parts, strict=True):
                 total += surprises(part, answer, scale / labels, room[: len(part)], learning)
             if learning:

@@ -54,7 +54,7 @@ class Journal:
     def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None:
         """Record one step: a line of metrics, a line per micro-batch, and now and then one on the console."""
         tokens = sum(micro.inputs.size for micro in batch)
-        # the first steps pay for allocations; the estimate of time left follows the recent ones
+        # the first steps pay for allocations, and some for a closer look; what is said follows the recent ones
         self.seconds = seconds if not self.seconds else 0.9 * self.seconds + 0.1 * seconds
         norm, clip = outcome.grad_norm, self.config.update.max_grad_norm
         entry = {
@@ -83,16 +83,17 @@ class Journal:
                 "loss": outcome.micro_losses[index] * sum(outcome.labels) / max(1, outcome.labels[index]),
             }
             self.ledger.write(_json(line) + "\n")
-        self._speak(outcome, entry)
+        self._speak(outcome, tokens)
 
-    def _speak(self, outcome: Outcome, entry: dict[str, Any]) -> None:
+    def _speak(self, outcome: Outcome, tokens: int) -> None:
         last = self.config.run.max_steps
         line = (
             f"step {outcome.number}/{last} ({outcome.number / last:.0%})"
             f" | loss {outcome.loss:.4f} | lr {outcome.learning_rate:.2e}"
             f" | grad norm {outcome.grad_norm:.3f} before clip"
-            f" | {entry['seconds'] * 1e3:.0f} ms | {entry['tokens_per_second']:,.0f} tok/s"
-            f" | {entry['peak_share']:.0%} of peak | {_clock((last - outcome.number) * self.seconds)} left"
+            f" | {self.seconds * 1e3:.0f} ms | {tokens / self.seconds:,.0f} tok/s"
+            f" | {tokens / self.seconds * self.flops / self.peak:.0%} of peak"
+            f" | {_clock((last - outcome.number) * self.seconds)} left"
         )
         if not outcome.finite:
             skipped = "update skipped, loss scale lowered" if outcome.loss_scale != 1 else "no update made"

@@ -1,0 +1,46 @@
+"""The quick ways to attend and to rotate, against definitions and finite differences."""
+
+import math
+
+import pytest
+import torch
+
+from limpid.model.embedding import Turn, turned
+from limpid.model.mixing import causal, mix, mix_short, short_masks
+
+BATCH, HEADS, KV_HEADS, POSITIONS, D_HEAD = 2, 6, 3, 7, 4
+
+
+def heads(count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(count)
+    shape = (BATCH, count, POSITIONS, D_HEAD)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_mixing_in_two_products_is_attention_and_so_are_its_gradients(window: int | None) -> None:
+    query, key, value = heads(HEADS), heads(KV_HEADS), heads(KV_HEADS).detach().mul(2).requires_grad_()
+    like = torch.zeros(BATCH, POSITIONS, 1, dtype=torch.float64)
+    mask = short_masks({window}, like, torch.float64)[window]
+    assert torch.autograd.gradcheck(lambda *qkv: mix_short(*qkv, mask), (query, key, value))
+
+    group = HEADS // KV_HEADS
+    scores = query @ key.repeat_interleave(group, 1).transpose(-1, -2) / math.sqrt(D_HEAD)
+    weights = scores.masked_fill(~causal(POSITIONS, window, query.device), -math.inf).softmax(-1)
+    defined = weights @ value.repeat_interleave(group, 1)
+    torch.testing.assert_close(mix_short(query, key, value, mask), defined)
+    torch.testing.assert_close(mix(query, key, value, None, window), defined)
+
+
+@pytest.mark.parametrize("halves", [True, False])
+def test_both_ways_to_rotate_turn_alike_there_and_back(halves: bool) -> None:
+    x = torch.randn(BATCH, POSITIONS, HEADS, D_HEAD, dtype=torch.float64)
+    angle = torch.randn(POSITIONS, 1, D_HEAD // 2, dtype=torch.float64)
+    angles, y_bar = (angle.cos(), angle.sin()), torch.randn_like(x)
+    one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    y, z = Turn.apply(one, *angles, halves), turned(other, angles, halves)
+    torch.testing.assert_close(y, z)
+    torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
+    y.backward(y_bar)
+    z.backward(y_bar)
+    torch.testing.assert_close(one.grad, other.grad)
