@@ -8,7 +8,7 @@ from limpid.errors import ConfigError
 
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "fast": {
-        "model": {"qk_norm": True, "mlp": "plain", "activation": "relu2", "tied": False},
+        "model": {"qk_norm": True, "tied": False},
         "update": {
             "optimizer": "muon",
             "learning_rate": 5e-3,
@@ -21,8 +21,8 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 """fast: the least time to a given loss at small scale. Muon, Jordan et al. 2024; normed queries and keys,
-Henry et al. 2020, arXiv:2010.04245; squared relu, So et al. 2021, arXiv:2109.08668; linear decay to zero,
-Bergsma et al. 2025, arXiv:2502.15938. benchmarks/shakespeare.py measures it."""
+Henry et al. 2020, arXiv:2010.04245; linear decay to zero, Bergsma et al. 2025, arXiv:2502.15938.
+benchmarks/shakespeare.py measures it."""
 
 TIMED: dict[str, dict[str, Any]] = {"update": {"schedule": "warmup_stable_decay", "decay_fraction": 0.5}}
 """What a run that ends at a given time needs besides: a schedule that waits until its steps are counted."""

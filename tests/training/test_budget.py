@@ -9,6 +9,7 @@ import pytest
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.errors import ConfigError
+from limpid.model.families import family_of
 from limpid.options import from_dict
 from limpid.plan import parameter_count
 from limpid.recipes import RECIPES, TIMED, recipe
@@ -94,7 +95,7 @@ def test_steps_are_counted_until_the_rate_falls_and_not_after(monkeypatch: pytes
     """Every step has the rate that the final number of steps gives it: it can be replayed."""
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    pace, config, rates = Pace(deadline=160.0, reserve=2.0), CONFIG, []
+    pace, config, rates = Pace(deadline=160.0, rehearsed=1.0, files=0.5), CONFIG, []
     step = 0
     while step < config.run.max_steps:
         step += 1
@@ -118,7 +119,9 @@ def test_the_decay_begins_where_the_schedule_says() -> None:
 
 def test_recipes_are_configurations() -> None:
     for name in RECIPES:
-        assert from_dict(TrainConfig, recipe(name)).update.optimizer == "muon"
+        config = from_dict(TrainConfig, recipe(name))
+        assert config.update.optimizer == "muon"
+        assert family_of(dataclasses.replace(config.model, vocab_size=64)).name == "qwen3"  # transformers can load it
     assert from_dict(TrainConfig, TIMED).update.schedule == "warmup_stable_decay"
     with pytest.raises(ConfigError, match="fast"):
         recipe("slow")

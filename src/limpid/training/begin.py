@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.training import checkpoint
 from limpid.training.engine import settle
-from limpid.training.pace import Pace
+from limpid.training.pace import FILES, Pace
 from limpid.training.precision import arithmetic, device
 from limpid.training.step import State, make_scaler, step
 from limpid.training.until import Until
@@ -81,7 +82,10 @@ def start(
     )  # every size is checked before a folder appears
     training.run = new_run(name)
     write_atomically(training.run.tokenizer_file, tokens.tokenizer.to_json().encode())
+    began = time.perf_counter()
     checkpoint.save(training.run, state, config, tokens.fingerprint)
+    if pace is not None:
+        pace.files = FILES * (time.perf_counter() - began)
     write_config(training.run.config_file, config)  # last: from here on the folder is a run
     return training
 

@@ -23,7 +23,7 @@ WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280)
 REPEATS = 15.39
 """Epochs after which repeated text is worth little. Source: Muennighoff et al. 2023, eq. 5, arXiv:2305.16264."""
 RESERVE = 4.0
-"""Seconds kept for what comes after the last step: evaluation, checkpoint, sample, the model's folder."""
+"""Seconds kept for what comes after the last step, until that is tried out."""
 
 
 @dataclass(frozen=True)

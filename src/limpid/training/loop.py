@@ -23,6 +23,7 @@ from limpid.run import write_config
 from limpid.training import checkpoint
 from limpid.training.begin import Training
 from limpid.training.journal import Journal
+from limpid.training.pace import SETTLING
 from limpid.training.precision import device
 from limpid.training.record import record_step
 from limpid.training.step import Outcome, mean_surprise, step
@@ -75,6 +76,8 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                 if asked():
                     _save(training, journal)
                     raise Interrupted
+                if training.pace is not None and state.step == SETTLING:
+                    training.pace.rehearsed = rehearsed(training, sampler)
                 if training.pace is not None and not training.pace.settled:
                     journal.config = training.config = training.pace.follow(training.config, state.step)
                     if training.pace.settled:
@@ -115,6 +118,15 @@ def evaluate(training: Training) -> tuple[float, float]:
     loss = total / max(1, labels)
     bytes_per_token = tokens.validation_bytes / len(tokens.validation)
     return loss, loss / math.log(2) / bytes_per_token
+
+
+def rehearsed(training: Training, sampler: Sampler) -> float:
+    """Seconds that evaluation and sample after the last step will take: they are tried out, first to warm up."""
+    for _ in range(2):
+        began = time.perf_counter()
+        evaluate(training)
+        sample(training, sampler)
+    return time.perf_counter() - began
 
 
 def sample(training: Training, sampler: Sampler) -> str:

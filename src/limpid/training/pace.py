@@ -10,6 +10,10 @@ from limpid.config import TrainConfig
 
 SETTLING = 3
 """First steps that do not count: they allocate, and may compile."""
+LEAVING = 0.5
+"""Seconds that the process takes to end."""
+FILES = 3
+"""Times that a checkpoint's worth is written at the end: two checkpoints and the model's folder."""
 
 
 @dataclass
@@ -21,7 +25,8 @@ class Pace:
     """
 
     deadline: float  # on time.perf_counter's clock
-    reserve: float  # seconds after the last step: evaluation, checkpoint, sample
+    rehearsed: float  # seconds that evaluation and sample after the last step take
+    files: float = 0.0  # seconds that its checkpoints and the model's folder take
     settled: bool = False
     counted_from: tuple[int, float] | None = None
 
@@ -35,7 +40,8 @@ class Pace:
             return config
         first, began = self.counted_from
         seconds = (now - began) / (step - first)
-        left = max(1, int((self.deadline - self.reserve - now) / max(seconds, 1e-9)))
+        left = self.deadline - self.rehearsed - self.files - LEAVING - now
+        left = max(1, int(left / max(seconds, 1e-9)))
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=step + left))
         self.settled = decays_next(config, step)
         return config

@@ -53,4 +53,4 @@ class Until:
         left = max(0.0, self.deadline - RESERVE - time.perf_counter())  # measuring took some
         steps = max(1, int(left / choice.seconds_per_step))
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
-        return config, Pace(self.deadline, RESERVE)
+        return config, Pace(self.deadline, rehearsed=RESERVE)
