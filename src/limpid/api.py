@@ -52,7 +52,7 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
 
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
-    from limpid.cli import recorded
+    from limpid.recording import recorded
     from limpid.trace import document, opened
 
     return document(opened(recorded(str(what), step, text)))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
-from limpid.options import require
+from limpid.options import check_words, require
 from limpid.plan import cluster, flops, kept, memory, parameters, scaling
 from limpid.plan.activations import Recompute
 from limpid.plan.architecture import Architecture
@@ -19,30 +20,69 @@ from limpid.plan.figure import Figure, figure, given, shown
 from limpid.plan.memory import Layout
 from limpid.plan.subject import Subject, subject
 
+AMOUNTS = {"tokens": "a number of tokens", "memory": "gigabytes of one device", "flops": "FLOP/s of one device"}
+
 
 @dataclass(frozen=True)
 class Options:
     """How it would be trained, on what."""
 
-    devices: int = 1
-    device: str | None = None
-    memory: float | None = None
-    """GB of one device."""
-    flops: float | None = None
-    """FLOP/s of one device."""
-    price: float | None = None
-    utilisation: float | None = None
-    """MFU; what a run measured, or 0.4."""
     tokens: float | None = None
+    """Tokens to train on."""
+    devices: int = 1
+    """Devices that train together."""
+    device: str | None = None
+    """Their kind (a100, h100, h200, b200, rtx-4090, mi300x, …), or `here` to measure this machine."""
+    memory: float | None = None
+    """GB (10^9 bytes) of one device; --device knows its own."""
+    flops: float | None = None
+    """FLOP/s of one device's matrix products; --device knows its own."""
+    price: float | None = None
+    """Dollars per device and hour."""
+    utilisation: float | None = None
+    """Share of the peak that the model's own FLOPs reach (MFU); 0.4, or what a run measured, when left out."""
     batch_size: int | None = None
+    """Sequences of one micro-batch on one replica."""
     context_length: int | None = None
-    micro_batches: int = 1
+    """Tokens of a sequence; the model's own when left out."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches per step."""
     precision: str | None = None
+    """fp32, bf16, fp16 (mixed, with fp32 masters), bf16_pure, fp64; bf16 for published models. To generate in: fp8,
+    int8, int4.
+    """
     zero: int = 0
+    """ZeRO stage: 1 divides the optimizer's memory among replicas, 2 gradients too, 3 weights too (FSDP)."""
     tensor: int = 1
+    """Devices that share each matrix (tensor parallel, with sequence parallel)."""
     pipeline: int = 1
+    """Stages of a pipeline."""
     recompute: Recompute = "none"
+    """What is computed again instead of kept: nothing, attention's weights, or each whole block."""
     formed: bool = False
+    """Attention keeps its weights instead of running fused."""
+
+    def __post_init__(self) -> None:
+        check_words(self)
+        for name in ("devices", "batch_size", "context_length", "gradient_accumulation_steps", "tensor", "pipeline"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} is {value}: it must be at least 1")
+        for name, unit in AMOUNTS.items():
+            value = getattr(self, name)
+            require(value is None or 0 < value < math.inf, f"{name} is {value}: {unit}, above 0")
+        require(
+            self.price is None or 0 <= self.price < math.inf,
+            f"price is {self.price}: dollars per device and hour, not negative",
+        )
+        require(
+            self.utilisation is None or 0 < self.utilisation <= 1,
+            f"utilisation is {self.utilisation}: it is a share of the peak, above 0 and at most 1",
+        )
+        known = (*memory.STATES, *(set(memory.WEIGHT_BYTES) - set(memory.STATES)))
+        require(
+            self.precision is None or self.precision in known,
+            f"precision is {self.precision!r}: choose one of {', '.join(sorted(known))}",
+        )
 
 
 @dataclass(frozen=True)
@@ -100,21 +140,6 @@ def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = No
 def planned(subject: Subject, options: Options) -> Plan:
     """Every figure about a subject under some options."""
     model = subject.architecture
-    require(options.devices >= 1, f"devices is {options.devices}: it must be at least 1")
-    for name in ("batch_size", "context_length", "micro_batches"):
-        value = getattr(options, name)
-        require(value is None or value >= 1, f"{name} is {value}: it must be at least 1")
-    if options.tokens is not None:
-        require(options.tokens > 0, f"tokens is {options.tokens}: it must be above 0")
-    require(
-        options.recompute in get_args(Recompute),
-        f"recompute is {options.recompute!r}: choose one of {', '.join(get_args(Recompute))}",
-    )
-    known_precisions = (*memory.STATES, *(set(memory.WEIGHT_BYTES) - set(memory.STATES)))
-    require(
-        options.precision is None or options.precision in known_precisions,
-        f"precision is {options.precision!r}: choose one of {', '.join(sorted(known_precisions))}",
-    )
     context = options.context_length or model.context_length or 2048
     device = None if options.device is None else cluster.device_named(options.device)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
@@ -147,7 +172,6 @@ def planned(subject: Subject, options: Options) -> Plan:
 
 def _limit(options: Options, device: cluster.Device | None) -> float | None:
     if options.memory is not None:
-        require(options.memory > 0, f"memory is {options.memory}: gigabytes of one device, above 0")
         return options.memory * 1e9
     return None if device is None else device.memory
 
@@ -180,8 +204,8 @@ def _memory(subject: Subject, options: Options, context: int) -> tuple[list[Figu
 def _with(config: TrainConfig, options: Options) -> TrainConfig:
     """The configuration with what was asked for instead."""
     run: dict[str, Any] = {"batch_size": options.batch_size, "precision": options.precision}
-    if options.micro_batches > 1:
-        run["gradient_accumulation_steps"] = options.micro_batches
+    if options.gradient_accumulation_steps > 1:
+        run["gradient_accumulation_steps"] = options.gradient_accumulation_steps
     model = config.model
     if options.context_length is not None:
         model = dataclasses.replace(model, context_length=options.context_length)
@@ -197,8 +221,9 @@ def _layout(subject: Subject, options: Options, context: int) -> Layout:
     batch = options.batch_size or (1 if config is None else config.run.batch_size)
     precision = options.precision or ("bf16" if config is None else config.run.precision)
     optimizer = "adamw" if config is None else config.update.optimizer
-    return Layout(options.devices, options.zero, options.tensor, options.pipeline, batch, options.micro_batches,
-                  context, precision, optimizer, options.recompute, options.formed)  # fmt: skip
+    same = {name: getattr(options, name) for name in ("devices", "zero", "tensor", "pipeline", "recompute", "formed")}
+    return Layout(**same, batch=batch, micro_batches=options.gradient_accumulation_steps, context=context,
+                  precision=precision, optimizer=optimizer)  # fmt: skip
 
 
 def what_would_fit(subject: Subject, options: Options, context: int, limit: float) -> Iterator[str]:
@@ -250,7 +275,6 @@ def _time(subject: Subject, options: Options, context: int, device: cluster.Devi
     precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
     rate = None
     if options.flops is not None:
-        require(options.flops > 0, f"flops is {options.flops}: FLOP/s of one device, above 0")
         rate = given("time.peak", options.flops, "FLOP/s", note="as given")
     elif device is not None:
         rate = cluster.rate_of(device, precision)
@@ -269,7 +293,7 @@ def _time(subject: Subject, options: Options, context: int, device: cluster.Devi
         found += cluster.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
     if options.pipeline > 1:
         found.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
-                            {"p": options.pipeline, "m": options.micro_batches},
+                            {"p": options.pipeline, "m": options.gradient_accumulation_steps},
                             cluster.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
     return {"time": found} if found else {}
 

@@ -28,13 +28,8 @@ class Until:
     ) -> tuple[TrainConfig, Pace]:
         """The configuration for the time that is left, and the clock that keeps to it.
 
-        Raises  ConfigError when no time is left, or the schedule does not wait for the last steps to be counted
+        Raises  ConfigError when no time is left
         """
-        if config.update.schedule != "warmup_stable_decay":
-            raise ConfigError(
-                f"schedule is {config.update.schedule}: --minutes counts its steps while training, which only "
-                "warmup_stable_decay allows; leave --schedule out"
-            )
         left = self.deadline - RESERVE - time.perf_counter()
         if left <= 0:
             raise ConfigError(
