@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from limpid.errors import ConfigError
 from limpid.flags import read
 from limpid.options import require
-from limpid.plan.planned import Options
+from limpid.plan.options import Options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +127,7 @@ def _allocation(flags: PlanFlags, asked: dict[str, float], console: Console) -> 
 
     tokens = flags.training.tokens
     for name, value in asked.items():
-        require(value > 0, f"--{name} is {value}: it must be above 0")
+        require(0 < value < math.inf, f"--{name} is {value}: it must be above 0")
     judged = tokens is not None and bool(asked)
     if len(asked) == 2 or (judged and "compute" in asked):
         raise ConfigError("--compute with --params or --tokens leaves no choice: C = 6 N D fixes the third")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,7 @@ def verb(argv: Sequence[str]) -> int:
     if not flags.runs:
         raise ConfigError("plan fit takes runs, or tables with parameters, tokens and loss: limpid plan fit runs.csv")
     if flags.compute is not None:
-        require(flags.compute > 0, f"compute is {flags.compute}: FLOPs, above 0")
+        require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from rich.console import Console
 
     from limpid.plan.fit import fit, points_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ class PlanSweepFlags:
 def verb(argv: Sequence[str]) -> int:
     flags = read("plan sweep", PlanSweepFlags, argv)
     if flags.compute is not None:
-        require(flags.compute > 0, f"compute is {flags.compute}: FLOPs, above 0")
+        require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from rich.console import Console
 
     from limpid.plan.fit import fit, points_of
