@@ -64,6 +64,7 @@ class Sweep:
         require(0 < self.minutes < math.inf, f"minutes is {self.minutes}: it must be above 0")
         require(self.budgets >= 2, f"budgets is {self.budgets}: exponents need at least 2 budgets of compute")
         require(self.sizes >= 3, f"sizes is {self.sizes}: the best size lies between others, so give at least 3")
+        require(self.seed >= 0, f"seed is {self.seed}: it must be 0 or above")
 
     @property
     def folder(self) -> Path:

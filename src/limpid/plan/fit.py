@@ -27,6 +27,8 @@ GRID = {"e": (-1.0, -0.5, 0.0, 0.5, 1.0), "a": LOGARITHMS, "b": LOGARITHMS,
 """Starts, of the logarithms of E, A, B and of the exponents. Source: as above."""
 BOUNDS = ((-50.0, 20.0), (-50.0, 50.0), (-50.0, 50.0), (1e-4, 10.0), (1e-4, 10.0))
 """Of the logarithms of the three terms at the middle of the data, and of the exponents: a law falls with size."""
+WIDE, UNSEEN = 30, 0.01
+"""Ends of an interval, over each other, and a term's range over that of the losses: a constant is undetermined."""
 KEPT = 6
 """Starts that are followed: the best of the grid, taken from different exponents."""
 
@@ -70,6 +72,7 @@ class Fit:
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
             "exponent": self.law.exponent,
             "level": self.level,
+            "undetermined": self.undetermined,
             "objective": self.objective,
             "resamples": len(self.resampled),
             "source": self.law.source,
@@ -84,6 +87,16 @@ class Fit:
                 "loss_interval": self.interval(lambda law: law.loss(*law.optimum(compute))),
             }  # fmt: skip
         return found
+
+    @property
+    def undetermined(self) -> list[str]:
+        """Constants that these runs say little about: the interval is wide, or their term hardly differs among runs."""
+        told = {name for name, (low, high) in self.intervals.items() if high > WIDE * low}
+        differ = np.ptp(self.points.loss)
+        for factor, exponent, axis in (("A", "alpha", self.points.parameters), ("B", "beta", self.points.tokens)):
+            term = self.law.constants[factor] / axis ** self.law.constants[exponent]
+            told |= {factor, exponent} if np.ptp(term) < UNSEEN * differ else set()
+        return [name for name in NAMES if name in told]
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -110,6 +123,8 @@ def points_of(parameters: Sequence[float], tokens: Sequence[float], loss: Sequen
                 f"the runs have {len(np.unique(column))} different {name}: an exponent needs at least 3, "
                 "as from `limpid plan sweep`"
             )
+    if np.ptp(found.loss) <= 1e-6 * found.loss.max():
+        raise ConfigError(f"every run reached the loss {found.loss[0]:g}: there is nothing to fit")
     return found
 
 
@@ -210,6 +225,7 @@ def fit(
     require(delta > 0, f"delta is {delta}: it must be above 0")
     require(resamples >= 20, f"resamples is {resamples}: intervals need at least 20")
     require(0 < level < 1, f"level is {level}: it must lie between 0 and 1, for example 0.95")
+    require(seed >= 0, f"seed is {seed}: it must be 0 or above")
     constants, objective = minimum(points, delta)
     rng, drawn = np.random.default_rng(seed), np.empty((resamples, len(NAMES)))
     for number in range(resamples):
