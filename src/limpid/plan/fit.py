@@ -196,9 +196,11 @@ def starts(objective: Objective) -> Float[Array, "start 5"]:
 def descend(objective: Objective, start: Array) -> tuple[float, Array]:
     """L-BFGS from one start: the objective reached, and where."""
     from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits
 
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
-    found = minimize(objective.with_gradient, start, jac=True, method="L-BFGS-B", bounds=BOUNDS, options=options)
+    with threadpool_limits(1):  # on five numbers, threads only wait for each other
+        found = minimize(objective.with_gradient, start, jac=True, method="L-BFGS-B", bounds=BOUNDS, options=options)
     return float(found.fun) * objective.delta**2, found.x
 
 
