@@ -171,11 +171,15 @@ def largest_that_fits(seconds: float, budgets: int, sizes: int, speed: Speed) ->
 
 
 def config_of(run: Planned, sweep: Sweep) -> TrainConfig:
-    """Each run has its own whole schedule: a law is about finished runs."""
+    """Each run has its own whole schedule: a law is about finished runs.
+
+    Warm-up, stable, decay lets a run that takes too long end early and whole. Source: Hägele et al. 2024,
+    arXiv:2405.18392.
+    """
     return TrainConfig(
         model=model_of(run.num_layers, run.d_model),
         data=DataConfig(paths=sweep.paths, tokenizer_vocab_size=VOCABULARY),
-        update=UpdateConfig(warmup_steps=max(5, run.steps // 20)),
+        update=UpdateConfig(warmup_steps=max(5, run.steps // 20), schedule="warmup_stable_decay"),
         run=RunConfig(max_steps=run.steps, batch_size=BATCH, eval_steps=0, eval_batches=EVALUATED, save_steps=0,
                       save_total_limit=1, seed=sweep.seed),
     )  # fmt: skip
@@ -189,13 +193,13 @@ def measured(sweep: Sweep) -> Speed:
     seconds, around = [], 0.0
     with tempfile.TemporaryDirectory() as folder:
         for trial in trials:
-            began = time.monotonic()
+            began = time.perf_counter()
             config = config_of(trial, sweep)
             config = replace(config, run=replace(config.run, eval_batches=TRIAL_EVALUATED))
             run = train(config, str(Path(folder) / trial.name))
             steps = [entry["seconds"] for entry in metrics(run) if "seconds" in entry]
             seconds.append(statistics.median(steps[2:]))
-            around = time.monotonic() - began - sum(steps) - TRIAL_EVALUATED / 3 * seconds[-1]
+            around = time.perf_counter() - began - sum(steps) - TRIAL_EVALUATED / 3 * seconds[-1]
     (first, second) = (trial.num_layers for trial in trials)
     (small, large) = (step_flops(trial.num_layers, trial.d_model) for trial in trials)
     per_layer = max(0.0, (seconds[0] * large - seconds[1] * small) / (first * large - second * small))
@@ -220,8 +224,9 @@ def train_all(sweep: Sweep, report: Report | None = None) -> tuple[list[Run], li
     """
     from limpid.api import train
     from limpid.training.loop import Diverged
+    from limpid.training.pace import Pace
 
-    deadline = time.monotonic() + SHARE * 60 * sweep.minutes
+    deadline = time.perf_counter() + SHARE * 60 * sweep.minutes
     planned, speed = _plan(sweep, deadline)
     runs = {one.name: Run(sweep.folder / one.name) for one in planned}
     finished = [one for one in planned if _is_finished(runs[one.name], one.steps)]
@@ -230,7 +235,7 @@ def train_all(sweep: Sweep, report: Report | None = None) -> tuple[list[Run], li
     taken = predicted = 0.0
     while waiting:
         slower = taken / predicted if predicted else 1.0
-        asked, one = waiting[0], in_time(waiting, (deadline - time.monotonic()) / slower, speed)
+        asked, one = waiting[0], in_time(waiting, (deadline - time.perf_counter()) / slower, speed)
         del waiting[0]
         if one is None:
             left_out.append(asked.name)
@@ -238,16 +243,21 @@ def train_all(sweep: Sweep, report: Report | None = None) -> tuple[list[Run], li
         planned[planned.index(asked)] = one
         _keep(sweep, planned, speed)
         shutil.rmtree(runs[one.name].path, ignore_errors=True)
-        began = time.monotonic()
+        began = time.perf_counter()
+        afterwards = slower * speed.of(replace(one, steps=0))
+        pace = Pace(deadline - slower * speed.total(waiting), afterwards, most=one.steps)
         try:
-            train(config_of(one, sweep), str(runs[one.name].path))
+            run = train(config_of(one, sweep), str(runs[one.name].path), pace=pace)
         except Diverged as error:
             notes.append(f"{one.name} is left out: {error}")
             continue
-        taken, predicted = taken + time.monotonic() - began, predicted + speed.of(one)
-        finished.append(one)
+        trained = replace(one, steps=run.read_config().run.max_steps)
+        planned[planned.index(one)] = trained
+        taken, predicted = taken + time.perf_counter() - began, predicted + speed.of(trained)
+        finished.append(trained)
         if report is not None:
             report(f"training, {len(finished)} of {len(planned)} runs", len(finished), len(planned))
+    _keep(sweep, planned, speed)
     if left_out:
         notes.append(f"{sweep.minutes:g} minutes are over: left out are {', '.join(left_out)}; "
                      "the same command goes on with them")  # fmt: skip
@@ -265,7 +275,7 @@ def _plan(sweep: Sweep, deadline: float) -> tuple[list[Planned], Speed]:
             )
         return [from_dict(Planned, one) for one in kept["runs"]], from_dict(Speed, kept["speed"])
     speed = measured(sweep)
-    planned = largest_that_fits(deadline - time.monotonic(), sweep.budgets, sweep.sizes, speed)
+    planned = largest_that_fits(deadline - time.perf_counter(), sweep.budgets, sweep.sizes, speed)
     planned.sort(key=speed.of, reverse=True)
     _keep(sweep, planned, speed)
     return planned, speed

@@ -22,6 +22,7 @@ class Pace:
 
     deadline: float  # on time.perf_counter's clock
     reserve: float  # seconds after the last step: evaluation, checkpoint, sample
+    most: int | None = None  # steps, whatever time there is
     settled: bool = False
     counted_from: tuple[int, float] | None = None
 
@@ -36,7 +37,8 @@ class Pace:
         first, began = self.counted_from
         seconds = (now - began) / (step - first)
         left = max(1, int((self.deadline - self.reserve - now) / max(seconds, 1e-9)))
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=step + left))
+        steps = step + left if self.most is None else max(step + 1, min(self.most, step + left))
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
         self.settled = decays_next(config, step)
         return config
 
