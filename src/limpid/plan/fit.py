@@ -90,10 +90,10 @@ class Fit:
 
     @property
     def undetermined(self) -> list[str]:
-        """Constants that these runs say little about: the interval is wide, or their term is hardly seen in the losses."""
+        """Constants that these runs say little about: wide intervals, or a term that losses hardly show."""
         told = {name for name, (low, high) in self.intervals.items() if high > WIDE * low}
         differ = np.ptp(self.points.loss)
-        told |= {"E"} if self.law.E < UNSEEN * self.points.loss.min() else set()
+        told |= {"E"} if UNSEEN * self.points.loss.min() > self.law.E else set()
         for factor, exponent, axis in (("A", "alpha", self.points.parameters), ("B", "beta", self.points.tokens)):
             term = self.law.constants[factor] / axis ** self.law.constants[exponent]
             told |= {factor, exponent} if np.ptp(term) < UNSEEN * differ else set()
