@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from limpid.cli import recorded
+from limpid.recording import recorded
 from limpid.trace import open_step
 
 COLUMNS, HEAD, TAIL = 132, 46, 3

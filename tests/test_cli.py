@@ -160,6 +160,7 @@ def test_a_run_goes_on_and_says_so_when_there_is_nothing_left(there: Path, capsy
         ("generate truncated a", "truncated"),
         ("generate", "MODEL"),
         ("chat nowhere", "nowhere"),
+        ("train nowhere --minutes 5 --schedule cosine", "schedule is cosine"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(

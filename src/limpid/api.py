@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
+    from limpid.training.pace import Pace
 
 
-def train(config: TrainConfig | None = None, name: str | None = None, console: Console | None = None) -> Run:
+def train(
+    config: TrainConfig | None = None, name: str | None = None, console: Console | None = None, pace: Pace | None = None
+) -> Run:
     """Train a model to the last step and return its run; silent unless a console is given.
 
+    With a `pace`, and the schedule warmup_stable_decay, the steps are as many as end on time.
     Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
     """
     from rich.console import Console
@@ -30,6 +34,7 @@ def train(config: TrainConfig | None = None, name: str | None = None, console: C
 
     shown = console or Console(file=io.StringIO())
     training = start(config or TrainConfig(), name, shown)
+    training.pace = pace
     doctor = attend(training, lambda line: shown.print(line, markup=False))
     try:
         loop(training, shown, continue_text, doctor)
@@ -52,7 +57,7 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
 
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
-    from limpid.cli import recorded
+    from limpid.recording import recorded
     from limpid.trace import document, opened
 
     return document(opened(recorded(str(what), step, text)))

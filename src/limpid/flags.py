@@ -10,10 +10,12 @@ import itertools
 import textwrap
 import types
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from limpid.errors import ConfigError
-from limpid.options import probably_meant
+from limpid.options import check_words, from_dict, probably_meant
+
+T = TypeVar("T")
 
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -45,6 +47,13 @@ class Option:
         name = self.field.name.replace("_", "-")
         short = [f"-{self.field.metadata['short']}"] if "short" in self.field.metadata else []
         return [*short, f"--{name}", *([f"--{self.section}.{name}"] if self.section else [])]
+
+
+def read(verb: str, kind: type[T], argv: Sequence[str]) -> T:
+    """A verb's options as they were typed, the rest at their defaults."""
+    flags = from_dict(kind, given(verb, kind, argv))
+    check_words(flags)
+    return flags
 
 
 def given(verb: str, kind: type[Any], argv: Sequence[str]) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def _parser(verb: str, kind: type[Any], options: list[Option]) -> Parser:
     for option in options:
         if option.section not in groups:
             groups[option.section] = parser.add_argument_group(option.section)
-        _add(groups[option.section], option)
+        _add(groups["" if "positional" in option.field.metadata else option.section], option)
     return parser
 
 

@@ -32,6 +32,7 @@ def peak_bytes(config: TrainConfig) -> int:
     """Bytes of all tensors at the worst moment of the second step, when the optimizer has its memory."""
     formats, rng = arithmetic(config.run.precision), np.random.default_rng(0)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), 0)
+    model.recomputed = config.run.gradient_checkpointing == "on"
     state = State(model, make_optimizer(model, config.update), make_scaler(formats))
     size = (config.run.batch_size, config.model.context_length)
 

@@ -42,6 +42,8 @@ def test_every_family_has_as_many_parameters_as_its_model_in_transformers(family
         ("pythia-12b", 11_846_072_320),
         ("tinyllama-1.1b", 1_100_048_384),
         ("bert-base", 109_482_240),
+        ("bert-base-cased", 108_310_272),
+        ("mistral-7b-v0.3", 7_248_023_552),
         ("deepseek-v3", 671_026_404_352),
     ],
 )
@@ -58,6 +60,9 @@ def test_published_models_have_their_published_size(name: str, parameters: int) 
         ("google/gemma-2-9b-it", "gemma-2-9b"),
         ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
         ("bert-base-uncased", "bert-base"),
+        ("google-bert/bert-base-cased", "bert-base-cased"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral-8x22b-v0.3"),
         ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
     ],
 )

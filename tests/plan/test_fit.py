@@ -84,11 +84,19 @@ def test_runs_that_say_next_to_nothing_still_have_intervals() -> None:
         assert 0 < low <= high < np.inf
 
 
+def test_a_law_that_the_runs_do_not_follow_is_called_undetermined() -> None:
+    n, d = np.tile(np.geomspace(1e6, 1e8, 4), 3), np.repeat(np.geomspace(1e8, 1e9, 3), 4)
+    grows = points_of(n, d, 2.5 + 0.1 * np.log(n))
+    assert {"A", "alpha"} <= set(fit(grows, resamples=20).undetermined)
+    assert fit(drawn(REFIT, 0.002, 0), resamples=20).undetermined == []
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         (([1e6] * 5, [1e7] * 5, [3.0] * 5), "5 runs cannot tell"),
         (([1e6] * 8, np.geomspace(1e7, 1e8, 8), [3.0] * 8), "1 different sizes"),
+        (([1e6, 2e6, 3e6] * 2, [1e7, 2e7, 3e7] * 2, [2.5] * 6), "every run reached the loss 2.5"),
         (([1e6, -1.0], [1e7, 1e7], [3.0, 3.0]), "parameters -1.0"),
         (([1e6, 1e6], [1e7, 1e7], [3.0, float("nan")]), "loss nan"),
     ],
@@ -108,7 +116,9 @@ def test_tables_are_read_by_the_names_that_others_use(tmp_path: Path) -> None:
         np.stack((runs.parameters, runs.tokens, runs.loss), 1)
     )
     (tmp_path / "runs.jsonl").write_text('{"N": 1e6, "D": 2e7, "loss": 3}\n\n{"N": 2e6, "D": 2e7, "loss": 2.5}\n')
-    assert points([str(tmp_path / "runs.jsonl")]) == [(1e6, 2e7, 3.0), (2e6, 2e7, 2.5)]
+    found, notes = [(1e6, 2e7, 3.0), (2e6, 2e7, 2.5)], []
+    assert points([str(tmp_path / "runs.jsonl")] * 2, notes) == found
+    assert notes == ["2 runs are given twice, and count once"]
 
 
 @pytest.mark.parametrize(
@@ -119,10 +129,11 @@ def test_tables_are_read_by_the_names_that_others_use(tmp_path: Path) -> None:
         ("c.csv", "N,D,loss\n1,two,3\n", "row 1"),
         ("d.jsonl", "{", "not valid JSON"),
         ("e.csv", "", "holds no rows"),
+        ("f.csv", "\udcff", "cannot be read as a table"),
     ],
 )
 def test_a_table_that_cannot_be_read_says_where(tmp_path: Path, name: str, text: str, message: str) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=message):
         points([str(tmp_path / name)])
 

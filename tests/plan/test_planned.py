@@ -68,24 +68,33 @@ def test_windowed_layers_cache_their_window_only() -> None:
     assert short["decoding.cache"] == 1000 * short["decoding.cache_per_token"]
 
 
+OWN = TrainConfig(model=ModelConfig(vocab_size=8192, d_model=256, num_heads=8), run=RunConfig(batch_size=64))
+
+
 @pytest.mark.parametrize(
-    "options", [{"devices": 8, "device": "h100"}, {"device": "rtx-4090", "batch_size": 64}, {"memory": 10.0}]
+    ("what", "options"),
+    [
+        ("llama-3-8b", {"devices": 8, "device": "h100"}),
+        ("gpt2", {"device": "rtx-4090", "batch_size": 64}),
+        ("llama-3-8b", {"memory": 10.0}),
+        ("gemma-3-27b", {"memory": 80.0, "context_length": 32768}),
+        ("mistral-7b", {"memory": 24.0, "context_length": 100_000}),
+        (OWN, {"memory": 0.5, "precision": "fp32"}),
+    ],
+    ids=str,
 )
-def test_advice_fits(options: dict) -> None:
-    name = "llama-3-8b" if "devices" in options or "memory" in options else "gpt2"
-    found = plan(name, **options)
+def test_advice_fits(what: str | TrainConfig, options: dict) -> None:
+    found = plan(what, **options)
     assert found.fits is False
     assert found.advice
     for line in found.advice:
         words = line.partition(":")[0].split()
-        assert words, line
-        if not words[0].startswith("--"):
-            continue
         changes = {
-            flag.lstrip("-").replace("-", "_"): value for flag, value in zip(words[::2], words[1::2], strict=True)
+            flag.removeprefix("--").replace("-", "_"): value
+            for flag, value in zip(words[::2], words[1::2], strict=True)
         }
         typed = {key: value if key in ("recompute", "precision") else int(value) for key, value in changes.items()}
-        assert plan(name, **{**options, **typed}).fits, line
+        assert plan(what, **{**options, **typed}).fits, line
 
 
 def test_time_follows_from_rate_and_utilisation() -> None:
@@ -184,6 +193,7 @@ def test_the_command_line_prints_a_plan(capsys: pytest.CaptureFixture) -> None:
         (["gpt2", "--compute", "1e20"], "leave gpt2 out"),
         (["--compute", "1e20", "--tokens", "1e9"], "no choice"),
         (["--compute", "0"], "above 0"),
+        (["--params", "inf"], "above 0"),
         (["--compute", "many"], "number"),
         (["gpt2", "--batch-size", "0"], "at least 1"),
         (["gpt2", "--memory", "0"], "above 0"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,20 @@ import pytest
 from limpid.errors import ConfigError
 from limpid.plan.parameters import parameter_count
 from limpid.plan.runs import points
-from limpid.sweep import BATCH, CONTEXT, Planned, largest_that_fits, model_of, runs_of, seconds_of, sweep
-from limpid.verbs import PlanSweepFlags
+from limpid.sweep import (
+    BATCH,
+    CONTEXT,
+    FEWEST_STEPS,
+    Planned,
+    Speed,
+    Sweep,
+    largest_that_fits,
+    model_of,
+    runs_of,
+    train_all,
+)
 
-PER_STEP = (1e-3, 1e-11)
+HERE = Speed(per_run=1.0, per_layer=1e-3, per_flop=1e-11)
 
 
 def test_runs_of_one_budget_share_its_compute() -> None:
@@ -24,29 +36,52 @@ def test_runs_of_one_budget_share_its_compute() -> None:
 
 def test_the_sweep_fills_its_time_and_no_more() -> None:
     for minutes in (5, 60):
-        runs = largest_that_fits(60 * minutes, 3, 4, PER_STEP)
-        assert 0.5 * 60 * minutes < seconds_of(runs, PER_STEP) <= 60 * minutes
+        runs = largest_that_fits(60 * minutes, 3, 4, HERE)
+        assert 0.5 * 60 * minutes < HERE.total(runs) <= 60 * minutes
 
 
 def test_too_little_time_is_refused() -> None:
-    with pytest.raises(ConfigError, match="give --minutes"):
-        largest_that_fits(0.01, 3, 4, PER_STEP)
+    with pytest.raises(ConfigError, match="give more --minutes"):
+        largest_that_fits(0.01, 3, 4, HERE)
 
 
-def test_a_sweep_trains_its_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(folder: Path, runs: list[Planned], speed: Speed) -> Sweep:
+    """A sweep that was planned before, on its own text."""
+    (folder / "text.txt").write_text("".join(f"{n} and {n * n} make {n + n * n}.\n" for n in range(4000)))
+    sweep = Sweep(paths=("text.txt",))
+    asked = {**dataclasses.asdict(sweep), "paths": ["text.txt"]}
+    sweep.folder.mkdir(parents=True)
+    plan = {"asked": asked, "speed": dataclasses.asdict(speed), "runs": [dataclasses.asdict(run) for run in runs]}
+    (sweep.folder / "sweep.json").write_text(json.dumps(plan))
+    return sweep
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("".join(f"{n} and {n * n} make {n + n * n}.\n" for n in range(4000)))
-    monkeypatch.setattr(
-        "limpid.sweep.largest_that_fits", lambda *_: [Planned(f"c1-n{n}", 1, 16 * n, 3) for n in (1, 2)]
-    )
-    flags = PlanSweepFlags(paths=("text.txt",))
-    runs, notes = sweep(flags)
+    return tmp_path
+
+
+def test_a_sweep_trains_its_runs_once(here: Path) -> None:
+    sweep = kept(here, [Planned(f"c1-n{n}", 1, 16 * n, 3) for n in (1, 2)], HERE)
+    runs, notes = train_all(sweep)
     assert not notes
     written = [run.metrics_file.stat().st_mtime_ns for run in runs]
     found = points([str(run.path) for run in runs])
     assert [size for size, _, _ in found] == [parameter_count(model_of(1, 16 * n)) for n in (1, 2)]
     assert all(tokens == 3 * BATCH * CONTEXT for _, tokens, _ in found)
-    again, _ = sweep(flags)
+    again, _ = train_all(sweep)
     assert [run.metrics_file.stat().st_mtime_ns for run in again] == written
     with pytest.raises(ConfigError, match="other options"):
-        sweep(PlanSweepFlags(paths=("text.txt",), minutes=3))
+        train_all(Sweep(paths=("text.txt",), minutes=3))
+
+
+def test_runs_that_would_end_too_late_are_shortened_or_left_out(here: Path) -> None:
+    slow = Speed(per_run=0, per_layer=10.0, per_flop=0)
+    sweep = kept(here, [Planned("long", 10, 16, 10**4), Planned("short", 1, 16, 10**3)], slow)
+    runs, notes = train_all(sweep)
+    assert [run.path.name for run in runs] == ["short"]
+    assert "left out are long; the same command goes on" in notes[0]
+    steps = {run["name"]: run["steps"] for run in json.loads((sweep.folder / "sweep.json").read_text())["runs"]}
+    assert steps["long"] == 10**4
+    assert FEWEST_STEPS < steps["short"] < 60 * sweep.minutes / slow.per_layer

@@ -9,7 +9,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from limpid.equations import answers_plan as answers_plan  # registers its kinds
 from limpid.equations.answers import KINDS
 from limpid.errors import ConfigError
 

@@ -50,7 +50,10 @@ LLAMA: tuple[Row, ...] = (
 MISTRAL: tuple[Row, ...] = (
     ("mistral-7b", 32000, 4096, 32, 32, 8, 128, 14336, 32768),
     ("mixtral-8x7b", 32000, 4096, 32, 32, 8, 128, 14336, 32768),
-    ("mixtral-8x22b", 32768, 6144, 56, 48, 8, 128, 16384, 65536),
+    ("mistral-7b-v0.2", 32000, 4096, 32, 32, 8, 128, 14336, 32768),
+    ("mistral-7b-v0.3", 32768, 4096, 32, 32, 8, 128, 14336, 32768),
+    ("mixtral-8x22b", 32000, 6144, 56, 48, 8, 128, 16384, 65536),
+    ("mixtral-8x22b-v0.3", 32768, 6144, 56, 48, 8, 128, 16384, 65536),
 )
 QWEN: tuple[Row, ...] = (
     ("qwen2-0.5b", 151936, 896, 24, 14, 2, 64, 4864, 131072),
@@ -100,6 +103,8 @@ PYTHIA: tuple[Row, ...] = (  # the vocabulary is padded per model
 BERT: tuple[Row, ...] = (
     ("bert-base", 30522, 768, 12, 12, 12, 64, 3072, 512),
     ("bert-large", 30522, 1024, 24, 16, 16, 64, 4096, 512),
+    ("bert-base-cased", 28996, 768, 12, 12, 12, 64, 3072, 512),
+    ("bert-large-cased", 28996, 1024, 24, 16, 16, 64, 4096, 512),
 )
 TIED_LLAMAS = ("llama-3.2-1b", "llama-3.2-3b")
 QWEN_TIED = ("qwen2-0.5b", "qwen2-1.5b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen3-0.6b", "qwen3-1.7b",
@@ -113,8 +118,9 @@ OTHER_NAMES = {
     "gpt2-1.5b": "gpt2-xl", "gpt3": "gpt3-175b", "gpt3-small": "gpt3-125m", "gpt3-medium": "gpt3-350m",
     "gpt3-large": "gpt3-760m", "gpt3-xl": "gpt3-1.3b", "llama-33b": "llama-30b", "tinyllama": "tinyllama-1.1b",
     "mixtral": "mixtral-8x7b", "mistral": "mistral-7b", "bert": "bert-base", "deepseek": "deepseek-v3",
+    "mixtral-8x22b-instruct-v0.1": "mixtral-8x22b-v0.3",
 }  # fmt: skip
-ENDINGS = ("-hf", "-base", "-uncased", "-cased", "-it", "-instruct", "-chat", "-pt", "-v0.1", "-deduped", "-text")
+ENDINGS = ("-hf", "-base", "-uncased", "-it", "-pt", "-v0.1", "-v1.0", "-deduped", "-text")
 
 DEEPSEEK_V3: dict[str, Any] = {
     "model_type": "deepseek_v3", "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
@@ -138,6 +144,9 @@ def known(name: str) -> str | None:
     """The name in our list that a spelling stands for: Meta-Llama-3-8B, meta-llama/Llama-2-7b-hf, GPT-3 175B."""
     plain = name.lower().rpartition("/")[2].replace("_", "-").replace(" ", "-")
     plain = plain.removeprefix("meta-").replace("gpt-2", "gpt2").replace("gpt-3", "gpt3").replace("llama3", "llama-3")
+    if plain in OTHER_NAMES:
+        return OTHER_NAMES[plain]
+    plain = plain.replace("-instruct", "").replace("-chat", "").replace("qwen-", "qwen")
     plain = plain.replace("llama2", "llama-2").replace("gemma2", "gemma-2").replace("gemma3", "gemma-3")
     names = published_names()
     while True:
@@ -190,7 +199,7 @@ def _as_config(group: str, row: Row) -> dict[str, Any]:
         their |= {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
     if name == "mistral-7b":
         their["sliding_window"] = 4096
-    if name.startswith(("gemma-2-", "gemma-3-")) and name != "gemma-2-":
+    if name.startswith(("gemma-2-", "gemma-3-")):
         their["model_type"] = "gemma2" if name.startswith("gemma-2-") else "gemma3_text"
         window, pattern = next(GEMMA_WINDOWS[key] for key in (name, name[:7]) if key in GEMMA_WINDOWS)
         their |= {"sliding_window": window, "sliding_window_pattern": pattern}

@@ -27,6 +27,8 @@ GRID = {"e": (-1.0, -0.5, 0.0, 0.5, 1.0), "a": LOGARITHMS, "b": LOGARITHMS,
 """Starts, of the logarithms of E, A, B and of the exponents. Source: as above."""
 BOUNDS = ((-50.0, 20.0), (-50.0, 50.0), (-50.0, 50.0), (1e-4, 10.0), (1e-4, 10.0))
 """Of the logarithms of the three terms at the middle of the data, and of the exponents: a law falls with size."""
+WIDE, UNSEEN = 30, 0.01
+"""Ends of an interval, over each other, and a term's range over that of the losses: a constant is undetermined."""
 KEPT = 6
 """Starts that are followed: the best of the grid, taken from different exponents."""
 
@@ -70,6 +72,7 @@ class Fit:
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
             "exponent": self.law.exponent,
             "level": self.level,
+            "undetermined": self.undetermined,
             "objective": self.objective,
             "resamples": len(self.resampled),
             "source": self.law.source,
@@ -84,6 +87,17 @@ class Fit:
                 "loss_interval": self.interval(lambda law: law.loss(*law.optimum(compute))),
             }  # fmt: skip
         return found
+
+    @property
+    def undetermined(self) -> list[str]:
+        """Constants that these runs say little about: wide intervals, or a term that losses hardly show."""
+        told = {name for name, (low, high) in self.intervals.items() if high > WIDE * low}
+        differ = np.ptp(self.points.loss)
+        told |= {"E"} if UNSEEN * self.points.loss.min() > self.law.E else set()
+        for factor, exponent, axis in (("A", "alpha", self.points.parameters), ("B", "beta", self.points.tokens)):
+            term = self.law.constants[factor] / axis ** self.law.constants[exponent]
+            told |= {factor, exponent} if np.ptp(term) < UNSEEN * differ else set()
+        return [name for name in NAMES if name in told]
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -110,6 +124,8 @@ def points_of(parameters: Sequence[float], tokens: Sequence[float], loss: Sequen
                 f"the runs have {len(np.unique(column))} different {name}: an exponent needs at least 3, "
                 "as from `limpid plan sweep`"
             )
+    if np.ptp(found.loss) <= 1e-6 * found.loss.max():
+        raise ConfigError(f"every run reached the loss {found.loss[0]:g}: there is nothing to fit")
     return found
 
 
@@ -181,9 +197,11 @@ def starts(objective: Objective) -> Float[Array, "start 5"]:
 def descend(objective: Objective, start: Array) -> tuple[float, Array]:
     """L-BFGS from one start: the objective reached, and where."""
     from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits
 
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
-    found = minimize(objective.with_gradient, start, jac=True, method="L-BFGS-B", bounds=BOUNDS, options=options)
+    with threadpool_limits(1):  # on five numbers, threads only wait for each other
+        found = minimize(objective.with_gradient, start, jac=True, method="L-BFGS-B", bounds=BOUNDS, options=options)
     return float(found.fun) * objective.delta**2, found.x
 
 
@@ -210,6 +228,7 @@ def fit(
     require(delta > 0, f"delta is {delta}: it must be above 0")
     require(resamples >= 20, f"resamples is {resamples}: intervals need at least 20")
     require(0 < level < 1, f"level is {level}: it must lie between 0 and 1, for example 0.95")
+    require(seed >= 0, f"seed is {seed}: it must be 0 or above")
     constants, objective = minimum(points, delta)
     rng, drawn = np.random.default_rng(seed), np.empty((resamples, len(NAMES)))
     for number in range(resamples):

@@ -8,7 +8,7 @@ tests/plan measures the sum.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.plan.figure import Figure, Number, evaluate, figure
@@ -33,6 +33,8 @@ class Row:
     kept: str  # from its forward to its backward pass
     passing: str  # more, while its backward pass runs: what comes in, what goes out, what is only in between
     learned: str = "0"  # parameters whose gradients it makes
+    block: int | None = None
+    """The block it belongs to, whose rows are there only one block at a time where they are computed again."""
 
 
 def sizes(config: TrainConfig) -> dict[str, Number]:
@@ -50,10 +52,10 @@ def sizes(config: TrainConfig) -> dict[str, Number]:
 
 def rows(config: TrainConfig, formed: bool) -> tuple[Row, ...]:
     """Every operation of one micro-batch, in forward order; `formed` says whether attention forms its weights."""
-    return tuple(_rows(config.model, formed, BYTES[config.run.precision] < 4))
+    return tuple(_rows(config.model, formed, config.run.gradient_checkpointing == "on"))
 
 
-def _rows(model: ModelConfig, formed: bool, cast: bool) -> Iterator[Row]:
+def _rows(model: ModelConfig, formed: bool, again: bool) -> Iterator[Row]:
     tables = "positions * d" if model.positions == "learned" else "0"
     if model.tied:  # the output matrix's share of the gradient waits for the embedding's
         yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
@@ -62,8 +64,10 @@ def _rows(model: ModelConfig, formed: bool, cast: bool) -> Iterator[Row]:
     if model.dropout:
         yield Row("embedding dropout", "tokens * d * p", "2 * tokens * d * p")
     for block in range(model.num_layers):
-        yield from _attention(model, formed, block)
-        yield from _mlp(model)
+        if again:
+            yield Row("block's input", "tokens * d * p", "0")
+        for row in (*_attention(model, formed, block), *_mlp(model)):
+            yield replace(row, block=block if again else None)
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
     untied = "0" if model.tied else "vocab * d"
@@ -152,19 +156,23 @@ class Peak:
 
 
 def peak(config: TrainConfig, formed: bool) -> Peak:
-    """Walk the table backwards: what is kept shrinks, gradients grow."""
+    """Walk the table backwards: what is kept shrinks, gradients grow; a block that is computed again comes back."""
     numbers, table = sizes(config), rows(config, formed)
-    kept = {row.name: 0 for row in table}
+    kept, there = dict.fromkeys((row.name for row in table), 0), None
     for row in table:
-        kept[row.name] += int(evaluate(row.kept, numbers))
+        kept[row.name] += 0 if row.block is not None else int(evaluate(row.kept, numbers))
     p, c = int(numbers["p"]), int(numbers["c"])
     every = sum(int(evaluate(row.learned, numbers)) for row in table)
     gradients, worst = 0, Peak(Row("update", "0", "0"), {}, 0, every)
     for row in reversed(table):
+        if row.block is not None and row.block != there:
+            there = row.block
+            for again in (other for other in table if other.block == there):
+                kept[again.name] += int(evaluate(again.kept, numbers))
         learned = int(evaluate(row.learned, numbers))
         fresh = learned * c  # as the product makes them, before they are cast or added
-        there = every if config.run.gradient_accumulation_steps > 1 else gradients
-        now = Peak(row, dict(kept), int(evaluate(row.passing, numbers)) + fresh, there)
+        made = every if config.run.gradient_accumulation_steps > 1 else gradients
+        now = Peak(row, dict(kept), int(evaluate(row.passing, numbers)) + fresh, made)
         worst = max(worst, now, key=lambda at: at.bytes + at.gradients * p)
         gradients += learned
         kept[row.name] -= int(evaluate(row.kept, numbers))
@@ -218,4 +226,4 @@ def _blocks(kept: int, row: Row, numbers: dict[str, Number]) -> Number:
 
 
 def _short(name: str) -> str:
-    return name.replace(", ", "_").replace(" ", "_").replace(".", "_")
+    return name.replace(", ", "_").replace(" ", "_").replace(".", "_").replace("'", "")

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
 from limpid.options import require
-from limpid.plan import cluster, flops, kept, memory, parameters, scaling
-from limpid.plan.activations import Recompute
+from limpid.plan import cluster, flops, memory, parameters, scaling
+from limpid.plan.account import account
+from limpid.plan.advice import what_would_fit
 from limpid.plan.architecture import Architecture
-from limpid.plan.figure import Figure, figure, given, shown
-from limpid.plan.memory import Layout
+from limpid.plan.figure import Figure, figure, given
+from limpid.plan.options import Options
 from limpid.plan.subject import Subject, subject
-
-
-@dataclass(frozen=True)
-class Options:
-    """How it would be trained, on what."""
-
-    devices: int = 1
-    device: str | None = None
-    memory: float | None = None
-    """GB of one device."""
-    flops: float | None = None
-    """FLOP/s of one device."""
-    price: float | None = None
-    utilisation: float | None = None
-    """MFU; what a run measured, or 0.4."""
-    tokens: float | None = None
-    batch_size: int | None = None
-    context_length: int | None = None
-    micro_batches: int = 1
-    precision: str | None = None
-    zero: int = 0
-    tensor: int = 1
-    pipeline: int = 1
-    recompute: Recompute = "none"
-    formed: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,21 +75,6 @@ def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = No
 def planned(subject: Subject, options: Options) -> Plan:
     """Every figure about a subject under some options."""
     model = subject.architecture
-    require(options.devices >= 1, f"devices is {options.devices}: it must be at least 1")
-    for name in ("batch_size", "context_length", "micro_batches"):
-        value = getattr(options, name)
-        require(value is None or value >= 1, f"{name} is {value}: it must be at least 1")
-    if options.tokens is not None:
-        require(options.tokens > 0, f"tokens is {options.tokens}: it must be above 0")
-    require(
-        options.recompute in get_args(Recompute),
-        f"recompute is {options.recompute!r}: choose one of {', '.join(get_args(Recompute))}",
-    )
-    known_precisions = (*memory.STATES, *(set(memory.WEIGHT_BYTES) - set(memory.STATES)))
-    require(
-        options.precision is None or options.precision in known_precisions,
-        f"precision is {options.precision!r}: choose one of {', '.join(sorted(known_precisions))}",
-    )
     context = options.context_length or model.context_length or 2048
     device = None if options.device is None else cluster.device_named(options.device)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
@@ -123,8 +83,7 @@ def planned(subject: Subject, options: Options) -> Plan:
     trained = options if stored is None else dataclasses.replace(options, precision=None)
     if stored is not None:
         notes.append(f"{stored} is a format to generate in: training is planned without it")
-    account, spelled = _memory(subject, trained, context)
-    sections["memory"] = account
+    sections["memory"], spelled = account(subject, trained, context)
     notes.append(spelled)
     if model.head:
         weights = options.precision or ("bf16" if subject.config is None else "fp32")
@@ -147,101 +106,8 @@ def planned(subject: Subject, options: Options) -> Plan:
 
 def _limit(options: Options, device: cluster.Device | None) -> float | None:
     if options.memory is not None:
-        require(options.memory > 0, f"memory is {options.memory}: gigabytes of one device, above 0")
         return options.memory * 1e9
     return None if device is None else device.memory
-
-
-def _here(subject: Subject, options: Options) -> bool:
-    """Whether limpid's own engine would train it: it has a configuration, and stays on one device."""
-    one = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
-    plain = options.recompute == "none" and not options.formed and options.precision != "bf16_pure"
-    return subject.config is not None and one and plain
-
-
-def _memory(subject: Subject, options: Options, context: int) -> tuple[list[Figure], str]:
-    """The account of memory, and in words which one it is."""
-    if _here(subject, options) and subject.config is not None:
-        config = _with(subject.config, options)
-        on_processor = options.device is None
-        run = config.run
-        where = "a processor" if on_processor else "a graphics processor"
-        said = (f"memory: as limpid trains it on one device, {where}: {run.precision}, {run.batch_size} × "
-                f"{config.model.context_length:,} tokens per micro-batch")  # fmt: skip
-        return kept.figures(config, on_processor), said
-    layout = _layout(subject, options, context)
-    said = (f"memory: the standard account: {layout.precision}, Adam, {layout.batch} × {layout.context:,} tokens per "
-            f"micro-batch, ZeRO {layout.zero} over {layout.replicas} replicas, tensor {layout.tensor}, "
-            f"pipeline {layout.pipeline}, recomputation {layout.recompute}, attention "
-            f"{'with its weights kept' if layout.formed else 'fused'}")  # fmt: skip
-    return memory.training(subject.architecture, layout), said
-
-
-def _with(config: TrainConfig, options: Options) -> TrainConfig:
-    """The configuration with what was asked for instead."""
-    run: dict[str, Any] = {"batch_size": options.batch_size, "precision": options.precision}
-    if options.micro_batches > 1:
-        run["gradient_accumulation_steps"] = options.micro_batches
-    model = config.model
-    if options.context_length is not None:
-        model = dataclasses.replace(model, context_length=options.context_length)
-    return dataclasses.replace(
-        config,
-        run=dataclasses.replace(config.run, **{key: value for key, value in run.items() if value is not None}),
-        model=model,
-    )
-
-
-def _layout(subject: Subject, options: Options, context: int) -> Layout:
-    config = subject.config
-    batch = options.batch_size or (1 if config is None else config.run.batch_size)
-    precision = options.precision or ("bf16" if config is None else config.run.precision)
-    optimizer = "adamw" if config is None else config.update.optimizer
-    return Layout(options.devices, options.zero, options.tensor, options.pipeline, batch, options.micro_batches,
-                  context, precision, optimizer, options.recompute, options.formed)  # fmt: skip
-
-
-def what_would_fit(subject: Subject, options: Options, context: int, limit: float) -> Iterator[str]:
-    """Changes that bring the plan below the limit: one at a time, then together, then more devices."""
-    model, layout = subject.architecture, _layout(subject, options, context)
-
-    def total(candidate: Layout) -> float:
-        return float(next(one.value for one in memory.training(model, candidate) if one.name == "memory.total"))
-
-    single: list[tuple[str, Layout]] = []
-    if layout.recompute != "full":
-        single.append(("--recompute full", dataclasses.replace(layout, recompute="full")))
-    if layout.batch > 1:
-        halved = layout.batch
-        while halved > 1 and total(dataclasses.replace(layout, batch=halved)) > limit:
-            halved //= 2
-        single.append((f"--batch-size {halved}", dataclasses.replace(layout, batch=halved)))
-    if layout.replicas > 1:
-        for stage in range(layout.zero + 1, 4):
-            single.append((f"--zero {stage}", dataclasses.replace(layout, zero=stage)))
-    if layout.precision in ("fp32", "fp64"):
-        single.append(("--precision bf16_pure", dataclasses.replace(layout, precision="bf16_pure")))
-    found = False
-    for words, candidate in single:
-        if (needed := total(candidate)) <= limit:
-            found = True
-            yield f"{words}: {shown(needed, 'bytes')} per device"
-    if found:
-        return
-    least = dataclasses.replace(layout, recompute="full", batch=1, zero=3 if layout.replicas > 1 else layout.zero)
-    words = "--recompute full --batch-size 1" + (" --zero 3" if layout.replicas > 1 else "")
-    if (needed := total(least)) <= limit:
-        yield f"{words}: {shown(needed, 'bytes')} per device"
-        return
-    more = dataclasses.replace(least, zero=3)
-    while more.devices < 1 << 20:
-        more = dataclasses.replace(more, devices=more.devices * 2)
-        if (needed := total(more)) <= limit:
-            yield (f"--devices {more.devices} --zero 3 --recompute full --batch-size 1: "
-                   f"{shown(needed, 'bytes')} per device")  # fmt: skip
-            return
-    yield (f"no number of devices is enough by itself: a single sequence of {context:,} tokens needs more than "
-           f"{shown(limit, 'bytes')}; shorten it (--context-length), or split it (--tensor, --pipeline)")  # fmt: skip
 
 
 def _time(subject: Subject, options: Options, context: int, device: cluster.Device | None) -> dict[str, list[Figure]]:
@@ -250,7 +116,6 @@ def _time(subject: Subject, options: Options, context: int, device: cluster.Devi
     precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
     rate = None
     if options.flops is not None:
-        require(options.flops > 0, f"flops is {options.flops}: FLOP/s of one device, above 0")
         rate = given("time.peak", options.flops, "FLOP/s", note="as given")
     elif device is not None:
         rate = cluster.rate_of(device, precision)
@@ -269,7 +134,7 @@ def _time(subject: Subject, options: Options, context: int, device: cluster.Devi
         found += cluster.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
     if options.pipeline > 1:
         found.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
-                            {"p": options.pipeline, "m": options.micro_batches},
+                            {"p": options.pipeline, "m": options.gradient_accumulation_steps},
                             cluster.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
     return {"time": found} if found else {}
 

@@ -48,7 +48,7 @@ def progress_of(run: Run) -> tuple[float | None, float | None]:
 def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point]:
     """Parameters, tokens and loss of every run named: folders, names under runs/, and tables.
 
-    Runs of a folder that have no evaluation yet are left out, and said so in `notes`.
+    Runs of a folder that have no evaluation yet are left out, and repeated ones, and said so in `notes`.
     Raises  ConfigError naming what has no loss, or which column is missing
     """
     found: list[Point] = []
@@ -56,15 +56,17 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
         path = Path(source)
         if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
             delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-            with path.open(encoding="utf-8-sig", newline="") as stream:
-                found += _table(list(csv.DictReader(stream, delimiter=delimiter)), path)
+            found += _table(list(csv.DictReader(_text(path).splitlines(), delimiter=delimiter)), path)
         elif path.suffix.lower() in (".jsonl", ".json") and path.is_file():
             found += _table(_json_rows(path), path)
         elif path.is_dir() and not (path / "config.toml").is_file():
             found += _of_folder(path, notes)
         else:
             found.append(_of_run(find_run(source)))
-    return found
+    once = list(dict.fromkeys(found))
+    if len(once) < len(found) and notes is not None:
+        notes.append(f"{len(found) - len(once)} runs are given twice, and count once")
+    return once
 
 
 def _of_folder(path: Path, notes: list[str] | None) -> list[Point]:
@@ -92,8 +94,15 @@ def _of_run(run: Run) -> Point:
     return float(parameter_count(run.read_config().model)), float(tokens), float(last["eval_loss"])
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a table: {error}") from error
+
+
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    text = path.read_text("utf-8")
+    text = _text(path)
     try:
         if path.suffix.lower() == ".json":
             whole = json.loads(text)

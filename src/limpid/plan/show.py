@@ -209,8 +209,7 @@ def tell_fit(fit: Fit, console: Console) -> None:
     low, high = fit.interval(lambda law: law.exponent)
     table.add_row("a", f"{fit.law.exponent:.4g}", f"{low:.4g} … {high:.4g}", Text("best N ∝ C^a: β / (α + β)", "dim"))
     console.print(table)
-    loose = [name for name, (low, high) in fit.intervals.items() if high > 30 * low]
-    if loose:
+    if loose := fit.undetermined:
         console.print(Text(f"these runs do not determine {', '.join(loose)}: more sizes, budgets or tokens would",
                            "yellow"), soft_wrap=True)  # fmt: skip
 

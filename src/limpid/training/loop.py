@@ -76,9 +76,9 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                 if asked():
                     _save(training, journal)
                     raise Interrupted
-                if training.pace is not None and state.step == SETTLING:
-                    training.pace.rehearsed = rehearsed(training, sampler)
                 if training.pace is not None and not training.pace.settled:
+                    if training.pace.guessed and state.step == SETTLING:
+                        training.pace.rehearsed, training.pace.guessed = rehearsed(training, sampler), False
                     journal.config = training.config = training.pace.follow(training.config, state.step)
                     if training.pace.settled:
                         write_config(run.config_file, training.config)

@@ -27,6 +27,8 @@ class Pace:
     deadline: float  # on time.perf_counter's clock
     rehearsed: float  # seconds that evaluation and sample after the last step take
     files: float = 0.0  # seconds that its checkpoints and the model's folder take
+    guessed: bool = False  # whether `rehearsed` is still to be tried out
+    most: int | None = None  # steps, whatever time there is
     settled: bool = False
     counted_from: tuple[int, float] | None = None
 
@@ -41,8 +43,10 @@ class Pace:
         first, began = self.counted_from
         seconds = (now - began) / (step - first)
         left = self.deadline - self.rehearsed - self.files - LEAVING - now
-        left = max(1, int(left / max(seconds, 1e-9)))
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=step + left))
+        steps = step + max(1, int(left / max(seconds, 1e-9)))
+        if self.most is not None:
+            steps = max(step + 1, min(self.most, steps))
+        config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
         self.settled = decays_next(config, step)
         return config
 

@@ -28,13 +28,8 @@ class Until:
     ) -> tuple[TrainConfig, Pace]:
         """The configuration for the time that is left, and the clock that keeps to it.
 
-        Raises  ConfigError when no time is left, or the schedule does not wait for the last steps to be counted
+        Raises  ConfigError when no time is left
         """
-        if config.update.schedule != "warmup_stable_decay":
-            raise ConfigError(
-                f"schedule is {config.update.schedule}: --minutes counts its steps while training, which only "
-                "warmup_stable_decay allows; leave --schedule out"
-            )
         left = self.deadline - RESERVE - time.perf_counter()
         if left <= 0:
             raise ConfigError(
@@ -53,4 +48,4 @@ class Until:
         left = max(0.0, self.deadline - RESERVE - time.perf_counter())  # measuring took some
         steps = max(1, int(left / choice.seconds_per_step))
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
-        return config, Pace(self.deadline, rehearsed=RESERVE)
+        return config, Pace(self.deadline, rehearsed=RESERVE, guessed=True)

@@ -1,0 +1,147 @@
+"""Published bytes: model states under ZeRO, caches, activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from limpid.equations.answers.kinds import Inputs, each, kind
+from limpid.plan import memory
+from limpid.plan.activations import korthikanti
+from limpid.plan.architecture import Architecture
+
+GIB = 2.0**30
+
+
+@kind("bytes.checkpoint_fp32_adam")
+def _checkpoint(x: Inputs) -> Any:
+    estimate = x["n_params"] * x["bytes_per_value"] * x["copies"]
+    return {"estimate_gb": estimate / 1e9, "measured_over_estimate": x["measured_file_bytes"] / estimate}
+
+
+@kind("bytes.mixed_precision_adam")
+def _mixed(x: Inputs) -> Any:
+    states = memory.STATES["fp16"]
+    return {
+        "total_gb": x["n_params"] * x["bytes_per_param"] / 1e9,
+        "fp16_params_gb": x["n_params"] * states.weights / 1e9,
+    }
+
+
+@kind("bytes.weights_gb")
+def _weights(x: Inputs) -> Any:
+    return {name: [n * memory.WEIGHT_BYTES[form] / 1e9 for form in ("fp16", "fp8", "int4")] for name, n in x.items()}
+
+
+@kind("bytes.per_param")
+def _per_param(x: Inputs) -> Any:
+    states, moments = memory.STATES["bf16"], memory.MOMENTS
+    return {
+        "adamw_state": states.master + moments["adamw"] * states.moment,
+        "adam_8bit_state": states.master + moments["adam"],
+        "sgd_momentum_state": states.master + moments["momentum"] * states.moment,
+        "half_precision_weights": memory.STATES["fp16"].weights,
+        "fp32_weights": memory.STATES["fp32"].weights,
+    }
+
+
+@kind("zero.model_state_bytes_per_device")
+def _zero(x: Inputs) -> Any:
+    each_stage = [
+        memory.state_bytes(x["n_params"], stage, x["devices"], x["param_bytes"], x["grad_bytes"], x["optimizer_bytes"])
+        / 1e9
+        for stage in range(4)
+    ]
+    return dict(zip(("baseline_gb", "stage1_gb", "stage2_gb", "stage3_gb"), each_stage, strict=True))
+
+
+@kind("zero.table_gb_stage1_2_3")
+def _zero_table(x: Inputs) -> Any:
+    return {
+        str(devices): [memory.state_bytes(x["n_params"], stage, devices, 2, 2, 12) / 1e9 for stage in (1, 2, 3)]
+        for devices in x["devices"]
+    }
+
+
+@kind("deepspeed.zero2_estimate")
+def _deepspeed(x: Inputs) -> Any:
+    """DeepSpeed's own rules: fp16 weights and gradients everywhere, 16 bytes a parameter divided or offloaded."""
+    n, devices, factor = x["n_params"], x["gpus"] * x["nodes"], x["buffer_factor"]
+    return {
+        "gpu_offload": 2 * n / GIB,
+        "gpu_no_offload": (4 * n + 16 * n / devices) / GIB,
+        "cpu_offload": n * max(4 * devices, 16) * factor / GIB,
+        "cpu_no_offload": n * 4 * x["gpus"] * factor / GIB,
+    }
+
+
+def cache(x: Inputs) -> float:
+    """Bytes of cache per token of a model that a row describes."""
+    layers = {"num_layers": x["n_layers"], "vocab_size": 1, "d_ff": 1, "num_heads": 1, "d_model": 1}
+    if "latent" in x:
+        return memory.cache_bytes_per_token(Architecture(**layers, kv_latent=x["latent"]), x["bytes"])
+    if "hidden" in x:
+        return memory.cache_bytes_per_token(Architecture(**layers, num_kv_heads=1, d_head=x["hidden"]), x["bytes"])
+    return memory.cache_bytes_per_token(
+        Architecture(**layers, num_kv_heads=x["n_kv_heads"], d_head=x["head_dim"]), x["bytes"]
+    )
+
+
+@kind("kv_cache.bytes_per_token")
+def _cache(x: Inputs) -> Any:
+    return each(cache, x, "n_layers")
+
+
+@kind("kv_cache.kib_per_token")
+def _cache_kib(x: Inputs) -> Any:
+    return each(lambda one: cache(one) / 1024, x, "n_layers")
+
+
+@kind("kv_cache.gib")
+def _cache_gib(x: Inputs) -> Any:
+    return {name: [cache(model) * tokens / GIB for tokens in x["tokens"]] for name, model in x["models"].items()}
+
+
+@kind("kv_cache.bytes_per_token_and_request")
+def _request(x: Inputs) -> Any:
+    return {"per_token": cache(x), "per_request_gb": cache(x) * x["max_tokens"] / 1e9}
+
+
+@kind("kv_cache.ratio")
+def _cache_ratio(x: Inputs) -> Any:
+    return [each_model / x["bytes_per_token"][0] for each_model in x["bytes_per_token"]]
+
+
+@kind("activation.selective_recompute")
+def _selective(x: Inputs) -> Any:
+    def answer(one: Inputs) -> dict[str, float]:
+        found = korthikanti(one["seq"], 1, one["hidden"], one["heads"])
+        whole, without = found["no_parallel"], found["tensor_selective"]
+        return {"five_as_over_h": (whole - without) / (one["seq"] * one["hidden"]), "saving": 1 - without / whole}
+
+    return each(answer, x, "hidden")
+
+
+@kind("activation.per_layer_bytes")
+def _per_layer(x: Inputs) -> Any:
+    return korthikanti(x["seq"], x["micro_batch"], x["hidden"], x["heads"], x["tensor_parallel"])
+
+
+@kind("activation.embedding_and_head_share")
+def _share(x: Inputs) -> Any:
+    """Embedding dropout, final norm, output product and fp32 logits beside the blocks. Source: their section 4.3."""
+    s, h, t, v, p = (x[name] for name in ("seq", "hidden", "tensor", "vocab", "pipeline"))
+    blocks = korthikanti(s, 1, h, x["heads"], t)["tensor_sequence"] * x["layers"]
+    ends = s * h * p / t + (4 * s * h / t * (1 + v / h) if p == 1 else 0.0)
+    return ends / blocks
+
+
+@kind("activation.long_sequence_gib")
+def _long(x: Inputs) -> Any:
+    hidden = x["batch"] * x["seq"] * x["hidden"] * 2 / GIB
+    return {"hidden_state_bf16": hidden, "all_layers": hidden * x["layers"],
+            "logits_fp32": x["batch"] * x["seq"] * x["vocab"] * 4 / GIB}  # fmt: skip
+
+
+@kind("activation.gradient_checkpoint_tb")
+def _checkpoints(x: Inputs) -> Any:
+    return x["bytes"] * x["hidden"] * x["tokens_per_batch"] * x["checkpoints_per_layer"] * x["layers"] / 1e12

@@ -1,0 +1,30 @@
+"""`limpid chat`: a conversation with a model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.config import Sampling
+from limpid.flags import read
+from limpid.verbs.generate import decoder
+
+
+@dataclass(frozen=True)
+class ChatFlags:
+    """Talk to a model."""
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("chat", ChatFlags, argv)
+    from limpid.generate.chat import chat as converse
+
+    model, tokenizer = decoder(flags.what)
+    prompt = "> " if sys.stdin.isatty() else ""
+    converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: print(text, end="", flush=True))
+    return 0

@@ -1,0 +1,40 @@
+"""`limpid compress`: a file in as many bits as the model is surprised by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.config import WeightFormat
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class CompressFlags:
+    """Compress a file of any bytes with a model's predictions: as many bits as the model is surprised by it.
+
+    The original comes back bit for bit on a processor of the same kind, with the same model. Size beside the
+    cross-entropy, and beside gzip, xz and zstd, is reported.
+    """
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    file: str = field(default="-", metadata={"positional": "FILE"})
+    """File to compress; - for standard input."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write, - for standard output; FILE.limpid when left out."""
+    weights: WeightFormat = "auto"
+    """Format in which matrices are read: fp32, bf16 (faster), int8; recorded in the file; auto loses nothing."""
+    force: bool = field(default=False, metadata={"short": "f"})
+    """Replace a file that exists."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("compress", CompressFlags, argv)
+    from limpid.compress.verbs import compress_file
+
+    return compress_file(
+        flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, as_json=flags.json
+    )

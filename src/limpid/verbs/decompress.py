@@ -1,0 +1,31 @@
+"""`limpid decompress`: a compressed file, back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class DecompressFlags:
+    """Give back a file that limpid compressed."""
+
+    file: str = field(default="-", metadata={"positional": "FILE"})
+    """File to decompress; - for standard input."""
+    model: str | None = None
+    """The model that it was compressed with; the one that the file names when left out."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write, - for standard output; FILE without .limpid when left out."""
+    force: bool = field(default=False, metadata={"short": "f"})
+    """Replace a file that exists."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("decompress", DecompressFlags, argv)
+    from limpid.compress.verbs import decompress_file
+
+    return decompress_file(flags.file, flags.model, flags.output, force=flags.force, as_json=flags.json)

@@ -1,0 +1,41 @@
+"""`limpid doctor`: what is wrong with a run, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.errors import ConfigError
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class DoctorFlags:
+    """What is wrong with a run, finished or running, ours or not: the cause, its number, what to change.
+
+    Reads run folders, trainer_state.json, TensorBoard events, W&B exports, nanoGPT-style logs, CSV and JSON lines.
+    """
+
+    what: str = field(default="last", metadata={"positional": "RUN"})
+    """Run, name under runs/, `last`, or any file or folder of logs."""
+    preflight: bool = False
+    """Examine the run's model, optimizer and next batch instead of its curves."""
+    explain: str | None = None
+    """One rule: equation, source, threshold, cost; `all` lists the rules."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("doctor", DoctorFlags, argv)
+    if flags.preflight and flags.explain is not None:
+        raise ConfigError("--explain tells a rule, --preflight examines a run: leave one out")
+    from rich.console import Console
+
+    from limpid import diagnose
+
+    console = Console(highlight=False, soft_wrap=flags.explain is None)
+    if flags.explain is not None:
+        return diagnose.explain(flags.explain, as_json=flags.json, console=console)
+    verb = diagnose.preflight if flags.preflight else diagnose.examine
+    return verb(flags.what, as_json=flags.json, console=console)

@@ -1,0 +1,68 @@
+"""`limpid evaluate`: how good a model is, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class EvaluateFlags:
+    """Loss, perplexity, bits per byte, accuracy and calibration on a text, each with an interval; or answers to tasks.
+
+    Intervals respect that tokens which follow each other are alike. Without a text, a run reads what it held out.
+    `limpid evaluate A TEXT --against B` says which model is better, by how much, and how sure that is.
+    """
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    paths: tuple[str, ...] = field(default=(), metadata={"positional": "TEXT"})
+    """Files, folders, globs, or - for standard input; plain text, JSON lines, parquet."""
+    against: str | None = None
+    """Another model, read on the same text and compared in pairs; its tokenizer may differ."""
+    tasks: tuple[str, ...] = ()
+    """JSONL file of questions (may be given several times): query choices gold, ARC, MMLU, HellaSwag, PIQA."""
+    context: int | None = None
+    """Tokens that a prediction may see; the model's context when left out."""
+    stride: int | None = None
+    """Tokens that each window adds; half the context when left out, the context is fastest."""
+    convention: Literal["sliding", "transformers"] = "sliding"
+    """sliding scores every token; transformers cuts as Hugging Face's guide to perplexity does."""
+    max_tokens: int | None = None
+    """Read about this many tokens, in documents drawn at random."""
+    text_field: str = "text"
+    """Field of a JSON line or parquet row that holds the text."""
+    confidence: float = 0.95
+    """How often intervals are to hold the truth."""
+    seed: int = 0
+    """Resampling and --max-tokens draw from it."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """Folder for reliability.png; evaluate/ inside a run when left out, none for a Hugging Face folder."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("evaluate", EvaluateFlags, argv)
+    from rich.console import Console
+
+    from limpid.evaluate import evaluate_model
+    from limpid.evaluate.evaluation import Asked
+
+    asked = Asked(
+        flags.context, flags.stride, flags.convention, flags.max_tokens, flags.confidence, flags.seed, flags.text_field
+    )
+    return evaluate_model(
+        flags.what,
+        flags.paths,
+        against=flags.against,
+        tasks=flags.tasks,
+        asked=asked,
+        output=None if flags.output is None else Path(flags.output),
+        as_json=flags.json,
+        console=Console(highlight=False),
+    )

@@ -1,0 +1,37 @@
+"""`limpid explain`: one number of a step, written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.errors import ConfigError
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class ExplainFlags:
+    """Explain one number of a step, like 'blocks.0.attention.scores[0, 1, 5, 3]': its making, gradient, update."""
+
+    words: tuple[str, ...] = field(default=(), metadata={"positional": "RUN ENTRY"})
+    """Run or recorded step (`last` when left out), and the entry; without an index, its largest one."""
+    step: int | None = None
+    """Which step of the run, 1 being the first; the last one when left out."""
+    worked: bool = False
+    """Explain the worked model's step instead of a run's."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("explain", ExplainFlags, argv)
+    *before, entry = flags.words or ("",)
+    if len(before) > 1 or not entry or (flags.worked and (before or flags.step)):
+        raise ConfigError("explain takes a run and an entry, as in: limpid explain last 'logits[0, 0, 7]'")
+    from rich.console import Console
+
+    from limpid.recording import recorded
+    from limpid.trace import explain_entry
+
+    record = None if flags.worked else recorded(before[0] if before else "last", flags.step, None)
+    return explain_entry(record, entry, as_json=flags.json, console=Console(highlight=False))

@@ -1,0 +1,64 @@
+"""`limpid generate`: prompts, continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from limpid.config import Sampling, WeightFormat
+from limpid.flags import read
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Decoder
+
+
+@dataclass(frozen=True)
+class GenerateFlags:
+    """Continue one or more prompts with a run, at its newest checkpoint, or a Hugging Face folder."""
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder."""
+    prompts: tuple[str, ...] = field(default=(), metadata={"positional": "PROMPT"})
+    """Texts to continue, all at once; none starts a new document."""
+    weights: WeightFormat = "auto"
+    """Format in which matrices are read at each token: fp32, bf16 (twice as fast), int8; auto loses nothing."""
+    json: bool = False
+    """Print one JSON object per prompt: text, tokens, why it ended."""
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("generate", GenerateFlags, argv)
+    from limpid.generate import generate as complete
+    from limpid.generate import stream
+
+    model, tokenizer = decoder(flags.what, flags.weights)
+    prompts = flags.prompts or ("",)
+    if flags.json:
+        for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
+            print(json.dumps({"prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish}))
+        return 0
+    if len(prompts) == 1 and flags.sampling.num_beams == 1:
+        print(prompts[0], end="", flush=True)
+        for piece in stream(model, tokenizer, prompts, flags.sampling):
+            print(piece.text, end="", flush=True)
+        print()
+        return 0
+    for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
+        print(f"{prompt}{made.text}\n")
+    return 0
+
+
+def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokenizer]:
+    """A model ready to decode, and its tokenizer; a spinner tells that the first call on a machine compiles."""
+    from rich.console import Console
+
+    from limpid.generate import open_model
+    from limpid.model import Decoder
+
+    model, tokenizer = open_model(what)
+    with Console(stderr=True).status("preparing to decode (compiled once per machine, some seconds)"):
+        return Decoder(model, weights), tokenizer

@@ -1,0 +1,57 @@
+"""`limpid inspect`: structure inside a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class InspectFlags:
+    """Structure inside a trained model, on one text; with --landscape, the curvature of its loss."""
+
+    what: str = field(default="last", metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, or Hugging Face folder (with --text)."""
+    text: str | None = None
+    """The text to look at; the start of a run's held-out text when left out."""
+    position: int = -1
+    """Whose next-token logit is taken apart: 0 is the first position, -1 the last."""
+    token: str | None = None
+    """Which token's logit; the likeliest when left out."""
+    word: tuple[str, ...] = ()
+    """One: its neighbours in the embedding. Three, a b c: what is to c as b is to a."""
+    landscape: bool = False
+    """Sharpness, spectrum, loss curves and surface, gradient noise, and what keeps gradients alive; takes longer."""
+    output: str | None = None
+    """Folder for pictures and inspect.json; inspect/ inside a run, MODEL-inspect under runs/ otherwise."""
+    json: bool = False
+    """Print everything as one JSON document."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("inspect", InspectFlags, argv)
+    from rich.console import Console
+
+    from limpid.inspect import inspect_model
+    from limpid.run import RUNS, find_run
+
+    if flags.output is not None:
+        output = Path(flags.output)
+    elif (Path(flags.what) / "config.json").is_file():
+        output = RUNS / f"{Path(flags.what).resolve().name}-inspect"
+    else:
+        output = find_run(flags.what).path / "inspect"
+    return inspect_model(
+        flags.what,
+        text=flags.text,
+        position=flags.position,
+        token=flags.token,
+        word=flags.word,
+        output=output,
+        landscape=flags.landscape,
+        as_json=flags.json,
+        console=Console(highlight=False),
+    )

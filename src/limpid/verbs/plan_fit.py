@@ -1,0 +1,84 @@
+"""`limpid plan fit`: a scaling law, fitted to runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpid.errors import ConfigError
+from limpid.flags import read
+from limpid.options import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from limpid.plan.fit import Fit
+
+
+@dataclass(frozen=True)
+class PlanFitFlags:
+    """Fit L(N, D) = E + A/N^α + B/D^β to runs, with bootstrap intervals."""
+
+    runs: tuple[str, ...] = field(default=(), metadata={"positional": "RUNS"})
+    """Runs, folders of runs, or CSV/JSONL with parameters, tokens (or compute), loss."""
+    compute: float | None = None
+    """Predict the best size, tokens and loss for this many FLOPs."""
+    delta: float = 1e-3
+    """Where the Huber loss on log loss turns straight; larger trusts every run more."""
+    resamples: int = 200
+    """Draws of the bootstrap."""
+    level: float = 0.95
+    """Probability that an interval is to hold the truth with."""
+    seed: int = 0
+    """Of the draws."""
+    output: str | None = None
+    """Folder for pictures: the fit, and iso-FLOP curves."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("plan fit", PlanFitFlags, argv)
+    if not flags.runs:
+        raise ConfigError("plan fit takes runs, or tables with parameters, tokens and loss: limpid plan fit runs.csv")
+    if flags.compute is not None:
+        require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
+    from rich.console import Console
+
+    from limpid.plan.fit import fit, points_of
+    from limpid.plan.runs import points
+    from limpid.progress import progress
+
+    notes: list[str] = []
+    found = points_of(*zip(*points(flags.runs, notes), strict=True))
+    aside = Console(stderr=True, highlight=False)
+    for note in notes:
+        aside.print(note, soft_wrap=True)
+    with progress(aside) as report:
+        fitted = fit(found, flags.delta, flags.resamples, flags.level, flags.seed, report)
+    return show(fitted, flags.compute, flags.output, flags.json, Console(highlight=False))
+
+
+def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, console: Console) -> int:
+    """Tell a fitted law, its predictions, and draw it."""
+    from limpid.plan.show import tell_fit, tell_prediction
+
+    drawn = []
+    if output is not None:
+        from limpid.plan.plots import draw_fit
+
+        drawn = draw_fit(fitted, Path(output))
+    if as_json:
+        print(json.dumps({**fitted.document(compute), "pictures": [str(file) for file in drawn]}, ensure_ascii=False))
+        return 0
+    tell_fit(fitted, console)
+    if compute is not None:
+        console.print(f"with {compute:.3g} FLOPs")
+        tell_prediction(fitted, compute, console)
+    for file in drawn:
+        console.print(f"written {file}")
+    return 0

@@ -1,0 +1,49 @@
+"""`limpid plan sweep`: the runs for a scaling law, trained, and the law fitted to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.flags import read
+from limpid.options import require
+from limpid.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class PlanSweepFlags:
+    """Train the runs for a scaling law within a time budget, and fit it: several sizes per budget of compute."""
+
+    compute: float | None = None
+    """Predict the best size, tokens and loss for this many FLOPs."""
+    json: bool = False
+    """Print one JSON document."""
+    sweep: Sweep = field(default_factory=Sweep)
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("plan sweep", PlanSweepFlags, argv)
+    if flags.compute is not None:
+        require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
+    from rich.console import Console
+
+    from limpid.plan.fit import fit, points_of
+    from limpid.plan.runs import points
+    from limpid.progress import progress
+    from limpid.sweep import train_all
+    from limpid.training.loop import Interrupted
+    from limpid.verbs.plan_fit import show
+
+    aside = Console(stderr=True, highlight=False)
+    with progress(aside) as report:
+        try:
+            runs, notes = train_all(flags.sweep, report)
+        except Interrupted:
+            aside.print("stopped, everything saved: the same command goes on from there")
+            return 130
+        for note in notes:
+            aside.print(note, soft_wrap=True)
+        found = points_of(*zip(*points([str(run.path) for run in runs]), strict=True))
+        fitted = fit(found, seed=flags.sweep.seed, report=report)
+    return show(fitted, flags.compute, str(flags.sweep.folder), flags.json, Console(highlight=False))

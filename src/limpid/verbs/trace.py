@@ -1,0 +1,64 @@
+"""`limpid trace`: one step, opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.flags import read
+
+
+@dataclass(frozen=True)
+class TraceFlags:
+    """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
+
+    what: str = field(default="last", metadata={"positional": "RUN"})
+    """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
+    step: int | None = None
+    """Which step of the run, 1 being the first; the last one when left out."""
+    text: str | None = None
+    """Take one step of this model on this text."""
+    quantity: str | None = None
+    """Show one quantity, gradient, moment or parameter in full: a name, or TransformerLens's or Hugging Face's."""
+    everything: bool = False
+    """Do not fold blocks that look alike."""
+    json: bool = False
+    """Print the step as one JSON document."""
+    output: str | None = None
+    """Where to keep the recorded step of --text."""
+    worked: bool = False
+    """Open the worked model instead: 3,456 parameters, every number of its step."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("trace", TraceFlags, argv)
+    if flags.worked:
+        return _worked(flags)
+    from rich.console import Console
+
+    from limpid.memory import keep_freed_memory
+    from limpid.recording import recorded
+    from limpid.trace import open_step
+
+    keep_freed_memory()
+    console = Console(highlight=False)
+    record = recorded(flags.what, flags.step, flags.text, flags.output)
+    return open_step(record, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console)
+
+
+def _worked(flags: TraceFlags) -> int:
+    from limpid.trace.worked import worked_step
+
+    if flags.json:
+        import json
+
+        from limpid.trace.worked_story import document
+
+        print(json.dumps(document(worked_step())))
+        return 0
+    from rich.console import Console
+
+    from limpid.trace.worked_story import tell
+
+    tell(worked_step(), Console(highlight=False), flags.everything)
+    return 0
