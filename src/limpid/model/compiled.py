@@ -111,21 +111,33 @@ AHEAD = 8192
 LINE = 64
 
 
+ALONE = 1 << 16
+"""Multiplications below which a second core takes longer to wake than to help."""
+
+
 @on_all_cores
 def product(x, weight, scale, bias, y):  # type: ignore[no-untyped-def]
     """y = x Wᵀ + b: every row of W is read once, for all rows of x."""
     width = 8
     d_out = weight.shape[0]
+    if x.shape[0] * weight.size < ALONE:
+        outputs(x, weight, scale, bias, y, 0, d_out)
+        return
     for chunk in prange((d_out + width - 1) // width):
-        for o in range(chunk * width, min(d_out, (chunk + 1) * width)):
-            w = weight[o]
-            for line in range(0, w.shape[0] * w.itemsize, LINE):
-                ask_for(w, AHEAD + line)  # type: ignore[call-arg]
-            for row in range(x.shape[0]):
-                total = dot(w, x[row])  # type: ignore[call-arg,var-annotated]
-                if scale.size:
-                    total *= scale[o]
-                y[row, o] = total + bias[o] if bias.size else total
+        outputs(x, weight, scale, bias, y, chunk * width, min(d_out, (chunk + 1) * width))
+
+
+@compiled
+def outputs(x, weight, scale, bias, y, first, last):  # type: ignore[no-untyped-def]
+    for o in range(first, last):
+        w = weight[o]
+        for line in range(0, w.shape[0] * w.itemsize, LINE):
+            ask_for(w, AHEAD + line)  # type: ignore[call-arg]
+        for row in range(x.shape[0]):
+            total = dot(w, x[row])  # type: ignore[call-arg,var-annotated]
+            if scale.size:
+                total *= scale[o]
+            y[row, o] = total + bias[o] if bias.size else total
 
 
 LOG2_E = 1 / math.log(2)
@@ -186,28 +198,38 @@ def turn(head, cos, sin, halves):  # type: ignore[no-untyped-def]
 @on_all_cores
 def attend(heads, keys, values, padding, length, window, num_heads, mixed):  # type: ignore[no-untyped-def]
     """Each head's softmax-weighted sum of the values from its first visible position up to `length`."""
-    d_head = keys.shape[3]
+    count = heads.shape[0] * num_heads
+    if 2 * count * (length + 1) * keys.shape[3] < ALONE:
+        for place in range(count):
+            mix(place, heads, keys, values, padding, length, window, num_heads, mixed)
+        return
+    for place in prange(count):
+        mix(place, heads, keys, values, padding, length, window, num_heads, mixed)
+
+
+@compiled
+def mix(place, heads, keys, values, padding, length, window, num_heads, mixed):  # type: ignore[no-untyped-def]
+    """One row's and head's share of `attend`."""
+    row, h = place // num_heads, place % num_heads
     group = num_heads // keys.shape[1]
-    for place in prange(heads.shape[0] * num_heads):
-        row, h = place // num_heads, place % num_heads
-        query, out = heads[row, h], mixed[row, h]
-        key, value = keys[row, h // group], values[row, h // group]
-        first = max(padding[row], length + 1 - window)
-        score = np.empty(length + 1 - first, heads.dtype)
-        largest = -math.inf
-        for t in range(score.size):
-            score[t] = dot(query, key[first + t]) / math.sqrt(d_head)  # type: ignore[call-arg]
-            largest = max(largest, score[t])
-        for t in range(score.size):
-            score[t] = exp(score[t] - largest)
-        mass = 0.0
-        for t in range(score.size):
-            mass += score[t]
-        out[:] = 0
-        for t in range(score.size):
-            weight = score[t] / mass
-            for i in range(d_head):
-                out[i] += weight * value[first + t, i]
+    query, out = heads[row, h], mixed[row, h]
+    first = max(padding[row], length + 1 - window)
+    key, value = keys[row, h // group, first : length + 1], values[row, h // group, first : length + 1]
+    score = np.empty(len(key), query.dtype)
+    largest = -math.inf
+    for t in range(score.size):
+        score[t] = dot(query, key[t]) / math.sqrt(query.size)  # type: ignore[call-arg]
+        largest = max(largest, score[t])
+    for t in range(score.size):
+        score[t] = exp(score[t] - largest)
+    mass = 0.0
+    for t in range(score.size):
+        mass += score[t]
+    out[:] = 0
+    for t in range(score.size):
+        weight = score[t] / mass
+        for i in range(out.size):
+            out[i] += weight * value[t, i]
 
 
 @compiled
