@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import random
 import statistics
 import time
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,7 +24,7 @@ from limpid.compress import compress
 from limpid.compress.coder import Compressor, Decompressor
 from limpid.compress.predictor import Predictor
 from limpid.compress.spelling import Spelling
-from limpid.config import ModelConfig
+from limpid.config import ModelConfig, WeightFormat
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.model import Cache, Transformer, initialise
 from limpid.progress import progress
@@ -75,42 +77,68 @@ def drawn(model: Transformer, count: int) -> bytes:
     return bytes(made)
 
 
-def content(rng: random.Random) -> bytes:
-    """A little of everything."""
-    match rng.randrange(4):
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"num_kv_heads": 1},
+    "fast": {"qk_norm": True, "mlp": "plain", "activation": "relu2", "tied": False},
+    "gpt2": {
+        "norm": "layer", "positions": "learned", "mlp": "plain", "activation": "gelu_tanh",
+        "attention_bias": True, "attention_output_bias": True, "mlp_bias": True,
+    },
+    "post": {"norm_placement": "post", "norm": "layer", "positions": "sinusoidal", "activation": "gelu"},
+    "window": {"attention_window": 3, "rotary_layout": "interleaved", "activation": "relu"},
+}  # fmt: skip
+
+
+def content(rng: random.Random, context: int) -> bytes:
+    """A little of everything, of lengths about the context's and others."""
+    length = rng.choice([0, 1, 2, context - 1, context, context + 1, 3 * context + 1, rng.randrange(100)])
+    match rng.randrange(6):
         case 0:
-            return rng.randbytes(rng.randrange(64))
+            return rng.randbytes(length)
         case 1:
             return "".join(
-                chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800)])) for _ in range(rng.randrange(24))
-            ).encode()
+                chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xD800)])) for _ in range(length)
+            ).encode()[:length]
         case 2:
             start = rng.randrange(len(TEXT))
-            return TEXT[start : start + rng.randrange(80)].encode()[rng.randrange(3) :]
+            return TEXT[start : start + length].encode()[rng.randrange(3) :]
+        case 3:
+            return bytes([rng.randrange(256)]) * length
+        case 4:
+            return bytes(rng.sample(range(256), 256))[: rng.choice([256, length])]
         case _:
-            return b"".join(content(rng) for _ in range(rng.randrange(3)))
+            return b"".join(content(rng, context) for _ in range(rng.randrange(3)))
 
 
-def small(tokenizer: Tokenizer, seed: int, context: int) -> Transformer:
+def small(tokenizer: Tokenizer, seed: int, context: int, **sizes: Any) -> Transformer:
     config = ModelConfig(
-        vocab_size=tokenizer.vocab_size, context_length=context, d_model=16, num_layers=1, num_heads=2, init_std=0.3
-    )
+        vocab_size=tokenizer.vocab_size, context_length=context, d_model=16, num_layers=1, num_heads=2, init_std=0.3,
+        **sizes,
+    )  # fmt: skip
     return initialise(Transformer(config), seed).eval()
 
 
-def round_trips(count: int) -> int:
-    """How many of so many random contents come back, over tokenizers and context lengths."""
-    rng, good = random.Random(0), 0
+def pairs(rng: random.Random) -> list[tuple[Predictor, Spelling]]:
+    """Models of every family and context, each with one of the tokenizers and one of the formats of weights."""
     tokenizers = [byte_tokenizer(), train_bpe([TEXT], 500), character_tokenizer("abcdefgh .é")]
-    pairs = []
-    for context in (1, 2, 7, 32):
-        for tokenizer in tokenizers:
-            predictor = Predictor(small(tokenizer, context, context), tokenizer.end_of_text)
-            pairs.append((predictor, Spelling(tokenizer)))
+    formats: list[WeightFormat] = ["fp32", "bf16", "int8"]
+    made = []
+    for seed, (sizes, context) in enumerate(itertools.product(FAMILIES.values(), (1, 2, 7, 32, 61))):
+        tokenizer = rng.choice(tokenizers)
+        width = rng.choice([16, 24, 72])
+        model = small(tokenizer, seed, context, **sizes, d_ff=width)
+        made.append((Predictor(model, tokenizer.end_of_text, rng.choice(formats)), Spelling(tokenizer)))
+    return made
+
+
+def round_trips(count: int) -> int:
+    """How many of so many random contents come back, over families, sizes, contexts, tokenizers and formats."""
+    rng, good = random.Random(0), 0
+    sides = pairs(rng)
     with progress(Console(stderr=True)) as report:
         for number in range(count):
-            predictor, spelling = pairs[number % len(pairs)]
-            contents = [content(rng) for _ in range(rng.randrange(1, 3))]
+            predictor, spelling = sides[number % len(sides)]
+            contents = [content(rng, predictor.context) for _ in range(rng.randrange(1, 3))]
             predictor.reset()
             compressor = Compressor(predictor, spelling)
             frames = [compressor.coded(c) if rng.random() < 0.7 else compressor.frame(c) for c in contents]
@@ -151,7 +179,10 @@ def main() -> None:
         f"coding adds {over:+.3%}, header and end {found.overhead} bytes"
     )
     if options.round_trips:
-        console.print(f"{round_trips(options.round_trips):,} of {options.round_trips:,} random contents came back")
+        began = time.perf_counter()
+        good = round_trips(options.round_trips)
+        spent = time.perf_counter() - began
+        console.print(f"{good:,} of {options.round_trips:,} random contents came back, in {spent:.0f} s")
 
 
 if __name__ == "__main__":

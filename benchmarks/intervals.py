@@ -2,15 +2,17 @@
 
 python benchmarks/intervals.py [--texts 4000] [--only WORD]
 
-Every row draws `--texts` texts, makes a 95% interval of each, and counts. Beside ours: the intervals that people make
-without thinking of dependence (1.96 standard deviations of tokens / √n), and blocks of the length of Politis & White
-2004 with percentiles.
+Every row draws `--texts` texts, makes a 95% interval of each, and counts. Beside ours, for the first 600 of them: the
+intervals that people make without thinking of dependence (1.96 standard deviations of tokens / √n), and blocks of the
+length of Politis & White 2004 with percentiles. Then the same for calibration errors, of models whose likeliest token
+comes with other odds than they say.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,7 +21,15 @@ from rich.console import Console
 from rich.table import Table
 
 from limpid.evaluate.blocks import autocovariance, blocks_of, significant_lags, totals
+from limpid.evaluate.calibration import binned, calibration
 from limpid.evaluate.intervals import DIFFERENCE, RATIO, estimate
+from limpid.evaluate.measure import Measured
+from limpid.evaluate.subject import Subject
+from limpid.evaluate.surprises import Judged
+from limpid.evaluate.windows import Windows
+
+BESIDE = 600
+"""Texts of which other intervals are made too."""
 
 
 @dataclass(frozen=True)
@@ -171,21 +181,75 @@ def politis_white(text: Text, seed: int) -> tuple[float, float]:
     return tuple(np.quantile(means, [0.025, 0.975]))
 
 
-def coverage(draw: Callable, truth: float, texts: int, sides: list[Callable]) -> list[tuple[float, float]]:
-    """Of each side: how often its interval holds the truth, and its mean width."""
-    if math.isnan(truth):  # by a very long text
-        rng = np.random.default_rng(10**6)
-        sums = np.sum([draw(rng).values.sum(0) for _ in range(4000)], axis=0)
-        truth = sums[0] / sums[1]
-    rng = np.random.default_rng(1)
-    held, width = np.zeros(len(sides)), np.zeros(len(sides))
+def truth_of(name: str) -> float:
+    draw, truth = CASES[name]
+    if not math.isnan(truth):
+        return truth
+    rng = np.random.default_rng(10**6)  # by a very long text
+    above, below = np.sum([draw(rng).values.sum(0) for _ in range(4000)], axis=0)
+    return float(above / below)
+
+
+def coverage(task: tuple[str, int]) -> tuple[str, ...]:
+    """A row: how often each interval holds the truth, and how wide ours is beside Politis & White's."""
+    name, texts = task
+    draw, truth, rng = CASES[name][0], truth_of(name), np.random.default_rng(1)
+    sides = (ours, politis_white, naive)
+    counts, held, width = np.zeros(3), np.zeros(3), np.zeros((3, 2))
     for seed in range(texts):
         text = draw(rng)
         for i, side in enumerate(sides):
-            low, high = side(text, seed)
-            held[i] += low <= truth <= high
-            width[i] += high - low
-    return list(zip(held / texts, width / texts, strict=True))
+            if i == 0 or seed < BESIDE:
+                low, high = side(text, seed)
+                counts[i] += 1
+                held[i] += low <= truth <= high
+                width[i] += (high - low) * np.array([1, seed < BESIDE])
+    mine, theirs, plain = held / counts
+    return name, f"{mine:.1%}", f"{width[0, 1] / width[1, 1]:.2f}", f"{theirs:.1%}", f"{plain:.1%}"
+
+
+CALIBRATED: dict[str, tuple[int, float, float]] = {  # tokens, power of the odds, how alike neighbours are
+    "calibrated, 3,000 tokens": (3000, 1.0, 0.0),
+    "calibrated, neighbours alike (0.9), 3,000 tokens": (3000, 1.0, 0.9),
+    "odds to the power 0.9, 3,000 tokens": (3000, 0.9, 0.0),
+    "odds to the power 0.9, 30,000 tokens": (30_000, 0.9, 0.0),
+    "odds to the power 0.7, 1,000 tokens": (1000, 0.7, 0.0),
+    "odds to the power 0.7, neighbours alike (0.9), 10,000 tokens": (10_000, 0.7, 0.9),
+    "odds to the power 1.3, 3,000 tokens": (3000, 1.3, 0.0),
+}
+
+
+def judged(rng: np.random.Generator, count: int, power: float, alike: float) -> tuple[Judged, np.ndarray]:
+    """What a model says of its likeliest token, whether that came, and the probability with which it did."""
+    from scipy.signal import lfilter
+
+    z = lfilter([math.sqrt(1 - alike**2)], [1.0, -alike], rng.standard_normal(count + 500))[500:]
+    said = np.maximum(1 / (1 + np.exp(-1.5 * z)), 0.02)
+    true = said**power / (said**power + (1 - said) ** power)
+    hit = rng.random(count) < true
+    surprise, zero = -np.log(np.where(hit, said, 1 - said)), np.zeros(count, np.float32)
+    return Judged(surprise.astype(np.float32), zero, said.astype(np.float32), hit.astype(np.float32), zero), true
+
+
+def calibration_coverage(task: tuple[str, int]) -> tuple[str, ...]:
+    """A row: how often the interval of the calibration error holds the truth, its mean, the truth."""
+    name, texts = task
+    count, power, alike = CALIBRATED[name]
+    large, true = judged(np.random.default_rng(10**6), 10**6, power, alike)
+    bins = binned(large.confidence)
+    truth = 0.0 if power == 1 else sum(len(b) * abs((true[b] - large.confidence[b]).mean()) for b in bins) / 10**6
+    rng, held, values = np.random.default_rng(1), 0, []
+    ends = np.arange(1, count + 1)
+    nobody = Subject("", None, None, None)  # type: ignore[arg-type]  # only what was judged is looked at
+    for seed in range(texts):
+        own = judged(rng, count, power, alike)[0]
+        measured = Measured(nobody, Windows(1, 1, "sliding", None), own, ends, np.ones_like(ends), ends[-1:], count)
+        found = calibration(measured, measured.blocks(), 0.95, seed)
+        assert found.corrected is not None
+        held += found.corrected.low <= truth <= found.corrected.high
+        values.append((found.error, found.corrected.value))
+    plain, corrected = np.mean(values, axis=0)
+    return name, f"{held / texts:.1%}", f"{truth:.2%}", f"{corrected:.2%}", f"{plain:.2%}"
 
 
 def main() -> None:
@@ -193,17 +257,25 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=4000)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    table = Table(title=f"share of 95% intervals that hold the truth, {options.texts:,} texts each")
-    for column in ("text", "limpid", "relative width", "Politis & White, percentile", "tokens as independent"):
-        table.add_column(column, justify="left" if column == "text" else "right")
-    for name, (draw, truth) in CASES.items():
-        if options.only in name:
-            (held, width), (theirs, their_width), (plain, _) = coverage(
-                draw, truth, options.texts, [ours, politis_white, naive]
-            )
-            table.add_row(name, f"{held:.1%}", f"{width / their_width:.2f}", f"{theirs:.1%}", f"{plain:.1%}")
     console = Console(width=140)
-    console.print(table)
+    share = f"share of 95% intervals that hold the truth, {options.texts:,} texts each"
+    tables = (
+        (coverage, CASES, share, ("text", "limpid", "relative width", "Politis & White", "tokens as independent")),
+        (
+            calibration_coverage,
+            CALIBRATED,
+            f"calibration error: {share}",
+            ("model", "limpid", "truth", "mean", "as is"),
+        ),
+    )
+    with multiprocessing.Pool() as pool:
+        for row_of, cases, title, columns in tables:
+            table = Table(title=title)
+            for column in columns:
+                table.add_column(column, justify="left" if column == columns[0] else "right")
+            for row in pool.imap(row_of, [(name, options.texts) for name in cases if options.only in name]):
+                table.add_row(*row)
+            console.print(table)
     error = math.sqrt(0.95 * 0.05 / options.texts)
     console.print(f"one standard error of a share: {error:.2%}; widths are relative to Politis & White's")
 

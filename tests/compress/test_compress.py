@@ -269,11 +269,20 @@ def test_files_in_and_out(knowing, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     told = capsys.readouterr().out
     assert "cross-entropy" in told
     assert "zstd -19" in told
+    whole = (tmp_path / "a.txt.limpid").read_bytes()
+    (tmp_path / "cut.limpid").write_bytes(whole[:-20])
+    (tmp_path / "damaged.limpid").write_bytes(whole[:80] + bytes([whole[80] ^ 1]) + whole[81:])
     for words, said in (
         (["compress", "m", "a.txt"], "a.txt.limpid exists already"),
         (["compress", "m", "a.txt", "-o", "a.txt"], "is the file that is read"),
         (["compress", "m", "b.txt"], "cannot read b.txt"),
         (["compress", "m", "a.txt", "-o", "m"], "is a folder"),
+        (["compress", "m", "a.txt", "-o", "n/a"], "there is no folder n"),
+        (["compress", "n", "a.txt", "-f"], "n is not a run folder"),
+        (["compress", "m", "m"], "cannot read m: Is a directory"),
+        (["decompress", "cut.limpid"], "cut.limpid is cut short: copy it again"),
+        (["decompress", "damaged.limpid"], "damaged.limpid is damaged"),
+        (["decompress", "none.limpid"], "cannot read none.limpid"),
         (["compress", "m", "a.txt", "-f", "--weights", "int2"], "choose one of"),
         (["decompress", "a.txt", "-o", "b"], "was not made by limpid compress"),
         (["decompress", "a.txt"], "does not end in .limpid"),

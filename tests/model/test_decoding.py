@@ -138,3 +138,12 @@ def test_auto_reads_half_as_much_where_that_loses_nothing() -> None:
 def test_narrow_weights_beside_float64_are_refused() -> None:
     with pytest.raises(ConfigError, match="fp64"):
         Decoder(model(parameters=torch.float64, compute=torch.float64), "int8")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_whatever_a_cached_model_makes_lies_where_its_weights_lie(variant: str) -> None:
+    where = torch.device("meta")
+    net, tokens = model(**VARIANTS[variant]).to(where), draw(2, 12).to(where)
+    cache = Cache(net.config, 2, 12, net.compute, None, where)
+    assert net(tokens[:, :5], cache, last_only=True).device == where
+    assert net(tokens[:, 5:], cache).device == where

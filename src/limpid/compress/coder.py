@@ -154,8 +154,8 @@ class Decompressor:
 
 
 OTHER_BITS = (
-    "the model's predictions on this machine are not those that the file was compressed with: decompress on a "
-    "processor of the same kind, with the same limpid and numba"
+    "the model's predictions on this machine are not those that the file was compressed with: decompress with the "
+    "version of limpid that compressed it, and if that is this one, on the machine that did"
 )
 
 

@@ -12,8 +12,9 @@ from jaxtyping import Float32
 
 from limpid.config import WeightFormat
 from limpid.data.tokenizer import Tokenizer
-from limpid.errors import CheckpointError
+from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Cache, Decoder, Transformer
+from limpid.model.compiled import relative
 from limpid.options import to_dict
 
 Array = np.ndarray[Any, Any]
@@ -28,13 +29,15 @@ NOT_PREDICTING = ("dropout", "init_std", "scaled_residual_init")
 class Predictor:
     """What comes next, one token at a time.
 
-    Every prediction is made by the decoder for one position, whose sums are taken in an order that depends neither on
-    the number of threads nor on what else is computed: compressing and decompressing see the same bits, on processors
-    for which the same instructions are compiled.
+    Every prediction is made by the decoder for one position, which rounds every operation in a written order: the same
+    bits whatever the number of threads, the processor, and the compiler's choices.
     """
 
     def __init__(self, model: Transformer, start: int | None, weights: WeightFormat = "auto") -> None:
         self.decoder = Decoder(model, weights)
+        if self.decoder.one_position is None:
+            raise ConfigError(f"the model computes in {model.compute}, whose sums have no fixed order: take float32")
+        self._turns = self.decoder.one_position.weights.cos, self.decoder.one_position.weights.sin
         self.start = 0 if start is None else start
         self.context = model.config.context_length
         self.kept = self.context // KEPT
@@ -63,13 +66,11 @@ class Predictor:
 
         Raises  CheckpointError when the model's logits are not numbers
         """
-        logits = self._logits
-        largest = logits.max()
-        if not np.isfinite(largest):
+        if not np.isfinite(self._logits).all():
             raise CheckpointError(
                 "the model's logits are not numbers: its weights diverged; take an earlier checkpoint"
             )
-        return np.exp(logits - largest)
+        return np.asarray(relative(self._logits))
 
     def _step(self, token: int) -> None:
         with torch.inference_mode():
@@ -77,9 +78,11 @@ class Predictor:
         self._logits: Array = logits[0, 0].numpy().astype(np.float32, copy=False)
 
     def probe(self) -> bytes:
-        """8 bytes that change with any bit of the predictions after some tokens."""
+        """8 bytes that change with any bit of the predictions after some tokens, or of what later ones turn by."""
         self.reset()
         digest = hashlib.blake2b(digest_size=8)
+        for table in self._turns:
+            digest.update(table.tobytes())
         size = self.decoder.config.vocab_size
         for number in range(PROBE):
             digest.update(self.weights().tobytes())

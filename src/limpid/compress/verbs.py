@@ -128,6 +128,8 @@ def _target(output: str | None, default: Path | None, force: bool, source: Path)
     assert path is not None
     if path.is_dir():
         raise ConfigError(f"--output {path} is a folder: give a file's name")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--output {path}: there is no folder {path.parent}; make it, or give another --output")
     if path.exists() and source.exists() and path.samefile(source):
         raise ConfigError(f"{path} is the file that is read: give another --output")
     if path.exists() and not force:

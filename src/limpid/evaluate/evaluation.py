@@ -99,7 +99,7 @@ def evaluate(
     """
     asked = asked or Asked()
     questions = [(Path(file).stem, read_task(file)) for file in tasks]
-    subjects = tuple(open_subject(name) for name in (what, *([] if against is None else [against])))
+    subjects = tuple(open_subject(name).moved() for name in (what, *([] if against is None else [against])))
     found = Evaluation(subjects, asked)
     if paths or not tasks:
         found = _read(found, paths, asked, report)

@@ -34,7 +34,8 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
 
     def __init__(self, pretrained: str = "last", max_gen_toks: int = 256, **unused: Any) -> None:
         super().__init__()
-        self.subject = open_subject(str(pretrained))
+        self.subject = open_subject(str(pretrained)).moved()
+        self.pretrained = str(pretrained)
         self.max_gen_toks = max_gen_toks
         self.report: Report = _silent
         self._decoder: Decoder | None = None
@@ -67,7 +68,7 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
 
     def _continued(self, prompt: str, asked: dict[str, Any]) -> str:
         if self._decoder is None:
-            self._decoder = Decoder(self.subject.model)
+            self._decoder = Decoder(open_subject(self.pretrained).model)  # it decodes on the processor
         tokenizer, context = self.subject.tokenizer, self.subject.model.config.context_length
         most = min(int(asked.get("max_gen_toks", self.max_gen_toks)), context - 1)
         until = asked.get("until") or []

@@ -16,6 +16,8 @@ from limpid.evaluate.tasks import UNITS
 from limpid.plan import parameter_count
 
 HEADING = "bold"
+PRECISION = "fp32"
+"""In which every model is judged, wherever it computes."""
 
 
 def tell(found: Evaluation, console: Console) -> None:
@@ -56,6 +58,8 @@ def _plain_reading(reading: Reading) -> dict[str, Any]:
     windows = measured.windows
     return {
         "model": measured.subject.name,
+        "device": measured.subject.device,
+        "precision": PRECISION,
         "tokens": measured.tokens,
         "scored": measured.scored,
         "bytes": measured.bytes,
@@ -99,23 +103,26 @@ def _readings(found: Evaluation) -> Iterator[RenderableType]:
 
 def _head(reading: Reading, found: Evaluation) -> Iterator[Text]:
     measured, windows = reading.measured, reading.measured.windows
-    subject, count = measured.subject, len(measured.documents)
-    documents = "one document" if count == 1 else f"{count:,} documents"
+    subject, documents = measured.subject, _count(len(measured.documents), "document")
     yield Text.assemble(
         (subject.title, HEADING),
-        f" · {parameter_count(subject.model.config):,} parameters · {measured.scored:,} tokens, "
-        f"{measured.bytes:,} bytes in {documents} of {found.origin}",
+        f" · {parameter_count(subject.model.config):,} parameters, {PRECISION} on {subject.device} · "
+        f"{_count(measured.scored, 'token')}, {_count(measured.bytes, 'byte')} in {documents} of {found.origin}",
     )
     unscored = measured.tokens - measured.scored
     least = windows.context - windows.stride
     how = f"context {windows.context}, stride {windows.stride}: at least {least} tokens before each, or all there are"
     if unscored:
-        how += f"; {unscored:,} tokens have nothing to be predicted from"
+        how += f"; {_count(unscored, 'token')} with nothing to be predicted from"
     if reading.blocks is None:
         yield Text(f"{how}; too short for intervals", "dim")
         return
     kept = "whole documents" if reading.blocks.unit == "documents" else "text"
     yield Text(f"{how}; intervals from {len(reading.blocks)} blocks of {kept}", "dim")
+
+
+def _count(number: int, what: str) -> str:
+    return f"one {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _table(reading: Reading, confidence: float) -> Table:
@@ -131,7 +138,7 @@ def _table(reading: Reading, confidence: float) -> Table:
         unit = "" if metric.name == "bits per byte" else unit
         table.add_row(metric.name, *_numbers(metric.value, metric.estimate, share), unit)
     calibration = reading.calibration
-    chance = f"{len(calibration.bins)} bins; chance alone makes {calibration.chance:.2%}"
+    chance = f"{_count(len(calibration.bins), 'bin')}; chance makes {calibration.chance:.2%}"
     table.add_row("calibration error", f"{calibration.error:.2%}", "", chance)
     if calibration.corrected is not None:
         table.add_row("  less chance", *_numbers(calibration.corrected.value, calibration.corrected, True), "")
@@ -154,17 +161,19 @@ def _tasks(found: Evaluation) -> Iterator[RenderableType]:
     for number, results in enumerate(found.tasks):
         first = results[0]
         yield Text.assemble(
-            (f"\n{first.name}", HEADING), f" · {first.questions:,} questions; guessing gets {first.chance:.1%} right"
+            (f"\n{first.name}", HEADING),
+            f" · {_count(first.questions, 'question')}; guessing gets {first.chance:.1%} right",
         )
         table = Table(box=None, pad_edge=False, show_edge=False)
         for column in ("ranked by surprise", *(subject.title for subject in found.subjects)):
             table.add_column(column, justify="left" if column == "ranked by surprise" else "right")
         if len(results) == 2:
-            table.add_column("difference", justify="right")
+            table.add_column("difference", justify="right", no_wrap=True)
+            table.add_column("p", justify="right")
         for unit in UNITS:
             cells = [" in ".join(_numbers(r.accuracy[unit].value, r.accuracy[unit], True)) for r in results]
             if len(results) == 2:
                 between = found.task_differences[number][unit]
-                cells.append(f"{' in '.join(_numbers(between.value, between, True))}, p = {between.p:.2g}")
+                cells += [" in ".join(_numbers(between.value, between, True)), f"{between.p:.2g}"]
             table.add_row(unit, *cells)
         yield table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from limpid.generate.model import open_model
 from limpid.model import Transformer
 from limpid.run import Run, find_run
 from limpid.training.checkpoint import read_record
+from limpid.training.precision import device
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ class Subject:
     @property
     def title(self) -> str:
         return self.name if self.step is None else f"{self.name} after step {self.step:,}"
+
+    @property
+    def device(self) -> str:
+        """Where its weights lie: cpu or cuda."""
+        return self.model.embed.tokens.weight.device.type
+
+    def moved(self) -> Subject:
+        """The same on the graphics processor, where there is one."""
+        return replace(self, model=self.model.to(device()))
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,13 @@ def _judge_batch(model: Transformer, rows: list[Row]) -> list[Judged]:
             f"token {largest} lies outside the model's vocabulary of {model.config.vocab_size}: tokenizer and model do "
             "not belong together"
         )
+    where = model.embed.tokens.weight.device
+    tokens = tokens.to(where)
     at_once = max(1, LOGITS // (model.config.vocab_size * len(rows)))
     if first == 0 and length <= at_once:
         parts = [_judge_logits(model(tokens[:, :-1]), tokens[:, 1:])]
     else:
-        cache = Cache(model.config, len(rows), length, model.compute, None)
+        cache = Cache(model.config, len(rows), length, model.compute, None, where)
         if first:
             model(tokens[:, :first], cache, last_only=True)
         borders = [*range(first, length, at_once), length]
@@ -102,7 +104,7 @@ def _judge_batch(model: Transformer, rows: list[Row]) -> list[Judged]:
             _judge_logits(model(tokens[:, begin:end], cache), tokens[:, begin + 1 : end + 1])
             for begin, end in itertools.pairwise(borders)
         ]
-    judged = torch.cat(parts, dim=-1).numpy()  # (quantity, row, position)
+    judged = torch.cat(parts, dim=-1).cpu().numpy()  # (quantity, row, position)
     slices = (slice(row.unscored - first, row.length - first) for row in rows)
     return [Judged(*judged[:, place, part].copy()) for place, part in enumerate(slices)]
 

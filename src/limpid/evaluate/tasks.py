@@ -69,7 +69,8 @@ def read_task(file: str) -> list[Question]:
     try:
         lines = Path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read task {file} ({error}): give a JSONL file, one question per line") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise DataError(f"cannot read task {file} ({reason}): give a JSONL file, one question per line") from error
     found = []
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -16,11 +16,17 @@ class Cache:
     """
 
     def __init__(
-        self, config: ModelConfig, batch: int, capacity: int, dtype: torch.dtype, padding: Int[Tensor, " batch"] | None
+        self,
+        config: ModelConfig,
+        batch: int,
+        capacity: int,
+        dtype: torch.dtype,
+        padding: Int[Tensor, " batch"] | None,
+        device: torch.device | None = None,
     ) -> None:
         shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.d_head)
-        self.keys = torch.zeros(shape, dtype=dtype)
-        self.values = torch.zeros(shape, dtype=dtype)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.padding = padding
         self.length = 0
 
@@ -37,7 +43,7 @@ class Cache:
 
     def positions(self, count: int) -> Int[Tensor, "*rows position"]:
         """Absolute positions of the next `count` tokens of each row."""
-        positions = torch.arange(self.length, self.length + count)
+        positions = torch.arange(self.length, self.length + count, device=self.keys.device)
         return positions if self.padding is None else (positions - self.padding[:, None]).clamp(min=0)
 
     def visible(self, count: int, window: int | None) -> Bool[Tensor, "..."] | None:
@@ -46,8 +52,8 @@ class Cache:
         unbounded = window is None or window >= end
         if self.padding is None and unbounded and (count == 1 or self.length == 0):
             return None
-        query = torch.arange(self.length, end)[:, None]
-        key = torch.arange(end)
+        query = torch.arange(self.length, end, device=self.keys.device)[:, None]
+        key = torch.arange(end, device=self.keys.device)
         visible = key <= query
         if window is not None:
             visible &= key > query - window

@@ -1,90 +1,92 @@
 """One position of every row through the whole model in one compiled call: twin of `Transformer.forward`.
 
 At one position the weights are read once for very few products, so time goes to memory and to calls; this leaves
-only the first. Sums may be taken in any order, nothing else about the arithmetic is loosened.
+only the first. Every operation is written in the order in which it is rounded, sums over many entries as vectors of a
+fixed width: bits depend neither on the processor, nor on threads, nor on what the compiler makes of it.
 """
 
 from __future__ import annotations
 
 import ctypes.util
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
-from numpy.typing import NDArray
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
 
-Array = NDArray[np.floating]
-
-ANY_ORDER = {"reassoc", "contract", "nsz"}
 PARALLEL = ctypes.util.find_library("gomp") is not None  # numba's other pools cost more than they save here
+LANES, VECTORS = 16, 4
+"""A sum runs in 4 vectors of 16 entries, so that no addition waits for the one before it."""
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
+
+compiled = njit(cache=True, error_model="numpy")
+on_all_cores = njit(cache=True, error_model="numpy", parallel=PARALLEL)
 
 
-class Matrix(NamedTuple):
-    """(block, out, in) in the format in which it is read: as x is, bfloat16's bits as uint16, or int8."""
+def _as_float(builder, found, kind, wanted):  # type: ignore[no-untyped-def]
+    """Entries of weights as floats: bfloat16 comes as the upper half of a float32, int8 as whole numbers."""
+    vector = isinstance(found.type, ir.VectorType)
 
-    numbers: NDArray[Any]
-    scale: Array  # (block, out), what an int8 row is multiplied by; empty for other formats
+    def of(scalar):  # type: ignore[no-untyped-def]
+        return ir.VectorType(scalar, found.type.count) if vector else scalar
 
-
-class Weights(NamedTuple):
-    """Of all blocks, stacked by kind, matrices as (block, out, in). What the model lacks is empty."""
-
-    norm1: Array
-    norm1_bias: Array
-    attend: Matrix  # queries, keys and values
-    attend_bias: Array
-    query_norm: Array
-    key_norm: Array
-    attention_output: Matrix
-    attention_output_bias: Array
-    norm2: Array
-    norm2_bias: Array
-    widen: Matrix  # gate, if there is one, and up
-    widen_bias: Array
-    mlp_output: Matrix
-    mlp_output_bias: Array
-    final_norm: Array
-    final_norm_bias: Array
-    head: Matrix
-    cos: Array  # (position, pair)
-    sin: Array
-    window: NDArray[np.int64]  # (block)
+    if kind == types.uint16:
+        wide = builder.zext(found, of(ir.IntType(32)))
+        places = ir.Constant(wide.type, [16] * found.type.count if vector else 16)
+        return builder.bitcast(builder.shl(wide, places), of(ir.FloatType()))
+    return builder.sitofp(found, of(wanted)) if kind == types.int8 else found
 
 
-class Form(NamedTuple):
-    """What the weights' shapes do not tell."""
+@intrinsic
+def dot(typing, weights, x):  # type: ignore[no-untyped-def]
+    """Σ wᵢ xᵢ of two contiguous rows: entry i goes to sum i mod 64, these are added in pairs, the rest one by one."""
 
-    num_heads: int
-    num_kv_heads: int
-    activation: int
-    gated: bool
-    layer_norm: bool
-    norm_first: bool
-    halves: bool  # which features rotate together
-    eps: float
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        number, size = context.get_value_type(x.dtype), ir.IntType(64)
+        vector = ir.VectorType(number, LANES)
+        rows = [
+            context.make_array(kind)(context, builder, row) for kind, row in zip((weights, x), arguments, strict=True)
+        ]
+        count = builder.extract_value(rows[1].shape, 0)
 
+        def entries(place, lanes):  # type: ignore[no-untyped-def]
+            read = []
+            for kind, row in zip((weights, x), rows, strict=True):
+                one = context.get_value_type(kind.dtype)
+                address = builder.gep(row.data, [place])
+                if lanes > 1:
+                    address = builder.bitcast(address, ir.VectorType(one, lanes).as_pointer())
+                found = builder.load(address, align=kind.dtype.bitwidth // 8)
+                read.append(_as_float(builder, found, kind.dtype, number))
+            return builder.fmul(*read)
 
-ACTIVATION_NUMBERS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3, "relu2": 4}
+        def added(start, stop, sums, lanes):  # type: ignore[no-untyped-def]
+            step = ir.Constant(size, len(sums) * lanes)
+            with cgutils.for_range_slice(builder, start, stop, step, size) as (place, _):
+                for i, total in enumerate(sums):
+                    at = builder.add(place, ir.Constant(size, i * lanes))
+                    builder.store(builder.fadd(builder.load(total), entries(at, lanes)), total)
 
-compiled = njit(fastmath=ANY_ORDER, cache=True)
-on_all_cores = njit(fastmath=ANY_ORDER, cache=True, parallel=PARALLEL)
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * LANES)) for _ in range(VECTORS)]
+        whole, single = (builder.and_(count, ir.Constant(size, -n)) for n in (LANES * VECTORS, LANES))
+        added(ir.Constant(size, 0), whole, sums, LANES)
+        added(whole, single, sums[:1], LANES)
+        parts = [builder.load(total) for total in sums]
+        while len(parts) > 1:
+            parts = [builder.fadd(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        for half in (LANES >> k for k in range(1, LANES.bit_length())):
+            upper = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [(i + half) % LANES for i in range(LANES)])
+            parts = [builder.fadd(parts[0], builder.shuffle_vector(parts[0], parts[0], upper))]
+        total = cgutils.alloca_once_value(builder, builder.extract_element(parts[0], ir.Constant(ir.IntType(32), 0)))
+        added(single, count, [total], 1)
+        return builder.load(total)
 
-
-def number(row, i):  # type: ignore[no-untyped-def]
-    """Entry i of a row of weights, as a float; compiled by the row's format."""
-
-
-@overload(number, inline="always")
-def _number(row, i):  # type: ignore[no-untyped-def]
-    if row.dtype == types.uint16:  # the upper half of a float32
-        return lambda row, i: np.uint32(np.uint32(row[i]) << np.uint32(16)).view(np.float32)
-    if row.dtype == types.int8:
-        return lambda row, i: np.float32(row[i])
-    return lambda row, i: row[i]
+    if not weights.layout == x.layout == "C":
+        raise TypingError("dot reads rows that lie without gaps")
+    return x.dtype(weights, x), generate
 
 
 @intrinsic
@@ -109,36 +111,70 @@ AHEAD = 8192
 LINE = 64
 
 
+ALONE = 1 << 16
+"""Multiplications below which a second core takes longer to wake than to help."""
+
+
 @on_all_cores
 def product(x, weight, scale, bias, y):  # type: ignore[no-untyped-def]
     """y = x Wᵀ + b: every row of W is read once, for all rows of x."""
     width = 8
     d_out = weight.shape[0]
+    if x.shape[0] * weight.size < ALONE:
+        outputs(x, weight, scale, bias, y, 0, d_out)
+        return
     for chunk in prange((d_out + width - 1) // width):
-        for o in range(chunk * width, min(d_out, (chunk + 1) * width)):
-            w = weight[o]
-            for line in range(0, w.shape[0] * w.itemsize, LINE):
-                ask_for(w, AHEAD + line)  # type: ignore[call-arg]
-            for row in range(x.shape[0]):
-                total = x.dtype.type(0)
-                u = x[row]
-                for i in range(w.shape[0]):
-                    total += number(w, i) * u[i]
-                if scale.size:
-                    total *= scale[o]
-                y[row, o] = total + bias[o] if bias.size else total
+        outputs(x, weight, scale, bias, y, chunk * width, min(d_out, (chunk + 1) * width))
+
+
+@compiled
+def outputs(x, weight, scale, bias, y, first, last):  # type: ignore[no-untyped-def]
+    for o in range(first, last):
+        w = weight[o]
+        for line in range(0, w.shape[0] * w.itemsize, LINE):
+            ask_for(w, AHEAD + line)  # type: ignore[call-arg]
+        for row in range(x.shape[0]):
+            total = dot(w, x[row])  # type: ignore[call-arg,var-annotated]
+            if scale.size:
+                total *= scale[o]
+            y[row, o] = total + bias[o] if bias.size else total
+
+
+LOG2_E = 1 / math.log(2)
+LN_2, LN_2_REST = float.fromhex("0x1.62e42fee00000p-1"), float.fromhex("0x1.a39ef35793c76p-33")
+"""ln 2, the first part so short that n times it is exact."""
+DEGREE = 13
+
+
+@compiled
+def exp(x):  # type: ignore[no-untyped-def]
+    """eˣ in float64 to about one unit in the last place, x clamped to ±708: libraries differ in the last bit.
+
+    Cody & Waite 1980, chapter 6: eˣ = 2ⁿ eʳ with |r| ≤ ln 2 / 2, by the series of eʳ until its terms vanish.
+    """
+    wide = np.float64(x)
+    wide = 708.0 if wide > 708.0 else wide  # type: ignore[assignment]
+    wide = -708.0 if wide < -708.0 else wide  # type: ignore[assignment]
+    n = np.rint(wide * LOG2_E)
+    r = (wide - n * LN_2) - n * LN_2_REST
+    series = 1.0
+    for k in range(DEGREE, 0, -1):
+        series = 1.0 + series * r * (1.0 / k)
+    return series * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
 
 
 @compiled
 def norm(x, weight, bias, eps, centred, y):  # type: ignore[no-untyped-def]
     """RMSNorm, or LayerNorm when centred, of one vector."""
-    mean = x.sum() / x.size if centred else 0.0
-    square = 0.0
+    mean = 0.0
+    if centred:
+        for i in range(x.size):
+            mean += x[i]
     for i in range(x.size):
-        square += (x[i] - mean) ** 2
-    inverse = 1 / math.sqrt(square / x.size + eps)
+        y[i] = x[i] - mean / x.size
+    inverse = 1 / math.sqrt(dot(y, y) / x.size + eps)  # type: ignore[call-arg]
     for i in range(x.size):
-        value = (x[i] - mean) * inverse * weight[i]
+        value = y[i] * inverse * weight[i]
         y[i] = value + bias[i] if bias.size else value
 
 
@@ -162,41 +198,49 @@ def turn(head, cos, sin, halves):  # type: ignore[no-untyped-def]
 @on_all_cores
 def attend(heads, keys, values, padding, length, window, num_heads, mixed):  # type: ignore[no-untyped-def]
     """Each head's softmax-weighted sum of the values from its first visible position up to `length`."""
-    d_head = keys.shape[3]
+    count = heads.shape[0] * num_heads
+    if 2 * count * (length + 1) * keys.shape[3] < ALONE:
+        for place in range(count):
+            mix(place, heads, keys, values, padding, length, window, num_heads, mixed)
+        return
+    for place in prange(count):
+        mix(place, heads, keys, values, padding, length, window, num_heads, mixed)
+
+
+@compiled
+def mix(place, heads, keys, values, padding, length, window, num_heads, mixed):  # type: ignore[no-untyped-def]
+    """One row's and head's share of `attend`."""
+    row, h = place // num_heads, place % num_heads
     group = num_heads // keys.shape[1]
-    for place in prange(heads.shape[0] * num_heads):
-        row, h = place // num_heads, place % num_heads
-        query, out = heads[row, h], mixed[row, h]
-        key, value = keys[row, h // group], values[row, h // group]
-        first = max(padding[row], length + 1 - window)
-        score = np.empty(length + 1 - first, heads.dtype)
-        largest = -math.inf
-        for t in range(score.size):
-            total = heads.dtype.type(0)
-            for i in range(d_head):
-                total += query[i] * key[first + t, i]
-            score[t] = total / math.sqrt(d_head)
-            largest = max(largest, score[t])
-        mass = 0.0
-        for t in range(score.size):
-            score[t] = math.exp(score[t] - largest)
-            mass += score[t]
-        out[:] = 0
-        for t in range(score.size):
-            weight = score[t] / mass
-            for i in range(d_head):
-                out[i] += weight * value[first + t, i]
+    query, out = heads[row, h], mixed[row, h]
+    first = max(padding[row], length + 1 - window)
+    key, value = keys[row, h // group, first : length + 1], values[row, h // group, first : length + 1]
+    score = np.empty(len(key), query.dtype)
+    largest = -math.inf
+    for t in range(score.size):
+        score[t] = dot(query, key[t]) / math.sqrt(query.size)  # type: ignore[call-arg]
+        largest = max(largest, score[t])
+    for t in range(score.size):
+        score[t] = exp(score[t] - largest)
+    mass = 0.0
+    for t in range(score.size):
+        mass += score[t]
+    out[:] = 0
+    for t in range(score.size):
+        weight = score[t] / mass
+        for i in range(out.size):
+            out[i] += weight * value[t, i]
 
 
 @compiled
 def bend(x, activation):  # type: ignore[no-untyped-def]
     """The MLP's nonlinearity."""
     if activation == 0:
-        return x / (1 + math.exp(-x))
+        return x / (1 + exp(-x))
     if activation == 1:
-        return x * (1 + math.erf(x / math.sqrt(2))) / 2
+        return x * (1 + math.erf(np.float64(x) / math.sqrt(2))) / 2
     if activation == 2:
-        return x / (1 + math.exp(-math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)))  # (1 + tanh a)/2 = σ(2a)
+        return x / (1 + exp(-math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)))  # (1 + tanh a)/2 = σ(2a)
     if activation == 3:
         return max(x, 0.0)
     return max(x, 0.0) ** 2
@@ -260,3 +304,12 @@ def step(x, weights, form, keys, values, padding, length):  # type: ignore[no-un
     logits = np.empty((batch, weights.head.numbers.shape[1]), x.dtype)
     product(x, weights.head.numbers[0], weights.head.scale[0], no_bias, logits)
     return logits
+
+
+@compiled
+def relative(logits):  # type: ignore[no-untyped-def]
+    """Each token's probability over the likeliest one's."""
+    found, largest = np.empty_like(logits), logits.max()
+    for i in range(logits.size):
+        found[i] = exp(logits[i] - largest)
+    return found

@@ -7,22 +7,71 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from filelock import FileLock
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from limpid.config import ModelConfig, WeightFormat
 from limpid.model.cache import Cache
-from limpid.model.compiled import ACTIVATION_NUMBERS, Array, Form, Matrix, Weights, step
+from limpid.model.compiled import ACTIVATIONS, step
 from limpid.model.embedding import Rotation
 from limpid.model.transformer import Transformer
+
+Array = NDArray[np.floating]
 
 LOCK = Path(tempfile.gettempdir()) / f"limpid-compile-{getattr(os, 'getuid', getpass.getuser)()}.lock"
 """Two processes that compile at once would overwrite each other's entries in the cache of compiled code."""
 UNBOUNDED = np.iinfo(np.int64).max
+
+
+class Matrix(NamedTuple):
+    """(block, out, in) in the format in which it is read: as x is, bfloat16's bits as uint16, or int8."""
+
+    numbers: NDArray[Any]
+    scale: Array  # (block, out), what an int8 row is multiplied by; empty for other formats
+
+
+class Weights(NamedTuple):
+    """Of all blocks, stacked by kind, matrices as (block, out, in). What the model lacks is empty."""
+
+    norm1: Array
+    norm1_bias: Array
+    attend: Matrix  # queries, keys and values
+    attend_bias: Array
+    query_norm: Array
+    key_norm: Array
+    attention_output: Matrix
+    attention_output_bias: Array
+    norm2: Array
+    norm2_bias: Array
+    widen: Matrix  # gate, if there is one, and up
+    widen_bias: Array
+    mlp_output: Matrix
+    mlp_output_bias: Array
+    final_norm: Array
+    final_norm_bias: Array
+    head: Matrix
+    cos: Array  # (position, pair)
+    sin: Array
+    window: NDArray[np.int64]  # (block)
+
+
+class Form(NamedTuple):
+    """What the weights' shapes do not tell."""
+
+    num_heads: int
+    num_kv_heads: int
+    activation: int
+    gated: bool
+    layer_norm: bool
+    norm_first: bool
+    halves: bool  # which features rotate together
+    eps: float
 
 
 class OnePosition:
@@ -48,7 +97,7 @@ def form(config: ModelConfig) -> Form:
     return Form(
         config.num_heads,
         config.num_kv_heads,
-        ACTIVATION_NUMBERS[config.activation],
+        ACTIVATIONS.index(config.activation),
         config.mlp == "gated",
         config.norm == "layer",
         config.norm_placement == "pre",
