@@ -11,7 +11,8 @@ import pytest
 
 from limpid.cli import main
 from limpid.doctor.curves import diagnose
-from limpid.doctor.records import Curves, read_record
+from limpid.doctor.records import read_record
+from limpid.doctor.records.table import Curves
 from limpid.doctor.rules import RULES
 from limpid.training.begin import start
 from small import config, corpus
@@ -143,6 +144,17 @@ def test_a_run_of_ours_is_examined(
     said = json.loads(capsys.readouterr().out)
     assert said["kind"].startswith("examination before step")
     assert said["not_checked"] == {}
+
+
+@pytest.mark.parametrize(("written", "limit"), [("none", None), (0.5, 0.5)])
+def test_a_run_that_never_clips_is_examined_as_one(written: object, limit: float | None, tmp_path: Path) -> None:
+    settings = f"[update]\nmax_grad_norm = {json.dumps(written)}\n[run]\nmax_steps = 100\n"
+    (tmp_path / "config.toml").write_text(settings)
+    entries = [{"step": i, "loss": x, "grad_norm": 30.0} for i, x in enumerate(falling(100))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    curves = read_record(tmp_path)
+    assert (curves.max_grad_norm, curves.max_steps) == (limit, 100)
+    assert [finding.rule for finding in diagnose(curves)] == (["clipped-every-step"] if limit else [])
 
 
 def test_training_with_and_without_the_doctor_is_the_same_to_the_bit(

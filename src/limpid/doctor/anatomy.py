@@ -134,6 +134,11 @@ class Anatomy:
                     best = [(f"{name}.{key}" if name else key, child) for key, child in children]
         return best
 
+    @property
+    def first_mixing(self) -> str:
+        """Where positions first meet."""
+        return self.blocks[0][0] if self.blocks else "model"
+
     @cached_property
     def config(self) -> Any:
         """The model's own configuration, where it has one."""

@@ -31,7 +31,7 @@ def processes() -> int:
 class Ranks:
     """This process among the others."""
 
-    def __init__(self, anatomy: Anatomy) -> None:
+    def __init__(self, anatomy: Anatomy, first: int) -> None:
         import torch.distributed as dist
         from torch.distributed import distributed_c10d as c10d
 
@@ -43,7 +43,7 @@ class Ranks:
         self.mine: dict[int, dict[str, Any]] = {}
         self.nodes: list[Any] = []  # kept alive: hooks die with their node
         self.started: list[float] | None = None
-        self.first = 1  # step of the first update that is seen
+        self.first = first  # step of the first update that is seen
         self.shared_steps = 0
         self.usual: list[float] = []
         self.odd: dict[str, Any] | None = None
@@ -75,18 +75,20 @@ class Ranks:
                 sums[index % 8] += float(sample(parameter, 64).double().sum())
         return sums
 
-    def before_update(self, record: StepRecord) -> list[Finding]:
+    def before_update(self, record: StepRecord) -> None:
         if record.number == self.first and not self.anatomy.sharded:
             self.started = self.fingerprint()
-        return []
 
-    def after_step(self, record: StepRecord) -> list[Finding]:
-        """Write this process's line for the step, and judge those steps whose lines are complete."""
+    def after_step(self, record: StepRecord, rows: list[int]) -> list[Finding]:
+        """Write this process's line for the step, and judge those steps whose lines are complete.
+
+        rows    hashes of the rows of the step
+        """
         often = record.number < self.first + 3 or record.number % 10 == 0
         line: dict[str, Any] = {"local": _summary(self.local)}
         if often and not self.anatomy.sharded:
             line |= {"weights": self.fingerprint(), "started": self.started if record.number == self.first else None}
-            line["rows"] = self.hashes[:64]
+            line["rows"] = rows[:64]
         self.local = {}
         self.mine[record.number] = line
         self.store.set(self._key(record.number, self.rank), json.dumps(line))
@@ -100,8 +102,6 @@ class Ranks:
             self.waiting.remove(number)
             found.extend(self.judge(number, lines))
         return found
-
-    hashes: list[int] = []  # noqa: RUF012  row hashes of the step, set by the doctor
 
     def _key(self, number: int, rank: int) -> str:
         return f"limpid/doctor/{number}/{rank}"
@@ -130,11 +130,10 @@ class Ranks:
                     "update.",
                     cause="each rank draws its own weights, and nothing broadcasts them",
                     fix="the same seed on every rank, or DistributedDataParallel, which broadcasts",
-                    sure=1.0,
                     refuted_by="equal sums on all ranks",
                     evidence={"gap": gap, "ranks": self.world},
                 )
-        if getattr(self, "start_gap", 0.0) == 0.0:
+        if self.start_gap == 0.0:
             gap = _gap(weights)
             if gap > 0 and self.odd is not None:
                 return
@@ -173,7 +172,6 @@ class Ranks:
                 f"{len(first)} rows, not {len(first) * self.world}.",
                 cause="no DistributedSampler, or the same seed on every rank",
                 fix="DistributedSampler with set_epoch, or a seed that holds the rank",
-                sure=1.0,
                 refuted_by="different row hashes on the ranks",
                 evidence={"common": common, "ranks": self.world},
             )

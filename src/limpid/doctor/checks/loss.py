@@ -276,7 +276,6 @@ def foreign_ids(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="vocabulary-mismatch",
         severity="warning",
-        step=None,
         where="inputs",
         says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse "
         "than chance.",

@@ -36,7 +36,6 @@ def membership(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="optimizer-holds-strangers",
             severity="fault",
-            step=None,
             where=", ".join(replaced[:4]) or "all parameters",
             says=f"{len(strangers)} tensors in the optimizer ({size:,} parameters) are not the model's: "
             f"{', '.join(replaced[:3]) or 'all of them'}{' and more' if len(replaced) > 3 else ''} "
@@ -44,7 +43,6 @@ def membership(exam: Exam) -> Iterator[Finding]:
             "never change.",
             cause="modules were replaced, copied or reloaded after the optimizer was built",
             fix="build the optimizer last, from the final model's parameters()",
-            sure=1.0,
             refuted_by="the same identity of tensor in model.parameters() and in param_groups",
             evidence={"strangers": len(strangers), "parameters": size, "replaced": len(replaced)},
         )
@@ -55,14 +53,12 @@ def membership(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="parameters-not-in-optimizer",
             severity="fault",
-            step=None,
             where=missing[0][0],
             says=f"{shown} ({size:,} parameters, {size / total:.0%} of the model) are trainable but in no parameter "
             "group: they will never change.",
             cause="parameter groups were built from some modules only, or a module was added after the optimizer",
             fix="build the groups from model.named_parameters(), and assert that they cover it; freeze what should not "
             "train with requires_grad_(False)",
-            sure=1.0,
             refuted_by="these tensors in a param_group",
             evidence={"tensors": len(missing), "parameters": size, "names": [name for name, _ in missing[:32]]},
         )
@@ -72,13 +68,11 @@ def membership(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="parameter-in-two-groups",
             severity="fault",
-            step=None,
             where=names[0],
             says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates "
             "them twice.",
             cause="groups overlap",
             fix="build each group from names that no other group has",
-            sure=1.0,
             refuted_by="one group per tensor",
             evidence={"tensors": len(names)},
         )
@@ -130,7 +124,6 @@ def decayed(gains: list[str], tables: list[str], decay: float, factor: float | N
         + (f"{when} {effect}." if factor is not None else f"{effect}."),
         cause="one parameter group with weight decay holds tensors of every kind",
         fix="two groups: weight decay for matrices, none for tensors with fewer than 2 dimensions and for embeddings",
-        sure=1.0,
         refuted_by="weight_decay 0 in their group",
         evidence={"gains": len(gains), "embeddings": len(tables), "decay": decay, "factor": factor},
     )
@@ -199,7 +192,6 @@ def zero_rate(step: int | None, steps: int) -> Finding:
         "can change.",
         cause="rate, warm-up or schedule give 0",
         fix="print optimizer.param_groups[0]['lr'] over the run; give the schedule a rate to scale",
-        sure=1.0,
         refuted_by="a rate above 0",
         evidence={"steps": steps},
     )
@@ -226,7 +218,6 @@ def steps_would_be_enormous(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="learning-rate-too-high",
         severity="warning" if ratio < 3 else "fault",
-        step=None,
         where=name,
         says=f"Adam's first updates are about the rate itself: {top:g} per element, {ratio:.1f} times the size of the "
         f"weights (RMS {size:.2g} in {name}); a single step replaces what was learned.",

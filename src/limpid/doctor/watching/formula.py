@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from limpid.doctor.checks.data import aligned, padded
-from limpid.doctor.checks.loss import first_loss, formula_of
+from limpid.doctor.checks.alignment import aligned
+from limpid.doctor.checks.loss import formula_of
 from limpid.doctor.checks.numerics import flushed
 from limpid.doctor.checks.optimisation import ascending
+from limpid.doctor.checks.padding import padded
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.watched import Watched
 
 
-def formula(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def formula(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """What was taught, with what weight."""
     readings = [record.readings[i] for i in sorted(record.readings)]
     if not readings:
@@ -25,17 +26,15 @@ def formula(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
     if first.inverted:
         return
     yield from aligned(first, record.number)
-    yield from flushed(first, record.number, doctor._scaling())
+    yield from flushed(first, record.number, watched.scaling)
     if len(readings) == len(record.calls):
         yield from formula_of(readings, record.loss, scale, record.number, False)
     if first.ids is not None and first.complete:
         taught = first.taught.masked_fill(~first.labelled, -1).view(first.ids.shape)
         yield from padded(first.ids, taught, record.calls[0].mask if record.calls else None, record.number, readings)
-    if record.number == 1 and doctor.past.facts.get("fresh"):
-        yield from first_loss(first, 1)
 
 
-def level(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def level(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     if record.level is not None and math.isfinite(record.level[0]):
         past.log_z.append((record.number, record.level[0]))
         yield from drift(*record.level, record.number, past)

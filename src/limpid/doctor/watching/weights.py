@@ -5,40 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
 import torch
 
 from limpid.doctor.checks.optimisation import epsilon_finding
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.watched import Watched
 
 
-def updates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def updates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     update = record.update
     if update is None or not update.names or record.skipped:
         return
     past.updates.append((record.number, update))
     del past.updates[:-64]
-    yield from lost(doctor, record, past)
-    yield from still(doctor, record, past)
+    yield from lost(watched, record, past)
+    yield from still(watched, record, past)
     yield from ascent(record, past)
     yield from epsilon(record, past)
     yield from size(record, past)
 
 
-def lost(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def lost(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Elements with an update that rounding threw away, in narrow formats."""
     update = record.update
     assert update is not None
-    parameters = doctor.anatomy.parameters
+    parameters = watched.anatomy.parameters
     halves = (torch.float16, torch.bfloat16)
     narrow = [i for i, name in enumerate(update.names) if name in parameters and parameters[name].dtype in halves]
     if not narrow or max(update.rates) == 0:
         return
     weight = [parameters[update.names[i]].numel() for i in narrow]
     share = sum(update.lost[i] * n for i, n in zip(narrow, weight, strict=True)) / sum(weight)
-    gains = [i for i in narrow if update.names[i] in set(doctor.anatomy.norm_gains)]
+    gains = [i for i in narrow if update.names[i] in set(watched.anatomy.norm_gains)]
     stuck = [i for i in gains if update.lost[i] > 0.99]
     everything = bool(gains) and len(stuck) == len(gains) and record.number > 3
     past.facts["lost"] = past.facts.get("lost", 0) + 1 if share > 0.2 or everything else 0
@@ -55,13 +55,12 @@ def lost(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         f"{len(gains)} gains did not move at all.",
         cause=f"the weights themselves are {kind}, and the optimizer adds updates to them directly",
         fix="keep float32 master weights (autocast instead of .to(bfloat16)), or stochastic rounding, or Kahan sums",
-        sure=1.0,
         refuted_by="elements that change with every update",
         evidence={"lost_share": share, "gains_stuck": len(stuck), "gains": len(gains), "rate": rate},
     )
 
 
-def still(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Tensors that never move although they have a gradient and the rate is above 0."""
     recent = [u for _, u in past.updates[-3:]]
     if len(recent) < 3 or any(max(u.rates) == 0 for u in recent):
@@ -73,8 +72,8 @@ def still(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         if all(
             name in u.names and u.still[u.names.index(name)] and r.get(name) for u, r in zip(recent, rates, strict=True)
         )
-        and name in doctor.anatomy.parameters
-        and doctor.anatomy.parameters[name].dtype == torch.float32
+        and name in watched.anatomy.parameters
+        and watched.anatomy.parameters[name].dtype == torch.float32
     ]
     if stuck:
         yield Finding(
@@ -183,14 +182,14 @@ def too_high(step: int, ratio: float, where: str, now: float, best: float, start
     )
 
 
-def attention(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def attention(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """The largest attention logit, and how long until the format ends at its rate of growth."""
     if not record.heads:
         return
     index = max(range(len(record.heads)), key=lambda i: record.heads[i].largest)
     heads = record.heads[index]
     past.scores.append((record.number, heads.largest, index))
-    blocks = doctor.anatomy.blocks
+    blocks = watched.anatomy.blocks
     where = f"{blocks[index][0]} attention" if index < len(blocks) else f"attention {index}"
     half = heads.dtype == torch.float16
     raw = heads.largest / max(abs(heads.factor), 1e-12) if heads.exact else heads.largest
