@@ -125,9 +125,8 @@ class Ranks:
                     severity="fault",
                     step=number,
                     where="weights",
-                    says=f"{self.world} ranks start from different weights (sampled sums differ by {gap:.3g}) "
-                    "before the first "
-                    "update.",
+                    says=f"{self.world} ranks start from different weights (sampled sums differ by {gap:.3g}) before "
+                    "the first update.",
                     cause="each rank draws its own weights, and nothing broadcasts them",
                     fix="the same seed on every rank, or DistributedDataParallel, which broadcasts",
                     refuted_by="equal sums on all ranks",
@@ -144,8 +143,7 @@ class Ranks:
                     step=number,
                     where="weights",
                     says=f"ranks hold different weights after step {number} (sampled sums differ by {gap:.3g}) "
-                    "although they "
-                    "started equal: gradients are not averaged, or not all of them.",
+                    "although they started equal: gradients are not averaged, or not all of them.",
                     cause="the raw module was called instead of its wrapper, or every micro-batch ran inside no_sync()",
                     fix="call the wrapper; leave no_sync() for all micro-batches but the last",
                     sure=0.98,
@@ -193,9 +191,8 @@ class Ranks:
                 severity="fault",
                 step=number,
                 where=f"rank {worst}: {name}",
-                says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the "
-                "largest of the other "
-                f"ranks is {ordered[-2]:.2g}.",
+                says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the largest of "
+                f"the other ranks is {ordered[-2]:.2g}.",
                 cause=f"hardware or memory of rank {worst}, not the model",
                 fix="exclude this machine; compute the batch on another",
                 sure=0.9,

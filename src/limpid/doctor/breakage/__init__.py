@@ -49,8 +49,8 @@ def localise(
         return _plain(
             step,
             odd[0],
-            f"{what}: {count:,} elements of {len(odd)} parameters are not finite already before the forward "
-            f"pass ({', '.join(odd[:3])}).",
+            f"{what}: {count:,} elements of {len(odd)} parameters are not finite already before the forward pass "
+            f"({', '.join(odd[:3])}).",
             "the update before wrote them",
             "look at the step before: its gradients, ε, rate and loss scale",
             {"tensors": odd[:16], "elements": count},
@@ -86,8 +86,8 @@ def localise(
         return _plain(
             step,
             where,
-            f"{what}, though the forward pass, repeated, gives finite logits: it arises in the loss, or "
-            "after the backward pass.",
+            f"{what}, though the forward pass, repeated, gives finite logits: it arises in the loss, or after the "
+            "backward pass.",
             "the loss function, the loss scale, or something that changes gradients",
             "look at the inputs of the loss: log of 0, a division by a count of 0, an overflow in its format",
             {},
@@ -122,9 +122,8 @@ def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], a
             severity="fault",
             step=step,
             where=culprit.module,
-            says=f"{what}: {culprit.empty_rows} rows of a softmax in {culprit.module} are all -inf (no visible "
-            "key), so that "
-            f"it is 0/0.{who}",
+            says=f"{what}: {culprit.empty_rows} rows of a softmax in {culprit.module} are all -inf (no visible key), "
+            f"so that it is 0/0.{who}",
             cause="the causal mask and the padding mask together hide every key",
             fix="let padded queries see themselves, pad on the right, or use a softmax that gives 0 for an empty row",
             refuted_by="a visible key in each of these rows",
@@ -140,8 +139,8 @@ def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], a
             step=step,
             where=culprit.module,
             says=f"{what}: {culprit.module} {'attention scores' if scores else f'({op})'} reached "
-            f"{culprit.exact_largest:.3g} "
-            f"> {limit:.5g} ({format_name} maximum); the same product of the same numbers is finite in float64.{who}",
+            f"{culprit.exact_largest:.3g} > {limit:.5g} ({format_name} maximum); the same product of the same numbers "
+            f"is finite in float64.{who}",
             cause="query and key norms grew beyond the format" if scores else f"values outgrew {format_name}",
             fix="scale queries before the product, bfloat16, QK-norm, or a lower rate"
             if scores

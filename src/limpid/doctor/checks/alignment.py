@@ -99,9 +99,8 @@ def misaligned(
                 severity="fault",
                 step=step,
                 where="targets",
-                says=f"each position is taught the token {best:+d} places from it ({matches[best]:.0%} of "
-                f"{labels:,} labels), "
-                f"not the next one ({right:.0%}).",
+                says=f"each position is taught the token {best:+d} places from it ({matches[best]:.0%} of {labels:,} "
+                f"labels), not the next one ({right:.0%}).",
                 cause=why,
                 fix="shift exactly once: models of transformers shift labels themselves",
                 refuted_by="a match of 99 % with the next token",

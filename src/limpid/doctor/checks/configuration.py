@@ -25,9 +25,8 @@ def schedule_to_its_end(exam: Exam) -> Iterator[Finding]:
             rule="schedule-never-peaks",
             severity="warning",
             where=type(exam.schedulers[0]).__name__,
-            says=f"in {len(rates)} updates the rate reaches {top:.1e} of {given:.1e} ({top / given:.0%}): the "
-            "warm-up is "
-            "longer than the run.",
+            says=f"in {len(rates)} updates the rate reaches {top:.1e} of {given:.1e} ({top / given:.0%}): the warm-up "
+            "is longer than the run.",
             cause="warm-up given in micro-batches, samples or for another number of processes",
             fix="warm-up in updates",
             sure=0.95,
@@ -43,8 +42,7 @@ def schedule_to_its_end(exam: Exam) -> Iterator[Finding]:
             severity="warning",
             where=type(exam.schedulers[0]).__name__,
             says=f"the rate is below 1 % of its peak from update {tail + 2} of {len(rates)} on: "
-            f"{idle / len(rates):.0%} of "
-            "the run learns nothing.",
+            f"{idle / len(rates):.0%} of the run learns nothing.",
             cause="the schedule was made for fewer updates than the run makes",
             fix="give it the number of optimizer updates",
             sure=0.9,
@@ -168,8 +166,8 @@ def moments_at_zero(exam: Exam) -> Iterator[Finding]:
             rule="resume-is-not-one",
             severity="warning",
             where="optimizer",
-            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: the run was "
-            "resumed without them.",
+            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: the run "
+            "was resumed without them.",
             cause="optimizer.state_dict() was not saved or not loaded",
             fix="save and load the optimizer's state too",
             sure=0.9,

@@ -38,8 +38,8 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
             rule="module-never-called",
             severity="warning",
             where=modules[0],
-            says=f"{', '.join(modules[:4])} ({size:,} parameters) is never called by the forward pass: it will "
-            "not change.",
+            says=f"{', '.join(modules[:4])} ({size:,} parameters) is never called by the forward pass: it will not "
+            "change.",
             cause="constructed but not used in forward",
             fix="call it, or remove it",
             refuted_by="one call",
@@ -73,8 +73,8 @@ def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> 
         rule="gradient-cut",
         severity="fault",
         where=last or names[0],
-        says=f"no gradient reaches {what or shown} ({len(names)} tensors, {size:,} parameters, {size / total:.0%})"
-        f"{at}{fine}.",
+        says=f"no gradient reaches {what or shown} ({len(names)} tensors, {size:,} parameters, "
+        f"{size / total:.0%}){at}{fine}.",
         cause="detach(), no_grad(), .data, .item() or a function without derivative between them and the loss",
         fix="remove it; or freeze these parameters with requires_grad_(False), and leave them out of the optimizer",
         refuted_by="a gradient that is not 0 for one of them",
@@ -197,9 +197,8 @@ def gradient_by_depth(exam: Exam) -> Iterator[Finding]:
         severity="warning",
         where=blocks[0],
         says=f"gradients {'shrink' if ratio < 1 else 'grow'} "
-        f"{ratio ** (1 / (1 - len(blocks))) if ratio < 1 else ratio ** (1 / (len(blocks) - 1)):.1f}-fold per "
-        "block on the way back: "
-        f"first over last block {ratio:.1e}.",
+        f"{ratio ** (1 / (1 - len(blocks))) if ratio < 1 else ratio ** (1 / (len(blocks) - 1)):.1f}-fold per block on "
+        f"the way back: first over last block {ratio:.1e}.",
         cause="no residual connection or norm, or weights of the wrong size",
         fix="pre-norm residual blocks; weights with std 1/√fan-in",
         sure=0.8,

@@ -26,9 +26,8 @@ def ids_in_range(exam: Exam) -> Iterator[Finding]:
                 rule="ids-out-of-range",
                 severity="fault",
                 where="labels",
-                says=f"the loss refuses these labels ({exam.refused}): masked ones are "
-                f"{', '.join(map(str, odd))}, which it does not "
-                "ignore.",
+                says=f"the loss refuses these labels ({exam.refused}): masked ones are {', '.join(map(str, odd))}, "
+                "which it does not ignore.",
                 cause="labels are masked with another number than the loss's ignore_index",
                 fix=f"mask with {IGNORED}, or pass ignore_index to the loss",
                 refuted_by="a loss that accepts them",
@@ -79,8 +78,8 @@ def wrapped(high: int, count: int, distinct: int, vocab: int, step: int | None) 
             severity="fault" if dense else "warning",
             step=step,
             where="inputs",
-            says=f"no id above {limit - 1} in {count:,} tokens although the vocabulary has {vocab:,}: "
-            f"{expected:,.0f} would be expected; ids were stored in {bits} bits and wrapped.",
+            says=f"no id above {limit - 1} in {count:,} tokens although the vocabulary has {vocab:,}: {expected:,.0f} "
+            f"would be expected; ids were stored in {bits} bits and wrapped.",
             cause=f"tokens were written or read as uint{bits}",
             fix=f"store ids in {'16' if vocab <= 65536 else '32'} bits and read them with the same type",
             sure=0.95 if dense else 0.7,

@@ -58,8 +58,8 @@ def flushed(reading: Reading, step: int | None, scaled: bool) -> Iterator[Findin
         severity="fault" if reading.zeros > 0.5 else "warning",
         step=step,
         where="gradient of the logits",
-        says=f"{reading.zeros:.0%} of the logit gradients are exactly 0: p/N is about {uniform:.1e} "
-        f"({labels:,} labels, {vocab:,} words), float16 ends at 6.0e-8, and the loss is not scaled.",
+        says=f"{reading.zeros:.0%} of the logit gradients are exactly 0: p/N is about {uniform:.1e} ({labels:,} "
+        f"labels, {vocab:,} words), float16 ends at 6.0e-8, and the loss is not scaled.",
         cause="gradients pass through float16 without loss scaling",
         fix="scale the loss (torch.amp.GradScaler) or use bfloat16",
         sure=0.95,
@@ -82,9 +82,8 @@ def epsilon_rounds_to_zero(exam: Exam) -> Iterator[Finding]:
                     rule="epsilon-rounds-to-zero",
                     severity="fault",
                     where=f"parameter group {index}",
-                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose "
-                    "gradient is 0 "
-                    "becomes 0/0 at the first update.",
+                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose gradient "
+                    "is 0 becomes 0/0 at the first update.",
                     cause=f"the optimizer works in {name}, the format of the parameters",
                     fix="keep float32 parameters and moments (autocast), or eps ≥ 1e-4 in half precision",
                     refuted_by=f"a {name} value of eps other than 0",
@@ -142,8 +141,7 @@ def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
         where="loss",
         says=f"along its own gradient the loss changes {rehearsal.slope:.3g} times as much as the gradient says.",
         cause="a backward pass (hand-written, fused, compiled, or with a part of the graph detached) is not the "
-        "derivative "
-        "of its forward pass",
+        "derivative of its forward pass",
         fix="compare gradients with the plain implementation of each custom operation (torch.autograd.gradcheck)",
         sure=0.8,
         refuted_by="a ratio within 0.9 … 1.1 for a smaller step",

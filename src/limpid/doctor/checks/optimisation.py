@@ -39,8 +39,8 @@ def membership(exam: Exam) -> Iterator[Finding]:
             where=", ".join(replaced[:4]) or "all parameters",
             says=f"{len(strangers)} tensors in the optimizer ({size:,} parameters) are not the model's: "
             f"{', '.join(replaced[:3]) or 'all of them'}{' and more' if len(replaced) > 3 else ''} "
-            f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will "
-            "never change.",
+            f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will never "
+            "change.",
             cause="modules were replaced, copied or reloaded after the optimizer was built",
             fix="build the optimizer last, from the final model's parameters()",
             refuted_by="the same identity of tensor in model.parameters() and in param_groups",
@@ -57,8 +57,8 @@ def membership(exam: Exam) -> Iterator[Finding]:
             says=f"{shown} ({size:,} parameters, {size / total:.0%} of the model) are trainable but in no parameter "
             "group: they will never change.",
             cause="parameter groups were built from some modules only, or a module was added after the optimizer",
-            fix="build the groups from model.named_parameters(), and assert that they cover it; freeze what should not "
-            "train with requires_grad_(False)",
+            fix="build the groups from model.named_parameters(), and assert that they cover it; freeze what should "
+            "not train with requires_grad_(False)",
             refuted_by="these tensors in a param_group",
             evidence={"tensors": len(missing), "parameters": size, "names": [name for name, _ in missing[:32]]},
         )
@@ -69,8 +69,8 @@ def membership(exam: Exam) -> Iterator[Finding]:
             rule="parameter-in-two-groups",
             severity="fault",
             where=names[0],
-            says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates "
-            "them twice.",
+            says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates them "
+            "twice.",
             cause="groups overlap",
             fix="build each group from names that no other group has",
             refuted_by="one group per tensor",
@@ -165,9 +165,8 @@ def epsilon_finding(
         severity="fault" if over > 0.8 * matrices and eps > 10 * size else "warning",
         step=step,
         where=where,
-        says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam "
-        f"behaves like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than "
-        "intended.",
+        says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam behaves "
+        f"like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than intended.",
         cause="eps is not small against the gradients"
         + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
         fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
@@ -188,8 +187,8 @@ def zero_rate(step: int | None, steps: int) -> Finding:
         severity="fault",
         step=step,
         where="every parameter group",
-        says=f"the learning rate is 0 at {'all' if step is None else 'each of the last'} {steps} steps: nothing "
-        "can change.",
+        says=f"the learning rate is 0 at {'all' if step is None else 'each of the last'} {steps} steps: nothing can "
+        "change.",
         cause="rate, warm-up or schedule give 0",
         fix="print optimizer.param_groups[0]['lr'] over the run; give the schedule a rate to scale",
         refuted_by="a rate above 0",

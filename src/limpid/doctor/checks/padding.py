@@ -138,9 +138,8 @@ def endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]:
         rule="end-never-a-label",
         severity="warning",
         where=f"token {pad}",
-        says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is "
-        "ever a label: the "
-        "model cannot learn to stop.",
+        says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is ever a "
+        "label: the model cannot learn to stop.",
         cause="padding and end of text share an id, and every one of them is masked"
         if known or len(last) > 1
         else "the end of text is masked",

@@ -29,9 +29,8 @@ def not_causal(exam: Exam) -> Iterator[Finding]:
         severity="fault",
         where=exam.anatomy.first_mixing,
         says=f"changing token {j} changes the outputs of {'all ' if count == j else ''}{count} of {j} earlier "
-        "positions "
-        f"(by up to {float(before.max()):.2g}, rounding {exam.rounding:.0e}), though each is taught a later token: the "
-        "model sees its answers.",
+        f"positions (by up to {float(before.max()):.2g}, rounding {exam.rounding:.0e}), though each is taught a later "
+        "token: the model sees its answers.",
         cause="no causal mask in attention (or a normalisation or convolution over positions)",
         fix="is_causal=True, or a lower-triangular mask",
         refuted_by="no output before a changed token moves beyond rounding",
@@ -88,8 +87,8 @@ def documents_see_each_other(exam: Exam) -> Iterator[Finding]:
             severity="warning",
             where=f"position {border} on",
             says=f"changing the document before position {border} moves the logits of the next one by "
-            f"{float(moved[:, border:].max()):.2g} (rounding: {exam.rounding:.0e}), though positions start "
-            "again there.",
+            f"{float(moved[:, border:].max()):.2g} (rounding: {exam.rounding:.0e}), though positions start again "
+            "there.",
             cause="packed documents share one attention",
             fix="a block-diagonal mask, or a kernel for packed sequences",
             refuted_by="logits that do not move",

@@ -34,8 +34,8 @@ def tied_weights_apart(exam: Exam) -> Iterator[Finding]:
         + "different storage)"
         + ("" if declared is not True else " although the configuration says they are tied")
         + f": {size:,} parameters more, which drift apart.",
-        cause="something copied one of them after they were tied: resize, deepcopy, a new Parameter, a move to "
-        "a device",
+        cause="something copied one of them after they were tied: resize, deepcopy, a new Parameter, a move to a "
+        "device",
         fix="head.weight = embedding.weight after the last change, before the optimizer is built",
         sure=1.0 if declared else 0.95,
         refuted_by="one storage for both",
@@ -65,8 +65,7 @@ def initialisation(exam: Exam) -> Iterator[Finding]:
         severity="fault" if first > 2 * math.log(vocab) else "warning",
         where=name,
         says=f"the first loss is {first:.1f} nats, {math.log(vocab):.2f} expected: logits have std {spread:.1f} "
-        "because "
-        f"weights start at up to std {stds[name]:.2g} ({name}).",
+        f"because weights start at up to std {stds[name]:.2g} ({name}).",
         cause="matrices, embeddings or head are drawn too large",
         fix="std 0.02 (or 1/√fan-in) for embeddings and head, residual outputs divided by √(2·layers)",
         sure=0.9,
@@ -116,8 +115,8 @@ def _degenerate(exam: Exam) -> Iterator[Finding]:
             rule="initialisation-degenerate",
             severity="notice",
             where=zero[0],
-            says=f"{len(zero)} matrices start at 0 ({', '.join(zero[:3])}); what they multiply gets no gradient "
-            "at first.",
+            says=f"{len(zero)} matrices start at 0 ({', '.join(zero[:3])}); what they multiply gets no gradient at "
+            "first.",
             cause="zero-initialised outputs, by choice it seems",
             fix="nothing",
             sure=0.5,

@@ -76,8 +76,8 @@ def scaling(curves: Curves) -> Iterator[Finding]:
             severity="fault",
             step=points[-1][0],
             where="loss scale",
-            says=f"the loss scale fell to {values[-1]:g} ({longest} halvings in a row): gradients are not "
-            "finite at any scale.",
+            says=f"the loss scale fell to {values[-1]:g} ({longest} halvings in a row): gradients are not finite at "
+            "any scale.",
             cause="an activation overflows float16, whatever the loss is scaled by",
             fix="bfloat16, or find the overflow by watching",
             sure=0.9,

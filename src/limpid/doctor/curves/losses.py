@@ -68,8 +68,8 @@ def spikes(curves: Curves) -> Iterator[Finding]:
             severity="warning",
             step=points[-20][0],
             where="loss",
-            says=f"the loss is exactly {flat[0]:g} for the last 20 entries: the weights do not change, or the "
-            "number is not new.",
+            says=f"the loss is exactly {flat[0]:g} for the last 20 entries: the weights do not change, or the number "
+            "is not new.",
             cause="a rate of 0, a stale optimizer, a frozen model, or a logger that repeats",
             fix="print a parameter before and after a step",
             sure=0.6,
@@ -96,9 +96,8 @@ def too_low(curves: Curves) -> Iterator[Finding]:
             severity="warning",
             step=curves.steps[-1],
             where="loss",
-            says=f"training{' and evaluation' if evals else ''} loss of {low:.3f} nats per token is below what "
-            "text allows "
-            f"({0.3 * math.log(2):.2f}): copying, a leak, or a set that is learned by heart.",
+            says=f"training{' and evaluation' if evals else ''} loss of {low:.3f} nats per token is below what text "
+            f"allows ({0.3 * math.log(2):.2f}): copying, a leak, or a set that is learned by heart.",
             cause="labels not shifted, no causal mask, or the same rows again and again",
             fix="doctor.preflight(batch) tells them apart",
             sure=0.6,
@@ -125,9 +124,8 @@ def overfitting(curves: Curves) -> Iterator[Finding]:
             severity="notice",
             step=points[best][0],
             where="evaluation loss",
-            says=f"the evaluation loss rises from {values[best]:.3f} (step {points[best][0]}) to "
-            f"{values[-1]:.3f} while the training "
-            "loss falls: rows are learned by heart.",
+            says=f"the evaluation loss rises from {values[best]:.3f} (step {points[best][0]}) to {values[-1]:.3f} "
+            "while the training loss falls: rows are learned by heart.",
             cause="many epochs over little data, or the same batch",
             fix="stop at the best step, more data, or check for repeats",
             sure=0.5,

@@ -26,8 +26,8 @@ def gradients(curves: Curves) -> Iterator[Finding]:
                 severity="warning",
                 step=step,
                 where="gradient norm",
-                says=f"the gradient norm is {value:.3g}, {value / usual:.0f} times its usual {usual:.3g}, in "
-                "most of 8 entries.",
+                says=f"the gradient norm is {value:.3g}, {value / usual:.0f} times its usual {usual:.3g}, in most of "
+                "8 entries.",
                 cause="the run is about to diverge, or the loss changed scale",
                 fix="clip, lower the rate, look at the batch",
                 sure=0.7,
@@ -42,8 +42,8 @@ def gradients(curves: Curves) -> Iterator[Finding]:
                     severity="notice",
                     step=step,
                     where="gradient norm",
-                    says=f"clipping to {curves.max_grad_norm:g} has cut the gradient by more than 10 in 50 "
-                    "entries running.",
+                    says=f"clipping to {curves.max_grad_norm:g} has cut the gradient by more than 10 in 50 entries "
+                    "running.",
                     cause="a loss that is a sum, or a limit for another batch size",
                     fix="a mean as loss, or another limit",
                     sure=0.8,

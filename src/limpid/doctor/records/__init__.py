@@ -24,8 +24,7 @@ def read_record(path: Path) -> Curves:
     if not any(found.series.get(name) for name in ("loss", "eval_loss", "grad_norm")):
         raise CheckpointError(
             f"no loss in {path} (read as {found.kind}): expected a column or key such as loss, train/loss or "
-            "train_loss beside "
-            "a step; other names can be renamed in a CSV"
+            "train_loss beside a step; other names can be renamed in a CSV"
         )
     return found
 
@@ -55,9 +54,8 @@ def _folder(path: Path) -> Curves:
     if any(path.glob("**/*tfevents*")):
         return tensorboard_events(path)
     raise CheckpointError(
-        f"{path} holds no record that can be read: looked for metrics.jsonl, trainer_state.json, *.jsonl, "
-        "*.csv, *.log, "
-        "*.txt and TensorBoard events"
+        f"{path} holds no record that can be read: looked for metrics.jsonl, trainer_state.json, *.jsonl, *.csv, "
+        "*.log, *.txt and TensorBoard events"
     )
 
 

@@ -47,10 +47,9 @@ def clip_and_scale(watched: Watched, record: StepRecord, past: Past) -> Iterator
             severity="fault",
             step=record.number,
             where="gradients",
-            says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm "
-            f"{norm:.3g}, really "
-            f"{norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} instead "
-            f"of {limit:g}.",
+            says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm {norm:.3g}, "
+            f"really {norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} "
+            f"instead of {limit:g}.",
             cause="clip_grad_norm_ before scaler.unscale_",
             fix="scaler.unscale_(optimizer) before clipping",
             refuted_by="unscale before clip",
@@ -85,8 +84,8 @@ def nothing_to_step_with(watched: Watched, record: StepRecord, past: Past) -> It
             step=record.number,
             where="optimizer",
             says="the optimizer steps, but none of its parameters has a gradient: nothing changes.",
-            cause="gradients are cleared between backward and step, or the optimizer holds other tensors than "
-            "the model",
+            cause="gradients are cleared between backward and step, or the optimizer holds other tensors than the "
+            "model",
             fix="zero_grad before backward; build the optimizer from the final model",
             refuted_by="one gradient at the step",
             evidence={"order": record.events[:12]},
@@ -134,8 +133,8 @@ def _never_advanced(watched: Watched, record: StepRecord, past: Past) -> Iterato
             severity="fault" if held else "warning",
             step=record.number,
             where=type(watched.schedulers[0]).__name__,
-            says=f"the schedule has not advanced in {record.number} updates: the rate stays at {max(record.rates):.1e} "
-            f"(it was given {given:.1e}).",
+            says=f"the schedule has not advanced in {record.number} updates: the rate stays at "
+            f"{max(record.rates):.1e} (it was given {given:.1e}).",
             cause="scheduler.step() is missing",
             fix="scheduler.step() once, after optimizer.step()",
             sure=0.9,
@@ -152,9 +151,8 @@ def judged_with_dropout(watched: Watched, record: StepRecord, past: Past) -> Ite
             severity="warning",
             step=record.number,
             where="model",
-            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, "
-            "with dropout "
-            f"{watched.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
+            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, with "
+            f"dropout {watched.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
             cause="an evaluation without model.eval()",
             fix="model.eval() before evaluating, model.train() after",
             sure=0.9,
@@ -186,8 +184,7 @@ def evaluation_mode(watched: Watched, record: StepRecord, past: Past) -> Iterato
             step=record.number,
             where=record.in_eval[0],
             says=f"since step {since} {'the model' if whole else f'{len(record.in_eval)} modules'} "
-            f"train{'s' if whole else ''} "
-            f"in evaluation mode: {what}.",
+            f"train{'s' if whole else ''} in evaluation mode: {what}.",
             cause="model.eval() for an evaluation, and no model.train() after it",
             fix="model.train() after evaluating",
             refuted_by="model.training True during backward",
@@ -251,8 +248,8 @@ def skipped_steps(watched: Watched, record: StepRecord, past: Past) -> Iterator[
             severity="fault",
             step=record.number,
             where="scaler",
-            says=f"{past.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} "
-            f"after step 100; loss scale {record.scale:g}: gradients are not finite at any scale.",
+            says=f"{past.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} after step 100; "
+            f"loss scale {record.scale:g}: gradients are not finite at any scale.",
             cause="an activation overflows float16, whatever the loss is scaled by, or a loss is NaN",
             fix="bfloat16, or find the overflow: the first bad operation is named when the loss itself breaks",
             sure=0.95,
@@ -271,9 +268,8 @@ def other_forward(watched: Watched, record: StepRecord, past: Past) -> Iterator[
             severity="fault",
             step=record.number,
             where=type(watched.anatomy.outer).__name__,
-            says=f"the module inside {type(watched.anatomy.outer).__name__} is called, not the wrapper: "
-            "gradients are never "
-            "averaged, and every rank trains alone.",
+            says=f"the module inside {type(watched.anatomy.outer).__name__} is called, not the wrapper: gradients are "
+            "never averaged, and every rank trains alone.",
             cause="ddp.module(x) instead of ddp(x)",
             fix="call the wrapper",
             refuted_by="one call of the wrapper",

@@ -60,11 +60,10 @@ def drift(log_z: float, largest: float, kind: str, step: int, past: Past) -> Ite
         severity="fault" if abs(log_z) > 100 else "warning",
         step=step,
         where="logits",
-        says=f"log Z has drifted from {start:.1f} to {log_z:.1f} in {step - past.log_z[0][0]} steps, which "
-        "softmax does not "
-        f"see: at {largest:.0f} bfloat16 logits have a spacing of {spacing:.2g} (these are {kind}).",
-        cause="nothing holds the logits' common level: no decay on the head, no z-loss, a high rate, or a bias "
-        "that drifts",
+        says=f"log Z has drifted from {start:.1f} to {log_z:.1f} in {step - past.log_z[0][0]} steps, which softmax "
+        f"does not see: at {largest:.0f} bfloat16 logits have a spacing of {spacing:.2g} (these are {kind}).",
+        cause="nothing holds the logits' common level: no decay on the head, no z-loss, a high rate, or a bias that "
+        "drifts",
         fix="a z-loss of 1e-4 log² Z, weight decay on the head, or centred logits",
         sure=0.9,
         refuted_by="|log Z| below 30 and level",

@@ -48,9 +48,8 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
             severity="warning",
             step=record.number,
             where=f"rows {', '.join(map(str, odd[:8]))}",
-            says=f"{len(odd)} of {len(rows)} rows have token entropy {float(np.median(entropies[odd])):.1f} "
-            f"nats ({kind}), usual "
-            f"{typical:.1f}: they are not text like the rest.",
+            says=f"{len(odd)} of {len(rows)} rows have token entropy {float(np.median(entropies[odd])):.1f} nats "
+            f"({kind}), usual {typical:.1f}: they are not text like the rest.",
             cause="a corrupt shard, or another type or offset than it was written with",
             fix="look at these rows decoded; skip or clean them",
             sure=0.95,
@@ -101,11 +100,9 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
         severity="warning",
         step=record.number,
         where=f"step {at}",
-        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat between "
-        f"the {SIDE} batches "
-        f"before and after, {float(others.mean()):.3f} between random halves of them) and stays: the data is in "
-        "order of "
-        "source, and a jump of the loss there is the border.",
+        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {between:.3f} nat between the "
+        f"{SIDE} batches before and after, {float(others.mean()):.3f} between random halves of them) and stays: the "
+        "data is in order of source, and a jump of the loss there is the border.",
         cause="data that is concatenated or sorted, not shuffled",
         fix="shuffle or mix before training",
         sure=0.9,

@@ -68,8 +68,8 @@ def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -
         if gap < 0.25 * before and share < 0.5:
             yield _repeat(
                 record.number,
-                f"only {len(so_far.last):,} of {so_far.count:,} rows served are different, and they come back "
-                f"after {gap:,.0f} rows, long before an epoch",
+                f"only {len(so_far.last):,} of {so_far.count:,} rows served are different, and they come back after "
+                f"{gap:,.0f} rows, long before an epoch",
                 0.9,
                 share,
                 len(so_far.last),
@@ -77,8 +77,8 @@ def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -
     elif (period := _period(recent)) is not None:
         yield _repeat(
             record.number,
-            f"the same {period} batches come again in the same order, for the third time: "
-            f"{so_far.count:,} rows served are {len(so_far.last):,} different ones",
+            f"the same {period} batches come again in the same order, for the third time: {so_far.count:,} rows "
+            f"served are {len(so_far.last):,} different ones",
             0.85,
             period,
             len(so_far.last),

@@ -81,8 +81,8 @@ def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]
             severity="warning",
             step=record.number,
             where=stuck[0],
-            says=f"{len(stuck)} tensors ({', '.join(stuck[:3])}) have gradients, and did not change in 3 "
-            "sampled updates.",
+            says=f"{len(stuck)} tensors ({', '.join(stuck[:3])}) have gradients, and did not change in 3 sampled "
+            "updates.",
             cause="something restores them, or the optimizer steps other tensors",
             fix="compare a parameter before and after optimizer.step()",
             sure=0.9,
@@ -102,8 +102,7 @@ def ascent(record: StepRecord, past: Past) -> Iterator[Finding]:
                 step=record.number,
                 where="optimizer",
                 says="updates go along the gradient, not against it (cosine "
-                f"{', '.join(f'{c:.2f}' for c in cosines)}): each "
-                "step raises the loss of its own batch.",
+                f"{', '.join(f'{c:.2f}' for c in cosines)}): each step raises the loss of its own batch.",
                 cause="a sign in the optimizer (maximize=True), or a hook that negates gradients",
                 fix="w ← w - lr·g",
                 sure=0.9,
@@ -171,9 +170,8 @@ def too_high(step: int, ratio: float, where: str, now: float, best: float, start
         severity="fault" if ratio > 0.3 or now > start else "warning",
         step=step,
         where=where,
-        says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} "
-        f"after {best:.2f} "
-        f"at its best and {start:.2f} at the start.",
+        says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} after "
+        f"{best:.2f} at its best and {start:.2f} at the start.",
         cause="the learning rate is too high",
         fix=f"a rate of about {rate * 0.03 / max(ratio, 1e-9):.0e}, and a warm-up",
         sure=0.9,
@@ -210,9 +208,8 @@ def attention(watched: Watched, record: StepRecord, past: Past) -> Iterator[Find
             severity="fault" if heads.largest > 1e4 and heads.exact else "warning",
             step=record.number,
             where=where,
-            says=f"attention logits reach {heads.largest:.3g} ({start:.3g} at the start): softmax is one-hot; "
-            "above 1e3 harm "
-            "begins, every run known above 1e4 diverged.",
+            says=f"attention logits reach {heads.largest:.3g} ({start:.3g} at the start): softmax is one-hot; above "
+            "1e3 harm begins, every run known above 1e4 diverged.",
             cause="query and key norms grow: a high rate, no QK-norm, no decay",
             fix="QK-norm, a lower rate, decay on W_q and W_k",
             sure=0.85,
