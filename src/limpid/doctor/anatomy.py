@@ -28,6 +28,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor that several share; any other tensor itself. Never waits for the others."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 class Anatomy:
     """Names, roles and sizes of a model's parts."""
 

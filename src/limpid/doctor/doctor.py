@@ -26,6 +26,9 @@ from limpid.doctor.undisturbed import undisturbed
 from limpid.doctor.watched import Watched, unwrapped
 from limpid.doctor.watching import WATCHES
 
+RISING = ("learning-rate-too-high", "loss-diverges", "gradient-explodes")
+"""Rules of a loss that rises: the step at which they speak is made again with a smaller update."""
+
 
 class Doctor:
     """What `limpid.watch` returns. Use it as a context manager, or call `close()` at the end; either is optional."""
@@ -153,9 +156,20 @@ class Doctor:
             self.broke(record, record.loss)
         for check in WATCHES:
             with self.skipped.noting(_named(check)):
-                self.chart.add(list(check(self.watched, record, self.past)))
+                self.chart.add([self._opened(finding, record) for finding in check(self.watched, record, self.past)])
         if self.ranks is not None:
             self.chart.add(self.ranks.after_step(record, self.past.facts.get("hashes", [])))
+
+    def _opened(self, finding: Finding, record: StepRecord) -> Finding:
+        """A loss that rises, the first time: the step made again at a tenth of its rate."""
+        known = self.chart.found.get(finding.rule)
+        if finding.rule not in RISING or not record.updated or not record.calls or self.anatomy.sharded:
+            return finding
+        if known is not None and known.severity == finding.severity:
+            return finding
+        with self.listening.paused(), self.skipped.noting("at a tenth of the rate"):
+            return breakage.with_smaller_step(finding, self.watched, record)
+        return finding
 
     def broke(self, record: StepRecord, loss: float) -> None:
         """The first number that is none: open the step, and say where it was made."""
@@ -164,7 +178,7 @@ class Doctor:
             return
         self.past.facts["broken"] = record.number
         with self.listening.paused():
-            found = breakage.opened(self.anatomy, record, self.past, loss)
+            found = breakage.opened(self.watched, record, self.past, loss)
         self.chart.add([found])
 
     # the examination

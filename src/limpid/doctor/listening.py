@@ -116,6 +116,8 @@ class Listening:
             record.norm = float(record.norm_tensor)
         record.scale = self.watched.scale
         self.judge.ended(record)
+        if record.updated:
+            self.past.last_rates = record.rates
         if record.calls:
             self.past.previous, self.past.previous_rng = record.calls[-1].detached(), record.rng[-1]
         self.next_step()
@@ -149,6 +151,8 @@ class Listening:
         record.events.append("forward")
         record.calls.append(call)
         record.rng.append(torch.get_rng_state())
+        kind = anatomy.device.type
+        record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
         if record.sampled and len(record.calls) == 1 and not anatomy.compiled and not anatomy.sharded:
             self._attention = Watching()
             self._attention.__enter__()

@@ -1,51 +1,101 @@
 """When it breaks: where the first number that is none was made, and what heals it.
 
 An operation is to blame when its inputs are finite (or masked on purpose) and its output is not. Then one thing at a
-time is changed, and what heals names the cause: single rows, the batch before, float32.
+time is changed, and what heals names the cause.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from limpid.doctor.anatomy import Anatomy
-from limpid.doctor.breakage.healing import heal
-from limpid.doctor.breakage.search import Culprit, search
-from limpid.doctor.calls import Call, Micro
+from limpid.doctor.anatomy import Anatomy, local
+from limpid.doctor.breakage.healing import heal, smaller_step
+from limpid.doctor.breakage.replay import Scene, replay
+from limpid.doctor.breakage.search import Culprit
+from limpid.doctor.calls import Call
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.watched import Watched
 
 
-def opened(anatomy: Anatomy, record: StepRecord, past: Past, loss: float) -> Finding:
+def opened(watched: Watched, record: StepRecord, past: Past, loss: float) -> Finding:
     """The finding for a watched step that broke: the first of its micro-batches that shows where."""
     found = None
-    for index, call in enumerate(record.calls):
-        micros = record.micros[index : index + 1]
-        rng = record.rng[index]
-        found = localise(anatomy, call.detached(), micros, record.number, loss, rng, past.previous)
+    rates = record.rates if record.updated else past.last_rates
+    for scene in scenes(watched, record):
+        found = localise(scene, record.number, loss, past.previous, watched, rates)
         if "operation" in found.evidence or found.rule != "not-finite":
             return found
-    return found or localise(anatomy, None, record.micros, record.number, loss)
+    return found or unseen(watched.anatomy, record.number, loss)
+
+
+def scenes(watched: Watched, record: StepRecord) -> list[Scene]:
+    """The forward passes of a step, as they were."""
+    micros = record.micros if len(record.micros) == len(record.calls) else [None] * len(record.calls)
+    return [
+        Scene(watched.anatomy, call.detached(), micro, rng, autocast)
+        for call, micro, rng, autocast in zip(record.calls, micros, record.rng, record.autocast, strict=True)
+    ]
+
+
+def with_smaller_step(finding: Finding, watched: Watched, record: StepRecord) -> Finding:
+    """A finding of a loss that rises, with what the step it was seen at does to the loss of its own batch."""
+    healed = smaller_step(scenes(watched, record)[0], watched, record.rates)
+    return replace(
+        finding,
+        says=" ".join([finding.says, *healed.says]),
+        cause=healed.cause or finding.cause,
+        evidence=finding.evidence | healed.facts,
+    )
+
+
+def unseen(anatomy: Anatomy, step: int | None, loss: float) -> Finding:
+    """The finding for a step that cannot be made again."""
+    why = (
+        "each process holds a part of the parameters, and none can make the step alone"
+        if anatomy.sharded
+        else "the call of the model was not seen"
+    )
+    return _plain(
+        step,
+        "loss",
+        f"{_what(loss)}.",
+        f"unknown: {why}",
+        "let the doctor see the forward pass: watch(model) before the loop"
+        if not anatomy.sharded
+        else "make the step again in one process, watched",
+        {},
+        0.3,
+    )
+
+
+def _what(loss: float) -> str:
+    return f"the loss is {loss}" if not math.isfinite(loss) else f"a gradient is not finite (the loss, {loss:.4g}, is)"
 
 
 def localise(
-    anatomy: Anatomy,
-    call: Call | None,
-    micros: list[Micro],
+    scene: Scene,
     step: int | None,
     loss: float,
-    rng: Tensor | None = None,
     before: Call | None = None,
+    watched: Watched | None = None,
+    rates: Sequence[float] = (),
 ) -> Finding:
-    """The finding for a step whose loss or gradient is not finite."""
-    what = f"the loss is {loss}" if not math.isfinite(loss) else f"a gradient is not finite (the loss, {loss:.4g}, is)"
-    odd = [name for name, p in anatomy.parameters.items() if not bool(torch.isfinite(p.detach()).all())]
+    """The finding for a step whose loss or gradient is not finite.
+
+    before  the batch before; `watched` and `rates` (of the last update) let that update be taken back
+    """
+    anatomy, call, micro = scene.anatomy, scene.call, scene.micro
+    what = _what(loss)
+    bad = {name: int((~torch.isfinite(local(p.detach()))).sum()) for name, p in anatomy.parameters.items()}
+    odd = [name for name, count in bad.items() if count]
     if odd:
-        count = sum(int((~torch.isfinite(anatomy.parameters[n].detach())).sum()) for n in odd)
+        count = sum(bad.values())
         return _plain(
             step,
             odd[0],
@@ -56,18 +106,10 @@ def localise(
             {"tensors": odd[:16], "elements": count},
             0.9,
         )
-    micro = micros[-1] if micros else None
-    if call is None:
-        return _plain(
-            step,
-            "loss",
-            f"{what}.",
-            "unknown: the call of the model was not seen",
-            "let the doctor see the forward pass: watch(model) before the loop",
-            {},
-            0.3,
-        )
-    culprit, finite = search(anatomy, call, micro, rng)
+    if anatomy.sharded:
+        return unseen(anatomy, step, loss)
+    seen = replay(scene)
+    culprit, finite = seen.culprit, seen.logits_finite
     if culprit is None:
         labels = micro.labels if micro is not None and micro.labels is not None else call.labels
         if labels is not None and not bool((labels >= 0).any()):
@@ -93,11 +135,17 @@ def localise(
             {},
             0.6,
         )
-    healed = heal(anatomy, call, before, rng, culprit)
-    return _of(culprit, what, step, healed, anatomy)
+    healed = heal(scene, culprit, before, watched, list(rates))
+    finding = _of(culprit, what, step, anatomy)
+    return replace(
+        finding,
+        says=" ".join([finding.says, *healed.says]),
+        cause="; ".join(filter(None, [finding.cause, healed.cause])),
+        evidence=finding.evidence | healed.facts,
+    )
 
 
-def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], anatomy: Anatomy) -> Finding:
+def _of(culprit: Culprit, what: str, step: int | None, anatomy: Anatomy) -> Finding:
     op = culprit.op.split(".")[0]
     limit = float(torch.finfo(culprit.dtype).max)
     format_name = str(culprit.dtype).removeprefix("torch.")
@@ -106,16 +154,7 @@ def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], a
         "largest_input": culprit.largest,
         "inputs": list(culprit.inputs),
         "backward": culprit.backward,
-        **healed,
     }
-    rows = healed.get("rows_that_break_alone")
-    who = ""
-    if rows and len(rows) < healed.get("rows", 0):
-        who = f" Only rows {', '.join(map(str, rows[:8]))} of {healed['rows']} break on their own: it is the batch."
-    elif healed.get("previous_batch_is_finite") is False:
-        who = " The batch before breaks too: it is the weights, not the batch."
-    elif rows and healed.get("previous_batch_is_finite"):
-        who = " The batch before stays finite with the same weights."
     if culprit.empty_rows:
         return Finding(
             rule="attention-row-sees-nothing",
@@ -123,7 +162,7 @@ def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], a
             step=step,
             where=culprit.module,
             says=f"{what}: {culprit.empty_rows} rows of a softmax in {culprit.module} are all -inf (no visible key), "
-            f"so that it is 0/0.{who}",
+            f"so that it is 0/0.",
             cause="the causal mask and the padding mask together hide every key",
             fix="let padded queries see themselves, pad on the right, or use a softmax that gives 0 for an empty row",
             refuted_by="a visible key in each of these rows",
@@ -140,7 +179,7 @@ def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], a
             where=culprit.module,
             says=f"{what}: {culprit.module} {'attention scores' if scores else f'({op})'} reached "
             f"{culprit.exact_largest:.3g} > {limit:.5g} ({format_name} maximum); the same product of the same numbers "
-            f"is finite in float64.{who}",
+            f"is finite in float64.",
             cause="query and key norms grew beyond the format" if scores else f"values outgrew {format_name}",
             fix="scale queries before the product, bfloat16, QK-norm, or a lower rate"
             if scores
@@ -168,7 +207,7 @@ def _of(culprit: Culprit, what: str, step: int | None, healed: dict[str, Any], a
         culprit.module,
         f"{what}: the first operation with finite inputs and a result that is not is {op} in "
         f"{culprit.module}{' (backward)' if culprit.backward else ''}: inputs {', '.join(culprit.inputs[:2])} up to "
-        f"{culprit.largest:.3g}.{who}",
+        f"{culprit.largest:.3g}.",
         cause,
         "guard this operation (ε under a root or in a denominator, log_softmax for a log of probabilities, clamp)",
         evidence,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from limpid.doctor.breakage import localise
+from limpid.doctor.breakage import localise, unseen
+from limpid.doctor.breakage.replay import Scene
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.ranks import processes
@@ -153,7 +154,10 @@ def not_finite(exam: Exam) -> Iterator[Finding]:
     rehearsal = None if exam.call is not None else exam.rehearsal
     if rehearsal is None or (rehearsal.loss == rehearsal.loss and abs(rehearsal.loss) != float("inf")):
         return
-    yield localise(exam.anatomy, exam.usual_call, exam.micros, None, rehearsal.loss)
+    if exam.usual_call is None:
+        yield unseen(exam.anatomy, None, rehearsal.loss)
+    else:
+        yield localise(Scene(exam.anatomy, exam.usual_call, exam.micros[0]), None, rehearsal.loss)
 
 
 EXAM = [
