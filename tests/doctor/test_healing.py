@@ -1,4 +1,4 @@
-"""A step that breaks is made again with one thing changed, what heals it is named, and the training goes on as it was."""
+"""A step that breaks is made again, one thing changed; what heals it is named, and the training goes on as it was."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ class Anatomy:
 
     def __init__(self, model: nn.Module) -> None:
         self.outer, self.model = model, unwrapped(model)
+        self.names, self.embedding_names, self.norm_gains  # noqa: B018  now: sharding swaps parameters during a pass
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -207,7 +208,7 @@ class Anatomy:
 
     def fresh_gains(self) -> tuple[int, int]:
         """How many gains of norms are exactly 1 (or, stored as an offset, 0) everywhere, and how many there are."""
-        gains = [self.parameters[name].detach() for name in self.norm_gains]
+        gains = [local(self.parameters[name].detach()) for name in self.norm_gains]
         return sum(bool((gain == 1).all()) or bool((gain == 0).all()) for gain in gains), len(gains)
 
     def fresh(self) -> bool:
@@ -215,8 +216,9 @@ class Anatomy:
         fresh, count = self.fresh_gains()
         biases = [p for name, p in self.parameters.items() if name.endswith("bias") and p.ndim == 1]
         if count:
-            return fresh == count and all(not bool(bias.detach().any()) for bias in biases if self.block_of_bias(bias))
-        return all(_gaussian_or_uniform(p.detach()) for p in self.parameters.values() if p.ndim == 2)
+            of_norms = [local(bias.detach()) for bias in biases if self.block_of_bias(bias)]
+            return fresh == count and not any(bool(bias.any()) for bias in of_norms)
+        return all(_gaussian_or_uniform(local(p.detach())) for p in self.parameters.values() if p.ndim == 2)
 
     def block_of_bias(self, bias: Tensor) -> bool:
         """Whether this bias sits in a norm: other biases may start anywhere."""

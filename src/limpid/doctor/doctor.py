@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from limpid.doctor import breakage
-from limpid.doctor.anatomy import Anatomy
+from limpid.doctor.anatomy import Anatomy, local
 from limpid.doctor.calls import Call
 from limpid.doctor.chart import Chart
 from limpid.doctor.exam import Exam, examine
@@ -140,7 +140,7 @@ class Doctor:
         if self._waiting and record.calls and not cleared:
             self._waiting = False
             norms = {
-                name: None if p.grad is None else float(p.grad.norm())
+                name: None if p.grad is None else float(local(p.grad).norm())
                 for name, p in self.anatomy.parameters.items()
                 if p.grad is None or not p.grad.is_sparse
             }

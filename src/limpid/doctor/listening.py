@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor import updates
+from limpid.doctor.anatomy import local
 from limpid.doctor.attention import Watching
 from limpid.doctor.calls import Call, find_logits, micro_batches
 from limpid.doctor.reading import read
@@ -216,8 +217,8 @@ class Listening:
         if record.number == self.first_step or (record.number > self.first_step + 10 and not record.sampled):
             return
         for parameter in self._sentinels:
-            if parameter.grad is not None and not parameter.grad.is_sparse:
-                record.stale = max(record.stale, float(parameter.grad.abs().max()))
+            if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter.grad).numel():
+                record.stale = max(record.stale, float(local(parameter.grad).abs().max()))
 
     def _look_at_modes(self, record: StepRecord) -> None:
         anatomy = self.watched.anatomy
@@ -231,7 +232,7 @@ class Listening:
         self.record.events.append("clip")
         self.record.clipped_to = float(max_norm)
         if isinstance(norm, Tensor):
-            self.record.norm_tensor = norm.detach()
+            self.record.norm_tensor = local(norm.detach())
             self._norm(self.record, [])  # some loops make no update when this is not finite
 
     @guarded
@@ -249,7 +250,7 @@ class Listening:
             self._taken.append((optimizer, updates.before(optimizer, self.watched.anatomy.names)))
 
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
-        dense = [g for g in gradients if not g.is_sparse and not hasattr(g, "full_tensor")]
+        dense = [local(g) for g in gradients if not g.is_sparse]
         if record.norm_tensor is None and dense:
             record.norm_tensor = _norm_of(dense)
             record.norm_at_update = None

@@ -6,6 +6,7 @@ is not watched, or lags behind, is never waited for, so no training can hang on 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.record import StepRecord
 from limpid.doctor.rounding import sample
 from limpid.doctor.taps import Taps
+
+KEPT = 64
+"""Steps for which a process's lines stay in the store: one that lags further behind is not compared."""
+WATCHES = itertools.count()
+"""One number for each time that training is watched in this process: the store outlives them."""
 
 
 def processes() -> int:
@@ -37,10 +43,10 @@ class Ranks:
 
         self.anatomy = anatomy
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.watch = next(WATCHES)
         self.store: Any = c10d._get_default_store()
         self.local: dict[str, float] = {}  # largest gradient of each parameter before it is averaged
         self.waiting: list[int] = []
-        self.mine: dict[int, dict[str, Any]] = {}
         self.nodes: list[Any] = []  # kept alive: hooks die with their node
         self.started: list[float] | None = None
         self.first = first  # step of the first update that is seen
@@ -71,8 +77,7 @@ class Ranks:
         """Sums in float64 of samples of the parameters, in 8 groups: equal weights give equal sums, to the bit."""
         sums = [0.0] * 8
         for index, parameter in enumerate(self.anatomy.parameters.values()):
-            if not hasattr(parameter, "full_tensor"):
-                sums[index % 8] += float(sample(parameter, 64).double().sum())
+            sums[index % 8] += float(sample(parameter, 64).double().sum())
         return sums
 
     def before_update(self, record: StepRecord) -> None:
@@ -86,15 +91,17 @@ class Ranks:
         """
         often = record.number < self.first + 3 or record.number % 10 == 0
         line: dict[str, Any] = {"local": _summary(self.local)}
+        if often:
+            line["rows"] = rows[:64]
         if often and not self.anatomy.sharded:
             line |= {"weights": self.fingerprint(), "started": self.started if record.number == self.first else None}
-            line["rows"] = rows[:64]
         self.local = {}
-        self.mine[record.number] = line
         self.store.set(self._key(record.number, self.rank), json.dumps(line))
+        self.store.delete_key(self._key(record.number - KEPT, self.rank))
         self.waiting.append(record.number)
+        del self.waiting[:-KEPT]
         found: list[Finding] = []
-        for number in list(self.waiting[-64:]):
+        for number in list(self.waiting):
             keys = [self._key(number, rank) for rank in range(self.world)]
             if not self.store.check(keys):
                 continue
@@ -104,7 +111,7 @@ class Ranks:
         return found
 
     def _key(self, number: int, rank: int) -> str:
-        return f"limpid/doctor/{number}/{rank}"
+        return f"limpid/doctor/{self.watch}/{number}/{rank}"
 
     def judge(self, number: int, lines: list[dict[str, Any]]) -> Iterator[Finding]:
         yield from self.apart(number, lines)

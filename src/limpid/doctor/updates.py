@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from limpid.doctor.anatomy import local
 from limpid.doctor.rounding import sample
 
 TENSORS, ELEMENTS = 96, 512
@@ -52,10 +53,7 @@ def before(optimizer: Any, names: dict[int, str]) -> Before:
         (parameter, group)
         for group in optimizer.param_groups
         for parameter in group["params"]
-        if parameter.grad is not None
-        and not parameter.grad.is_sparse
-        and parameter.numel()
-        and not hasattr(parameter, "full_tensor")
+        if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter).numel()
     ]
     step = max(1, -(-len(held) // TENSORS))
     return Before(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from limpid.doctor.anatomy import local
 from limpid.doctor.calls import find_logits
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
@@ -111,7 +112,9 @@ def weights_not_loaded(exam: Exam) -> Iterator[Finding]:
     if not everything and not mixed:
         return
     std = [
-        float(p.detach().float().std()) for n, p in anatomy.parameters.items() if p.ndim >= 2 and anatomy.block_of(n)
+        float(local(p.detach()).float().std())
+        for n, p in anatomy.parameters.items()
+        if p.ndim >= 2 and anatomy.block_of(n)
     ]
     typical = sorted(std)[len(std) // 2] if std else math.nan
     loss = ""
@@ -136,7 +139,8 @@ def weights_not_loaded(exam: Exam) -> Iterator[Finding]:
 
 
 def _constant(gain: torch.Tensor) -> bool:
-    return bool((gain.detach() == gain.detach().flatten()[0]).all())
+    values = local(gain.detach()).flatten()
+    return bool((values == values[:1]).all())
 
 
 def _gaussian(exam: Exam, block: str) -> bool:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from limpid.doctor.anatomy import local
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 
@@ -97,11 +98,11 @@ def _excused(exam: Exam, name: str) -> bool:
         for n, p in exam.anatomy.parameters.items()
         if (block is None or n.startswith(block + ".")) and n != name and not n.endswith("bias")
     ]
-    if any(p.numel() > 1 and not bool(p.detach().any()) for p in siblings):
+    if any(p.numel() > 1 and not bool(local(p.detach()).any()) for p in siblings):
         return True
     # or what stands behind everything, the head
     head = exam.anatomy.head(exam.vocab) if exam.vocab else None
-    return head is not None and not bool(head[1].detach().any())
+    return head is not None and not bool(local(head[1].detach()).any())
 
 
 def _frozen(exam: Exam) -> Iterator[Finding]:

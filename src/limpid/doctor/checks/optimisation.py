@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from torch import Tensor
+
+from limpid.doctor.anatomy import local
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.reading import Reading
@@ -12,23 +15,23 @@ from limpid.doctor.reading import Reading
 
 def membership(exam: Exam) -> Iterator[Finding]:
     """Every trainable parameter once, and nothing else."""
-    if not exam.optimizers or exam.anatomy.sharded:
+    if not exam.optimizers:
         return
     held = [parameter for _, group in exam.groups for parameter in group["params"]]
     ids = {id(parameter) for parameter in held}
     ours = {id(parameter): name for name, parameter in exam.anatomy.parameters.items()}
     total = sum(parameter.numel() for parameter in exam.anatomy.parameters.values())
     strangers = [parameter for parameter in held if id(parameter) not in ours]
-    storages = {parameter.data_ptr() for parameter in exam.anatomy.parameters.values()}
+    storages = {_storage(parameter) for parameter in exam.anatomy.parameters.values()}
     strangers = [
-        parameter for parameter in strangers if parameter.data_ptr() not in storages
+        parameter for parameter in strangers if _storage(parameter) not in storages
     ]  # a flat view is no stranger
     missing = [
         (name, parameter)
         for name, parameter in exam.anatomy.parameters.items()
         if parameter.requires_grad
         and id(parameter) not in ids
-        and parameter.data_ptr() not in {p.data_ptr() for p in held}
+        and _storage(parameter) not in {_storage(p) for p in held}
     ]
     replaced = [name for name, parameter in missing if any(s.shape == parameter.shape for s in strangers)]
     if strangers and (replaced or all(id(p) not in ours for p in held)):
@@ -76,6 +79,11 @@ def membership(exam: Exam) -> Iterator[Finding]:
             refuted_by="one group per tensor",
             evidence={"tensors": len(names)},
         )
+
+
+def _storage(parameter: Tensor) -> int:
+    """What two views of one tensor share; an empty part of a tensor shares nothing."""
+    return local(parameter).data_ptr() or id(parameter)
 
 
 def decay_on_gains(exam: Exam) -> Iterator[Finding]:
@@ -205,7 +213,7 @@ def steps_would_be_enormous(exam: Exam) -> Iterator[Finding]:
         top = max([*(exam.rates or []), float(group["lr"])])
         for parameter in group["params"]:
             if parameter.ndim >= 2 and parameter.requires_grad:
-                size = float(parameter.detach().float().pow(2).mean().sqrt())
+                size = float(local(parameter.detach()).float().pow(2).mean().sqrt())
                 if size > 0:
                     ratios.append((top / size, exam.anatomy.names.get(id(parameter), "?"), top, size))
     if len(ratios) < 3:
