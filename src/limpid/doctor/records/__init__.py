@@ -5,6 +5,7 @@ Readers need no torch. A record is a table of numbers by step; names of the fiel
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 from limpid.doctor.records.files import console_log, json_lines, separated_values, tensorboard_events, trainer_state
@@ -20,41 +21,59 @@ def read_record(path: Path) -> Curves:
     """
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: give a run, a folder of logs, or a log file")
-    found = _folder(path) if path.is_dir() else _file(path)
-    if not any(found.series.get(name) for name in ("loss", "eval_loss", "grad_norm")):
-        raise CheckpointError(
-            f"no loss in {path} (read as {found.kind}): expected a column or key such as loss, train/loss or "
-            "train_loss beside a step; other names can be renamed in a CSV"
-        )
-    return found
+    return _folder(path) if path.is_dir() else _with_loss(_file(path), path)
+
+
+def _with_loss(found: Curves, path: Path) -> Curves:
+    """The record, if it says anything.
+
+    Raises  CheckpointError naming what is there instead of a loss
+    """
+    if any(found.series.get(name) for name in ("loss", "eval_loss", "grad_norm")):
+        return found
+    there = ", ".join(list(found.unknown)[:8])
+    raise CheckpointError(
+        f"no loss in {path} (read as {found.kind}): expected a name such as loss or train/loss beside a step"
+        + (f", found {there}; rename the column that is the loss" if there else "")
+    )
+
+
+PLACES = (
+    "wandb-history.jsonl",
+    "*.jsonl",
+    "**/metrics.csv",
+    "*.csv",
+    "**/files/output.log",
+    "*.log",
+    "*.txt",
+    "*.out",
+    "*/*.jsonl",
+    "*/*.csv",
+)
+"""Where a folder may keep its record, the most telling first."""
 
 
 def _folder(path: Path) -> Curves:
-    """The most telling record in a folder."""
+    """The most telling record in a folder; what holds no loss is passed over."""
     if (path / "metrics.jsonl").is_file():
-        return _ours(path)
+        return _with_loss(_ours(path), path)
     states = sorted(path.glob("trainer_state.json")) or sorted(
         path.glob("checkpoint-*/trainer_state.json"), key=lambda file: _digits(file.parent.name)
     )
     if states:
-        return _file(states[-1])
-    for pattern in (
-        "wandb-history.jsonl",
-        "*.jsonl",
-        "**/metrics.csv",
-        "*.csv",
-        "files/output.log",
-        "*.log",
-        "log.txt",
-        "*.txt",
-    ):
-        files = sorted(path.glob(pattern))
-        if files:
-            return _file(files[-1])
+        return _with_loss(_file(states[-1]), states[-1])
+    refused = ""
+    for place in PLACES:
+        for file in sorted(path.glob(place), reverse=True):
+            try:
+                return _with_loss(_file(file), file)
+            except CheckpointError as error:
+                refused = refused or str(error)
     if any(path.glob("**/*tfevents*")):
-        return tensorboard_events(path)
+        return _with_loss(tensorboard_events(path), path)
     raise CheckpointError(
-        f"{path} holds no record that can be read: looked for metrics.jsonl, trainer_state.json, *.jsonl, *.csv, "
+        refused
+        or f"{path} holds no record that can be read: looked for metrics.jsonl, trainer_state.json, *.jsonl, *.csv, "
         "*.log, *.txt and TensorBoard events"
     )
 
@@ -62,10 +81,7 @@ def _folder(path: Path) -> Curves:
 def _file(path: Path) -> Curves:
     if "tfevents" in path.name:
         return tensorboard_events(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    text = _text(path)
     ending = path.suffix.lower()
     if ending == ".json":
         return trainer_state(path, text)
@@ -76,9 +92,22 @@ def _file(path: Path) -> Curves:
     return console_log(path, text)
 
 
+def _text(path: Path) -> str:
+    """What a file says, in UTF-8 or, marked as such, UTF-16."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = content.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    if not text.strip():
+        raise CheckpointError(f"{path} is empty: nothing was logged, or nothing yet")
+    return text
+
+
 def _ours(path: Path) -> Curves:
     """A run folder of limpid: its metrics, its vocabulary, its plan."""
-    found = json_lines(path / "metrics.jsonl", (path / "metrics.jsonl").read_text(encoding="utf-8"))
+    found = json_lines(path / "metrics.jsonl", _text(path / "metrics.jsonl"))
     found.kind, found.source = "limpid run", str(path)
     if (path / "config.toml").is_file():
         try:

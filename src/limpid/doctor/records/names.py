@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 NAMES = {
     "loss": (
-        "loss",
         "train/loss",
         "train_loss",
+        "loss",
         "training_loss",
         "train loss",
         "losses/train",
@@ -17,6 +19,10 @@ NAMES = {
         "train/loss_step",
         "objective/loss",
         "loss/train",
+        "cross_entropy",
+        "ce_loss",
+        "nll_loss",
+        "lm_loss",
     ),
     "eval_loss": (
         "eval_loss",
@@ -61,9 +67,21 @@ NAMES = {
     "accuracy": ("mean_token_accuracy", "train/accuracy", "accuracy", "acc", "train/mean_token_accuracy"),
     "seconds": ("seconds", "dt", "train/dt", "time", "step_time"),
 }
+SUMMARIES = ("train_runtime", "train_samples_per_second")
+"""Names that mark a line about the whole run: its loss is a mean, no step's."""
+FOLDERS = ("metrics/", "scalars/", "logs/", "log/", "data/", "stats/")
+"""What stands before a name and says nothing."""
 
 
-TRANSLATION = {theirs: ours for ours, all_names in NAMES.items() for theirs in all_names}
+def spelled(name: object) -> str:
+    """A name without capitals, spaces and what tools put before it: `Val. Loss` and `val-loss` are val_loss."""
+    plain = re.sub(r"[\s_.\-]+", "_", str(name).strip().lower()).strip("_")
+    for folder in FOLDERS:
+        plain = plain.removeprefix(folder)
+    return plain
 
 
-STEPS = ("step", "global_step", "iter", "iteration", "_step", "train/global_step", "trainer/global_step", "steps", "it")
+SPELLINGS = {ours: tuple(dict.fromkeys(map(spelled, theirs))) for ours, theirs in NAMES.items()}
+TRANSLATION = {theirs: ours for ours, all_names in SPELLINGS.items() for theirs in all_names}
+STEPS = ("step", "global_step", "iter", "iteration", "train/global_step", "trainer/global_step", "steps", "it")
+"""What a step is called, as `spelled`."""

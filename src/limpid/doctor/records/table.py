@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from limpid.doctor.records.names import NAMES, STEPS, TRANSLATION
+from limpid.doctor.records.names import SPELLINGS, STEPS, SUMMARIES, TRANSLATION, spelled
 
 
 @dataclass
@@ -22,12 +22,13 @@ class Curves:
     max_steps: int | None = None
     max_grad_norm: float | None = None
     notes: list[str] = field(default_factory=list)
+    unknown: dict[str, None] = field(default_factory=dict)  # names of numbers that say nothing to us, in order
 
     def add(self, step: int, entry: Iterable[tuple[str, Any]]) -> None:
         """One line of the record."""
         taken = False
         for name, value in entry:
-            ours = TRANSLATION.get(clean(name))
+            ours = TRANSLATION.get(spelled(name))
             number = as_number(value)
             if ours is None or number is None:
                 continue
@@ -47,23 +48,31 @@ class Curves:
 
 
 def fill(found: Curves, entries: Iterable[dict[str, Any]]) -> None:
+    """Take in lines that name their numbers; the steps count from 1 where none are given."""
+    doubled: dict[str, list[str]] = {}
     for number, entry in enumerate(entries, 1):
-        step = next((as_number(entry[name]) for name in entry if clean(name) in STEPS), None)
-        found.add(int(step) if step is not None and math.isfinite(step) else number, _preferred(entry))
+        plain = {spelled(name): value for name, value in entry.items() if as_number(value) is not None}
+        if any(name in plain for name in SUMMARIES):
+            continue
+        step = next((as_number(value) for name, value in plain.items() if name in STEPS), None)
+        for ours, names in SPELLINGS.items():
+            there = [name for name in names if name in plain]
+            if ours in ("loss", "eval_loss") and len(there) > 1:
+                doubled[ours] = there
+        found.unknown |= dict.fromkeys(
+            str(n) for n in entry if spelled(n) not in TRANSLATION and spelled(n) not in STEPS
+        )
+        found.add(int(step) if step is not None and math.isfinite(step) else number, _preferred(plain))
+    for ours, there in doubled.items():
+        found.notes.append(f"{ours.replace('_', ' ')} is read from {there[0]}, not from {', '.join(there[1:])}")
 
 
-def _preferred(entry: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _preferred(plain: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Entries whose names we know, each of our names once: the first spelling in our order wins."""
-    by_clean = {clean(name): value for name, value in entry.items()}
-    for names in NAMES.values():
-        for name in names:
-            if name in by_clean and as_number(by_clean[name]) is not None:
-                yield name, by_clean[name]
-                break
-
-
-def clean(name: str) -> str:
-    return str(name).strip().lower()
+    for names in SPELLINGS.values():
+        name = next((name for name in names if name in plain), None)
+        if name is not None:
+            yield name, plain[name]
 
 
 def as_number(value: Any) -> float | None:
