@@ -40,12 +40,19 @@ class Chart:
             self.writer.add_text(f"doctor/{finding.rule}", finding.says, finding.step or 0)
         elif hasattr(self.writer, "log"):  # W&B
             self.writer.log({f"doctor/{finding.rule}": SEVERITIES.index(finding.severity) + 1})
-        if finding.severity == "notice" or not self.say:
-            return
+        if finding.severity != "notice":
+            self._say(spoken(finding))
+
+    def skipped(self, what: str, why: str) -> None:
+        """Say what could not be done."""
+        if self.first:
+            self._say(f"doctor: not checked: {what}: {why}")
+
+    def _say(self, line: str) -> None:
         if callable(self.say):
-            self.say(spoken(finding))
-        else:
-            print(spoken(finding), file=sys.stderr)
+            self.say(line)
+        elif self.say:
+            print(line, file=sys.stderr)
 
 
 def spoken(finding: Finding) -> str:

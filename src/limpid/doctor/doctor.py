@@ -58,10 +58,10 @@ class Doctor:
             total_steps,
             pretrained,
         )
-        self.skipped = Skipped()
+        self.chart = Chart(None if output is None else Path(output), say, writer)
+        self.skipped = Skipped(self.chart.skipped)
         self.checked: set[str] = set()
         self.past = Past()
-        self.chart = Chart(None if output is None else Path(output), say, writer)
         self.listening = Listening(self.watched, self, self.past, self.skipped, first_step, every)
         self.ranks: Ranks | None = None
         self.closed = False
@@ -73,6 +73,8 @@ class Doctor:
                 self.ranks = Ranks(self.anatomy, first_step)
                 self.ranks.listen(self.taps)
                 self.chart.first = self.ranks.rank == 0
+        if self.anatomy.sharded:
+            self.skipped.note("the model's graph", "each process holds a part of the parameters: examine one alone")
 
     # what a user calls
 
@@ -199,7 +201,8 @@ class Doctor:
         with self.listening.paused(), self.skipped.noting("examination"):
             with undisturbed(self.anatomy.model):
                 self.chart.add(examine(exam, checks))
-            self.skipped.update(exam.skipped)
+            for what, why in exam.skipped.items():
+                self.skipped.note(what, why)
             self.checked.update(map(_named, checks))
 
 

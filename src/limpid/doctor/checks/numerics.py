@@ -131,7 +131,9 @@ def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
     if rehearsal is None or rehearsal.slope is None or abs(rehearsal.slope - 1) < 0.1:
         return
     if processes() > 1:  # the gradient is the mean over all of them, the loss this one's alone
-        exam.skipped["gradient-is-not-the-gradient"] = f"{processes()} processes share one gradient: examine one alone"
+        exam.skipped.note(
+            "gradient-is-not-the-gradient", f"{processes()} processes share one gradient: examine one alone"
+        )
         return
     halves = any(reading.dtype in HALVES for reading in rehearsal.readings)
     if halves and 0.5 < rehearsal.slope < 2:
