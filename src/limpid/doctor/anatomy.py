@@ -197,7 +197,8 @@ class Anatomy:
 
     @cached_property
     def device(self) -> torch.device:
-        return next((p.device for p in self.parameters.values()), torch.device("cpu"))
+        """Of the first parameter that has values: offloaded ones are on `meta`."""
+        return next((p.device for p in self.parameters.values() if not p.is_meta), torch.device("cpu"))
 
     def block_of(self, name: str) -> str | None:
         """The block that a parameter or module belongs to."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from limpid.doctor.skipped import Skipped
 
 FILLS = ("masked_fill", "where", "full", "fill", "scalar_tensor", "new_full")
 """Operations that place values: an infinity in their output is a mask."""
@@ -41,11 +42,12 @@ class Searching(TorchDispatchMode):
         super().__init__()
         self.where, self.backward = where, False
         self.found: Culprit | None = None
+        self.skipped = Skipped()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if self.found is None and isinstance(out, Tensor) and out.is_floating_point() and out.numel():
-            with contextlib.suppress(Exception):  # an operation that we cannot judge is not the culprit
+            with self.skipped.noting(str(func)):  # an operation that we cannot judge is not the culprit
                 self.look(func, args, kwargs or {}, out)
         return out
 
