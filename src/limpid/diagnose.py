@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.curves import diagnose, unchecked
 from limpid.doctor.finding import Finding, finding_from
 from limpid.doctor.ranking import ranked
-from limpid.doctor.records import Curves, read_record
+from limpid.doctor.records import read_record
+from limpid.doctor.records.table import Curves
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
 from limpid.run import RUNS, find_run
@@ -34,7 +35,7 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
     if _watched(path):
         skipped = {name: why for name, why in skipped.items() if name in ("learning_rate", "grad_norm", "eval_loss")}
     if as_json:
-        print(json.dumps(_document(str(path), curves.kind, len(curves.steps), found, skipped)))
+        print(json.dumps(_document(str(path), curves.kind, len(curves.steps), found, skipped, curves.notes)))
     else:
         losses = curves.steps
         span = f"steps {losses[0]:,} … {losses[-1]:,}" if losses else "no training loss"
@@ -214,13 +215,16 @@ def _watched(path: Path) -> bool:
     return (path / "findings.jsonl").is_file()
 
 
-def _document(source: str, kind: str, entries: int, found: list[Finding], skipped: dict[str, str]) -> dict[str, Any]:
+def _document(
+    source: str, kind: str, entries: int, found: list[Finding], skipped: dict[str, str], notes: Sequence[str] = ()
+) -> dict[str, Any]:
     return {
         "source": source,
         "kind": kind,
         "entries": entries,
         "findings": [json.loads(f.as_json()) for f in found],
         "not_checked": skipped,
+        "notes": list(notes),
     }
 
 

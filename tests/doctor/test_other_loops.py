@@ -1,16 +1,13 @@
-"""Other people's loops: transformers' Trainer, Lightning, accelerate, compiled models, several processes."""
+"""Other people's loops: transformers' Trainer, Lightning, accelerate, compiled models."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch import Tensor, nn
+from torch import Tensor
 
 import limpid
 from doctor.bench import Decoder, batch, groups, mean_loss, rules
@@ -101,7 +98,6 @@ def test_accelerate_is_watched() -> None:
             doctor.step(loss, batch(number))
     assert doctor.steps == 8
     assert rules(doctor.findings) == []
-    assert doctor.record.number == 9
 
 
 def compiled_losses(in_place: bool, watched: bool) -> tuple[list[float], int, Any]:
@@ -144,50 +140,3 @@ def test_a_compiled_model_is_watched_without_being_compiled_anew(in_place: bool)
     assert doctor.skipped == {}
     assert rules(doctor.findings) == []
     assert doctor.past.log_z
-
-
-def one_rank(rank: int, port: int, fault: str, folder: str) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    torch.set_num_threads(1)
-    model = Decoder()
-    if fault == "start":
-        with torch.no_grad():
-            model.head.weight.add_(0.01 * rank)
-    wrapped = nn.parallel.DistributedDataParallel(model, init_sync=fault != "start")
-    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
-    called = wrapped.module if fault == "inner" else wrapped
-    if fault == "bits" and rank == 1:
-        model.head.weight.register_hook(lambda g: g * 1e12 if doctor.record.number == 5 else g)
-    with limpid.watch(wrapped, optimizer, say=False, output=folder) as doctor:
-        for number in range(8):
-            given = batch(number if fault == "data" else 2 * number + rank)
-            loss = mean_loss(called, given)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            doctor.step(loss, given)
-            dist.barrier()
-    Path(folder, f"rank{rank}").write_text("\n".join([*rules(doctor.findings), *map(str, doctor.skipped.items())]))
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize(
-    ("fault", "rule"),
-    [
-        ("none", ""),
-        ("inner", "gradients-not-averaged"),
-        ("start", "ranks-start-apart"),
-        ("data", "ranks-same-data"),
-        ("bits", "rank-computes-wrong"),
-    ],
-)
-def test_two_processes(fault: str, rule: str, tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    mp.spawn(one_rank, (port, fault, str(tmp_path)), nprocs=2)
-    said = (tmp_path / "rank0").read_text().splitlines()
-    assert (said[0] if said else "") == rule

@@ -6,12 +6,14 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from limpid.cli import main
 from limpid.doctor.curves import diagnose
-from limpid.doctor.records import Curves, read_record
+from limpid.doctor.records import read_record
+from limpid.doctor.records.table import Curves
 from limpid.doctor.rules import RULES
 from limpid.training.begin import start
 from small import config, corpus
@@ -92,6 +94,81 @@ def test_the_same_curve_is_read_from_every_kind_of_record(way: str, tmp_path: Pa
     assert [value for _, value in points] == pytest.approx(losses, rel=1e-6)
 
 
+def lines(shape: str, numbers: list[float]) -> str:
+    return "".join(shape.format(i=i, x=x, y=x + 0.1) for i, x in enumerate(numbers))
+
+
+ODD_RECORDS = {
+    "keras.log": "Epoch {i}/120\n100/100 [====] - 1s 10ms/step - loss: {x:.4f} - accuracy: 0.5 - val_loss: {y:.4f}\n",
+    "progress.log": "\r{i}%|██| {i}/60 [00:01<00:02, 3it/s]\n2024-05-01 12:00:00,123 INFO iter {i}: loss {x:.4f}\n",
+    "bar.log": "\rEpoch 1: {i}%|██| {i}/60 [00:01<00:02, 3.45it/s, v_num=0, train_loss={x:.4f}]",
+    "llm.c.log": "step {i}/19560 | loss {x:.4f} (+nanz)| norm 15.3 (+nanz)| lr 8.57e-07 | 3056.36 ms | 171536 tok/s\n",
+    "megatron.log": " iteration {i}/ 500 | samples: 64 | lm loss: {x:.6E} | loss scale: 1.0 | grad norm: 1.2 |\n",
+    "colours.log": "\x1b[31m[rank0]: root - INFO - step: {i}  loss: {x:.4f}  grad_norm:  1.3  tps: 7,111\x1b[0m\n",
+    "words.txt": "{{'loss': '{x:.4f}', 'grad_norm': '1.1', 'learning_rate': '5e-05', 'step': {i}}}\n",
+    "names.csv": "Iteration,Training Loss,Val. Loss,LR|{i},{x:.4f},{y:.4f},1e-3\n",
+    "decimal.csv": "step;cross_entropy|{i};{x:.4f}\n",
+    "runs.csv": '"Step","a - _step","a - loss","a - loss__MIN","b - loss"|"{i}","{i}","{x:.4f}","0",""\n',
+    "history.csv": "_step,_runtime,train/loss,train/global_step,eval/loss|{i},1.5,{x:.4f},{i},\n",
+    "both.jsonl": '{{"_step": {i}, "loss": 99.0, "train/loss": {x:.4f}}}\n',
+    "nested.jsonl": '{{"iteration": {i}, "metrics": {{"train": {{"loss": {x:.4f}}}}}}}\n',
+    "cut.jsonl": '{{"step": {i}, "loss": {x:.4f}}}\n',
+    "run/files/output.log": "iter {i}: loss {x:.4f}, time 1ms\n",
+    "version_0/metrics.csv": "epoch,step,train_loss_step,val_loss|0,{i},{x:.4f},\n",
+}
+"""Records as tools write them, one line for each step; what stands before `|` is a header."""
+
+
+@pytest.mark.parametrize("name", ODD_RECORDS)
+@pytest.mark.parametrize("by", ["file", "folder"])
+def test_records_as_tools_write_them(name: str, by: str, tmp_path: Path) -> None:
+    losses = [round(loss, 4) for loss in falling(60)]
+    head, line = ODD_RECORDS[name].split("|", 1) if name.endswith("csv") else ("", ODD_RECORDS[name])
+    body = lines(line, losses)
+    text = f"{head}\n{body}" if head else body
+    if name == "decimal.csv":
+        text = text.replace(".", ",")
+    if name == "cut.jsonl":
+        text += '{"step": 60, "lo'
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-16" if name == "names.csv" else "utf-8")
+    (tmp_path / "a-note.txt").write_text("warm up more next time")
+    curves = read_record(file if by == "file" else tmp_path)
+    assert curves.values("loss") == pytest.approx(losses, abs=1e-4)
+    assert len(set(curves.steps)) == 60
+    assert alarms(curves) == []
+    assert bool(curves.notes) == (name in ("both.jsonl", "cut.jsonl"))
+
+
+def test_nulls_and_words_for_nan_in_the_state_of_a_trainer(tmp_path: Path) -> None:
+    history: list[dict[str, Any]] = [
+        {"step": i, "loss": "NaN" if i == 50 else x if i % 7 else None, "grad_norm": None}
+        for i, x in enumerate(falling(60))
+    ]
+    history.append({"step": 60, "train_runtime": 1.0, "train_loss": 2.5})
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history, "max_steps": None}))
+    (tmp_path / "config.json").write_text("{broken")
+    curves = read_record(tmp_path)
+    assert curves.steps == [i for i in range(60) if i % 7 or i == 50]
+    assert [(finding.rule, finding.step) for finding in diagnose(curves)] == [("not-finite", 50)]
+    assert curves.notes == ["config.json beside it is no JSON and was left out"]
+
+
+def test_scalars_that_are_written_as_tensors(tmp_path: Path) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.util.tensor_util import make_tensor_proto
+
+    writer = EventFileWriter(str(tmp_path))
+    for i, loss in enumerate(falling(30)):
+        value = Summary.Value(tag="loss/train", tensor=make_tensor_proto(loss, "float32"))
+        writer.add_event(Event(step=i, summary=Summary(value=[value])))
+    writer.close()
+    assert read_record(tmp_path).values("loss") == pytest.approx(falling(30))
+
+
 def curves_of(losses: list[float], **series: list[float]) -> Curves:
     made = Curves("here", "made up")
     for i, loss in enumerate(losses):
@@ -145,6 +222,17 @@ def test_a_run_of_ours_is_examined(
     assert said["not_checked"] == {}
 
 
+@pytest.mark.parametrize(("written", "limit"), [("none", None), (0.5, 0.5)])
+def test_a_run_that_never_clips_is_examined_as_one(written: object, limit: float | None, tmp_path: Path) -> None:
+    settings = f"[update]\nmax_grad_norm = {json.dumps(written)}\n[run]\nmax_steps = 100\n"
+    (tmp_path / "config.toml").write_text(settings)
+    entries = [{"step": i, "loss": x, "grad_norm": 30.0} for i, x in enumerate(falling(100))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    curves = read_record(tmp_path)
+    assert (curves.max_grad_norm, curves.max_steps) == (limit, 100)
+    assert [finding.rule for finding in diagnose(curves)] == (["clipped-every-step"] if limit else [])
+
+
 def test_training_with_and_without_the_doctor_is_the_same_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +277,12 @@ def test_a_run_of_ours_that_breaks_names_the_operation(tmp_path: Path, monkeypat
         (["doctor", "--explain", "no-such-rule"], "there is no rule"),
         (["doctor", "--explain", "decay-on-gain"], "did you mean decay-on-gains"),
         (["doctor", "--preflight", "--explain", "not-finite"], "leave one out"),
-        (["doctor", "empty.log"], "no loss in"),
+        (["doctor", "hello.log"], "no loss in"),
+        (["doctor", "empty.csv"], "is empty"),
+        (["doctor", "started"], "is empty"),
+        (["doctor", "odd.csv"], "found perplexity_x; rename"),
+        (["doctor", "half.json"], "ends in the middle"),
+        (["doctor", "noise.log"], "no loss in"),
         (["doctor", "bad.json"], "is not JSON"),
         (["doctor", "folder"], "holds no record"),
     ],
@@ -198,7 +291,13 @@ def test_mistakes_are_one_line(
     argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("empty.log").write_text("hello\n")
+    Path("hello.log").write_text("hello\n")
+    Path("empty.csv").touch()
+    Path("started").mkdir()
+    Path("started/metrics.jsonl").touch()
+    Path("odd.csv").write_text("step,perplexity_x\n1,2\n")
+    Path("half.json").write_text('{"log_history": [{"loss": 1.0}, {"lo')
+    Path("noise.log").write_bytes(bytes(range(256)) * 20)
     Path("bad.json").write_text("{nope")
     Path("folder").mkdir()
     assert main(argv) == 2

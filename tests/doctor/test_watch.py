@@ -319,32 +319,6 @@ def test_logarithm_of_zero_in_the_model_is_named() -> None:
     assert "log" in doctor.findings[0].says
 
 
-def test_odd_models_are_watched() -> None:
-    """No tokens, no attention, a loss in a dict, a sparse gradient, shared and frozen parameters."""
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    model[0].bias.requires_grad_(False)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    with limpid.watch(model, optimizer, say=False) as doctor:
-        for number in range(12):
-            x = torch.randn(5, 4, generator=torch.Generator().manual_seed(number))
-            loss = model(x).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            doctor.step({"loss": loss}, x)
-    assert doctor.steps == 12
-    assert rules(doctor.findings) == []
-    table = nn.Embedding(50, 4, sparse=True)
-    sparse = torch.optim.SparseAdam(table.parameters(), lr=0.01)
-    with limpid.watch(table, sparse, say=False) as doctor:
-        for number in range(5):
-            table(batch(number)[0] % 50).pow(2).sum().backward()
-            sparse.step()
-            sparse.zero_grad()
-    assert doctor.steps == 5
-    assert rules(doctor.findings) == []
-
-
 def test_findings_are_written_as_they_come(tmp_path: Any) -> None:
     import json
 

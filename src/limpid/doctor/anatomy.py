@@ -28,11 +28,17 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor that several share; any other tensor itself. Never waits for the others."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 class Anatomy:
     """Names, roles and sizes of a model's parts."""
 
     def __init__(self, model: nn.Module) -> None:
         self.outer, self.model = model, unwrapped(model)
+        self.names, self.embedding_names, self.norm_gains  # noqa: B018  now: sharding swaps parameters during a pass
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -134,6 +140,11 @@ class Anatomy:
                     best = [(f"{name}.{key}" if name else key, child) for key, child in children]
         return best
 
+    @property
+    def first_mixing(self) -> str:
+        """Where positions first meet."""
+        return self.blocks[0][0] if self.blocks else "model"
+
     @cached_property
     def config(self) -> Any:
         """The model's own configuration, where it has one."""
@@ -186,7 +197,8 @@ class Anatomy:
 
     @cached_property
     def device(self) -> torch.device:
-        return next((p.device for p in self.parameters.values()), torch.device("cpu"))
+        """Of the first parameter that has values: offloaded ones are on `meta`."""
+        return next((p.device for p in self.parameters.values() if not p.is_meta), torch.device("cpu"))
 
     def block_of(self, name: str) -> str | None:
         """The block that a parameter or module belongs to."""
@@ -197,7 +209,7 @@ class Anatomy:
 
     def fresh_gains(self) -> tuple[int, int]:
         """How many gains of norms are exactly 1 (or, stored as an offset, 0) everywhere, and how many there are."""
-        gains = [self.parameters[name].detach() for name in self.norm_gains]
+        gains = [local(self.parameters[name].detach()) for name in self.norm_gains]
         return sum(bool((gain == 1).all()) or bool((gain == 0).all()) for gain in gains), len(gains)
 
     def fresh(self) -> bool:
@@ -205,8 +217,9 @@ class Anatomy:
         fresh, count = self.fresh_gains()
         biases = [p for name, p in self.parameters.items() if name.endswith("bias") and p.ndim == 1]
         if count:
-            return fresh == count and all(not bool(bias.detach().any()) for bias in biases if self.block_of_bias(bias))
-        return all(_gaussian_or_uniform(p.detach()) for p in self.parameters.values() if p.ndim == 2)
+            of_norms = [local(bias.detach()) for bias in biases if self.block_of_bias(bias)]
+            return fresh == count and not any(bool(bias.any()) for bias in of_norms)
+        return all(_gaussian_or_uniform(local(p.detach())) for p in self.parameters.values() if p.ndim == 2)
 
     def block_of_bias(self, bias: Tensor) -> bool:
         """Whether this bias sits in a norm: other biases may start anywhere."""

@@ -6,7 +6,6 @@ product of (…, query, d) with (…, d, key) that reaches a softmax.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from limpid.doctor.skipped import Skipped
 
 PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm, Tensor.__rmatmul__}
 ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm, Tensor.baddbmm_}
@@ -58,12 +59,13 @@ class Watching(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.heads: list[Heads] = []
+        self.skipped = Skipped()
         self.origin: dict[int, tuple[Tensor, Tensor, Tensor, Tensor, float]] = {}  # output, query, key, product, alpha
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        with contextlib.suppress(Exception):  # an unusual call is not an attention
+        with self.skipped.noting("attention"):  # an unusual call is not an attention
             self.look(func, args, kwargs, out)
         return out
 

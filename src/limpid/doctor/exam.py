@@ -14,37 +14,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.anatomy import Anatomy
 from limpid.doctor.attention import Heads, attentions, off_diagonal_share
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
 from limpid.doctor.finding import Finding
 from limpid.doctor.forward import Flow, flow, shortcut_gains
 from limpid.doctor.reading import Reading
 from limpid.doctor.rehearsal import Rehearsal, rehearse
-from limpid.doctor.schedules import planned_steps, simulated
+from limpid.doctor.schedules import simulated
+from limpid.doctor.skipped import Skipped
 from limpid.doctor.undisturbed import seeded, undisturbed
+from limpid.doctor.watched import Watched
 
 ROWS, POSITIONS = 4, 128
 """Probes use the first rows and positions of the batch: exact properties need no more."""
 
 
 @dataclass
-class Exam:
-    """One examination: what was given, and what is measured when asked."""
+class Exam(Watched):
+    """One examination: what is watched, what was given beside it, and what is measured when asked."""
 
-    anatomy: Anatomy
-    optimizers: list[Any] = field(default_factory=list)
-    schedulers: list[Any] = field(default_factory=list)
-    scaler: Any = None
     batch: Any = None
     call: Call | None = None  # as the user's loop makes it, once seen
     loss: Callable[..., Any] | None = None
     loss_function: Callable[..., Any] | None = None
-    total_steps: int | None = None
-    pretrained: bool | None = None
     seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
     seen_readings: list[Reading] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)  # what could not be checked, and why
+    skipped: Skipped = field(default_factory=Skipped)  # what could not be checked, and why
 
     @property
     def model(self) -> nn.Module:
@@ -68,14 +63,14 @@ class Exam:
         """One forward and backward pass of the user's own loss."""
         if not self.micros or self.anatomy.sharded:
             return None
-        try:
+        with self.skipped.noting("the loss"):
             return rehearse(self.model, self.batch, self.micros, self.loss, self.loss_function, self.anatomy.device)
-        except Exception as error:
-            self.refused = f"{type(error).__name__}: {error}".split("\n")[0][:200]
-            self.skipped["the loss"] = self.refused
-            return None
+        return None
 
-    refused: str = ""  # what the user's own forward pass or loss raised
+    @property
+    def refused(self) -> str:
+        """What the user's own forward pass or loss raised."""
+        return self.skipped.get("the forward pass") or self.skipped.get("the loss") or ""
 
     @property
     def readings(self) -> list[Reading]:
@@ -102,16 +97,12 @@ class Exam:
             return None
         if self.refused and call is not self.probe:
             return None
-        try:
-            with undisturbed(self.model):
-                self.model.train(training)
-                seeded()
-                found = find_logits(call.make(self.model))
-                return None if found is None else found.detach().float()
-        except Exception as error:
-            self.refused = f"{type(error).__name__}: {error}".split("\n")[0][:200]
-            self.skipped["the forward pass"] = self.refused
-            return None
+        with self.skipped.noting("the forward pass"), undisturbed(self.model):
+            self.model.train(training)
+            seeded()
+            found = find_logits(call.make(self.model))
+            return None if found is None else found.detach().float()
+        return None
 
     @cached_property
     def vocab(self) -> int | None:
@@ -230,11 +221,6 @@ class Exam:
         return not self.pretrained and self.anatomy.fresh()
 
     @cached_property
-    def planned(self) -> int | None:
-        """Updates that the run is to make, as told or as its schedule says."""
-        return self.total_steps or planned_steps(self.schedulers)
-
-    @cached_property
     def rates(self) -> list[float] | None:
         """The largest rate at each update to the planned end."""
         if not self.schedulers or not self.planned:
@@ -254,8 +240,6 @@ def examine(exam: Exam, checks: list[Check]) -> list[Finding]:
     """Every check; one that breaks is skipped, and says so."""
     found: list[Finding] = []
     for check in checks:
-        try:
+        with exam.skipped.noting(check.__name__.replace("_", "-")):
             found.extend(check(exam))
-        except Exception as error:  # the doctor never stops a training
-            exam.skipped[check.__name__.replace("_", "-")] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
     return found

@@ -11,18 +11,18 @@ Severity = Literal["notice", "warning", "fault"]
 SEVERITIES: tuple[Severity, ...] = ("notice", "warning", "fault")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong, or odd enough to know."""
 
     rule: str  # slug, a key of RULES
     severity: Severity
-    step: int | None  # 1 is the first update; None before the first step
+    step: int | None = None  # 1 is the first update; None before the first step
     where: str  # tensor, module, group or row
     says: str  # what, in one or two sentences with the numbers
     cause: str  # why
     fix: str  # what to change
-    sure: float  # 0 … 1; 1 is an exact test, without a threshold
+    sure: float = 1.0  # 0 … 1; 1 is an exact test, without a threshold
     refuted_by: str  # the number that would show this finding wrong
     evidence: dict[str, Any] = field(default_factory=dict)  # plain numbers, words and lists of them
 

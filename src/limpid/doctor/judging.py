@@ -39,9 +39,8 @@ def judged_loss(losses: list[float], outside: int, z: float, step: int, rate_ros
             severity="fault" if above else "warning",
             step=step,
             where="loss",
-            says=f"the loss has been at {now:.3g} or above for 20 steps, after {best:.3g} at its best and "
-            f"{start:.3g} at the "
-            "start.",
+            says=f"the loss has been at {now:.3g} or above for 20 steps, after {best:.3g} at its best and {start:.3g} "
+            "at the start.",
             cause="the rate is too high for this point of the run, or what is fed changed",
             fix="go back 100 steps before the rise, lower the rate or skip those batches",
             sure=0.7,

@@ -6,6 +6,7 @@ is not watched, or lags behind, is never waited for, so no training can hang on 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ from limpid.doctor.record import StepRecord
 from limpid.doctor.rounding import sample
 from limpid.doctor.taps import Taps
 
+KEPT = 64
+"""Steps for which a process's lines stay in the store: one that lags further behind is not compared."""
+WATCHES = itertools.count()
+"""One number for each time that training is watched in this process: the store outlives them."""
+
 
 def processes() -> int:
     """How many processes train together."""
@@ -31,19 +37,19 @@ def processes() -> int:
 class Ranks:
     """This process among the others."""
 
-    def __init__(self, anatomy: Anatomy) -> None:
+    def __init__(self, anatomy: Anatomy, first: int) -> None:
         import torch.distributed as dist
         from torch.distributed import distributed_c10d as c10d
 
         self.anatomy = anatomy
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.watch = next(WATCHES)
         self.store: Any = c10d._get_default_store()
         self.local: dict[str, float] = {}  # largest gradient of each parameter before it is averaged
         self.waiting: list[int] = []
-        self.mine: dict[int, dict[str, Any]] = {}
         self.nodes: list[Any] = []  # kept alive: hooks die with their node
         self.started: list[float] | None = None
-        self.first = 1  # step of the first update that is seen
+        self.first = first  # step of the first update that is seen
         self.shared_steps = 0
         self.usual: list[float] = []
         self.odd: dict[str, Any] | None = None
@@ -71,28 +77,31 @@ class Ranks:
         """Sums in float64 of samples of the parameters, in 8 groups: equal weights give equal sums, to the bit."""
         sums = [0.0] * 8
         for index, parameter in enumerate(self.anatomy.parameters.values()):
-            if not hasattr(parameter, "full_tensor"):
-                sums[index % 8] += float(sample(parameter, 64).double().sum())
+            sums[index % 8] += float(sample(parameter, 64).double().sum())
         return sums
 
-    def before_update(self, record: StepRecord) -> list[Finding]:
+    def before_update(self, record: StepRecord) -> None:
         if record.number == self.first and not self.anatomy.sharded:
             self.started = self.fingerprint()
-        return []
 
-    def after_step(self, record: StepRecord) -> list[Finding]:
-        """Write this process's line for the step, and judge those steps whose lines are complete."""
+    def after_step(self, record: StepRecord, rows: list[int]) -> list[Finding]:
+        """Write this process's line for the step, and judge those steps whose lines are complete.
+
+        rows    hashes of the rows of the step
+        """
         often = record.number < self.first + 3 or record.number % 10 == 0
         line: dict[str, Any] = {"local": _summary(self.local)}
+        if often:
+            line["rows"] = rows[:64]
         if often and not self.anatomy.sharded:
             line |= {"weights": self.fingerprint(), "started": self.started if record.number == self.first else None}
-            line["rows"] = self.hashes[:64]
         self.local = {}
-        self.mine[record.number] = line
         self.store.set(self._key(record.number, self.rank), json.dumps(line))
+        self.store.delete_key(self._key(record.number - KEPT, self.rank))
         self.waiting.append(record.number)
+        del self.waiting[:-KEPT]
         found: list[Finding] = []
-        for number in list(self.waiting[-64:]):
+        for number in list(self.waiting):
             keys = [self._key(number, rank) for rank in range(self.world)]
             if not self.store.check(keys):
                 continue
@@ -101,10 +110,8 @@ class Ranks:
             found.extend(self.judge(number, lines))
         return found
 
-    hashes: list[int] = []  # noqa: RUF012  row hashes of the step, set by the doctor
-
     def _key(self, number: int, rank: int) -> str:
-        return f"limpid/doctor/{number}/{rank}"
+        return f"limpid/doctor/{self.watch}/{number}/{rank}"
 
     def judge(self, number: int, lines: list[dict[str, Any]]) -> Iterator[Finding]:
         yield from self.apart(number, lines)
@@ -125,16 +132,14 @@ class Ranks:
                     severity="fault",
                     step=number,
                     where="weights",
-                    says=f"{self.world} ranks start from different weights (sampled sums differ by {gap:.3g}) "
-                    "before the first "
-                    "update.",
+                    says=f"{self.world} ranks start from different weights (sampled sums differ by {gap:.3g}) before "
+                    "the first update.",
                     cause="each rank draws its own weights, and nothing broadcasts them",
                     fix="the same seed on every rank, or DistributedDataParallel, which broadcasts",
-                    sure=1.0,
                     refuted_by="equal sums on all ranks",
                     evidence={"gap": gap, "ranks": self.world},
                 )
-        if getattr(self, "start_gap", 0.0) == 0.0:
+        if self.start_gap == 0.0:
             gap = _gap(weights)
             if gap > 0 and self.odd is not None:
                 return
@@ -145,8 +150,7 @@ class Ranks:
                     step=number,
                     where="weights",
                     says=f"ranks hold different weights after step {number} (sampled sums differ by {gap:.3g}) "
-                    "although they "
-                    "started equal: gradients are not averaged, or not all of them.",
+                    "although they started equal: gradients are not averaged, or not all of them.",
                     cause="the raw module was called instead of its wrapper, or every micro-batch ran inside no_sync()",
                     fix="call the wrapper; leave no_sync() for all micro-batches but the last",
                     sure=0.98,
@@ -173,7 +177,6 @@ class Ranks:
                 f"{len(first)} rows, not {len(first) * self.world}.",
                 cause="no DistributedSampler, or the same seed on every rank",
                 fix="DistributedSampler with set_epoch, or a seed that holds the rank",
-                sure=1.0,
                 refuted_by="different row hashes on the ranks",
                 evidence={"common": common, "ranks": self.world},
             )
@@ -195,9 +198,8 @@ class Ranks:
                 severity="fault",
                 step=number,
                 where=f"rank {worst}: {name}",
-                says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the "
-                "largest of the other "
-                f"ranks is {ordered[-2]:.2g}.",
+                says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the largest of "
+                f"the other ranks is {ordered[-2]:.2g}.",
                 cause=f"hardware or memory of rank {worst}, not the model",
                 fix="exclude this machine; compute the batch on another",
                 sure=0.9,

@@ -26,6 +26,7 @@ class StepRecord:
     events: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     rng: list[Tensor] = field(default_factory=list)  # random state before each forward pass
+    autocast: list[torch.dtype | None] = field(default_factory=list)  # format of autocast around each forward pass
     readings: dict[int, Reading] = field(default_factory=dict)  # by forward pass
     heads: list[Heads] = field(default_factory=list)
     roots: list[Tensor] = field(default_factory=list)  # what backward was called on
@@ -58,6 +59,7 @@ class Past:
     losses: Stream = field(default_factory=Stream)
     norms: Stream = field(default_factory=Stream)
     rates: list[float] = field(default_factory=list)
+    last_rates: list[float] = field(default_factory=list)  # of the parameter groups, at the last update
     counts: Counter = field(default_factory=Counter)
     skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
     skips_in_a_row: int = 0

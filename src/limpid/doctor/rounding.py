@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from limpid.doctor.anatomy import local
+
 SAMPLE = 4096
 
 
 def sample(tensor: Tensor, count: int = SAMPLE) -> Tensor:
-    """Up to `count` elements, spread evenly, flat."""
-    flat = tensor.detach().reshape(-1)
+    """Up to `count` elements of what this process holds, spread evenly, flat."""
+    flat = local(tensor.detach()).reshape(-1)
     return flat if flat.numel() <= count else flat[:: flat.numel() // count][:count]
 
 

@@ -1,7 +1,8 @@
 """Seeing the loop: forward, backward, clip, update, schedule, in the order in which they happen.
 
-Methods of the user's own objects are wrapped, or hooked where PyTorch offers a hook. Two functions of torch that no
-object owns, backward and clipping, are wrapped while somebody watches; the originals come back when the last one ends.
+Methods of the user's own objects are wrapped, or hooked where PyTorch offers a hook. Functions of torch that no
+object owns, backward, clipping and cross-entropy, are wrapped while somebody watches; the originals come back when the
+last one ends.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import clip_grad
+
+from limpid.doctor.watched import Watched
 
 
 class Listener(Protocol):
@@ -20,6 +24,7 @@ class Listener(Protocol):
 
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def on_output(self, outer: bool, output: Any) -> None: ...
+    def on_loss(self, given: Any) -> None: ...
     def on_backward(self, root: Any) -> None: ...
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None: ...
     def on_update_begins(self, optimizer: Any) -> None: ...
@@ -43,6 +48,21 @@ class Taps:
         self.undo.clear()
         if not WATCHED:
             _unpatch()
+
+    def everything(self, watched: Watched) -> None:
+        anatomy = watched.anatomy
+        self.model(anatomy.outer, outer=True)
+        if anatomy.outer is not anatomy.model:
+            if not anatomy.compiled:  # inside compiled code hooks would change what is compiled
+                self.model(anatomy.model, outer=False)
+        elif anatomy.core is not anatomy.model:  # some trainers call a part of the module themselves, never the whole
+            self.model(anatomy.core, outer=False)
+        for optimizer in watched.optimizers:
+            self.optimizer(optimizer)
+        if watched.scaler is not None:
+            self.scaler(watched.scaler)
+        for scheduler in watched.schedulers:
+            self.scheduler(scheduler)
 
     def model(self, module: nn.Module, outer: bool) -> None:
         listener = self.listener
@@ -72,21 +92,13 @@ class Taps:
             self.undo.append(handle.remove)
 
     def optimizer(self, optimizer: Any) -> None:
-        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps
-        if hasattr(inner, "register_step_pre_hook"):
-            for handle in (
-                inner.register_step_pre_hook(lambda *_: self.listener.on_update_begins(inner)),
-                inner.register_step_post_hook(lambda *_: self.listener.on_update_ended(inner)),
-            ):
-                self.undo.append(handle.remove)
+        begins, ends = self.listener.on_update_begins, self.listener.on_update_ended
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self.undo.append(optimizer.register_step_pre_hook(lambda *_: begins(optimizer)).remove)
+            self.undo.append(optimizer.register_step_post_hook(lambda *_: ends(optimizer)).remove)
         else:
-            self.around(
-                inner,
-                "step",
-                lambda: self.listener.on_update_begins(inner),
-                lambda: self.listener.on_update_ended(inner),
-            )
-        self.around(inner, "zero_grad", None, lambda: self.listener.on_event("zero_grad"))
+            self.around(optimizer, "step", lambda: begins(optimizer), lambda: ends(optimizer))
+        self.around(optimizer, "zero_grad", None, lambda: self.listener.on_event("zero_grad"))
 
     def scaler(self, scaler: Any) -> None:
         for name in ("scale", "unscale_", "step", "update"):
@@ -94,8 +106,7 @@ class Taps:
             self.around(scaler, name, lambda event=event: self.listener.on_event(event), None)  # type: ignore[misc]
 
     def scheduler(self, scheduler: Any) -> None:
-        inner = getattr(scheduler, "scheduler", scheduler)
-        self.around(inner, "step", None, lambda: self.listener.on_event("schedule"))
+        self.around(scheduler, "step", None, lambda: self.listener.on_event("schedule"))
 
     def around(
         self, owner: Any, name: str, before: Callable[[], None] | None, after: Callable[[], None] | None
@@ -120,37 +131,36 @@ class Taps:
 
 
 WATCHED: list[Listener] = []
-_originals: dict[str, Any] = {}
+_originals: list[tuple[Any, str, Any]] = []
+"""Functions that no object owns, as they were: (module, name, function)."""
 
 
 def _patch() -> None:
+    """Wrap backward, clipping and cross-entropy, unless they are wrapped already."""
     if _originals:
         return
-    _originals["backward"] = torch.autograd.backward
-    _originals["clip"] = getattr(clip_grad, "_clip_grads_with_norm_", None)
+    _tell(torch.autograd, "backward", lambda listener, *given: listener.on_backward(*given[:1]))
+    _tell(clip_grad, "_clip_grads_with_norm_", lambda listener, *given: listener.on_clip(*given[:3]))
+    _tell(F, "cross_entropy", lambda listener, *given: listener.on_loss(*given[:1]))
 
-    @functools.wraps(_originals["backward"])
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        for listener in WATCHED:
-            listener.on_backward(tensors)
-        return _originals["backward"](tensors, *args, **kwargs)
 
-    torch.autograd.backward = backward
-    if _originals["clip"] is not None:
+def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
+    """Have every listener told before this function runs."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
 
-        @functools.wraps(_originals["clip"])
-        def clip(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():  # compiled code holds the original alone
             for listener in WATCHED:
-                listener.on_clip(parameters, max_norm, total_norm)
-            return _originals["clip"](parameters, max_norm, total_norm, *args, **kwargs)
+                event(listener, *args, *kwargs.values())
+        return original(*args, **kwargs)
 
-        clip_grad._clip_grads_with_norm_ = clip
+    _originals.append((owner, name, original))
+    setattr(owner, name, wrapped)
 
 
 def _unpatch() -> None:
-    if not _originals:
-        return
-    torch.autograd.backward = _originals["backward"]
-    if _originals["clip"] is not None:
-        clip_grad._clip_grads_with_norm_ = _originals["clip"]
-    _originals.clear()
+    while _originals:
+        setattr(*_originals.pop())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from limpid.doctor.anatomy import local
 from limpid.doctor.rounding import sample
 
 TENSORS, ELEMENTS = 96, 512
@@ -51,10 +53,7 @@ def before(optimizer: Any, names: dict[int, str]) -> Before:
         (parameter, group)
         for group in optimizer.param_groups
         for parameter in group["params"]
-        if parameter.grad is not None
-        and not parameter.grad.is_sparse
-        and parameter.numel()
-        and not hasattr(parameter, "full_tensor")
+        if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter).numel()
     ]
     step = max(1, -(-len(held) // TENSORS))
     return Before(
@@ -97,23 +96,37 @@ def after(taken: Before, optimizer: Any) -> Update:
     return found
 
 
+def moments(
+    optimizer: Any, parameter: Tensor, group: dict[str, Any], pick: Callable[[Tensor], Tensor] = lambda t: t
+) -> tuple[Tensor, Tensor] | None:
+    """m̂ and √v̂ as they are after the update, of the elements that `pick` takes; None where the rule is not Adam's."""
+    state = optimizer.state.get(parameter, {})
+    if "exp_avg" not in state or "exp_avg_sq" not in state or "betas" not in group or group.get("amsgrad"):
+        return None
+    if state["exp_avg"].shape != parameter.shape or state["exp_avg_sq"].shape != parameter.shape:
+        return None
+    count = float(state.get("step", 1))
+    beta1, beta2 = (float(b) for b in group["betas"])
+    mean = pick(state["exp_avg"]).float() / (1 - beta1**count)
+    return mean, (pick(state["exp_avg_sq"]).float() / (1 - beta2**count)).sqrt()
+
+
+def decoupled(optimizer: Any, group: dict[str, Any]) -> bool:
+    """Whether weight decay acts on the weights, not through the gradient."""
+    return type(optimizer).__name__.lower().startswith("adamw") or bool(group.get("decoupled_weight_decay"))
+
+
 def _adam(
     optimizer: Any, parameter: Tensor, group: dict[str, Any], w: Tensor
 ) -> tuple[float, float, float, Tensor | None]:
     """RMS of the predicted change, median ε share, median √v̂, and the change itself, where the rule is Adam's."""
-    state = optimizer.state.get(parameter, {})
-    if "exp_avg" not in state or "exp_avg_sq" not in state or "betas" not in group or group.get("amsgrad"):
+    known = moments(optimizer, parameter, group, lambda tensor: sample(tensor, ELEMENTS))
+    if known is None:
         return 0.0, float("nan"), 0.0, None
-    if state["exp_avg"].shape != parameter.shape or state["exp_avg_sq"].shape != parameter.shape:
-        return 0.0, float("nan"), 0.0, None
-    count = float(state.get("step", 1))
-    beta1, beta2 = (float(b) for b in group["betas"])
-    m = sample(state["exp_avg"], ELEMENTS).float() / (1 - beta1**count)
-    root = (sample(state["exp_avg_sq"], ELEMENTS).float() / (1 - beta2**count)).sqrt()
+    mean, root = known
     eps, rate, decay = float(group["eps"]), float(group["lr"]), float(group.get("weight_decay") or 0)
-    decoupled = type(optimizer).__name__.lower().startswith("adamw") or bool(group.get("decoupled_weight_decay"))
-    direction = rate * m / (root + eps)
-    if decoupled:
+    direction = rate * mean / (root + eps)
+    if decoupled(optimizer, group):
         direction = direction + rate * decay * w.float()
     return (
         float(direction.pow(2).mean().sqrt()),

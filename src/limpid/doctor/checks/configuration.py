@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 import torch
 
+from limpid.doctor.anatomy import local
+from limpid.doctor.calls import find_logits
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.rounding import sample
 from limpid.doctor.schedules import peak
+from limpid.doctor.undisturbed import seeded, undisturbed
 
 
 def schedule_to_its_end(exam: Exam) -> Iterator[Finding]:
@@ -22,11 +25,9 @@ def schedule_to_its_end(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="schedule-never-peaks",
             severity="warning",
-            step=None,
             where=type(exam.schedulers[0]).__name__,
-            says=f"in {len(rates)} updates the rate reaches {top:.1e} of {given:.1e} ({top / given:.0%}): the "
-            "warm-up is "
-            "longer than the run.",
+            says=f"in {len(rates)} updates the rate reaches {top:.1e} of {given:.1e} ({top / given:.0%}): the warm-up "
+            "is longer than the run.",
             cause="warm-up given in micro-batches, samples or for another number of processes",
             fix="warm-up in updates",
             sure=0.95,
@@ -40,11 +41,9 @@ def schedule_to_its_end(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="schedule-ends-early",
             severity="warning",
-            step=None,
             where=type(exam.schedulers[0]).__name__,
             says=f"the rate is below 1 % of its peak from update {tail + 2} of {len(rates)} on: "
-            f"{idle / len(rates):.0%} of "
-            "the run learns nothing.",
+            f"{idle / len(rates):.0%} of the run learns nothing.",
             cause="the schedule was made for fewer updates than the run makes",
             fix="give it the number of optimizer updates",
             sure=0.9,
@@ -63,12 +62,10 @@ def schedule_of_another_optimizer(exam: Exam) -> Iterator[Finding]:
             yield Finding(
                 rule="schedule-of-another-optimizer",
                 severity="fault",
-                step=None,
                 where=type(scheduler).__name__,
                 says="the schedule sets the rate of another optimizer than the one that steps.",
                 cause="the optimizer was created again after the schedule",
                 fix="build the schedule last",
-                sure=1.0,
                 refuted_by="scheduler.optimizer is optimizer",
             )
 
@@ -77,9 +74,6 @@ def dropout_in_evaluation(exam: Exam) -> Iterator[Finding]:
     call = exam.probe
     if call is None or exam.plain is None:
         return
-    from limpid.doctor.calls import find_logits
-    from limpid.doctor.undisturbed import seeded, undisturbed
-
     with undisturbed(exam.model):
         exam.model.eval()
         seeded(1)
@@ -91,13 +85,11 @@ def dropout_in_evaluation(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="dropout-in-evaluation",
             severity="warning",
-            step=None,
             where="model",
             says=f"two evaluations of one batch in evaluation mode differ by {moved:.2g} (rounding "
             f"{exam.rounding:.0e}).",
             cause="dropout that does not look at self.training: a functional call without training=…, or dropout_p set",
             fix="dropout_p=self.dropout if self.training else 0.0",
-            sure=1.0,
             refuted_by="equal logits",
             evidence={"moved": moved, "rounding": exam.rounding},
         )
@@ -120,7 +112,9 @@ def weights_not_loaded(exam: Exam) -> Iterator[Finding]:
     if not everything and not mixed:
         return
     std = [
-        float(p.detach().float().std()) for n, p in anatomy.parameters.items() if p.ndim >= 2 and anatomy.block_of(n)
+        float(local(p.detach()).float().std())
+        for n, p in anatomy.parameters.items()
+        if p.ndim >= 2 and anatomy.block_of(n)
     ]
     typical = sorted(std)[len(std) // 2] if std else math.nan
     loss = ""
@@ -131,7 +125,6 @@ def weights_not_loaded(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="weights-not-loaded",
         severity="fault",
-        step=None,
         where=drawn[0] if mixed else "model",
         says=f"weights are still at initialisation: all {gains} gains exactly constant, std {typical:.4f}{loss}."
         if everything
@@ -146,7 +139,8 @@ def weights_not_loaded(exam: Exam) -> Iterator[Finding]:
 
 
 def _constant(gain: torch.Tensor) -> bool:
-    return bool((gain.detach() == gain.detach().flatten()[0]).all())
+    values = local(gain.detach()).flatten()
+    return bool((values == values[:1]).all())
 
 
 def _gaussian(exam: Exam, block: str) -> bool:
@@ -175,10 +169,9 @@ def moments_at_zero(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="resume-is-not-one",
             severity="warning",
-            step=None,
             where="optimizer",
-            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: the run was "
-            "resumed without them.",
+            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: the run "
+            "was resumed without them.",
             cause="optimizer.state_dict() was not saved or not loaded",
             fix="save and load the optimizer's state too",
             sure=0.9,

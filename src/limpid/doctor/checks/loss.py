@@ -59,9 +59,8 @@ def formula_of(
             severity="warning",
             step=step,
             where="loss",
-            says=f"the loss holds a term {first.row_sum:.2g}·log Z, which rewards larger logits without end: "
-            "softmax does not see "
-            "it, number formats do.",
+            says=f"the loss holds a term {first.row_sum:.2g}·log Z, which rewards larger logits without end: softmax "
+            "does not see it, number formats do.",
             cause="a z-loss with the wrong sign, or a term outside the log-probabilities",
             fix="+1e-4·log² Z, or no such term",
             sure=0.9,
@@ -98,9 +97,8 @@ def formula_of(
             severity="fault",
             step=step,
             where="loss",
-            says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are "
-            f"{total:,.0f} times a "
-            "mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
+            says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are {total:,.0f} "
+            "times a mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
             cause='reduction="sum" without a division',
             fix="divide by the number of labels of the whole step",
             sure=0.99,
@@ -113,9 +111,8 @@ def formula_of(
             severity="fault",
             step=step,
             where="loss",
-            says=f"{k} micro-batches each add a full mean: the weights of the step's tokens add up to "
-            f"{total:.2f} instead "
-            "of 1.",
+            says=f"{k} micro-batches each add a full mean: the weights of the step's tokens add up to {total:.2f} "
+            "instead of 1.",
             cause="the loss is not divided by the number of micro-batches",
             fix="divide each micro-batch's summed loss by all labels of the step",
             sure=0.98,
@@ -129,8 +126,7 @@ def formula_of(
             step=step,
             where="loss",
             says=f"the loss is divided by all {positions:,} positions, of which {count:,} have a label: it is "
-            f"{1 / total:.1f} times "
-            "too small, and more so the fewer labels a batch has.",
+            f"{1 / total:.1f} times too small, and more so the fewer labels a batch has.",
             cause="a mean over masked positions too",
             fix="divide by the number of labels",
             sure=0.95,
@@ -160,9 +156,8 @@ def formula_of(
             step=step,
             where=f"micro-batch {heavy}",
             says=f"a token in micro-batch {heavy} ({labels[heavy]} labels) counts "
-            f"{per_token[heavy] / per_token[light]:.1f} "
-            f"times one in micro-batch {light} ({labels[light]} labels): each micro-batch is averaged before "
-            "averaging.",
+            f"{per_token[heavy] / per_token[light]:.1f} times one in micro-batch {light} ({labels[light]} labels): "
+            "each micro-batch is averaged before averaging.",
             cause="every micro-batch divides by its own labels, then by their number",
             fix=f"divide each micro-batch's summed loss by all {count:,} labels of the step (num_items_in_batch)",
             sure=0.99,
@@ -218,9 +213,8 @@ def _rows_weighted(reading: Reading, step: int | None) -> Iterator[Finding]:
             severity="warning",
             step=step,
             where="rows",
-            says=f"each row is averaged before averaging: a token of the shortest row ({int(counts.min())} "
-            "labels) counts "
-            f"{spread:.1f} times one of the longest ({int(counts.max())}).",
+            says=f"each row is averaged before averaging: a token of the shortest row ({int(counts.min())} labels) "
+            f"counts {spread:.1f} times one of the longest ({int(counts.max())}).",
             cause="a mean over positions, then a mean over rows",
             fix="sum over all labels, divide by their number; or leave it, where every row should count the same",
             sure=0.9,
@@ -251,9 +245,8 @@ def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
         severity="warning",
         step=step,
         where="loss",
-        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V "
-        f"= {vocab:,}, "
-        f"std of logits {spread:.2f}).",
+        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V = "
+        f"{vocab:,}, std of logits {spread:.2f}).",
         cause="a head that favours or shuns the targets: leaking input, wrong targets, or a bias",
         fix="look at the most likely tokens of the untrained model",
         sure=0.7,
@@ -276,7 +269,6 @@ def foreign_ids(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="vocabulary-mismatch",
         severity="warning",
-        step=None,
         where="inputs",
         says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse "
         "than chance.",

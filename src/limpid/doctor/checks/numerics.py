@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
+from limpid.doctor.breakage import localise, unseen
+from limpid.doctor.breakage.replay import Scene
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.ranks import processes
+from limpid.doctor.reading import Reading
 from limpid.doctor.rounding import lost_share
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -27,13 +30,11 @@ def attention_row_sees_nothing(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="attention-row-sees-nothing",
         severity="fault" if broken else "notice",
-        step=None,
         where=f"batch rows {rows}",
         says=f"{heads.blind} query rows of batch rows {rows} have no visible key: their softmax over all -inf is 0/0"
         + ("." if broken else "; here the kernel answers 0, others answer NaN."),
         cause="the causal mask and the padding mask together hide every key (left padding)",
         fix="let padded queries see themselves, pad on the right, or use a softmax that gives 0 for an empty row",
-        sure=1.0,
         refuted_by="a visible key in each of these rows",
         evidence={"rows": heads.blind, "batch_rows": list(heads.blind_rows), "attentions": len(blind)},
     )
@@ -44,11 +45,8 @@ def half_gradients_flush_to_zero(exam: Exam) -> Iterator[Finding]:
         yield from flushed(reading, None, exam.scaler is not None and exam.scaler.is_enabled())
 
 
-def flushed(reading: object, step: int | None, scaled: bool) -> Iterator[Finding]:
+def flushed(reading: Reading, step: int | None, scaled: bool) -> Iterator[Finding]:
     """Logit gradients that are exactly 0 although probabilities are not."""
-    from limpid.doctor.reading import Reading
-
-    assert isinstance(reading, Reading)
     labels, vocab = max(1, reading.labels), reading.shape[-1]
     if scaled or reading.zeros < 0.1:
         return
@@ -61,8 +59,8 @@ def flushed(reading: object, step: int | None, scaled: bool) -> Iterator[Finding
         severity="fault" if reading.zeros > 0.5 else "warning",
         step=step,
         where="gradient of the logits",
-        says=f"{reading.zeros:.0%} of the logit gradients are exactly 0: p/N is about {uniform:.1e} "
-        f"({labels:,} labels, {vocab:,} words), float16 ends at 6.0e-8, and the loss is not scaled.",
+        says=f"{reading.zeros:.0%} of the logit gradients are exactly 0: p/N is about {uniform:.1e} ({labels:,} "
+        f"labels, {vocab:,} words), float16 ends at 6.0e-8, and the loss is not scaled.",
         cause="gradients pass through float16 without loss scaling",
         fix="scale the loss (torch.amp.GradScaler) or use bfloat16",
         sure=0.95,
@@ -84,14 +82,11 @@ def epsilon_rounds_to_zero(exam: Exam) -> Iterator[Finding]:
                 yield Finding(
                     rule="epsilon-rounds-to-zero",
                     severity="fault",
-                    step=None,
                     where=f"parameter group {index}",
-                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose "
-                    "gradient is 0 "
-                    "becomes 0/0 at the first update.",
+                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose gradient "
+                    "is 0 becomes 0/0 at the first update.",
                     cause=f"the optimizer works in {name}, the format of the parameters",
                     fix="keep float32 parameters and moments (autocast), or eps ≥ 1e-4 in half precision",
-                    sure=1.0,
                     refuted_by=f"a {name} value of eps other than 0",
                     evidence={"eps": eps, "smallest": smallest},
                 )
@@ -120,7 +115,6 @@ def updates_lost_to_rounding(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="updates-lost-to-rounding",
         severity="fault" if share > 0.5 or (gains and len(stuck) == len(gains)) else "warning",
-        step=None,
         where=worst,
         says=f"{share:.0%} of the weight updates will round to nothing: rates up to {top:.1e} are below half a {kind} "
         f"step of the weights; {len(stuck)} of {len(gains)} gains cannot move at all.",
@@ -137,7 +131,9 @@ def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
     if rehearsal is None or rehearsal.slope is None or abs(rehearsal.slope - 1) < 0.1:
         return
     if processes() > 1:  # the gradient is the mean over all of them, the loss this one's alone
-        exam.skipped["gradient-is-not-the-gradient"] = f"{processes()} processes share one gradient: examine one alone"
+        exam.skipped.note(
+            "gradient-is-not-the-gradient", f"{processes()} processes share one gradient: examine one alone"
+        )
         return
     halves = any(reading.dtype in HALVES for reading in rehearsal.readings)
     if halves and 0.5 < rehearsal.slope < 2:
@@ -145,12 +141,10 @@ def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="gradient-is-not-the-gradient",
         severity="warning" if not halves else "notice",
-        step=None,
         where="loss",
         says=f"along its own gradient the loss changes {rehearsal.slope:.3g} times as much as the gradient says.",
         cause="a backward pass (hand-written, fused, compiled, or with a part of the graph detached) is not the "
-        "derivative "
-        "of its forward pass",
+        "derivative of its forward pass",
         fix="compare gradients with the plain implementation of each custom operation (torch.autograd.gradcheck)",
         sure=0.8,
         refuted_by="a ratio within 0.9 … 1.1 for a smaller step",
@@ -162,9 +156,10 @@ def not_finite(exam: Exam) -> Iterator[Finding]:
     rehearsal = None if exam.call is not None else exam.rehearsal
     if rehearsal is None or (rehearsal.loss == rehearsal.loss and abs(rehearsal.loss) != float("inf")):
         return
-    from limpid.doctor.breakage import localise
-
-    yield localise(exam.anatomy, exam.usual_call, exam.micros, None, rehearsal.loss)
+    if exam.usual_call is None:
+        yield unseen(exam.anatomy, None, rehearsal.loss)
+    else:
+        yield localise(Scene(exam.anatomy, exam.usual_call, exam.micros[0]), None, rehearsal.loss)
 
 
 EXAM = [

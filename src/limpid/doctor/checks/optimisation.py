@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from torch import Tensor
+
+from limpid.doctor.anatomy import local
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.reading import Reading
@@ -12,23 +15,23 @@ from limpid.doctor.reading import Reading
 
 def membership(exam: Exam) -> Iterator[Finding]:
     """Every trainable parameter once, and nothing else."""
-    if not exam.optimizers or exam.anatomy.sharded:
+    if not exam.optimizers:
         return
     held = [parameter for _, group in exam.groups for parameter in group["params"]]
     ids = {id(parameter) for parameter in held}
     ours = {id(parameter): name for name, parameter in exam.anatomy.parameters.items()}
     total = sum(parameter.numel() for parameter in exam.anatomy.parameters.values())
     strangers = [parameter for parameter in held if id(parameter) not in ours]
-    storages = {parameter.data_ptr() for parameter in exam.anatomy.parameters.values()}
+    storages = {_storage(parameter) for parameter in exam.anatomy.parameters.values()}
     strangers = [
-        parameter for parameter in strangers if parameter.data_ptr() not in storages
+        parameter for parameter in strangers if _storage(parameter) not in storages
     ]  # a flat view is no stranger
     missing = [
         (name, parameter)
         for name, parameter in exam.anatomy.parameters.items()
         if parameter.requires_grad
         and id(parameter) not in ids
-        and parameter.data_ptr() not in {p.data_ptr() for p in held}
+        and _storage(parameter) not in {_storage(p) for p in held}
     ]
     replaced = [name for name, parameter in missing if any(s.shape == parameter.shape for s in strangers)]
     if strangers and (replaced or all(id(p) not in ours for p in held)):
@@ -36,15 +39,13 @@ def membership(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="optimizer-holds-strangers",
             severity="fault",
-            step=None,
             where=", ".join(replaced[:4]) or "all parameters",
             says=f"{len(strangers)} tensors in the optimizer ({size:,} parameters) are not the model's: "
             f"{', '.join(replaced[:3]) or 'all of them'}{' and more' if len(replaced) > 3 else ''} "
-            f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will "
-            "never change.",
+            f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will never "
+            "change.",
             cause="modules were replaced, copied or reloaded after the optimizer was built",
             fix="build the optimizer last, from the final model's parameters()",
-            sure=1.0,
             refuted_by="the same identity of tensor in model.parameters() and in param_groups",
             evidence={"strangers": len(strangers), "parameters": size, "replaced": len(replaced)},
         )
@@ -55,14 +56,12 @@ def membership(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="parameters-not-in-optimizer",
             severity="fault",
-            step=None,
             where=missing[0][0],
             says=f"{shown} ({size:,} parameters, {size / total:.0%} of the model) are trainable but in no parameter "
             "group: they will never change.",
             cause="parameter groups were built from some modules only, or a module was added after the optimizer",
-            fix="build the groups from model.named_parameters(), and assert that they cover it; freeze what should not "
-            "train with requires_grad_(False)",
-            sure=1.0,
+            fix="build the groups from model.named_parameters(), and assert that they cover it; freeze what should "
+            "not train with requires_grad_(False)",
             refuted_by="these tensors in a param_group",
             evidence={"tensors": len(missing), "parameters": size, "names": [name for name, _ in missing[:32]]},
         )
@@ -72,16 +71,19 @@ def membership(exam: Exam) -> Iterator[Finding]:
         yield Finding(
             rule="parameter-in-two-groups",
             severity="fault",
-            step=None,
             where=names[0],
-            says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates "
-            "them twice.",
+            says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates them "
+            "twice.",
             cause="groups overlap",
             fix="build each group from names that no other group has",
-            sure=1.0,
             refuted_by="one group per tensor",
             evidence={"tensors": len(names)},
         )
+
+
+def _storage(parameter: Tensor) -> int:
+    """What two views of one tensor share; an empty part of a tensor shares nothing."""
+    return local(parameter).data_ptr() or id(parameter)
 
 
 def decay_on_gains(exam: Exam) -> Iterator[Finding]:
@@ -130,7 +132,6 @@ def decayed(gains: list[str], tables: list[str], decay: float, factor: float | N
         + (f"{when} {effect}." if factor is not None else f"{effect}."),
         cause="one parameter group with weight decay holds tensors of every kind",
         fix="two groups: weight decay for matrices, none for tensors with fewer than 2 dimensions and for embeddings",
-        sure=1.0,
         refuted_by="weight_decay 0 in their group",
         evidence={"gains": len(gains), "embeddings": len(tables), "decay": decay, "factor": factor},
     )
@@ -172,9 +173,8 @@ def epsilon_finding(
         severity="fault" if over > 0.8 * matrices and eps > 10 * size else "warning",
         step=step,
         where=where,
-        says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam "
-        f"behaves like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than "
-        "intended.",
+        says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam behaves "
+        f"like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than intended.",
         cause="eps is not small against the gradients"
         + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
         fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
@@ -195,11 +195,10 @@ def zero_rate(step: int | None, steps: int) -> Finding:
         severity="fault",
         step=step,
         where="every parameter group",
-        says=f"the learning rate is 0 at {'all' if step is None else 'each of the last'} {steps} steps: nothing "
-        "can change.",
+        says=f"the learning rate is 0 at {'all' if step is None else 'each of the last'} {steps} steps: nothing can "
+        "change.",
         cause="rate, warm-up or schedule give 0",
         fix="print optimizer.param_groups[0]['lr'] over the run; give the schedule a rate to scale",
-        sure=1.0,
         refuted_by="a rate above 0",
         evidence={"steps": steps},
     )
@@ -214,7 +213,7 @@ def steps_would_be_enormous(exam: Exam) -> Iterator[Finding]:
         top = max([*(exam.rates or []), float(group["lr"])])
         for parameter in group["params"]:
             if parameter.ndim >= 2 and parameter.requires_grad:
-                size = float(parameter.detach().float().pow(2).mean().sqrt())
+                size = float(local(parameter.detach()).float().pow(2).mean().sqrt())
                 if size > 0:
                     ratios.append((top / size, exam.anatomy.names.get(id(parameter), "?"), top, size))
     if len(ratios) < 3:
@@ -226,7 +225,6 @@ def steps_would_be_enormous(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="learning-rate-too-high",
         severity="warning" if ratio < 3 else "fault",
-        step=None,
         where=name,
         says=f"Adam's first updates are about the rate itself: {top:g} per element, {ratio:.1f} times the size of the "
         f"weights (RMS {size:.2g} in {name}); a single step replaces what was learned.",

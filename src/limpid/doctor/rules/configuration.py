@@ -13,8 +13,8 @@ RULES = (
         detects="A schedule that advances more than once per update (or less).",
         equation=r"\text{schedule steps} / \text{updates} \neq 1",
         source="definition; event counts; accelerate#2926",
-        threshold="exact: the same ratio other than 1 over 2 updates (a schedule stepped once per epoch advances less "
-        "often and is not meant)",
+        threshold="exact: the same ratio other than 1 over 2 updates (a schedule stepped once per epoch advances "
+        "less often and is not meant)",
         cost="none: event counters",
         needs=("schedule", "steps"),
         explains=("schedule-ends-early", "learning-rate-zero", "loss-plateau"),
@@ -25,8 +25,8 @@ RULES = (
         detects="A schedule that is over long before the run is.",
         equation=r"\eta_t < 0.01 \max \eta \;\text{for most of the run}",
         source="definition; the schedule simulated to its end",
-        threshold="more than 25 % of the planned steps at under 1 % of the peak; with no plan given: 0 while steps go "
-        "on for longer than a tenth of the run",
+        threshold="more than 25 % of the planned steps at under 1 % of the peak; with no plan given: 0 while steps "
+        "go on for longer than a tenth of the run",
         cost="one simulation of the schedule",
         needs=("schedule", "steps"),
         explains=("loss-plateau", "learning-rate-zero"),

@@ -99,8 +99,8 @@ RULES = (
         detects="Token ids cut to 8 or 16 bits: those above wrapped around.",
         equation=r"\max x \le 2^8 - 1 \;\text{or}\; 2^{16} - 1 \;\text{while}\; V > 2^8, 2^{16}",
         source="transformers#2825, LLM-Shearing#65",
-        threshold="n tokens without one id above 255: under a Zipf law with V types the share above 255 is "
-        "1 - H(256)/H(V); warning when that would have happened with probability below 1e-6",
+        threshold="n tokens without one id above 255: under a Zipf law with V types the share above 255 is 1 - "
+        "H(256)/H(V); warning when that would have happened with probability below 1e-6",
         cost="one maximum per batch",
         needs=("model", "batch"),
         explains=("vocabulary-mismatch",),
@@ -145,8 +145,8 @@ RULES = (
         equation=r"H(\text{row}) \;\text{against its own past: } z > 8",
         source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
         threshold="token entropy outside that of every row seen so far by a margin (0.5 nat upwards, 40 % "
-        "downwards), in a "
-        "quarter of the rows of a step, or in 3 of 4 steps: single rows of one character are text too",
+        "downwards), in a quarter of the rows of a step, or in 3 of 4 steps: single rows of one character are text "
+        "too",
         cost="one histogram per row",
         needs=("batch", "steps"),
         explains=(

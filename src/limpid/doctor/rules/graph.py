@@ -69,9 +69,8 @@ RULES = (
         detects="Attention scores whose factor is not 1/√d_head.",
         equation=r"r = \mathrm{Var}(q \cdot k\, s) / (\mathrm{Var}\, q\, \mathrm{Var}\, k) = d_h s^2 = 1",
         source="Vaswani et al. 2017, eq. 1 and footnote 4, arXiv:1706.03762",
-        threshold="d_h s² outside 0.8 … 1.25, s measured as scores over products, exact but for soft caps; a "
-        "notice where queries and keys are "
-        "normed, or the factor is declared in the configuration",
+        threshold="d_h s² outside 0.8 … 1.25, s measured as scores over products, exact but for soft caps; a notice "
+        "where queries and keys are normed, or the factor is declared in the configuration",
         cost="one forward pass, seen op by op, before the first step",
         needs=("model", "batch"),
         explains=("attention-scores-large",),
@@ -109,8 +108,8 @@ RULES = (
         detects="Weights that start at 0, or all equal: no gradient flows, or units never become different.",
         equation=r"W = 0 \text{ or } w_{ij} = c \Rightarrow \partial L / \partial w_{ij} \text{ equal for all } i",
         source="Goodfellow et al. 2016, section 8.4",
-        threshold="exact: a matrix of one value; a notice for one factor of a product at 0 (adapters, zero-initialised "
-        "outputs), a fault where gradients of both are 0 or the value is not 0",
+        threshold="exact: a matrix of one value; a notice for one factor of a product at 0 (adapters, "
+        "zero-initialised outputs), a fault where gradients of both are 0 or the value is not 0",
         cost="one pass over the weights",
         needs=("model",),
         explains=("gradient-cut", "loss-plateau", "weights-never-change"),

@@ -89,8 +89,8 @@ RULES = (
         detects="Logits that drift away as a whole: softmax does not see it, number formats do.",
         equation=r"\log Z = \log \textstyle\sum_v e^{z_v},\; |\log Z| > 30 \text{ or slope} > 0.1 / \text{step}",
         source="Chowdhery et al. 2022, section 5, arXiv:2204.02311; Wortsman et al. 2023, section 3.1.2",
-        threshold="|log Z| above 30 and above its start, or a slope above 0.1 per step sustained over 30 steps; at 30 "
-        "bfloat16 logits have a spacing of 1/8 nat",
+        threshold="|log Z| above 30 and above its start, or a slope above 0.1 per step sustained over 30 steps; at "
+        "30 bfloat16 logits have a spacing of 1/8 nat",
         cost="log Z on 256 positions on sampled steps",
         needs=("model", "steps"),
         explains=("loss-spike", "loss-diverges", "overflow-in-half", "loss-below-floor"),

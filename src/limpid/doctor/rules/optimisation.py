@@ -13,8 +13,8 @@ RULES = (
         detects="A learning rate at which steps move the weights too far and raise the loss they were meant to lower.",
         equation=r"\lVert \Delta w \rVert / \lVert w \rVert > 0.1 \;\text{sustained, and the loss rises}",
         source="Wortsman et al. 2023, section 3.1, arXiv:2309.14322; Cohen et al. 2022, arXiv:2207.14484",
-        threshold="median ratio above 0.1 of matrices over 5 sampled steps (healthy: lr/std ρ, about 0.05 at lr 1e-3), "
-        "with a loss that is worse than it has been, or worse than at the start",
+        threshold="median ratio above 0.1 of matrices over 5 sampled steps (healthy: lr/std ρ, about 0.05 at lr "
+        "1e-3), with a loss that is worse than it has been, or worse than at the start",
         cost="norms of updates on a slice of each tensor, on sampled steps",
         needs=("model", "optimizer", "steps"),
         explains=(
@@ -210,8 +210,8 @@ RULES = (
         detects="A gradient norm that leaves its own past far behind and stays there.",
         equation=r"z = (\log \lVert g \rVert - \mathrm{median}) / (1.48\, \mathrm{MAD}) > 8",
         source="Zeng et al. 2022 (GLM-130B), section 3.3, arXiv:2210.02414; median and MAD, window 64",
-        threshold="z > 8 and tenfold in 5 of 8 steps: 1e5 steps of 20 streams at under 1 % false alarms need "
-        "p < 5e-9, which is z = 5.8 for a Gaussian; 8 leaves room for heavier tails",
+        threshold="z > 8 and tenfold in 5 of 8 steps: 1e5 steps of 20 streams at under 1 % false alarms need p < "
+        "5e-9, which is z = 5.8 for a Gaussian; 8 leaves room for heavier tails",
         cost="none: the norm is there",
         needs=("steps",),
         explains=("loss-spike", "loss-diverges", "clipped-every-step"),

@@ -8,4 +8,4 @@ from typing import Any
 from limpid.doctor.watching import curves, events, formula, rows, weights
 
 WATCHES: list[Callable[..., Any]] = [*events.WATCH, *rows.WATCH, *formula.WATCH, *weights.WATCH, *curves.WATCH]
-"""(doctor, record of the step, past) → findings, in this order at every step."""
+"""(what is watched, record of the step, past) → findings, in this order at every step."""

@@ -6,15 +6,15 @@ import itertools
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.judging import judged_loss
 from limpid.doctor.record import Past, StepRecord
 from limpid.doctor.streams import steady
+from limpid.doctor.watched import Watched
 
 
-def loss(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def loss(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     value = record.loss
     if value is None or not math.isfinite(value):
         return
@@ -30,11 +30,11 @@ def _rate_rose(past: Past) -> bool:
     return any(b > 1.5 * a > 0 for a, b in itertools.pairwise(recent))
 
 
-def gradient(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def gradient(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     norm = record.norm
     if norm is None or not math.isfinite(norm):
         return
-    if "scaler.unscale_" not in record.events and doctor._scaling():
+    if "scaler.unscale_" not in record.events and watched.scaling:
         norm /= record.scale or 1.0
     z = past.norms.add(norm, 8.0) if norm > 0 else 0.0
     recent = past.norms.recent(8)
@@ -73,7 +73,7 @@ def gradient(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
             )
 
 
-def plateau(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def plateau(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     losses = past.losses.all
     if len(losses) < 200 or len(losses) % 100:
         return

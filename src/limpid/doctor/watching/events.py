@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from limpid.doctor.checks.optimisation import decayed, zero_rate
 from limpid.doctor.finding import Finding
+from limpid.doctor.ranks import processes
 from limpid.doctor.record import Past, StepRecord
 from limpid.doctor.schedules import peak
+from limpid.doctor.watched import Watched
 
 
-def leftovers(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def leftovers(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     if not record.stale or not math.isfinite(record.stale):
         return
     first = past.norms.all[0] if past.norms.all else math.nan
@@ -25,20 +26,19 @@ def leftovers(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         f"{record.number} batches (norm {record.norm or math.nan:.3g}; the first batch alone {first:.3g}).",
         cause="zero_grad is missing, or clears other parameters than those that train",
         fix="optimizer.zero_grad(set_to_none=True) once per step, before its first backward",
-        sure=1.0,
         refuted_by="gradients that are None or 0 before backward",
         evidence={"largest_left": record.stale, "first_norm": first},
     )
 
 
-def clip_and_scale(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def clip_and_scale(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     events = record.events
     if "clip" not in events:
         if past.facts.get("clips"):
             past.facts["clips"] -= 1
         return
     clip = events.index("clip")
-    scaled = "scaler.scale" in events and doctor._scaling()
+    scaled = "scaler.scale" in events and watched.scaling
     if scaled and record.scale > 1 and "scaler.unscale_" not in events[:clip]:
         norm = record.norm or math.nan
         limit = record.clipped_to or math.nan
@@ -47,13 +47,11 @@ def clip_and_scale(doctor: Any, record: StepRecord, past: Past) -> Iterator[Find
             severity="fault",
             step=record.number,
             where="gradients",
-            says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm "
-            f"{norm:.3g}, really "
-            f"{norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} instead "
-            f"of {limit:g}.",
+            says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm {norm:.3g}, "
+            f"really {norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} "
+            f"instead of {limit:g}.",
             cause="clip_grad_norm_ before scaler.unscale_",
             fix="scaler.unscale_(optimizer) before clipping",
-            sure=1.0,
             refuted_by="unscale before clip",
             evidence={"norm": norm, "scale": record.scale, "max_norm": limit},
         )
@@ -72,13 +70,12 @@ def clip_and_scale(doctor: Any, record: StepRecord, past: Past) -> Iterator[Find
                 + ("after the update has used them." if late else "before backward has made them."),
                 cause="the order of the loop",
                 fix="backward, clip, step",
-                sure=1.0,
                 refuted_by="a clip between backward and step",
                 evidence={"order": events[:12]},
             )
 
 
-def nothing_to_step_with(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def nothing_to_step_with(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     past.empty_steps = past.empty_steps + 1 if record.no_gradients and record.updated else 0
     if past.empty_steps == 2:
         yield Finding(
@@ -87,59 +84,57 @@ def nothing_to_step_with(doctor: Any, record: StepRecord, past: Past) -> Iterato
             step=record.number,
             where="optimizer",
             says="the optimizer steps, but none of its parameters has a gradient: nothing changes.",
-            cause="gradients are cleared between backward and step, or the optimizer holds other tensors than "
-            "the model",
+            cause="gradients are cleared between backward and step, or the optimizer holds other tensors than the "
+            "model",
             fix="zero_grad before backward; build the optimizer from the final model",
-            sure=1.0,
             refuted_by="one gradient at the step",
             evidence={"order": record.events[:12]},
         )
 
 
-def schedule_per_update(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
-    if not doctor.schedulers:
+def schedule_per_update(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    if not watched.schedulers:
         return
     # schedules may be stepped after step() was told: a step's own count can lag by one, so pairs are looked at
     past.schedule_per_update.append(record.events.count("schedule"))
-    yield from _never_advanced(doctor, record, past)
+    yield from _never_advanced(watched, record, past)
     counts = past.schedule_per_update[1:]  # what came before the first update is set-up
-    per = len(doctor.schedulers)
+    per = len(watched.schedulers)
     if len(counts) < 2 or record.number > 60:
         return
     ratio = sum(counts) / len(counts) / per
     if ratio > 1.5 and min(counts[-2:]) > per:
-        planned = doctor._exam().planned
+        planned = watched.planned
         when = f"; it was made for {planned:,} steps and ends at update {planned / ratio:,.0f}" if planned else ""
         yield Finding(
             rule="schedule-per-micro-batch",
             severity="fault",
             step=record.number,
-            where=type(doctor.schedulers[0]).__name__,
+            where=type(watched.schedulers[0]).__name__,
             says=f"the schedule advances {ratio:.3g} times per optimizer step{when}.",
             cause="scheduler.step() inside the loop over micro-batches, or once per process",
             fix="scheduler.step() once, after optimizer.step()",
-            sure=1.0,
             refuted_by="one schedule step per update",
             evidence={"ratio": ratio, "micro_batches": len(record.calls), "updates": len(counts)},
         )
 
 
-def _never_advanced(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def _never_advanced(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """A schedule that nobody steps, while it holds the rate down or a good part of the run goes by."""
     if sum(past.schedule_per_update) or not record.rates or record.number < 10:
         return
-    given = peak(doctor.schedulers, [g for o in doctor.optimizers for g in o.param_groups])
+    given = peak(watched.schedulers, [g for o in watched.optimizers for g in o.param_groups])
     held = 0 < max(record.rates) < 0.5 * given
-    long = doctor.total_steps is not None and record.number > max(10, doctor.total_steps / 4)
+    long = watched.total_steps is not None and record.number > max(10, watched.total_steps / 4)
     if (held and record.number == 10) or (long and not past.facts.get("schedule_told")):
         past.facts["schedule_told"] = True
         yield Finding(
             rule="schedule-per-micro-batch",
             severity="fault" if held else "warning",
             step=record.number,
-            where=type(doctor.schedulers[0]).__name__,
-            says=f"the schedule has not advanced in {record.number} updates: the rate stays at {max(record.rates):.1e} "
-            f"(it was given {given:.1e}).",
+            where=type(watched.schedulers[0]).__name__,
+            says=f"the schedule has not advanced in {record.number} updates: the rate stays at "
+            f"{max(record.rates):.1e} (it was given {given:.1e}).",
             cause="scheduler.step() is missing",
             fix="scheduler.step() once, after optimizer.step()",
             sure=0.9,
@@ -148,7 +143,7 @@ def _never_advanced(doctor: Any, record: StepRecord, past: Past) -> Iterator[Fin
         )
 
 
-def judged_with_dropout(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def judged_with_dropout(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Forward passes without gradient in training mode: an evaluation with dropout on."""
     if past.facts.get("random_evaluations", 0) >= 2:
         yield Finding(
@@ -156,9 +151,8 @@ def judged_with_dropout(doctor: Any, record: StepRecord, past: Past) -> Iterator
             severity="warning",
             step=record.number,
             where="model",
-            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, "
-            "with dropout "
-            f"{doctor.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
+            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, with "
+            f"dropout {watched.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
             cause="an evaluation without model.eval()",
             fix="model.eval() before evaluating, model.train() after",
             sure=0.9,
@@ -167,13 +161,13 @@ def judged_with_dropout(doctor: Any, record: StepRecord, past: Past) -> Iterator
         )
 
 
-def evaluation_mode(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def evaluation_mode(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     if not record.in_eval:
         past.facts["eval_since"] = None
         return
     since = past.facts.get("eval_since") or record.number
     past.facts["eval_since"] = since
-    rate, norms = doctor.anatomy.dropout_rate, doctor.anatomy.batch_norms
+    rate, norms = watched.anatomy.dropout_rate, watched.anatomy.batch_norms
     matters = rate > 0 or norms
     what = (
         f"dropout {rate:g} is inactive"
@@ -190,17 +184,15 @@ def evaluation_mode(doctor: Any, record: StepRecord, past: Past) -> Iterator[Fin
             step=record.number,
             where=record.in_eval[0],
             says=f"since step {since} {'the model' if whole else f'{len(record.in_eval)} modules'} "
-            f"train{'s' if whole else ''} "
-            f"in evaluation mode: {what}.",
+            f"train{'s' if whole else ''} in evaluation mode: {what}.",
             cause="model.eval() for an evaluation, and no model.train() after it",
             fix="model.train() after evaluating",
-            sure=1.0,
             refuted_by="model.training True during backward",
             evidence={"dropout": rate, "since": since},
         )
 
 
-def rates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def rates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Rates of 0, a schedule that is over while steps go on, and decay that has added up."""
     if not record.rates or not record.updated:
         return
@@ -211,7 +203,7 @@ def rates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         peak = max(past.rates)
         if peak == 0:
             yield zero_rate(record.number, 5)
-        elif not doctor.total_steps or record.number < 0.9 * doctor.total_steps:
+        elif not watched.total_steps or record.number < 0.9 * watched.total_steps:
             yield Finding(
                 rule="schedule-ends-early",
                 severity="warning",
@@ -224,7 +216,7 @@ def rates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
                 refuted_by="a rate above 0",
                 evidence={"peak": peak},
             )
-    gains = doctor.past.facts.setdefault("decayed_gains", _decayed_gains(doctor))
+    gains = past.facts.setdefault("decayed_gains", _decayed_gains(watched))
     if gains:
         past.decay_done += gains[1] * top
         factor = math.exp(-past.decay_done)
@@ -232,19 +224,19 @@ def rates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
             yield decayed(gains[0], [], gains[1], factor, record.number)
 
 
-def _decayed_gains(doctor: Any) -> tuple[list[str], float] | None:
+def _decayed_gains(watched: Watched) -> tuple[list[str], float] | None:
     names, decay = [], 0.0
-    for optimizer in doctor.optimizers:
+    for optimizer in watched.optimizers:
         for group in optimizer.param_groups:
             amount = float(group.get("weight_decay") or 0)
-            found = [doctor.anatomy.names.get(id(p)) for p in group["params"] if p.ndim < 2] if amount else []
+            found = [watched.anatomy.names.get(id(p)) for p in group["params"] if p.ndim < 2] if amount else []
             names += [name for name in found if name]
             decay = max(decay, amount) if found else decay
     return (names, decay) if names else None
 
 
-def skipped_steps(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
-    if not doctor._scaling():
+def skipped_steps(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    if not watched.scaling:
         return
     past.skips.append(record.skipped)
     past.skips_in_a_row = past.skips_in_a_row + 1 if record.skipped else 0
@@ -256,8 +248,8 @@ def skipped_steps(doctor: Any, record: StepRecord, past: Past) -> Iterator[Findi
             severity="fault",
             step=record.number,
             where="scaler",
-            says=f"{past.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} "
-            f"after step 100; loss scale {record.scale:g}: gradients are not finite at any scale.",
+            says=f"{past.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} after step 100; "
+            f"loss scale {record.scale:g}: gradients are not finite at any scale.",
             cause="an activation overflows float16, whatever the loss is scaled by, or a loss is NaN",
             fix="bfloat16, or find the overflow: the first bad operation is named when the loss itself breaks",
             sure=0.95,
@@ -266,22 +258,20 @@ def skipped_steps(doctor: Any, record: StepRecord, past: Past) -> Iterator[Findi
         )
 
 
-def other_forward(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def other_forward(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """The wrapper that averages gradients among processes was never called."""
-    if doctor.ranks is None or doctor.anatomy.outer is doctor.anatomy.model or doctor.anatomy.compiled:
+    if processes() == 1 or watched.anatomy.outer is watched.anatomy.model or watched.anatomy.compiled:
         return
     if record.inner_called and not record.outer_called and record.number >= 1:
         yield Finding(
             rule="gradients-not-averaged",
             severity="fault",
             step=record.number,
-            where=type(doctor.anatomy.outer).__name__,
-            says=f"the module inside {type(doctor.anatomy.outer).__name__} is called, not the wrapper: "
-            "gradients are never "
-            "averaged, and every rank trains alone.",
+            where=type(watched.anatomy.outer).__name__,
+            says=f"the module inside {type(watched.anatomy.outer).__name__} is called, not the wrapper: gradients are "
+            "never averaged, and every rank trains alone.",
             cause="ddp.module(x) instead of ddp(x)",
             fix="call the wrapper",
-            sure=1.0,
             refuted_by="one call of the wrapper",
             evidence={"calls": len(record.calls)},
         )

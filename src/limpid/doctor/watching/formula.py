@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from limpid.doctor.checks.data import aligned, padded
-from limpid.doctor.checks.loss import first_loss, formula_of
+from limpid.doctor.checks.alignment import aligned
+from limpid.doctor.checks.loss import formula_of
 from limpid.doctor.checks.numerics import flushed
 from limpid.doctor.checks.optimisation import ascending
+from limpid.doctor.checks.padding import padded
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.watched import Watched
 
 
-def formula(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def formula(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """What was taught, with what weight."""
     readings = [record.readings[i] for i in sorted(record.readings)]
     if not readings:
@@ -25,17 +26,15 @@ def formula(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
     if first.inverted:
         return
     yield from aligned(first, record.number)
-    yield from flushed(first, record.number, doctor._scaling())
+    yield from flushed(first, record.number, watched.scaling)
     if len(readings) == len(record.calls):
         yield from formula_of(readings, record.loss, scale, record.number, False)
     if first.ids is not None and first.complete:
         taught = first.taught.masked_fill(~first.labelled, -1).view(first.ids.shape)
         yield from padded(first.ids, taught, record.calls[0].mask if record.calls else None, record.number, readings)
-    if record.number == 1 and doctor.past.facts.get("fresh"):
-        yield from first_loss(first, 1)
 
 
-def level(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def level(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     if record.level is not None and math.isfinite(record.level[0]):
         past.log_z.append((record.number, record.level[0]))
         yield from drift(*record.level, record.number, past)
@@ -61,11 +60,10 @@ def drift(log_z: float, largest: float, kind: str, step: int, past: Past) -> Ite
         severity="fault" if abs(log_z) > 100 else "warning",
         step=step,
         where="logits",
-        says=f"log Z has drifted from {start:.1f} to {log_z:.1f} in {step - past.log_z[0][0]} steps, which "
-        "softmax does not "
-        f"see: at {largest:.0f} bfloat16 logits have a spacing of {spacing:.2g} (these are {kind}).",
-        cause="nothing holds the logits' common level: no decay on the head, no z-loss, a high rate, or a bias "
-        "that drifts",
+        says=f"log Z has drifted from {start:.1f} to {log_z:.1f} in {step - past.log_z[0][0]} steps, which softmax "
+        f"does not see: at {largest:.0f} bfloat16 logits have a spacing of {spacing:.2g} (these are {kind}).",
+        cause="nothing holds the logits' common level: no decay on the head, no z-loss, a high rate, or a bias that "
+        "drifts",
         fix="a z-loss of 1e-4 log² Z, weight decay on the head, or centred logits",
         sure=0.9,
         refuted_by="|log Z| below 30 and level",

@@ -5,40 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
 import torch
 
 from limpid.doctor.checks.optimisation import epsilon_finding
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.watched import Watched
 
 
-def updates(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def updates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     update = record.update
     if update is None or not update.names or record.skipped:
         return
     past.updates.append((record.number, update))
     del past.updates[:-64]
-    yield from lost(doctor, record, past)
-    yield from still(doctor, record, past)
+    yield from lost(watched, record, past)
+    yield from still(watched, record, past)
     yield from ascent(record, past)
     yield from epsilon(record, past)
     yield from size(record, past)
 
 
-def lost(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def lost(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Elements with an update that rounding threw away, in narrow formats."""
     update = record.update
     assert update is not None
-    parameters = doctor.anatomy.parameters
+    parameters = watched.anatomy.parameters
     halves = (torch.float16, torch.bfloat16)
     narrow = [i for i, name in enumerate(update.names) if name in parameters and parameters[name].dtype in halves]
     if not narrow or max(update.rates) == 0:
         return
     weight = [parameters[update.names[i]].numel() for i in narrow]
     share = sum(update.lost[i] * n for i, n in zip(narrow, weight, strict=True)) / sum(weight)
-    gains = [i for i in narrow if update.names[i] in set(doctor.anatomy.norm_gains)]
+    gains = [i for i in narrow if update.names[i] in set(watched.anatomy.norm_gains)]
     stuck = [i for i in gains if update.lost[i] > 0.99]
     everything = bool(gains) and len(stuck) == len(gains) and record.number > 3
     past.facts["lost"] = past.facts.get("lost", 0) + 1 if share > 0.2 or everything else 0
@@ -55,13 +55,12 @@ def lost(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         f"{len(gains)} gains did not move at all.",
         cause=f"the weights themselves are {kind}, and the optimizer adds updates to them directly",
         fix="keep float32 master weights (autocast instead of .to(bfloat16)), or stochastic rounding, or Kahan sums",
-        sure=1.0,
         refuted_by="elements that change with every update",
         evidence={"lost_share": share, "gains_stuck": len(stuck), "gains": len(gains), "rate": rate},
     )
 
 
-def still(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Tensors that never move although they have a gradient and the rate is above 0."""
     recent = [u for _, u in past.updates[-3:]]
     if len(recent) < 3 or any(max(u.rates) == 0 for u in recent):
@@ -73,8 +72,8 @@ def still(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
         if all(
             name in u.names and u.still[u.names.index(name)] and r.get(name) for u, r in zip(recent, rates, strict=True)
         )
-        and name in doctor.anatomy.parameters
-        and doctor.anatomy.parameters[name].dtype == torch.float32
+        and name in watched.anatomy.parameters
+        and watched.anatomy.parameters[name].dtype == torch.float32
     ]
     if stuck:
         yield Finding(
@@ -82,8 +81,8 @@ def still(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
             severity="warning",
             step=record.number,
             where=stuck[0],
-            says=f"{len(stuck)} tensors ({', '.join(stuck[:3])}) have gradients, and did not change in 3 "
-            "sampled updates.",
+            says=f"{len(stuck)} tensors ({', '.join(stuck[:3])}) have gradients, and did not change in 3 sampled "
+            "updates.",
             cause="something restores them, or the optimizer steps other tensors",
             fix="compare a parameter before and after optimizer.step()",
             sure=0.9,
@@ -103,8 +102,7 @@ def ascent(record: StepRecord, past: Past) -> Iterator[Finding]:
                 step=record.number,
                 where="optimizer",
                 says="updates go along the gradient, not against it (cosine "
-                f"{', '.join(f'{c:.2f}' for c in cosines)}): each "
-                "step raises the loss of its own batch.",
+                f"{', '.join(f'{c:.2f}' for c in cosines)}): each step raises the loss of its own batch.",
                 cause="a sign in the optimizer (maximize=True), or a hook that negates gradients",
                 fix="w ← w - lr·g",
                 sure=0.9,
@@ -172,9 +170,8 @@ def too_high(step: int, ratio: float, where: str, now: float, best: float, start
         severity="fault" if ratio > 0.3 or now > start else "warning",
         step=step,
         where=where,
-        says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} "
-        f"after {best:.2f} "
-        f"at its best and {start:.2f} at the start.",
+        says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} after "
+        f"{best:.2f} at its best and {start:.2f} at the start.",
         cause="the learning rate is too high",
         fix=f"a rate of about {rate * 0.03 / max(ratio, 1e-9):.0e}, and a warm-up",
         sure=0.9,
@@ -183,14 +180,14 @@ def too_high(step: int, ratio: float, where: str, now: float, best: float, start
     )
 
 
-def attention(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
+def attention(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """The largest attention logit, and how long until the format ends at its rate of growth."""
     if not record.heads:
         return
     index = max(range(len(record.heads)), key=lambda i: record.heads[i].largest)
     heads = record.heads[index]
     past.scores.append((record.number, heads.largest, index))
-    blocks = doctor.anatomy.blocks
+    blocks = watched.anatomy.blocks
     where = f"{blocks[index][0]} attention" if index < len(blocks) else f"attention {index}"
     half = heads.dtype == torch.float16
     raw = heads.largest / max(abs(heads.factor), 1e-12) if heads.exact else heads.largest
@@ -211,9 +208,8 @@ def attention(doctor: Any, record: StepRecord, past: Past) -> Iterator[Finding]:
             severity="fault" if heads.largest > 1e4 and heads.exact else "warning",
             step=record.number,
             where=where,
-            says=f"attention logits reach {heads.largest:.3g} ({start:.3g} at the start): softmax is one-hot; "
-            "above 1e3 harm "
-            "begins, every run known above 1e4 diverged.",
+            says=f"attention logits reach {heads.largest:.3g} ({start:.3g} at the start): softmax is one-hot; above "
+            "1e3 harm begins, every run known above 1e4 diverged.",
             cause="query and key norms grow: a high rate, no QK-norm, no decay",
             fix="QK-norm, a lower rate, decay on W_q and W_k",
             sure=0.85,

@@ -1,0 +1,135 @@
+"""A step made again, as it was or with one thing changed, while nothing of the training changes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from limpid.doctor.anatomy import Anatomy
+from limpid.doctor.breakage.search import Culprit, Searching
+from limpid.doctor.calls import IGNORED, Call, Micro, find_logits, find_loss
+from limpid.doctor.undisturbed import undisturbed
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One forward and backward pass, ready to be made again."""
+
+    anatomy: Anatomy
+    call: Call
+    micro: Micro | None = None
+    rng: Tensor | None = None  # random state before the forward pass
+    autocast: torch.dtype | None = None  # the format that autocast computed in
+    weights: dict[str, Tensor] | None = None  # others than the model's own, by name
+    wide: bool = False  # in float32, whatever the model asks for
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a replay showed."""
+
+    culprit: Culprit | None
+    logits_finite: bool
+    loss: float | None
+
+
+def replay(scene: Scene, backward: bool = True) -> Seen:
+    """Make the pass, and the way back unless the forward pass breaks already."""
+    model, call = scene.anatomy.model, scene.call
+    loss, finite = None, True
+    with undisturbed(model, gradients=backward), _named(model) as stack:
+        model.train()
+        if scene.rng is not None:
+            torch.set_rng_state(scene.rng)
+        searching = Searching(lambda: stack[-1] if stack else "model")
+        with searching, _format(scene):
+            own = {} if scene.weights is None else _leaves(scene.weights, model, backward)
+            output = functional_call(model, own, call.args, call.kwargs) if own else call.make(model)
+            logits = find_logits(output)
+            finite = logits is None or bool(torch.isfinite(logits).all())
+            if searching.found is None:
+                stack[:] = ["loss"]
+                loss = _plain_loss(output, call, scene.micro)
+                if backward and loss is not None and loss.requires_grad:
+                    searching.backward = True
+                    loss.backward()
+    return Seen(searching.found, finite, None if loss is None else float(loss.detach()))
+
+
+@contextlib.contextmanager
+def _named(model: nn.Module) -> Iterator[list[str]]:
+    """The names of the modules that run, innermost last."""
+    stack: list[str] = []
+
+    def enter(name: str) -> Any:
+        return lambda *_: stack.append(name)
+
+    def leave(*_: Any) -> None:
+        if stack:
+            stack.pop()
+
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(enter(name or "model")))
+        handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield stack
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _format(scene: Scene) -> Iterator[None]:
+    """The formats that the step was computed in, or float32 in place of the narrow ones."""
+    kind = scene.anatomy.device.type
+    if scene.wide:
+        with torch.autocast(kind, enabled=False), Widened():
+            yield
+    elif scene.autocast is not None:
+        with torch.autocast(kind, scene.autocast, cache_enabled=False):
+            yield
+    else:
+        yield
+
+
+class Widened(TorchDispatchMode):
+    """Computes in float32 what asks for a narrower format."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*map(_wide, args), **{name: _wide(value) for name, value in (kwargs or {}).items()})
+
+
+def _wide(value: Any) -> Any:
+    return torch.float32 if isinstance(value, torch.dtype) and value in HALVES else value
+
+
+def _leaves(weights: dict[str, Tensor], model: nn.Module, gradients: bool) -> dict[str, Tensor]:
+    """Weights that take gradients where the model's own do."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {name: w.detach().requires_grad_(gradients and name in trained) for name, w in weights.items()}
+
+
+def _plain_loss(output: Any, call: Call, micro: Micro | None) -> Tensor | None:
+    """The model's own loss, or a mean cross-entropy with the labels there are."""
+    own, logits = find_loss(output), find_logits(output)
+    if own is not None:
+        return own
+    labels = micro.labels if micro is not None and micro.labels is not None else call.labels
+    if labels is None and call.ids is not None:
+        labels = torch.cat([call.ids[:, 1:], torch.full_like(call.ids[:, :1], IGNORED)], 1)
+    if logits is None or labels is None or labels.numel() * logits.shape[-1] != logits.numel():
+        return None if logits is None else logits.float().mean()
+    return F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]), labels.to(logits.device).flatten(), ignore_index=IGNORED
+    )

@@ -1,0 +1,307 @@
+"""Listening to a training loop: what the taps tell becomes the record of a step, judged when the step has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from limpid.doctor import updates
+from limpid.doctor.anatomy import local
+from limpid.doctor.attention import Watching
+from limpid.doctor.calls import Call, find_logits, micro_batches
+from limpid.doctor.reading import read
+from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.skipped import Skipped
+from limpid.doctor.watched import Watched
+
+EARLY, OFTEN = 3, 10
+"""The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
+ROOM = 2**20
+"""Entries of the logits that a look during training takes in: 20 MB for a moment."""
+
+
+class Judge(Protocol):
+    """Who is told what was heard."""
+
+    def called(self, call: Call) -> None: ...
+    def updating(self, record: StepRecord, cleared: bool) -> None: ...
+    def broke(self, record: StepRecord, loss: float) -> None: ...
+    def ended(self, record: StepRecord) -> None: ...
+
+
+def guarded(method: Callable[..., None]) -> Callable[..., None]:
+    """Nothing is heard while the doctor itself uses the model; an error is noted and never reaches the training."""
+
+    @functools.wraps(method)
+    def call(self: Listening, *args: Any, **kwargs: Any) -> None:
+        if self.deaf or self.skipped.too_many:
+            return
+        self.gradients_on = torch.is_grad_enabled()
+        with self.skipped.noting(method.__name__), torch.no_grad():
+            method(self, *args, **kwargs)
+
+    return call
+
+
+class Listening:
+    """Keeps the record of the step that runs."""
+
+    def __init__(
+        self, watched: Watched, judge: Judge, past: Past, skipped: Skipped, first_step: int, every: int
+    ) -> None:
+        self.watched, self.judge, self.past, self.skipped = watched, judge, past, skipped
+        self.first_step, self.every = first_step, max(1, every)
+        self.steps = first_step - 1
+        self.deaf = False
+        self.gradients_on = True
+        self._taken: list[tuple[Any, updates.Before]] = []
+        self._attention: Watching | None = None
+        self._loss_from: int | None = None  # thread whose next loss is looked at
+        self._sentinels = watched.sentinels()
+        self.next_step()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the doctor itself calls the model."""
+        before, self.deaf = self.deaf, True
+        try:
+            yield
+        finally:
+            self.deaf = before
+
+    # the step
+
+    def next_step(self) -> None:
+        number = self.steps + 1
+        age = number - self.first_step + 1
+        self.record = StepRecord(number)
+        self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._restless()
+        self.record.read = age <= EARLY or number % self.every == 0
+
+    def _restless(self) -> bool:
+        """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
+        rates = self.past.rates[-6:]
+        raised = any(b > 2 * a > 0 for a, b in itertools.pairwise(rates))
+        return raised or 0 < self.past.losses.outside <= 10
+
+    @guarded
+    def told(self, loss: Any, batch: Any) -> None:
+        """The loop says what it knows of the step."""
+        self.past.facts["told"] = True
+        record = self.record
+        record.told = True
+        record.micros = micro_batches(batch)
+        record.loss = _number(loss)
+        if loss is not None and record.loss is None and isinstance(loss, dict):
+            record.loss = next((_number(v) for k, v in loss.items() if "loss" in str(k).lower()), None)
+        if record.updated or record.skipped or not self.watched.optimizers:
+            self.end()
+
+    def end(self) -> None:
+        """Have the step judged, and begin the next."""
+        self._loss_from = None
+        record = self.record
+        self.steps = record.number
+        if record.loss is None and record.roots:
+            total = float(torch.stack([r.float().reshape(()) for r in record.roots]).sum())
+            record.loss = total / (self.watched.scale or 1.0)
+        if record.norm is None and record.norm_tensor is not None:
+            record.norm = float(record.norm_tensor)
+        record.scale = self.watched.scale
+        self.judge.ended(record)
+        if record.updated:
+            self.past.last_rates = record.rates
+        if record.calls:
+            self.past.previous, self.past.previous_rng = record.calls[-1].detached(), record.rng[-1]
+        self.next_step()
+
+    @property
+    def _nobody_tells(self) -> bool:
+        """Whether the loop never calls step(): the next pass then ends the step before."""
+        return self.record.updated and not self.record.told and "told" not in self.past.facts
+
+    # what the taps tell
+
+    @guarded
+    def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        anatomy = self.watched.anatomy
+        if not self.gradients_on:
+            if outer and self.steps and anatomy.model.training and anatomy.dropout_rate > 0:
+                facts = self.past.facts
+                facts["random_evaluations"] = facts.get("random_evaluations", 0) + 1
+            return
+        if outer and self._nobody_tells:
+            self.end()
+        record = self.record
+        if outer:
+            record.outer_called = True
+        else:
+            record.inner_called = True
+        if not outer and record.outer_called:
+            return
+        call = Call(args, kwargs)
+        self.judge.called(call)
+        record.events.append("forward")
+        record.calls.append(call)
+        record.rng.append(torch.get_rng_state())
+        kind = anatomy.device.type
+        record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
+        if record.sampled and len(record.calls) == 1 and not anatomy.compiled and not anatomy.sharded:
+            self._attention = Watching()
+            self._attention.__enter__()
+            self._loss_from = threading.get_ident()
+
+    @guarded
+    def on_output(self, outer: bool, output: Any) -> None:
+        if self._attention is not None:
+            self._attention.__exit__(None, None, None)
+            self.record.heads = self._attention.heads
+            self._attention = None
+        record = self.record
+        if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
+            return
+        logits = find_logits(output)
+        if logits is None:
+            return
+        if record.level is None:
+            record.level = level(logits)
+        if record.read and logits.grad_fn is not None:
+            self._read_gradient(record, logits)
+
+    def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
+        """The loss's formula, from the gradient of the logits on its way back."""
+        index, kept, slot, ids = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1].ids
+
+        def back(gradients: tuple[Tensor | None, ...]) -> None:
+            gradient = gradients[slot] if slot < len(gradients) else None
+            if gradient is None or self.deaf:
+                return
+            with self.skipped.noting("reading"), torch.no_grad():
+                found = read(kept, gradient, ids, ROOM)
+                if found is not None:
+                    record.readings[index] = found
+
+        assert logits.grad_fn is not None
+        logits.grad_fn.register_prehook(back)
+
+    @guarded
+    def on_loss(self, given: Any) -> None:
+        """What the loss is given, which may be more than the model returned."""
+        if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:
+            self.record.level = level(given)
+
+    @guarded
+    def on_backward(self, root: Any) -> None:
+        if self._nobody_tells and self.record.calls:
+            self.end()
+        record = self.record
+        self._loss_from = None
+        tensor = root[0] if isinstance(root, tuple | list) and root else root
+        if "backward" not in record.events:
+            self._look_for_leftovers(record)
+            self._look_at_modes(record)
+        record.events.append("backward")
+        if isinstance(tensor, Tensor) and tensor.numel() == 1:
+            record.roots.append(tensor.detach())
+
+    def _look_for_leftovers(self, record: StepRecord) -> None:
+        """Gradients that are there before the first backward pass of a step."""
+        if record.number == self.first_step or (record.number > self.first_step + 10 and not record.sampled):
+            return
+        for parameter in self._sentinels:
+            if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter.grad).numel():
+                record.stale = max(record.stale, float(local(parameter.grad).abs().max()))
+
+    def _look_at_modes(self, record: StepRecord) -> None:
+        anatomy = self.watched.anatomy
+        if not anatomy.model.training:
+            record.in_eval = ["model"]
+        elif record.sampled or record.number <= 20:
+            record.in_eval = [name for name, module in anatomy.dropout_modules if not module.training]
+
+    @guarded
+    def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None:
+        self.record.events.append("clip")
+        self.record.clipped_to = float(max_norm)
+        if isinstance(norm, Tensor):
+            self.record.norm_tensor = local(norm.detach())
+            self._norm(self.record, [])  # some loops make no update when this is not finite
+
+    @guarded
+    def on_update_begins(self, optimizer: Any) -> None:
+        record = self.record
+        if record.updated and record.told and len(self.watched.optimizers) <= 1:
+            return
+        record.events.append("update")
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        record.no_gradients = not gradients
+        record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
+        self._norm(record, gradients)
+        self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
+        if record.sampled:
+            self._taken.append((optimizer, updates.before(optimizer, self.watched.anatomy.names)))
+
+    def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
+        dense = [local(g) for g in gradients if not g.is_sparse]
+        if record.norm_tensor is None and dense:
+            record.norm_tensor = _norm_of(dense)
+            record.norm_at_update = None
+        if record.norm_tensor is not None and record.norm_tensor.device.type == "cpu":
+            record.norm = float(record.norm_tensor)
+            if not math.isfinite(record.norm) and not self.watched.scaling:
+                self.judge.broke(record, record.roots[-1].item() if record.roots else math.nan)
+
+    @guarded
+    def on_update_ended(self, optimizer: Any) -> None:
+        record = self.record
+        taken, self._taken = self._taken, []
+        for its, before in taken:
+            if its is optimizer:
+                record.update = updates.after(before, its)
+            else:
+                self._taken.append((its, before))
+        record.updated = True
+        if record.told:
+            self.end()
+
+    @guarded
+    def on_event(self, name: str) -> None:
+        self.record.events.append(name)
+        if name == "scaler.update" and not self.record.updated:
+            self.record.skipped = True
+            if self.record.told:
+                self.end()
+
+
+def level(logits: Tensor) -> tuple[float, float, str]:
+    """Mean log Z and largest size on up to 256 positions, and the format."""
+    rows = logits.detach().reshape(-1, logits.shape[-1])
+    rows = rows[:: max(1, len(rows) // 256)].float()
+    return float(rows.logsumexp(-1).mean()), float(rows.abs().max()), str(logits.dtype).removeprefix("torch.")
+
+
+def _last(events: list[str], name: str) -> int:
+    """Where this event happened last; 0 if it did not."""
+    return max((i for i, event in enumerate(events) if event == name), default=0)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Tensor):
+        return float(value.detach()) if value.numel() == 1 else float(value.detach().float().mean())
+    if isinstance(value, int | float):
+        return float(value)
+    return float(value) if type(value).__module__ == "numpy" and getattr(value, "size", 0) == 1 else None
+
+
+def _norm_of(gradients: list[Tensor]) -> Tensor:
+    norms = torch._foreach_norm(gradients)
+    where = norms[0].device
+    return torch.stack([n.to(where, torch.float32) for n in norms]).norm()

@@ -1,0 +1,158 @@
+"""One reader for each kind of file: JSON, JSON lines, CSV, a console, TensorBoard events."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from limpid.doctor.records.names import STEPS, TRANSLATION, spelled
+from limpid.doctor.records.table import Curves, as_number, fill
+from limpid.errors import CheckpointError
+
+
+def trainer_state(path: Path, text: str) -> Curves:
+    """trainer_state.json of transformers, or any JSON list of entries."""
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated"):
+            raise CheckpointError(f"{path} ends in the middle: it is being written, or was cut short") from None
+        raise CheckpointError(
+            f"{path} is not JSON: line {error.lineno}, {error.msg}; a .jsonl holds one object per line"
+        ) from None
+    history = whole.get("log_history") if isinstance(whole, dict) else whole
+    found = Curves(str(path), "trainer_state.json" if isinstance(whole, dict) else "JSON list")
+    if isinstance(whole, dict) and isinstance(history, list):
+        found.max_steps = whole.get("max_steps") if isinstance(whole.get("max_steps"), int) else None
+    if isinstance(whole, dict) and history is None and all(isinstance(v, list) for v in whole.values()):
+        length = min((len(v) for v in whole.values()), default=0)
+        history = [{name: column[i] for name, column in whole.items()} for i in range(length)]
+    if not isinstance(history, list):
+        raise CheckpointError(f"{path} holds no log_history and is no list of entries")
+    found.vocab = _vocab(path.parent / "config.json", found)
+    fill(found, (entry for entry in history if isinstance(entry, dict)))
+    return found
+
+
+def _vocab(config: Path, found: Curves) -> int | None:
+    """Size of the vocabulary, from the configuration of a model of transformers."""
+    if not config.is_file():
+        return None
+    try:
+        read = json.loads(config.read_text(encoding="utf-8", errors="replace"))
+    except json.JSONDecodeError:
+        found.notes.append(f"{config.name} beside it is no JSON and was left out")
+        return None
+    size = {**read.get("text_config", {}), **read}.get("vocab_size") if isinstance(read, dict) else None
+    return size if isinstance(size, int) and size > 1 else None
+
+
+def json_lines(path: Path, text: str) -> Curves:
+    """One JSON object per line; a line cut short at the end is left out."""
+    entries, broken = [], 0
+    for line in text.splitlines():
+        if line.strip():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                broken += 1
+                continue
+            if isinstance(entry, dict):
+                entries.append(_flat(entry))
+    found = Curves(str(path), "JSON lines")
+    if broken:
+        found.notes.append(f"{path.name}: left out {broken} line{'s' * (broken > 1)} of no valid JSON")
+    fill(found, entries)
+    return found
+
+
+def _flat(entry: dict[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{before}{key}/")
+        else:
+            flat[f"{before}{key}"] = value
+    return flat
+
+
+def separated_values(path: Path, text: str) -> Curves:
+    """CSV with a header; W&B writes `run - loss` and `run - loss__MIN` columns, several runs side by side."""
+    head = text.splitlines()[0] if text.strip() else ""
+    delimiter = max(",;\t", key=head.count)
+    found = Curves(str(path), "CSV")
+    try:
+        rows = list(csv.DictReader(text.splitlines(), delimiter=delimiter))
+    except csv.Error as error:
+        raise CheckpointError(f"{path} is no table: {error}") from None
+    columns = [name for name in (rows[0] if rows else {}) if name and not name.endswith(("__MIN", "__MAX"))]
+    filled = {name for row in rows for name in columns if row[name]}
+    runs = list(dict.fromkeys(name.rsplit(" - ", 1)[0] for name in columns if " - " in name and name in filled))
+    if runs:
+        found.kind = "W&B export (CSV)"
+        columns = [name for name in columns if " - " not in name or name.rsplit(" - ", 1)[0] == runs[0]]
+        if len(runs) > 1:
+            found.notes.append(f"{len(runs)} runs side by side: {runs[0]} is read; export the others alone")
+    if delimiter == ";":  # where a comma separates decimals
+        rows = [{name: str(value).replace(",", ".") for name, value in row.items() if name} for row in rows]
+    fill(found, ({name.rsplit(" - ", 1)[-1]: row[name] for name in columns} for row in rows))
+    return found
+
+
+NUMBER = r"(-?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?|-?nan|-?inf)"
+FIND = re.compile(rf"([A-Za-z][\w /\-]*?)\s*[:=]?\s+{NUMBER}\b|([A-Za-z][\w/\-]*)\s*[:=]\s*{NUMBER}", re.IGNORECASE)
+"""`name value`, `name: value`, `name=value` on a line of a console log."""
+
+
+def console_log(path: Path, text: str) -> Curves:
+    """Lines of a console: nanoGPT's `iter 10: loss 3.2, …`, `step 250: train loss …, val loss …`, and their like."""
+    found = Curves(str(path), "console log")
+    count = 0
+    for line in re.split(r"[\r\n]+", text):
+        numbers = {(a or c).strip().lower(): b or d for a, b, c, d in FIND.findall(re.sub(r"\x1b\[[\d;]*m", "", line))}
+        where = next((numbers[word] for word in numbers if word.split(" ")[-1] in STEPS), None)
+        cleaned = {re.split(r" [|-] ", name)[-1].strip(): value for name, value in numbers.items()}
+        if "'loss'" in line or '"loss"' in line:  # a printed dict
+            cleaned |= {
+                k.lower(): v for k, v in re.findall(r"['\"]([\w/]+)['\"]:\s*['\"]?(-?[\d.eE+-]+|nan|inf)", line)
+            }
+            where = where or cleaned.get("step") or cleaned.get("global_step")
+        if not any(spelled(name) in TRANSLATION for name in cleaned):
+            continue
+        count += 1
+        both = "train loss" in cleaned and "val loss" in cleaned
+        at = as_number(where)
+        step = int(at) if at is not None and math.isfinite(at) else count
+        found.add(step, ((name, value) for name, value in cleaned.items() if not (both and name == "loss")))
+    return found
+
+
+def tensorboard_events(path: Path) -> Curves:
+    """Scalars of TensorBoard event files."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError as error:
+        raise CheckpointError(
+            "TensorBoard events need an extra: pip install 'limpid[tensorboard]', or export the scalars as CSV"
+        ) from error
+    found = Curves(str(path), "TensorBoard events")
+    folders = [path] if path.is_file() else sorted({file.parent for file in path.glob("**/*tfevents*")})
+    table: dict[int, dict[str, float]] = {}
+    for folder in folders:
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            for event in events.Scalars(tag):
+                table.setdefault(event.step, {}).setdefault(tag, event.value)
+        for tag in events.Tags()["tensors"]:  # TensorFlow 2 and JAX write scalars as tensors of one number
+            for event in events.Tensors(tag):
+                value = make_ndarray(event.tensor_proto)
+                if value.size == 1 and value.dtype.kind == "f":
+                    table.setdefault(event.step, {}).setdefault(tag, float(value.reshape(())))
+    fill(found, ({"step": step, **table[step]} for step in sorted(table)))
+    return found
