@@ -77,10 +77,13 @@ class Mix(torch.autograd.Function):
     def backward(ctx: Any, mixed_bar: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, weights = ctx.saved_tensors
         value_bar = torch.bmm(weights.transpose(1, 2), mixed_bar)
-        weights_bar = torch.bmm(mixed_bar, value.transpose(1, 2))
-        scores_bar = torch.ops.aten._softmax_backward_data(weights_bar, weights, -1, weights.dtype)
-        scores_bar = scores_bar * (1 / math.sqrt(query.shape[-1]))
-        return torch.bmm(scores_bar, key), torch.bmm(scores_bar.transpose(1, 2), query), value_bar, None
+        scores_bar = torch.ops.aten._softmax_backward_data(
+            torch.bmm(mixed_bar, value.transpose(1, 2)), weights, -1, weights.dtype
+        )
+        scale = 1 / math.sqrt(query.shape[-1])
+        query_bar = torch.bmm(scores_bar, key).mul_(scale)
+        key_bar = torch.bmm(scores_bar.transpose(1, 2), query).mul_(scale)
+        return query_bar, key_bar, value_bar, None
 
 
 def causal(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:

@@ -18,8 +18,8 @@ from limpid.quantities import parameters
 BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
 SHORT = 512
 """Positions up to which attention forms its weights on a processor (model/mixing.py)."""
-ROOM, ROWS = 1 << 26, 128
-"""Bytes of logits that the loss forms at a time, and rows whose softmax it takes (objectives/language_model.py)."""
+ROOM, CACHED, ROWS = 1 << 26, 1 << 19, 128
+"""Bytes of logits that the loss forms at a time; how many of them it takes the softmax of, in at least so many rows."""
 MOMENTS = {"adamw": 2, "muon": 2, "adam": 2, "momentum": 1, "sgd": 0}
 """Per parameter; muon keeps one of matrices inside blocks."""
 MEASURED = "what the engine keeps; measured by tests/plan/test_kept.py"
@@ -71,7 +71,7 @@ def _rows(model: ModelConfig, formed: bool, again: bool) -> Iterator[Row]:
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
     untied = "0" if model.tied else "vocab * d"
-    room = f"min(tokens * vocab * c, {ROOM}) + {ROWS} * vocab * max(4, p)"
+    room = f"min(tokens * vocab * c, {ROOM}) + min(tokens, max({ROWS}, {CACHED} // vocab)) * vocab * max(4, p)"
     yield Row("logits, loss", "tokens * d * c" + ("" if model.tied else " + vocab * d * p"),
               f"tokens * d * c + {room} + 2 * vocab * d * c * cast", untied)  # fmt: skip
 
