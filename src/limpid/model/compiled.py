@@ -106,8 +106,8 @@ def ask_for(typing, array, offset):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp), generate
 
 
-AHEAD = 8192
-"""Bytes between what is multiplied and what is asked for: the memory's own guesses stop at each 4096."""
+AHEAD = 2048
+"""Bytes between what is multiplied and what is asked for: the processor guesses too, but not across each 4096."""
 LINE = 64
 
 
