@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from limpid.doctor.skipped import Skipped
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -26,11 +27,12 @@ class Differences(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: Shapes | None = None
+        self.skipped = Skipped()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        with contextlib.suppress(Exception):
-            a, b = args[:2]
+        with self.skipped.noting("differences"):
+            a, b = (*args, None, None)[:2]
             made = isinstance(out, Tensor) and isinstance(a, Tensor) and isinstance(b, Tensor)
             if made and (out.ndim == 0 or out.numel() == a.numel() * a.shape[0]) and spread_out(a, b):
                 self.found = tuple(a.shape), tuple(b.shape)
