@@ -161,6 +161,100 @@ def cleared_first(loop: Loop) -> None:
     loop.step, loop.clear = begun, lambda: None
 
 
+def by_heart(loop: Loop) -> None:
+    """One batch, kept by the loop, to see that the model can learn it."""
+    kept = loop.batch(0, 0)
+    loop.batch = lambda step, micro: kept
+
+
+def queries_scaled(loop: Loop) -> None:
+    """Queries are divided by √d_head before the product, and the scores no more."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scaled = query * query.shape[-1] ** -0.5
+        return F.scaled_dot_product_attention(scaled, key, value, is_causal=True, scale=1.0)
+
+    after(loop, "build", lambda model: set_attention(model, attend))
+
+
+def halved_each_epoch(loop: Loop) -> None:
+    """A rate that is halved after every second of the epochs, which have 20 steps."""
+    loop.make_scheduler = lambda: torch.optim.lr_scheduler.StepLR(loop.optimizer, 2, 0.5)
+
+    def advance() -> None:
+        if loop.number % 20 == 19:
+            loop.scheduler.step()
+
+    loop.advance = advance
+
+
+def zero_outputs(loop: Loop) -> None:
+    """The head starts at 0."""
+
+    def silence(model: nn.Module) -> None:
+        head = anatomy(model).head
+        weight = getattr(head, "weight", None)
+        if weight is not None:
+            nn.init.zeros_(weight)
+
+    after(loop, "build", silence)
+
+
+def taught_by_a_model(loop: Loop) -> None:
+    """Distillation: the targets are another model's probabilities."""
+    kept: dict[str, Tensor] = {}
+    teacher = Loop(loop.architecture, 7, loop.settings)
+
+    def forward(batch: Any) -> Tensor:
+        with torch.no_grad():
+            kept["targets"] = teacher.forward(batch).log_softmax(-1)
+        return Loop.forward(loop, batch)
+
+    def loss(logits: Tensor, batch: Any) -> Tensor:
+        parts = (x.flatten(0, 1) for x in (logits.log_softmax(-1), kept["targets"]))
+        return F.kl_div(*parts, log_target=True, reduction="batchmean")
+
+    teacher.run(steps=30)
+    teacher.model.eval()
+    loop.forward, loop.loss = forward, loss
+
+
+def smoothed(loop: Loop) -> None:
+    """Label smoothing 0.1, in bits."""
+    loop.loss = lambda logits, batch: (
+        F.cross_entropy(logits.flatten(0, 1), batch[1].flatten(), label_smoothing=0.1) / math.log(2)
+    )
+
+
+def stable_then_decay(loop: Loop) -> None:
+    """Constant, then straight to 0 over the last fifth."""
+    steps = loop.settings.steps
+    loop.share_of_peak = lambda step: min(1.0, (step + 1) / 10, max(0.0, 5 * (steps - step) / steps))
+
+
+class RandomlyRounded(torch.optim.Optimizer):
+    """Adam on bfloat16 weights that are rounded at random, so that in the mean nothing is lost."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": (0.9, 0.95), "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                state, g = self.state[p], p.grad.float()
+                count = state["step"] = state.get("step", 0) + 1
+                m = state.setdefault("exp_avg", torch.zeros_like(g)).lerp_(g, 0.1) / (1 - 0.9**count)
+                v = state.setdefault("exp_avg_sq", torch.zeros_like(g)).lerp_(g * g, 0.05) / (1 - 0.95**count)
+                bits = (p.float() - group["lr"] * m / (v.sqrt() + group["eps"])).view(torch.int32)
+                bits += torch.randint(0, 2**16, bits.shape, dtype=torch.int32)
+                p.copy_((bits & -(2**16)).view(torch.float32))
+
+
+def rounded_at_random(loop: Loop) -> None:
+    loop.make_optimizer = lambda: RandomlyRounded(loop.model.parameters(), loop.settings.rate)
+
+
 HEALTHY = (
     Healthy("OK-00", "the base loop", as_it_is),
     Healthy("OK-01", "four letters (DNA), ln 4 = 1.39 nats", as_it_is, {"vocab": 4, "text": "dna"}),
@@ -185,4 +279,14 @@ HEALTHY = (
     Healthy("OK-14", "SGD with momentum at a constant rate", no_schedule, {"warmup": 1}),
     Healthy("OK-15", "gradients cleared before the backward pass", cleared_first),
     Healthy("OK-16", "padded documents, padding masked, ends learned", as_it_is, {"labels": "documents"}),
+    Healthy("OK-17", "one batch learned by heart, on purpose", by_heart, {"rate": 3e-3, "steps": 100}),
+    Healthy("OK-18", "queries scaled before the product", queries_scaled),
+    Healthy("OK-19", "a schedule that advances once per epoch", halved_each_epoch),
+    Healthy("OK-20", "rows of eight tokens", as_it_is, {"positions": 8, "rows": 32}),
+    Healthy("OK-21", "a head that starts at zero", zero_outputs),
+    Healthy("OK-22", "distilled from another model", taught_by_a_model),
+    Healthy("OK-23", "smoothed labels, loss in bits", smoothed),
+    Healthy("OK-24", "a constant rate, then straight to zero", stable_then_decay),
+    Healthy("OK-25", "bfloat16 weights, rounded at random", rounded_at_random, {"storage": torch.bfloat16}),
+    Healthy("OK-26", "rows of one", as_it_is, {"rows": 1, "steps": 120}),
 )  # fmt: skip

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import limpid
-from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight
+from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight, turn
 from limpid.doctor import RULES
+from limpid.doctor.anatomy import Anatomy
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -94,6 +95,75 @@ def mixes_rows(model: Decoder) -> None:
     model.forward = lambda ids: forward(ids) + model.tokens.weight.mean() + forward(ids).mean(0, keepdim=True)  # type: ignore
 
 
+def attend_by(model: Decoder, attend: Callable[..., torch.Tensor]) -> None:
+    """Replace the attention of all blocks, whose residuals and MLPs stay."""
+    for block in model.blocks:
+
+        def forward(x: torch.Tensor, block: Any = block) -> torch.Tensor:
+            heads = (*x.shape[:2], 2, -1)
+            q, k, v = (part.view(heads).transpose(1, 2) for part in block.qkv(block.norm1(x)).chunk(3, -1))
+            x = x + block.out(attend(q, k, v).transpose(1, 2).flatten(-2))
+            return x + block.down(F.gelu(block.up(block.norm2(x))))
+
+        block.forward = forward
+
+
+def scaled_before(model: Decoder) -> None:
+    """Queries are divided by √d_head, and the scores no more."""
+    attend_by(
+        model,
+        lambda q, k, v: F.scaled_dot_product_attention(q * q.shape[-1] ** -0.5, k, v, is_causal=True, scale=1.0),
+    )
+
+
+def scaled_twice(model: Decoder) -> None:
+    attend_by(model, lambda q, k, v: F.scaled_dot_product_attention(q / q.shape[-1] ** 0.5, k, v, is_causal=True))
+
+
+def spelled(model: Decoder, factor: float) -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = factor * torch.einsum("bhid,bhjd->bhij", q, k)
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return torch.einsum("bhij,bhjd->bhid", scores.masked_fill(hidden, -1e9).softmax(-1), v)
+
+    attend_by(model, attend)
+
+
+def over_rows(model: Decoder) -> None:
+    """Attention over the rows of the batch, each to those before it."""
+
+    def attend(*given: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(*(x.transpose(0, 2) for x in given), is_causal=True).transpose(0, 2)
+
+    attend_by(model, attend)
+
+
+def one_place(model: Decoder) -> None:
+    assert model.places is not None
+    model.places.register_forward_pre_hook(lambda module, given: (torch.zeros_like(given[0]),))
+
+
+def turned_by_head(model: Decoder) -> None:
+    """Rotations by the number of the head instead of that of the position."""
+    turned = lambda x: turn(x.transpose(1, 2)).transpose(1, 2)  # noqa: E731
+    attend_by(model, lambda q, k, v: F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True))
+
+
+def ends_in_softmax(model: Decoder) -> None:
+    model.register_forward_hook(lambda module, given, out: out.softmax(-1))
+
+
+def squares_in_half(model: Decoder) -> None:
+    """Norms that square in float16: infinite, and 0 after the division."""
+    forward = model.norm.forward
+    model.norm.forward = lambda x: forward(x) * torch.rsqrt((x.half() * 1e4).square().mean(-1, keepdim=True)).float()
+
+
+def negated(model: Decoder) -> None:
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: -gradient)
+
+
 MODEL_FAULTS: list[tuple[Callable[[Decoder], None], str, bool]] = [
     (no_mask, "not-causal", False),
     (no_residual, "residual-missing", False),
@@ -105,14 +175,36 @@ MODEL_FAULTS: list[tuple[Callable[[Decoder], None], str, bool]] = [
     (cut, "gradient-cut", False),
     (frozen_block, "parameters-frozen", False),
     (mixes_rows, "batch-leaks", False),
+    (over_rows, "batch-leaks", False),
+    (scaled_twice, "scores-not-scaled", False),
+    (lambda model: spelled(model, 1.0), "scores-not-scaled", False),
+    (one_place, "positions-ignored", False),
+    (turned_by_head, "rotary-not-relative", True),
+    (ends_in_softmax, "softmax-twice", False),
+    (squares_in_half, "overflow-in-half", False),
+    (negated, "gradient-ascent", False),
 ]
 
 
-@pytest.mark.parametrize(("break_it", "rule", "rotary"), MODEL_FAULTS, ids=[rule for _, rule, _ in MODEL_FAULTS])
+@pytest.mark.parametrize(
+    ("break_it", "rule", "rotary"), MODEL_FAULTS, ids=[f"{fault.__name__} {rule}" for fault, rule, _ in MODEL_FAULTS]
+)
 def test_a_fault_of_the_model_is_named_first(break_it: Callable[[Decoder], None], rule: str, rotary: bool) -> None:
     model = Decoder(rotary)
     break_it(model)
     assert preflight(model)[0] == rule
+
+
+def test_scores_are_scaled_wherever_the_factor_is_applied() -> None:
+    for arrange in (scaled_before, lambda model: spelled(model, 0.25)):
+        model = Decoder()
+        arrange(model)
+        assert preflight(model) == []
+
+
+def test_a_short_vocabulary_is_told_from_a_long_table_of_positions() -> None:
+    model = nn.ModuleDict({"wpe": nn.Embedding(1024, 8), "wte": nn.Embedding(65, 8)})
+    assert Anatomy(model).embedding[0] == "wte"  # type: ignore[index]
 
 
 def ce(scale: float = 1.0, through: Callable[[Any], Any] = lambda z: z, **options: Any) -> Callable[[Any, Any], Any]:
@@ -128,6 +220,10 @@ LOSSES = [
     (ce(through=lambda z: z.softmax(-1)), "softmax-twice"),
     (ce(through=torch.sigmoid), "loss-formula-unusual"),
     (ce(scale=-1.0), "gradient-ascent"),
+    (
+        lambda model, given: F.nll_loss(model(given[0]).flatten(0, 1).softmax(-1), given[1].flatten()),
+        "loss-formula-unusual",
+    ),
     (
         lambda model, given: F.cross_entropy(model(given[0]).reshape(len(given[0]), VOCAB, -1), given[1]),
         "loss-formula-unusual",
@@ -145,6 +241,64 @@ def test_honest_losses_raise_no_alarm() -> None:
     twice = ce(through=lambda z: z.log_softmax(-1))  # a second log-softmax changes nothing
     for loss in (smooth, twice):
         assert preflight(Decoder(), loss=loss) == []
+
+
+def test_predictions_and_targets_that_broadcast() -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(16, 4), torch.randn(16)
+    for loss in (
+        lambda m, given: F.mse_loss(m(given[0]), given[1]),
+        lambda m, given: (m(given[0]) - given[1]).abs().mean(),
+    ):
+        assert preflight(model, (x, y), loss) == ["loss-broadcast"]
+    assert preflight(model, (x, y), lambda m, given: F.mse_loss(m(given[0])[:, 0], given[1])) == []
+
+
+def test_classes_are_read_like_words() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(32, 4), torch.randint(0, 5, (32,))
+    layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 5)]
+    classify = lambda m, given: F.cross_entropy(m(given[0]), given[1])  # noqa: E731
+    assert preflight(nn.Sequential(*layers), (x, y), classify) == []
+    assert preflight(nn.Sequential(*layers, nn.Softmax(-1)), (x, y), classify) == ["softmax-twice"]
+    many = lambda m, given: F.binary_cross_entropy_with_logits(m(given[0]), F.one_hot(given[1], 5).float())  # noqa: E731
+    assert preflight(nn.Sequential(*layers), (x, y), many) == []
+
+
+class Translator(nn.Module):
+    """An encoder's ids beside a decoder's: outputs belong to the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = Decoder()
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.decoder(target) + self.decoder.tokens(source).mean() * 0
+
+
+def test_a_decoder_is_taught_its_own_next_token() -> None:
+    x, y = batch(0)
+    loss = lambda m, given: F.cross_entropy(m(batch(1)[0], given[0]).flatten(0, 1), given[1].flatten())  # noqa: E731
+    assert preflight(Translator(), (x, y), loss) == []
+
+
+def test_an_attention_mask_that_hides_the_text() -> None:
+    x, y = padded()
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder = Decoder()
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.decoder(input_ids)
+
+    def loss(model: nn.Module, given: Any) -> torch.Tensor:
+        return F.cross_entropy(model(given["input_ids"], given["attention_mask"]).flatten(0, 1), targets.flatten())
+
+    targets = y.masked_fill(x == 0, -100)
+    for hidden, found in ((x != 0, []), (x == 0, ["attention-mask-inverted"])):
+        assert preflight(Masked(), {"input_ids": x, "attention_mask": hidden.long()}, loss)[:1] == found
 
 
 def shifted(offset: int) -> Any:
@@ -205,6 +359,9 @@ def test_settings_of_the_optimizer() -> None:
     decay = adamw(model.parameters(), lr=1e-2, weight_decay=0.3)
     assert preflight(model, optimizer=decay, total_steps=300)[0] == "decay-on-gains"
     assert preflight(model, optimizer=adamw(groups(model), lr=0.1))[0] == "learning-rate-too-high"
+    assert preflight(model, optimizer=adamw(groups(model), lr=1e-3, betas=(0.999, 0.9))) == ["betas-swapped"]
+    groups_ = [{**group, "weight_decay": 100.0 * bool(group["weight_decay"])} for group in groups(model)]
+    assert preflight(model, optimizer=adamw(groups_, lr=1e-3)) == ["decay-too-strong"]
     half = Decoder().bfloat16()
     found = preflight(half, optimizer=adamw(groups(half), lr=1e-5), loss=ce())
     assert found[0] == "updates-lost-to-rounding"
@@ -218,6 +375,15 @@ def test_a_schedule_is_run_to_its_end() -> None:
         found = doctor.preflight(batch(0), loss=mean_loss, total_steps=100)
         assert [f.rule for f in found if f.severity != "notice"] == ["schedule-never-peaks"]
     assert schedule.last_epoch == 0
+
+
+def test_a_schedule_that_may_be_one_of_epochs_is_only_noted() -> None:
+    model = Decoder()
+    optimizer = torch.optim.AdamW(groups(model), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
+        found = doctor.preflight(batch(0), loss=mean_loss, total_steps=100)
+    assert ("schedule-ends-early", "notice") in [(f.rule, f.severity) for f in found]
 
 
 def test_weights_that_were_to_be_loaded() -> None:

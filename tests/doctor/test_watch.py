@@ -137,6 +137,39 @@ def cleared_too_early(loop: Loop) -> None:
     loop.clip = lambda: loop.optimizer.zero_grad()  # type: ignore[method-assign]
 
 
+def set_to_zero(loop: Loop) -> None:
+    loop.clip = lambda: loop.optimizer.zero_grad(set_to_none=False)  # type: ignore[method-assign]
+
+
+def clip_nothing(loop: Loop) -> None:
+    spent = loop.model.parameters()
+    list(spent)
+    loop.clip = lambda: torch.nn.utils.clip_grad_norm_(spent, 1e-3)  # type: ignore[method-assign, return-value]
+
+
+def schedule_first(loop: Loop) -> None:
+    def step() -> tuple[float, list[Any]]:
+        given = loop.batch(loop.number)
+        loss = loop.loss(given)
+        loss.backward()
+        loop.scheduler.step()
+        loop.optimizer.step()
+        loop.clear()
+        return float(loss.detach()), [given]
+
+    loop.step = step  # type: ignore[method-assign]
+
+
+def too_low(loop: Loop) -> None:
+    loop.optimizer = torch.optim.AdamW(groups(loop.model), lr=1e-10)
+    loop.scheduler = torch.optim.lr_scheduler.LambdaLR(loop.optimizer, warm)
+
+
+def restored(loop: Loop) -> None:
+    first = {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+    loop.clear = lambda: (loop.optimizer.zero_grad(), loop.model.load_state_dict(first))  # type: ignore
+
+
 def same_batch(loop: Loop) -> None:
     loop.batch = lambda number: batch(0)  # type: ignore[method-assign]
 
@@ -193,6 +226,11 @@ def sorted_data(loop: Loop) -> None:
 FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (no_clear, "gradients-not-cleared", 1, 3),
     (cleared_too_early, "step-without-gradients", 1, 3),
+    (set_to_zero, "step-without-gradients", 1, 3),
+    (clip_nothing, "clipping-misses-parameters", 1, 3),
+    (schedule_first, "schedule-before-update", 1, 4),
+    (too_low, "learning-rate-too-low", 1, 4),
+    (restored, "weights-never-change", 1, 4),
     (same_batch, "batch-repeats", 1, 4),
     (schedule_in_the_inner_loop, "schedule-per-micro-batch", 4, 5),
     (eval_mode, "trained-in-eval-mode", 1, 7),
@@ -203,7 +241,9 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("break_it", "rule", "k", "by"), FAULTS, ids=[rule for _, rule, _, _ in FAULTS])
+@pytest.mark.parametrize(
+    ("break_it", "rule", "k", "by"), FAULTS, ids=[f"{fault.__name__} {rule}" for fault, rule, _, _ in FAULTS]
+)
 def test_a_fault_of_the_loop_is_named_first_and_soon(
     break_it: Callable[[Loop], None], rule: str, k: int, by: int
 ) -> None:
@@ -212,6 +252,35 @@ def test_a_fault_of_the_loop_is_named_first_and_soon(
     _, doctor = loop.run()
     assert rules(doctor.findings)[0] == rule
     assert next(f.step for f in doctor.findings if f.rule == rule) <= by  # type: ignore[operator]
+
+
+def test_a_batch_that_the_loop_keeps_is_learned_on_purpose() -> None:
+    loop, kept = Loop(), batch(0)
+    loop.batch = lambda number: kept  # type: ignore[method-assign]
+    _, doctor = loop.run()
+    assert rules(doctor.findings) == []
+    assert "batch-repeats" in [f.rule for f in doctor.findings]
+
+
+def test_gradients_that_wait_for_their_own_clearing_are_no_leftovers() -> None:
+    """Another loss goes backward through the model between the steps, as in adversarial training."""
+    loop = Loop()
+
+    def step() -> tuple[float, list[Any]]:
+        loop.optimizer.zero_grad()
+        given = batch(loop.number)
+        loss = loop.loss(given)
+        loss.backward()
+        loop.optimizer.step()
+        loop.scheduler.step()
+        return float(loss.detach()), [given]
+
+    loop.step = step  # type: ignore[method-assign]
+    with limpid.watch(loop.model, loop.optimizer, scheduler=loop.scheduler, say=False) as doctor:
+        for loop.number in range(5):
+            doctor.step(*loop.step())
+            mean_loss(loop.model, batch(99)).backward()
+    assert rules(doctor.findings) == []
 
 
 def test_a_rate_that_is_raised_a_hundredfold() -> None:

@@ -143,6 +143,26 @@ def fresh_tensors(loop: Loop) -> float:
     return float(sum(torch.equal(t, fresh[name]) for name, t in loop.model.state_dict().items() if t.ndim >= 2))
 
 
+def schedule_first(loop: Loop) -> None:
+    """The schedule advances between the backward pass and the update."""
+    clip = loop.clip
+
+    def advanced() -> None:
+        clip()
+        loop.scheduler.step()
+
+    loop.clip, loop.advance = advanced, lambda: None
+
+
+def first_rate(loop: Loop) -> float:
+    """Rate of the first update over the one that the schedule plans for it."""
+    loop.prepare()
+    seen: list[float] = []
+    loop.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
+    loop.step()
+    return seen[0] / (loop.settings.rate * loop.share_of_peak(0))
+
+
 SCHEDULED = Exact("mean rate over the peak", mean_rate, lambda bad, good: bad < 0.8 * good)
 NOT_LOADED = Exact("matrices still at their initialisation", fresh_tensors, above(0))
 FINE_TUNING = {"pretrained_steps": 60, "rate": 1e-4, "steps": 40}
@@ -154,6 +174,8 @@ FAULTS = (
           ("schedule-never-peaks",), SCHEDULED),
     Fault("CFG-01 early", "a schedule over after an eighth of the run", ends_early,
           ("schedule-ends-early",), SCHEDULED),
+    Fault("CFG-01 order", "the schedule advances before the update", schedule_first, ("schedule-before-update",),
+          Exact("rate of the first update over the planned one", first_rate, above(1.01))),
     Fault("CFG-01 never", "the schedule is never advanced", never_advanced,
           ("schedule-per-micro-batch", "schedule-never-peaks"), SCHEDULED),
     Fault("CFG-02", "left in evaluation mode from step 30", left_in_evaluation,

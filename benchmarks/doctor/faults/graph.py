@@ -14,6 +14,8 @@ from benchmarks.doctor.models import ROTARY, Attend, anatomy, causal, set_attent
 from torch import Tensor, nn
 
 PERIOD = 8
+PLACES = {"gpt2": "transformer.wpe", "plain": "wpe"}
+"""Where learned positions are kept."""
 
 
 def attention(attend: Attend, blocks: list[int] | None = None) -> Inject:
@@ -79,6 +81,46 @@ def rows_matter(loop: Loop) -> float:
     changed = torch.cat((tokens[:1], tokens[1:].roll(1, 1)))
     with torch.no_grad():
         return float((loop.forward((tokens, None))[0] - loop.forward((changed, None))[0]).abs().max())
+
+
+def over_rows(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Row and position mixed up, as without batch_first=True: each row attends to the rows before it."""
+    turned = (x.transpose(0, 2) for x in (query, key, value))
+    return F.scaled_dot_product_attention(*turned, is_causal=True).transpose(0, 2)
+
+
+def scaled_twice(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query / math.sqrt(query.shape[-1]), key, value, is_causal=True)
+
+
+def one_place(loop: Loop) -> None:
+    """Every position is given the first row of the table of positions."""
+
+    def first_row(model: nn.Module) -> None:
+        model.get_submodule(PLACES[loop.architecture]).register_forward_pre_hook(
+            lambda module, given: (torch.zeros_like(given[0]),)
+        )
+
+    after(loop, "build", first_row)
+
+
+def places_learned(loop: Loop) -> float:
+    """Rows of the table of positions that get a gradient."""
+    loop.prepare()
+    loop.clear = lambda: None
+    loop.step()
+    gradient = loop.model.get_submodule(PLACES[loop.architecture]).weight.grad
+    return float((gradient != 0).any(-1).sum())
+
+
+def last_row_sees(loop: Loop) -> float:
+    """Largest change of the last row's logits when the first row changes."""
+    loop.prepare()
+    tokens = loop.batch(0, 0)[0]
+    changed = torch.cat((tokens[:1].roll(1, 1), tokens[1:]))
+    with torch.no_grad():
+        before, after_ = (loop.forward((x, None))[-1] for x in (tokens, changed))
+    return float((before - after_).abs().max())
 
 
 def of_output(out: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -295,6 +337,8 @@ FAULTS = (
     Fault("GRA-04 small", "scores times 1/d_head", attention(scale(lambda d: 1 / d)), SCALE, ratio(0.5, 2)),
     Fault("GRA-04 model", "scores times 1/√d_model", attention(scale(lambda d: (2 * d) ** -0.5)), SCALE,
           ratio(0.7, 1.4)),
+    Fault("GRA-04 twice", "queries divided by √d_head, and the scores too", attention(scaled_twice), SCALE,
+          ratio(0.5, 2)),
     Fault("GRA-05", "rotary positions on queries only", attention(queries_only), ("rotary-not-relative",),
           RELATIVE, {"rotary": True}, architectures=ROTARY, why_not="GPT-2 has no rotary positions"),
     Fault("GRA-05 layouts", "queries and keys rotate different pairs", attention(two_layouts),
@@ -312,4 +356,9 @@ FAULTS = (
           lambda bad, good: bad < 0.3 < good)),
     Fault("GRA-08", "a block subtracts the mean over the batch", across_rows, ("batch-leaks",),
           Exact("change of row 0 when other rows change", rows_matter, above(1e-4))),
+    Fault("GRA-08 axes", "attention over rows instead of positions", attention(over_rows), ("batch-leaks",),
+          Exact("change of the last row when the first changes", last_row_sees, above(1e-6))),
+    Fault("GRA-09", "every position gets the first row of the table", one_place, ("positions-ignored",),
+          Exact("rows of the table that get a gradient", places_learned, lambda bad, good: bad == 1 < good),
+          architectures=("gpt2", "plain"), why_not="rotary positions have no table"),
 )  # fmt: skip

@@ -57,6 +57,28 @@ def transposed(loop: Loop) -> None:
     loop.loss = loss
 
 
+def probability(loop: Loop) -> None:
+    """-p of each target: nll_loss is given probabilities."""
+    loop.loss = lambda logits, batch: F.nll_loss(
+        logits.flatten(0, 1).softmax(-1), batch[1].flatten(), ignore_index=IGNORED
+    )
+
+
+def ends_in_softmax(loop: Loop) -> None:
+    """The model's last layer is a softmax, and the loss applies another."""
+
+    def end(module: nn.Module, given: Any, out: Any) -> Any:
+        if not hasattr(out, "logits"):
+            return out.softmax(-1)
+        out.logits = out.logits.softmax(-1)
+        return out
+
+    def add(model: nn.Module) -> None:
+        model.register_forward_hook(end)
+
+    after(loop, "build", add)
+
+
 def drift_by_loss(loop: Loop) -> None:
     """The loss rewards log Z: the logits rise together, which softmax does not see."""
     kept: dict[str, Tensor] = {}
@@ -112,6 +134,9 @@ FAULTS = (
     Fault("LOS-02 masked", "divided by masked positions too", over_all_positions,
           ("loss-formula-unusual",), GRADIENT, FEW),
     Fault("LOS-03", "softmax before cross-entropy", softmax_twice, ("softmax-twice",), GRADIENT),
+    Fault("LOS-03 model", "the model ends in a softmax", ends_in_softmax, ("softmax-twice",), GRADIENT),
+    Fault("LOS-03 probability", "-p of the targets instead of -log p", probability, ("loss-formula-unusual",),
+          GRADIENT),
     Fault("LOS-03 sigmoid", "sigmoid before cross-entropy", sigmoid_first,
           ("softmax-twice", "loss-formula-unusual"), GRADIENT),
     Fault("LOS-03 view", "classes and positions mixed up by a reshape", transposed,

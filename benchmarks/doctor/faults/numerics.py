@@ -171,6 +171,31 @@ LARGE_VOCABULARY = {"vocab": 8192, "width": 32, "blocks": 2, "heads": 1, "rows":
 SLOW = {"rate": 1e-5, "warmup": 2, "steps": 60, "decay": 0.0}
 NOT_A_NUMBER = Exact("largest loss of the run, nats", largest_loss, lambda bad, good: bad == math.inf > good)
 
+
+def never_scaled(loop: Loop) -> None:
+    """The loss goes backward as it is, and its gradients are divided by the scale all the same."""
+
+    def backward(loss: Tensor) -> None:
+        assert loop.scaler is not None
+        loop.scaler.scale(loss.detach() * 0)  # the scale is there
+        loss.backward()
+
+    loop.backward = backward
+
+
+def norm_at_update(loop: Loop) -> float:
+    """Gradient norm that the first update uses."""
+    loop.prepare()
+    seen: list[float] = []
+
+    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        seen.append(math.sqrt(sum(float(p.grad.square().sum()) for g in optimizer.param_groups for p in g["params"])))
+
+    loop.optimizer.register_step_pre_hook(look)
+    loop.step()
+    return seen[0]
+
+
 FAULTS = (
     Fault("NUM-01", "q·k in float16 before scaling; weights of block 1 jump mid-run", scores_overflow,
           ("scores-overflow-half",), NOT_A_NUMBER, HALF_SCORES, onset=ONSET),
@@ -194,4 +219,6 @@ FAULTS = (
     Fault("NUM-07", "√ at zero in a penalty: NaN gradient from a finite loss", square_root_at_zero,
           ("not-finite",), Exact("weights that are not finite at the end", weights_not_numbers, above(0)),
           {"steps": 40, "clip": None}, onset=ONSET),
+    Fault("NUM-08", "gradients divided by a scale that the loss never had", never_scaled, ("loss-not-scaled",),
+          Exact("gradient norm at the update", norm_at_update, lambda bad, good: bad < 1e-3 * good), {"scaled": True}),
 )  # fmt: skip

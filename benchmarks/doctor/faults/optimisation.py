@@ -141,8 +141,8 @@ def adamw(**options: Any) -> Inject:
     """The base loop's optimizer, but for these options."""
 
     def inject(loop: Loop) -> None:
-        usual = {"lr": loop.settings.rate, "betas": (0.9, 0.95)}
-        loop.make_optimizer = lambda: torch.optim.AdamW(loop.groups(), **usual, **options)
+        given = {"lr": loop.settings.rate, "betas": (0.9, 0.95), **options}
+        loop.make_optimizer = lambda: torch.optim.AdamW(loop.groups(), **given)
 
     return inject
 
@@ -179,6 +179,45 @@ def stale_elements(loop: Loop) -> float:
     return float(sum(p.numel() for g in loop.optimizer.param_groups for p in g["params"] if id(p) not in held))
 
 
+def clip_nothing(loop: Loop) -> None:
+    """parameters() is a generator, and the optimizer has used it up."""
+    spent = iter(())
+    loop.clip = lambda: torch.nn.utils.clip_grad_norm_(spent, loop.settings.clip)
+
+
+def cleared_too_early(loop: Loop) -> None:
+    """Gradients are set to 0 between the backward pass and the update."""
+    update = loop.update
+
+    def cleared() -> None:
+        loop.optimizer.zero_grad(set_to_none=False)
+        update()
+
+    loop.update = cleared
+
+
+def negated(loop: Loop) -> None:
+    """A hook on each parameter turns its gradient round."""
+
+    def turn(model: torch.nn.Module) -> None:
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient: -gradient)
+
+    after(loop, "build", turn)
+
+
+def decay_of(amount: float) -> Inject:
+    """The decay of the matrices alone."""
+
+    def inject(loop: Loop) -> None:
+        def strong(groups: list[dict[str, Any]]) -> None:
+            groups[0]["weight_decay"] = amount
+
+        after(loop, "groups", strong)
+
+    return inject
+
+
 MISSING = Exact("trainable elements in no group", forgotten, above(0))
 STALE = Exact("elements that the optimizer trains in name only", stale_elements, above(0))
 FAST = {"rate": 3e-3, "steps": 120}
@@ -190,6 +229,10 @@ FAULTS = (
           {**FAST, "clip": None}),
     Fault("OPT-01 later", "learning rate × 100 from the middle on", rate_jumps, HIGH, Worse(), FAST,
           onset=LATER),
+    Fault("OPT-01 low", "learning rate / 100,000", rate(1e-5), ("learning-rate-too-low",),
+          Exact("largest change of any weight in 20 steps", moved, below(1e-5))),
+    Fault("OPT-02 early", "gradients set to 0 before the update", cleared_too_early, ("step-without-gradients",),
+          Exact("largest change of any weight in 20 steps", moved, below(2e-3))),
     Fault("OPT-02", "zero_grad deleted", no_clear, ("gradients-not-cleared",),
           Exact("norm of the gradients left from the step before", left_gradient, above(0))),
     Fault("OPT-03", "embedding and final norm in no group", blocks_and_head_only,
@@ -199,11 +242,16 @@ FAULTS = (
     Fault("OPT-04", "clipped before unscaling", clip_before_unscale, ("clipped-before-unscaling",),
           Exact("gradient norm at the update", norm_at_update, lambda bad, good: bad < 2e-5 < good),
           {"scaled": True, "clip": 0.5}),
+    Fault("OPT-04 nothing", "clipped are parameters of a generator that is used up", clip_nothing,
+          ("clipping-misses-parameters",),
+          Exact("gradient norm at the update", norm_at_update, lambda bad, good: bad > 0.11 > good), {"clip": 0.1}),
+    Fault("OPT-05 matrices", "decay 100 on matrices", decay_of(100.0), ("decay-too-strong",), Worse()),
     Fault("OPT-05", "decay 0.3 on gains, biases and embeddings", decay_everything, ("decay-on-gains",),
           Exact("mean gain at the end", mean_gain, lambda bad, good: bad < 0.9 * good),
           {"decay": 0.3, "rate": 1e-2, "steps": 150}),
     Fault("OPT-06", "ε = 1e-2", adamw(eps=1e-2), ("epsilon-dominates",), Worse()),
     Fault("OPT-06 scaled", "loss / 1000, ε = 1e-4", small_loss, ("epsilon-dominates",), Worse()),
+    Fault("OPT-06 betas", "β₁ = 0.999, β₂ = 0.9", adamw(betas=(0.999, 0.9)), ("betas-swapped",), Worse()),
     Fault("OPT-07 head", "head replaced after the optimizer was made", new_head,
           ("optimizer-holds-strangers",), STALE),
     Fault("OPT-07 copy", "model copied after the optimizer was made", copied_model,
@@ -212,6 +260,7 @@ FAULTS = (
           assigned_weights, ("optimizer-holds-strangers",), STALE),
     Fault("OPT-08", "the loss has the wrong sign", ascent, ("gradient-ascent",), Worse()),
     Fault("OPT-08 maximize", "AdamW(maximize=True)", adamw(maximize=True), ("gradient-ascent",), Worse()),
+    Fault("OPT-08 hook", "a hook negates each gradient", negated, ("gradient-ascent",), Worse()),
     Fault("OPT-09", "the schedule multiplies by zero", rate_zero, ("learning-rate-zero",),
           Exact("largest change of any weight in 20 steps", moved, below(1e-8))),
 )  # fmt: skip

@@ -76,7 +76,7 @@ class Anatomy:
 
     @cached_property
     def embedding(self) -> tuple[str, Tensor] | None:
-        """The token table: the embedding with the most rows, or a matrix named like one."""
+        """The token table: the embedding with the most rows but for those of positions, or a matrix named like one."""
         tables = [
             (name, module.weight) for name, module in self.model.named_modules() if isinstance(module, nn.Embedding)
         ]
@@ -88,7 +88,14 @@ class Anatomy:
                 and any(word in name.lower() for word in ("tok", "wte", "embed"))
                 and "pos" not in name.lower()
             ]
-        return max(tables, key=lambda table: table[1].shape[0]) if tables else None
+        # a short vocabulary has fewer rows than there are positions
+        tokens = [table for table in tables if not self.of_positions(table[0])]
+        return max(tokens or tables, key=lambda table: table[1].shape[0]) if tables else None
+
+    @staticmethod
+    def of_positions(name: str) -> bool:
+        """Whether a table is called one of positions."""
+        return any(word in name.lower() for word in ("pos", "wpe", "place"))
 
     @cached_property
     def embedding_names(self) -> set[str]:
@@ -157,6 +164,11 @@ class Anatomy:
             if value is not None:
                 return value
         return None
+
+    @cached_property
+    def translates(self) -> bool:
+        """Whether a decoder of its own reads other ids than the encoder: outputs belong to those."""
+        return bool(self.declared("is_encoder_decoder"))
 
     @cached_property
     def dropout_modules(self) -> list[tuple[str, nn.Module]]:

@@ -1,14 +1,15 @@
 """Attention seen as it is computed: queries, keys, the factor of their products, and what is visible.
 
 A function mode looks at every torch function that Python calls; an attention is scaled_dot_product_attention, or a
-product of (…, query, d) with (…, d, key) that reaches a softmax.
+product of (…, query, d) with (…, d, key) that reaches a softmax. Numbers that queries or keys are multiplied by on
+their way from the projection belong to the factor of the scores, wherever they are applied.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +21,18 @@ from limpid.doctor.skipped import Skipped
 
 PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm, Tensor.__rmatmul__}
 ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm, Tensor.baddbmm_}
+LINEAR = {
+    *("view", "reshape", "transpose", "permute", "contiguous", "split", "chunk", "unbind", "narrow",),
+    *("select", "cat", "concat", "stack", "neg", "add", "sub", "subtract", "mul",),
+    *("multiply", "div", "unflatten", "flatten", "squeeze", "unsqueeze", "expand", "repeat", "repeat_interleave",),
+    *("to", "float", "half", "bfloat16", "type", "type_as", "detach", "clone", "roll",),
+    *("flip", "dropout", "movedim", "swapaxes", "__getitem__", "__get__", "__neg__", "__add__", "__radd__",),
+    *("__iadd__", "__sub__", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__", "add_", "mul_",),
+    *("div_",),
+}  # fmt: skip
+"""What passes on a number that vectors were multiplied by: views, rotations, sums. All else makes new vectors."""
+TIMES = {torch.mul, torch.multiply, Tensor.mul, Tensor.mul_, Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__}
+OVER = {torch.div, Tensor.div, Tensor.div_, Tensor.__truediv__, Tensor.__itruediv__}
 SOFTMAXES = {
     torch.softmax,
     F.softmax,
@@ -53,6 +66,26 @@ class Heads:
         return bool(lengths.std(correction=0) < 0.02 * lengths.mean())
 
 
+SUMS = {
+    "mul",
+    "rmul",
+    "imul",
+    "add",
+    "pow",
+    "square",
+    "matmul",
+    "bmm",
+    "linear",
+    "sum",
+    "mean",
+    "exp",
+    "baddbmm",
+    "addmm",
+}
+"""Operations that go beyond a format's largest number; masks are filled with infinities on purpose."""
+ANGLES = {torch.cos, Tensor.cos, torch.polar}
+
+
 class Watching(TorchFunctionMode):
     """Collects the attentions of the calls made inside; passes everything on unchanged."""
 
@@ -60,7 +93,10 @@ class Watching(TorchFunctionMode):
         super().__init__()
         self.heads: list[Heads] = []
         self.skipped = Skipped()
-        self.origin: dict[int, tuple[Tensor, Tensor, Tensor, Tensor, float]] = {}  # output, query, key, product, alpha
+        self.turns = False  # whether angles were computed
+        self.overflowed: str | None = None  # the first operation that made float16 infinities of numbers
+        self.origin: dict[int, tuple[Tensor, Tensor, Tensor, Tensor, float]] = {}  # output, query, key, product, factor
+        self.scaled: dict[int, tuple[Tensor, float]] = {}  # what was multiplied by a number since its projection
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -69,16 +105,43 @@ class Watching(TorchFunctionMode):
             self.look(func, args, kwargs, out)
         return out
 
+    def scale(self, value: Any) -> float:
+        """The numbers that a vector was multiplied by since its projection."""
+        return self.scaled[id(value)][1] if id(value) in self.scaled else 1.0
+
+    def follow(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
+        """Pass on what a vector was multiplied by."""
+        if getattr(func, "__name__", "") not in LINEAR or not args:
+            return
+        values = args[0] if isinstance(args[0], tuple | list) else args[:2]
+        factor = next((self.scaled[id(v)][1] for v in values if id(v) in self.scaled), 1.0)
+        if len(args) == 2 and (func in TIMES or func in OVER):
+            number = next((_number(v) for v in args if _number(v) is not None), None)
+            if number:
+                factor *= number if func in TIMES else 1 / number
+        if factor != 1.0:
+            for made in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(made, Tensor) and made.is_floating_point():
+                    self.scaled[id(made)] = (made, factor)
+
     def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        self.follow(func, args, out)
+        self.turns |= func in ANGLES
+        if self.overflowed is None and isinstance(out, Tensor) and out.dtype == torch.float16:
+            self.overflowed = _overflow(func, args, out)
         if not isinstance(out, Tensor) or not out.is_floating_point() or out.ndim < 3:
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
             if func is F.scaled_dot_product_attention:
-                self.heads.append(_fused(*args, **kwargs))
+                heads = _fused(*args, **kwargs)
+                given = args[:2] if len(args) > 1 else (kwargs.get("query", *args), kwargs.get("key"))
+                self.heads.append(replace(heads, factor=heads.factor * self.scale(given[0]) * self.scale(given[1])))
             elif func in PRODUCTS and len(args) == 2:
-                self.product(args[0], args[1], out, 1.0)
+                self.product(args[0], args[1], out)
             elif func in ADDED_PRODUCTS:
-                self.product(args[1], args[2], out, float(kwargs.get("alpha", 1)))
+                self.product(args[1], args[2], out)
+            elif func is torch.einsum and len(args) == 3:
+                self.einsum(*args, out)
             elif func in SOFTMAXES:
                 found = self.origin.get(id(args[0]))
                 if found is not None:
@@ -90,9 +153,25 @@ class Watching(TorchFunctionMode):
                         self.origin[id(out)] = (out, *found[1:])
                         break
 
-    def product(self, left: Tensor, right: Tensor, out: Tensor, alpha: float) -> None:
+    def product(self, left: Tensor, right: Tensor, out: Tensor) -> None:
         if left.ndim >= 3 and left.ndim == right.ndim and left.shape[-1] == right.shape[-2] and left.shape[-1] <= 512:
-            self.origin[id(out)] = (out, left.detach(), right.detach().transpose(-1, -2), out.detach(), alpha)
+            already = self.scale(left) * self.scale(right)
+            self.scaled.pop(id(out), None)
+            self.origin[id(out)] = (out, left.detach(), right.detach().transpose(-1, -2), out.detach(), already)
+
+    def einsum(self, equation: str, left: Tensor, right: Tensor, out: Tensor) -> None:
+        """A product of queries and keys, spelled in letters: one letter is summed, the last two are query and key."""
+        inputs, _, made = equation.replace(" ", "").partition("->")
+        first, _, second = inputs.partition(",")
+        summed = (set(first) & set(second)) - set(made)
+        batch, query, key = made[:-2], made[-2:-1], made[-1:]
+        if len(summed) == 1 and query in set(first) - set(second) and key in set(second) - set(first):
+            (d,) = summed
+            already = self.scale(left) * self.scale(right)
+            queries = torch.einsum(f"{first}->{batch}{query}{d}", left).detach()
+            keys = torch.einsum(f"{second}->{batch}{key}{d}", right).detach()
+            self.scaled.pop(id(out), None)
+            self.origin[id(out)] = (out, queries, keys, out.detach(), already)
 
 
 def _fused(
@@ -113,10 +192,27 @@ def _fused(
         visible = attn_mask if attn_mask.dtype == torch.bool else attn_mask > torch.finfo(attn_mask.dtype).min / 2
         blind, rows = _blind(~visible.any(-1))
     longest = query.float().norm(dim=-1).amax() * key.float().norm(dim=-1).amax()
-    return Heads(query.detach(), key.detach(), factor, abs(factor) * float(longest), False, blind, rows, query.dtype)
+    largest = abs(factor) * float(longest)
+    return Heads(query.detach(), key.detach(), factor, largest, False, blind, rows, query.dtype)
 
 
-def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, alpha: float) -> Heads:
+def _overflow(func: Any, args: tuple[Any, ...], out: Tensor) -> str | None:
+    """The name of an operation of products or sums whose inputs are finite and whose output is not."""
+    name = getattr(func, "__name__", "").strip("_")
+    if name not in SUMS or not bool(torch.isinf(out).any()):
+        return None
+    given = [value for value in args if isinstance(value, Tensor) and value.is_floating_point()]
+    return name if given and all(bool(torch.isfinite(value).all()) for value in given) else None
+
+
+def _number(value: Any) -> float | None:
+    """A number, or a tensor of one element."""
+    if isinstance(value, Tensor):
+        return float(value.detach()) if value.numel() == 1 and value.is_floating_point() else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float) -> Heads:
     inside = scores.detach().float()
     # low but finite mask constants hide as -inf does
     visible = (
@@ -126,10 +222,10 @@ def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, alpha
     )
     raw = (query.float() @ key.float().transpose(-1, -2)).reshape(inside.shape)
     seen, pure = inside[visible], raw[visible]
-    factor = float((seen * pure).sum() / (pure * pure).sum().clamp(min=1e-30)) if seen.numel() else alpha
-    largest = max(float(seen.abs().max()), abs(factor) * float(pure.abs().max())) if seen.numel() else 0.0
+    own = float((seen * pure).sum() / (pure * pure).sum().clamp(min=1e-30)) if seen.numel() else 1.0
+    largest = max(float(seen.abs().max()), abs(own) * float(pure.abs().max())) if seen.numel() else 0.0
     blind, rows = _blind((inside == -math.inf).all(-1))
-    return Heads(query, key, factor, largest, True, blind, rows, product.dtype)
+    return Heads(query, key, own * already, largest, True, blind, rows, product.dtype)
 
 
 def _blind(hidden: Tensor) -> tuple[int, tuple[int, ...]]:

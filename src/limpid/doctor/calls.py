@@ -35,6 +35,12 @@ class Call:
         return next((value for value in [*self.args, *self.kwargs.values()] if is_ids(value)), None)
 
     @property
+    def all_ids(self) -> list[Tensor]:
+        """All tensors that may be token ids and are not called labels."""
+        named = [value for name, value in self.kwargs.items() if name not in LABEL_NAMES]
+        return [value for value in [*self.args, *named] if is_ids(value)]
+
+    @property
     def mask(self) -> Tensor | None:
         return next((self.kwargs[name] for name in MASK_NAMES if isinstance(self.kwargs.get(name), Tensor)), None)
 

@@ -14,6 +14,7 @@ from limpid.doctor import breakage
 from limpid.doctor.anatomy import Anatomy, local
 from limpid.doctor.calls import Call
 from limpid.doctor.chart import Chart
+from limpid.doctor.checks.ids import classes_of_loss, ids_of_call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.examination import AFTER_BACKWARD, AT_FIRST_SIGHT, CHECKS
 from limpid.doctor.finding import Finding
@@ -131,11 +132,16 @@ class Doctor:
 
     # what was heard
 
-    def called(self, call: Call) -> None:
-        """At the first forward pass of a loop without preflight: everything that needs no gradient."""
+    def called(self, call: Call, step: int) -> None:
+        """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
+        self.chart.add(ids_of_call(self.anatomy, call, step))
         if not self._examined:
             self._examined = self._waiting = True
             self._run(self._exam(call=call), AT_FIRST_SIGHT)
+
+    def compared(self, given: Any, target: Any, step: int) -> None:
+        """Before a cross-entropy, which a class unknown to it will end."""
+        self.chart.add(classes_of_loss(given, target, step))
 
     def updating(self, record: StepRecord, cleared: bool) -> None:
         """Before the first update: what the loop's own backward pass shows."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.attention import Heads, attentions, off_diagonal_share
+from limpid.doctor.attention import Heads, Watching, attentions, off_diagonal_share
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
 from limpid.doctor.finding import Finding
 from limpid.doctor.forward import Flow, flow, shortcut_gains
@@ -47,7 +47,11 @@ class Exam(Watched):
 
     @cached_property
     def micros(self) -> list[Micro]:
-        return micro_batches(self.batch)
+        """The batch as given, or what the loop's own call shows of it."""
+        if self.batch is not None or self.call is None:
+            return micro_batches(self.batch)
+        call = self.call
+        return [Micro(call.ids, call.labels, call.mask, call.kwargs if "labels" in call.kwargs else call.args)]
 
     @cached_property
     def usual_call(self) -> Call | None:
@@ -61,10 +65,18 @@ class Exam(Watched):
     @cached_property
     def rehearsal(self) -> Rehearsal | None:
         """One forward and backward pass of the user's own loss."""
-        if not self.micros or self.anatomy.sharded:
+        if self.batch is None or not self.micros or self.anatomy.sharded:
             return None
         with self.skipped.noting("the loss"):
-            return rehearse(self.model, self.batch, self.micros, self.loss, self.loss_function, self.anatomy.device)
+            return rehearse(
+                self.model,
+                self.batch,
+                self.micros,
+                self.loss,
+                self.loss_function,
+                self.anatomy.device,
+                self.anatomy.translates,
+            )
         return None
 
     @property
@@ -82,7 +94,7 @@ class Exam(Watched):
     def probe(self) -> Call | None:
         """A few rows of the usual call, on token ids."""
         call = self.usual_call
-        if call is None or call.ids is None or self.anatomy.sharded:
+        if call is None or call.ids is None or self.anatomy.sharded or self.anatomy.translates:
             return None
         return call.without_loss().rows(slice(0, ROWS), POSITIONS)
 
@@ -147,7 +159,12 @@ class Exam(Watched):
             return []
         with undisturbed(self.model):
             self.model.eval()
-            return attentions(lambda: probe.make(self.model))
+            with Watching() as seen:
+                probe.make(self.model)
+        self.overflowed = seen.overflowed
+        return seen.heads
+
+    overflowed: str | None = None  # the operation of that pass that overflowed float16
 
     @cached_property
     def all_heads(self) -> list[Heads]:
@@ -195,13 +212,17 @@ class Exam(Watched):
         try:
             with undisturbed(self.model):
                 self.model.eval()
-                found = attentions(lambda: one.with_ids(ids).make(self.model))
+                with Watching() as seen:
+                    one.with_ids(ids).make(self.model)
         finally:
             handle.remove()
-        if not found or not entered or entered[0].ndim != 3:
+        self.turns = seen.turns
+        if not seen.heads or not entered or entered[0].ndim != 3:
             return None
         x = entered[0][0].float()
-        return None if float((x - x[:1]).abs().max()) > 1e-4 * float(x.abs().max()) else found[0]
+        return None if float((x - x[:1]).abs().max()) > 1e-4 * float(x.abs().max()) else seen.heads[0]
+
+    turns: bool = False  # whether that pass computed angles
 
     @cached_property
     def off_diagonal(self) -> float | None:

@@ -31,7 +31,9 @@ CHECKS = [
     *configuration.EXAM,
     *numerics.EXAM,
 ]
-AFTER_BACKWARD = [perturbations.not_causal, flow.gradients_arrive, flow.gradient_by_depth]
+AFTER_GRADIENT = [alignment.alignment, padding.padding_trained_on, padding.end_never_a_label]
+TAUGHT = [perturbations.not_causal, flow.gradients_arrive, flow.gradient_by_depth]
+AFTER_BACKWARD = [*TAUGHT, padding.end_never_a_label, weights.initialisation]
 """What a loop without preflight shows once its first backward pass is done: what was taught, what got a gradient."""
-AT_FIRST_SIGHT = [check for check in CHECKS if check not in AFTER_BACKWARD]
+AT_FIRST_SIGHT = [check for check in CHECKS if check not in (*TAUGHT, *AFTER_GRADIENT)]
 """At the first forward pass of a loop that had no preflight; its own backward pass tells the loss's formula."""

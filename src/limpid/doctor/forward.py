@@ -21,6 +21,7 @@ class Flow:
     used: set[str] = field(default_factory=set)  # parameters that some operation took
     cosine: dict[str, float] = field(default_factory=dict)  # of each block: input and output
     cut: list[str] = field(default_factory=list)  # modules whose output has left the graph, in order
+    one_row: set[str] = field(default_factory=set)  # tables looked up at many positions, at one and the same row
 
 
 def flow(anatomy: Anatomy, call: Call) -> Flow:
@@ -32,6 +33,8 @@ def flow(anatomy: Anatomy, call: Call) -> Flow:
     def hook(name: str) -> Any:
         def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             seen.called.add(name)
+            if type(module).forward is nn.Embedding.forward and args and _constant(args[0], call):
+                seen.one_row.add(name)
             given = next(
                 (v for v in [*args, *kwargs.values()] if isinstance(v, Tensor) and v.is_floating_point()), None
             )
@@ -57,6 +60,14 @@ def flow(anatomy: Anatomy, call: Call) -> Flow:
             for handle in handles:
                 handle.remove()
     return seen
+
+
+def _constant(index: Any, call: Call) -> bool:
+    """Whether an index over the positions of the call is the same at each of them."""
+    length = 0 if call.ids is None else call.ids.shape[1]
+    if not isinstance(index, Tensor) or index.ndim < 1 or length < 8 or index.shape[-1] != length:
+        return False
+    return bool((index == index.flatten()[0]).all())
 
 
 def shortcut_gains(anatomy: Anatomy, call: Call) -> dict[str, float]:

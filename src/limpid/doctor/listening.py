@@ -16,9 +16,10 @@ from torch import Tensor
 from limpid.doctor import updates
 from limpid.doctor.anatomy import local
 from limpid.doctor.attention import Watching
+from limpid.doctor.broadcasting import spread_out
 from limpid.doctor.calls import Call, find_logits, micro_batches
-from limpid.doctor.reading import read
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.reading import read_call
+from limpid.doctor.record import Level, Past, StepRecord
 from limpid.doctor.skipped import Skipped
 from limpid.doctor.watched import Watched
 
@@ -31,7 +32,8 @@ ROOM = 2**20
 class Judge(Protocol):
     """Who is told what was heard."""
 
-    def called(self, call: Call) -> None: ...
+    def called(self, call: Call, step: int) -> None: ...
+    def compared(self, given: Any, target: Any, step: int) -> None: ...
     def updating(self, record: StepRecord, cleared: bool) -> None: ...
     def broke(self, record: StepRecord, loss: float) -> None: ...
     def ended(self, record: StepRecord) -> None: ...
@@ -148,7 +150,7 @@ class Listening:
         if not outer and record.outer_called:
             return
         call = Call(args, kwargs)
-        self.judge.called(call)
+        self.judge.called(call, record.number)
         record.events.append("forward")
         record.calls.append(call)
         record.rng.append(torch.get_rng_state())
@@ -178,14 +180,15 @@ class Listening:
 
     def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
         """The loss's formula, from the gradient of the logits on its way back."""
-        index, kept, slot, ids = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1].ids
+        index, kept, slot, call = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1]
+        translates = self.watched.anatomy.translates
 
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
             if gradient is None or self.deaf:
                 return
             with self.skipped.noting("reading"), torch.no_grad():
-                found = read(kept, gradient, ids, ROOM)
+                found = read_call(kept, gradient, call, translates, ROOM)
                 if found is not None:
                     record.readings[index] = found
 
@@ -193,10 +196,17 @@ class Listening:
         logits.grad_fn.register_prehook(back)
 
     @guarded
-    def on_loss(self, given: Any) -> None:
+    def on_loss(self, given: Any, target: Any) -> None:
         """What the loss is given, which may be more than the model returned."""
+        self.judge.compared(given, target, self.record.number)
         if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:
             self.record.level = level(given)
+
+    @guarded
+    def on_difference(self, given: Any, target: Any) -> None:
+        """Predictions and targets of a regression."""
+        if isinstance(given, Tensor) and isinstance(target, Tensor) and spread_out(given, target):
+            self.record.spread_out = tuple(given.shape), tuple(target.shape)
 
     @guarded
     def on_backward(self, root: Any) -> None:
@@ -232,6 +242,8 @@ class Listening:
         self.record.events.append("clip")
         self.record.clipped_to = float(max_norm)
         if isinstance(norm, Tensor):
+            given = [parameters] if isinstance(parameters, Tensor) else parameters
+            self.record.clips.append(({id(p) for p in given if p.grad is not None}, local(norm.detach())))
             self.record.norm_tensor = local(norm.detach())
             self._norm(self.record, [])  # some loops make no update when this is not finite
 
@@ -242,12 +254,26 @@ class Listening:
             return
         record.events.append("update")
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        record.no_gradients = not gradients
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
+        if record.norm == 0:  # of a clip that had nothing to clip, or indeed of all
+            record.norm_tensor = None
         self._norm(record, gradients)
+        dense = [local(g) for g in gradients if not g.is_sparse]
+        record.no_gradients = not gradients or (record.sampled and bool(dense) and float(_norm_of(dense)) == 0)
+        if record.clips and record.sampled:
+            self._look_for_unclipped(record, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
         if record.sampled:
             self._taken.append((optimizer, updates.before(optimizer, self.watched.anatomy.names)))
+
+    def _look_for_unclipped(self, record: StepRecord, optimizer: Any) -> None:
+        """How much of the gradient no clip had."""
+        had = set().union(*(ids for ids, _ in record.clips))
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        missed = [local(p.grad) for p in held if id(p) not in had and not p.grad.is_sparse]
+        left = float(_norm_of(missed)) if missed else 0.0
+        before = sum(float(norm) ** 2 for ids, norm in record.clips if any(id(p) in ids for p in held))
+        record.unclipped = left, math.sqrt(left**2 + before)
 
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
         dense = [local(g) for g in gradients if not g.is_sparse]
@@ -275,17 +301,21 @@ class Listening:
     @guarded
     def on_event(self, name: str) -> None:
         self.record.events.append(name)
+        if name == "zero_grad" and "update" not in self.record.events:
+            self.record.stale = 0.0  # what was left, and what was read, belonged to a pass that is not stepped with
+            self.record.dropped |= set(self.record.readings)
         if name == "scaler.update" and not self.record.updated:
             self.record.skipped = True
             if self.record.told:
                 self.end()
 
 
-def level(logits: Tensor) -> tuple[float, float, str]:
-    """Mean log Z and largest size on up to 256 positions, and the format."""
+def level(logits: Tensor) -> Level:
+    """On up to 256 positions."""
     rows = logits.detach().reshape(-1, logits.shape[-1])
     rows = rows[:: max(1, len(rows) // 256)].float()
-    return float(rows.logsumexp(-1).mean()), float(rows.abs().max()), str(logits.dtype).removeprefix("torch.")
+    log_z, largest, mean = float(rows.logsumexp(-1).mean()), float(rows.abs().max()), float(rows.mean())
+    return Level(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
 
 
 def _last(events: list[str], name: str) -> int:

@@ -6,10 +6,12 @@ So the gradient of the logits tells targets, weights, masks and divisor whatever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from limpid.doctor.calls import Call
 
 ROOM = 2**22
 """Most entries of the logits that one reading takes in: about 30 ms, 50 MB, once in a while."""
@@ -25,6 +27,7 @@ class Reading:
     taught: Tensor  # (n,) the target by the gradient; -1 where none
     weight: Tensor  # (n,) w; 0 where no label
     misfit: float  # ‖g - w (p - e)‖ / ‖g‖ over labelled positions: 0 for a cross-entropy of these logits
+    misfit_log_z: float  # what is left over with a term c p beside w (p - e): 0 for any loss of these logits and log Z
     squashed: str  # what the logits went through before the loss, if that explains the gradient: softmax, sigmoid, tanh
     misfit_squashed: float  # the misfit then
     zeros: float  # share of exact zeros among gradients of labelled rows
@@ -40,6 +43,9 @@ class Reading:
     gradient_dtype: torch.dtype
     complete: bool  # whether every position was read
     inverted: bool  # the gradient points the other way: the loss is raised, not lowered
+    tiny: float  # share of w p below half of the smallest float16
+    simplex: bool  # whether the logits are probabilities: none negative, each position's add up to 1
+    unit: bool  # whether all of them lie between 0 and 1
 
     @property
     def labelled(self) -> Tensor:
@@ -69,10 +75,21 @@ class Reading:
         return float((seen == self.taught[inside]).double().mean()), int(inside.sum())
 
 
+def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, room: int = ROOM) -> Reading | None:
+    """The reading beside the ids that the outputs belong to: a decoder's own, where there are an encoder's too."""
+    found = read(logits, gradient, None if translates else call.ids, room)
+    if found is None or found.ids is None or max(found.match(k)[0] for k in range(-3, 5)) > 0.5:
+        return found
+    others = [replace(found, ids=ids) for ids in call.all_ids if ids.shape == found.ids.shape]
+    return next((other for other in others if other.match(1)[0] >= 0.99), found)
+
+
 def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> Reading | None:
-    """The reading of one backward pass; None where the logits are not (batch, position, vocabulary)."""
+    """The reading of one backward pass; None without logits (batch, position, vocabulary) or (batch, class)."""
     if logits.ndim == 2 and ids is not None and logits.shape[0] == ids.numel():
         logits, gradient = logits.view(*ids.shape, -1), gradient.view(*ids.shape, -1)
+    elif logits.ndim == 2 and (ids is None or len(ids) == len(logits)):  # one prediction for each row
+        logits, gradient, ids = logits[:, None], gradient[:, None], None
     if logits.ndim != 3 or gradient.shape != logits.shape or logits.shape[-1] < 2:
         return None
     batch, length, vocab = logits.shape
@@ -85,15 +102,17 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     # of w (p - e) the largest entry is at the target, and negative
     high, low = g.amax(-1), -g.amin(-1)
     one = g.abs().amax(-1) > 0.3 * g.abs().sum(-1)  # one entry stands out
+    p = z.softmax(-1)
     inverted = vocab > 2 and bool(((high > 1.5 * low) & one).double().mean() > 0.5)
-    if inverted:
-        g = -g
+    if inverted:  # and nothing but the sign is wrong: other objectives point anywhere
+        inverted = _fit(-g, p, g.argmax(-1), g.norm(dim=-1) > 0)[1] < 0.5
+        g = -g if inverted else g
     size = g.norm(dim=-1)
     labelled = size > 0
     taught = torch.where(labelled, g.argmin(-1), -1)
     log_z = z.logsumexp(-1)
-    p = (z - log_z[:, None]).exp()
     fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
+    simplex = bool((z >= 0).all()) and bool((z.sum(-1) - 1).abs().max() < 1e-3)
     zeros = float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0
     squashed, misfit_squashed = (
         ("", misfit)
@@ -109,6 +128,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         taught=taught,
         weight=weight,
         misfit=misfit,
+        misfit_log_z=_left_by_log_z(g, p, taught.clamp(min=0), labelled),
         squashed=squashed,
         misfit_squashed=misfit_squashed,
         zeros=zeros,
@@ -128,6 +148,9 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         gradient_dtype=raw.dtype,
         complete=len(where) == batch * length,
         inverted=inverted,
+        tiny=float((fitted[:, None] * p < 2.0**-25)[labelled].double().mean()) if bool(labelled.any()) else 0.0,
+        simplex=simplex,
+        unit=not simplex and z.numel() >= 256 and bool((z > 0).all()) and bool((z < 1).all()),
     )
 
 
@@ -149,6 +172,17 @@ def _fit(g: Tensor, p: Tensor, target: Tensor | None, labelled: Tensor) -> tuple
         return w, 0.0
     left = (g - w[:, None] * d)[labelled].norm()
     return w, float(left / g[labelled].norm().clamp(min=1e-30))
+
+
+def _left_by_log_z(g: Tensor, p: Tensor, target: Tensor, labelled: Tensor) -> float:
+    """The share of g that no w (p - e) + c p explains: at each position the error of two unknowns."""
+    if not bool(labelled.any()):
+        return 0.0
+    rest, other = g.clone(), p.clone()
+    index = torch.arange(len(g), device=g.device)
+    rest[index, target] = 0  # the target's entry is matched by w alone
+    other[index, target] = 0
+    return _fit(rest, other, None, labelled)[1] * float(rest[labelled].norm() / g[labelled].norm().clamp(min=1e-30))
 
 
 SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh": torch.tanh}
@@ -177,7 +211,10 @@ def _squashed(
         longer = float(fitted.sum()) / max(length, 1e-30)
         better = plain > rounding and left < 0.3 * plain
         if (left < misfit and better) or (
-            longer > 0.5 * z.shape[-1] > 8 and left < 2 * plain and length * 8 < len(rows) / len(labelled)
+            left < 0.3
+            and longer > 0.5 * z.shape[-1] > 8
+            and left < 2 * plain
+            and length * 8 < len(rows) / len(labelled)
         ):
             best, misfit = name, left
     return best, misfit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,16 @@ from limpid.doctor.calls import Call, Micro
 from limpid.doctor.reading import Reading
 from limpid.doctor.streams import Stream
 from limpid.doctor.updates import Update
+
+
+class Level(NamedTuple):
+    """Where logits stand as a whole, which softmax does not see."""
+
+    log_z: float  # mean
+    largest: float
+    mean: float  # over positions and vocabulary
+    classes: int  # how many there are
+    format: str
 
 
 @dataclass
@@ -28,12 +38,17 @@ class StepRecord:
     rng: list[Tensor] = field(default_factory=list)  # random state before each forward pass
     autocast: list[torch.dtype | None] = field(default_factory=list)  # format of autocast around each forward pass
     readings: dict[int, Reading] = field(default_factory=dict)  # by forward pass
+    dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
     heads: list[Heads] = field(default_factory=list)
     roots: list[Tensor] = field(default_factory=list)  # what backward was called on
     loss: float | None = None  # as told, or the sum of the roots
     norm: float | None = None  # of the gradient, before clipping
     norm_tensor: Tensor | None = None
     clipped_to: float | None = None
+    clips: list[tuple[set[int], Tensor]] = field(
+        default_factory=list
+    )  # whose gradients each clip had, their norm before
+    unclipped: tuple[float, float] | None = None  # norms of the gradients that no clip had, and of all before clipping
     norm_at_update: float | None = None
     rates: list[float] = field(default_factory=list)
     scale: float = 1.0
@@ -46,7 +61,8 @@ class StepRecord:
     update: Update | None = None
     micros: list[Micro] = field(default_factory=list)
     labels: int = 0
-    level: tuple[float, float, str] | None = None  # mean log Z, largest logit, format: as the loss gets them where seen
+    spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
+    level: Level | None = None  # of the logits, as the loss gets them where seen
     outer_called: bool = False
     inner_called: bool = False
     broken: bool = False
@@ -71,7 +87,7 @@ class Past:
     decay_done: float = 0.0  # Σ η λ so far, of what should not decay
     updates: list[tuple[int, Update]] = field(default_factory=list)
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
-    log_z: list[tuple[int, float]] = field(default_factory=list)
+    levels: list[tuple[int, Level]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # what single checks remember
     previous: Call | None = None
     previous_rng: Tensor | None = None

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from limpid.doctor.broadcasting import Differences, Shapes
 from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
-from limpid.doctor.reading import Reading, read
+from limpid.doctor.reading import Reading, read_call
 from limpid.doctor.undisturbed import seeded, undisturbed
 
 
@@ -25,6 +26,7 @@ class Rehearsal:
     norms: dict[str, float | None] = field(default_factory=dict)  # of each parameter's gradient; None without one
     slope: float | None = None  # observed change of the loss along the gradient over the predicted one
     no_graph: bool = False  # the loss does not depend on any parameter
+    spread_out: Shapes | None = None  # of predictions and targets that were compared all with all
     whose_loss: str = "the user's loss"
 
 
@@ -35,6 +37,7 @@ def rehearse(
     loss: Callable[..., Any] | None,
     loss_function: Callable[..., Any] | None,
     device: torch.device,
+    translates: bool = False,
 ) -> Rehearsal:
     """Run the loss once and back; then twice more along the gradient, to see whether it is one."""
     seen = Rehearsal()
@@ -50,11 +53,11 @@ def rehearse(
         logits = find_logits(output)
         if logits is None or logits.grad_fn is None:
             return
-        kept, ids, slot = logits.detach(), call.ids, logits.output_nr
+        kept, slot = logits.detach(), logits.output_nr
 
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
-            reading = None if gradient is None else read(kept, gradient, ids)
+            reading = None if gradient is None else read_call(kept, gradient, call, translates)
             if reading is not None:
                 seen.readings.append(reading)
 
@@ -67,7 +70,9 @@ def rehearse(
         ]
         try:
             seeded()
-            value = compute()
+            with Differences() as differences:
+                value = compute()
+            seen.spread_out = differences.found
         finally:
             for handle in handles:
                 handle.remove()

@@ -1,7 +1,7 @@
 """Seeing the loop: forward, backward, clip, update, schedule, in the order in which they happen.
 
 Methods of the user's own objects are wrapped, or hooked where PyTorch offers a hook. Functions of torch that no
-object owns, backward, clipping and cross-entropy, are wrapped while somebody watches; the originals come back when the
+object owns, backward, clipping and losses, are wrapped while somebody watches; the originals come back when the
 last one ends.
 """
 
@@ -24,7 +24,8 @@ class Listener(Protocol):
 
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def on_output(self, outer: bool, output: Any) -> None: ...
-    def on_loss(self, given: Any) -> None: ...
+    def on_loss(self, given: Any, target: Any) -> None: ...
+    def on_difference(self, given: Any, target: Any) -> None: ...
     def on_backward(self, root: Any) -> None: ...
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None: ...
     def on_update_begins(self, optimizer: Any) -> None: ...
@@ -136,12 +137,14 @@ _originals: list[tuple[Any, str, Any]] = []
 
 
 def _patch() -> None:
-    """Wrap backward, clipping and cross-entropy, unless they are wrapped already."""
+    """Wrap backward, clipping and losses, unless they are wrapped already."""
     if _originals:
         return
     _tell(torch.autograd, "backward", lambda listener, *given: listener.on_backward(*given[:1]))
     _tell(clip_grad, "_clip_grads_with_norm_", lambda listener, *given: listener.on_clip(*given[:3]))
-    _tell(F, "cross_entropy", lambda listener, *given: listener.on_loss(*given[:1]))
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        _tell(F, name, lambda listener, *given: listener.on_difference(*given[:2]))
+    _tell(F, "cross_entropy", lambda listener, *given: listener.on_loss(*given[:2]))
 
 
 def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from limpid.doctor.anatomy import local
 from limpid.doctor.rounding import sample
 
 TENSORS, ELEMENTS = 96, 512
+HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -26,9 +28,12 @@ class Update:
     predicted: list[float] = field(default_factory=list)  # RMS of the change that Adam's state gives; 0 if unknown
     lost: list[float] = field(default_factory=list)  # share of elements with an update that left them as they were
     still: list[bool] = field(default_factory=list)  # nothing moved although there is a gradient
+    step: list[float] = field(default_factory=list)  # RMS of rate times gradient, which SGD subtracts; 0 for others
+    moves: list[bool] = field(default_factory=list)  # whether there is anything to subtract
     eps_share: list[float] = field(default_factory=list)  # median ε/(√v̂ + ε); nan if unknown
     root_v: list[float] = field(default_factory=list)  # median √v̂
     rates: list[float] = field(default_factory=list)
+    start: list[Tensor] = field(default_factory=list)  # the samples before the change
     cosine: float = 0.0  # of gradient and change, over all samples
 
     def matrices(self) -> list[int]:
@@ -77,12 +82,20 @@ def after(taken: Before, optimizer: Any) -> Update:
         live = (g != 0) if direction is None else (direction != 0)
         count = int(live.sum())
         stuck = float(((delta == 0) & live).sum()) / count if count else 0.0
+        if direction is not None and parameter.dtype in HALVES:
+            nearest = (w.float() - direction).to(parameter.dtype).float() - w.float()
+            against = (nearest == 0) & (delta != 0) & live
+            if count and float(against.sum()) > 0.02 * count:
+                stuck = 0.0  # rounded at random or with a memory: in the mean nothing is lost
         found.names.append(name)
+        found.start.append(w)
         found.dims.append(parameter.ndim)
         found.ratio.append(change / size if size else 0.0)
         found.weight.append(size)
         found.change.append(change)
         found.predicted.append(predicted)
+        found.step.append(0.0 if predicted else float(group.get("lr", 0.0)) * float(slope.pow(2).mean().sqrt()))
+        found.moves.append(bool(count))
         found.lost.append(stuck)
         found.still.append(bool(count) and stuck == 1.0)
         found.eps_share.append(eps_share)
@@ -120,6 +133,11 @@ def _adam(
     optimizer: Any, parameter: Tensor, group: dict[str, Any], w: Tensor
 ) -> tuple[float, float, float, Tensor | None]:
     """RMS of the predicted change, median ε share, median √v̂, and the change itself, where the rule is Adam's."""
+    state = optimizer.state.get(parameter, {})
+    if "square_avg" in state and "alpha" in group:  # RMSprop
+        root = sample(state["square_avg"], ELEMENTS).float().sqrt()
+        eps = float(group["eps"])
+        return 0.0, float((eps / (root + eps)).median()), float(root.median()), None
     known = moments(optimizer, parameter, group, lambda tensor: sample(tensor, ELEMENTS))
     if known is None:
         return 0.0, float("nan"), 0.0, None

@@ -48,7 +48,8 @@ def aligned(reading: Reading, step: int | None) -> Iterator[Finding]:
     other = None
     if reading.complete:
         other = another_row(reading.ids, taught.view(reading.ids.shape))
-    dense = float(reading.labelled.double().mean()) > 0.5 and int(reading.ids.max()) < reading.shape[-1]
+    exact = reading.misfit < 0.05  # other objectives teach no token in particular
+    dense = exact and float(reading.labelled.double().mean()) > 0.5 and int(reading.ids.max()) < reading.shape[-1]
     yield from misaligned(
         {k: m for k, (m, n) in matches.items() if n >= 8}, int(reading.labelled.sum()), step, other, dense
     )

@@ -56,8 +56,8 @@ def rotary_not_relative(exam: Exam) -> Iterator[Finding]:
     rotary = exam.anatomy.declared("rope_theta", "rotary_base", "rope_parameters", "rope_scaling", "rotary_emb_base")
     ours = exam.anatomy.declared("positions") == "rotary"
     if not any(turned.values()):
-        if rotary is not None or ours:
-            yield _rotary(exam, "neither queries nor keys are rotated", 0.0)
+        if rotary is not None or ours or exam.turns:
+            yield _rotary(exam, "neither queries nor keys are rotated by their positions", 0.0)
     elif share > 0.1:
         one = [name for name, yes in turned.items() if not yes]
         text = f"{one[0]} are not rotated" if one else "queries and keys are rotated in different layouts or angles"

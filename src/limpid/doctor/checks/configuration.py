@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from limpid.doctor.anatomy import local
 from limpid.doctor.calls import find_logits
 from limpid.doctor.exam import Exam
-from limpid.doctor.finding import Finding
+from limpid.doctor.finding import Finding, Severity
 from limpid.doctor.rounding import sample
 from limpid.doctor.schedules import peak
 from limpid.doctor.undisturbed import seeded, undisturbed
@@ -34,21 +34,34 @@ def schedule_to_its_end(exam: Exam) -> Iterator[Finding]:
             refuted_by=f"a rate of {given:.1e} before update {len(rates)}",
             evidence={"top": top, "given": given},
         )
-    low = sum(rate < 0.01 * top for rate in rates)
+    per_epoch = any(type(scheduler).__name__ in PER_EPOCH for scheduler in exam.schedulers)
+    yield from over_early(rates, type(exam.schedulers[0]).__name__, None, "notice" if per_epoch else "warning")
+
+
+PER_EPOCH = ("StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "PolynomialLR", "MultiplicativeLR")
+"""Schedules that many advance once per epoch: whether these advance with every update is only seen in the loop."""
+
+
+def over_early(
+    rates: Sequence[float], name: str, step: int | None, severity: Severity = "warning"
+) -> Iterator[Finding]:
+    """Rates, one per update to the planned end, of which a quarter is as good as 0."""
+    top = max(rates)
     tail = next((i for i in range(len(rates) - 1, -1, -1) if rates[i] >= 0.01 * top), -1)
     idle = len(rates) - 1 - tail
     if top and idle > 0.25 * len(rates):
         yield Finding(
             rule="schedule-ends-early",
-            severity="warning",
-            where=type(exam.schedulers[0]).__name__,
+            severity=severity,
+            step=step,
+            where=name,
             says=f"the rate is below 1 % of its peak from update {tail + 2} of {len(rates)} on: "
             f"{idle / len(rates):.0%} of the run learns nothing.",
             cause="the schedule was made for fewer updates than the run makes",
             fix="give it the number of optimizer updates",
             sure=0.9,
             refuted_by="a rate above 1 % of the peak for most of it",
-            evidence={"end": tail + 1, "planned": len(rates), "low": low},
+            evidence={"end": tail + 1, "planned": len(rates)},
         )
 
 

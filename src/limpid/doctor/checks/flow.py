@@ -52,6 +52,34 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         yield _cut(exam, cut + zero, flow.cut, None)
 
 
+def positions_ignored(exam: Exam) -> Iterator[Finding]:
+    """A table of positions of which every position gets the same row."""
+    flow = exam.flow
+    if flow is None or exam.anatomy.embedding is None:
+        return
+    declared = exam.anatomy.declared("n_positions", "max_position_embeddings", "context_length", "block_size")
+    for name in sorted(flow.one_row):
+        rows = (
+            int(exam.anatomy.parameters[f"{name}.weight"].shape[0])
+            if f"{name}.weight" in exam.anatomy.parameters
+            else 0
+        )
+        if name == exam.anatomy.embedding[0] or not (exam.anatomy.of_positions(name) or rows == declared):
+            continue
+        yield Finding(
+            rule="positions-ignored",
+            severity="fault",
+            where=name,
+            says=f"{name} has {rows:,} rows, one for each position, but every position is given the same one: "
+            "the model cannot tell where a token stands.",
+            cause="position ids that are all 0, or an index made with zeros_like where arange is meant",
+            fix="position_ids = torch.arange(length), or leave them to the model",
+            refuted_by="two rows that are looked up",
+            evidence={"rows": rows},
+        )
+        return
+
+
 def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> Finding:
     size = sum(exam.anatomy.parameters[name].numel() for name in names)
     total = sum(p.numel() for p in exam.anatomy.parameters.values())
@@ -208,4 +236,4 @@ def gradient_by_depth(exam: Exam) -> Iterator[Finding]:
     )
 
 
-EXAM = [gradients_arrive, residual_missing, gradient_by_depth]
+EXAM = [positions_ignored, gradients_arrive, residual_missing, gradient_by_depth]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from limpid.doctor.calls import IGNORED
+from limpid.doctor.anatomy import Anatomy
+from limpid.doctor.calls import IGNORED, Call, is_ids
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 
@@ -18,7 +20,9 @@ def ids_in_range(exam: Exam) -> Iterator[Finding]:
     table = None if exam.anatomy.embedding is None else int(exam.anatomy.embedding[1].shape[0])
     for micro in exam.micros:
         for what, values, size in (("inputs", micro.ids, table or vocab), ("labels", micro.labels, vocab or table)):
-            if values is not None and size:
+            if values is None or (what == "labels" and exam.plain is not None and values.ndim + 1 != exam.plain.ndim):
+                continue  # none, or something else than a label for each output
+            if size:
                 yield from out_of_range(what, values, size, None)
         if exam.refused and micro.labels is not None and "Target" in exam.refused:
             odd = [int(v) for v in micro.labels.unique() if v < 0]
@@ -33,6 +37,36 @@ def ids_in_range(exam: Exam) -> Iterator[Finding]:
                 refuted_by="a loss that accepts them",
                 evidence={"labels": odd},
             )
+
+
+def ids_of_call(anatomy: Anatomy, call: Call, step: int) -> Iterator[Finding]:
+    """Ids and labels that a call is about to hand over, where looking at them costs no wait for a device."""
+    table = None if anatomy.embedding is None else int(anatomy.embedding[1].shape[0])
+    if table is None:
+        return
+    if call.ids is not None and call.ids.device.type == "cpu" and call.ids.numel():
+        yield from out_of_range("inputs", call.ids, table, step)
+    named = call.kwargs.get("labels")
+    if (
+        isinstance(named, Tensor)
+        and is_ids(named)
+        and not named.is_cuda
+        and named.numel()
+        and call.ids is not None
+        and named.shape == call.ids.shape
+    ):
+        yield from out_of_range("labels", named, table, step)
+
+
+def classes_of_loss(given: Any, target: Any, step: int) -> Iterator[Finding]:
+    """Classes that cross-entropy is about to look for, on the CPU."""
+    if not isinstance(given, Tensor) or not isinstance(target, Tensor) or target.device.type != "cpu":
+        return
+    if target.is_floating_point():
+        return
+    classes = given.shape[1] if given.ndim > 1 else len(given)
+    if target.numel() and int(target.max()) >= classes:
+        yield from out_of_range("labels", target.clamp(min=0), classes, step)
 
 
 def out_of_range(what: str, values: Tensor, size: int, step: int | None) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from limpid.doctor.broadcasting import Shapes
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.reading import Reading
@@ -18,6 +19,27 @@ def formula(exam: Exam) -> Iterator[Finding]:
     yield from formula_of(exam.readings, exam.rehearsal.loss, 1.0, None, exam.fresh)
 
 
+def spread_out(exam: Exam) -> Iterator[Finding]:
+    if exam.rehearsal is not None and exam.rehearsal.spread_out is not None:
+        yield broadcast(exam.rehearsal.spread_out, None)
+
+
+def broadcast(shapes: Shapes, step: int | None) -> Finding:
+    given, target = shapes
+    return Finding(
+        rule="loss-broadcast",
+        severity="fault",
+        step=step,
+        where="loss",
+        says=f"predictions of shape {given} and targets of shape {target} are compared all with all: each "
+        "prediction is pulled towards the mean of all targets.",
+        cause="an axis of length 1 on one side, which broadcasting repeats",
+        fix="prediction.squeeze(-1), or target.unsqueeze(-1)",
+        refuted_by="equal shapes",
+        evidence={"prediction": list(given), "target": list(target)},
+    )
+
+
 def formula_of(
     readings: Sequence[Reading], loss: float | None, scale: float, step: int | None, fresh: bool
 ) -> Iterator[Finding]:
@@ -26,7 +48,13 @@ def formula_of(
     if not bool(first.labelled.any()):
         return
     if first.squashed:
-        yield squashed(first, step)
+        yield squashed(first, step, first.squashed)
+        return
+    if first.unbalanced < 0.1 and (first.simplex or (first.unit and first.misfit < 0.01)):
+        yield squashed(first, step, "softmax" if first.simplex else "sigmoid")
+        return
+    if _weighted_by_probability(first):
+        yield log_forgotten(step)
         return
     if first.misfit > 0.5 and first.zeros < 0.1:
         mixed = first.unbalanced > 0.1 and step_is_of_language(first)
@@ -53,7 +81,9 @@ def formula_of(
             evidence={"misfit": first.misfit, "unbalanced": first.unbalanced},
         )
         return
-    if first.row_sum < -0.01 and first.misfit > 1e-3:
+    # of few classes two unknowns explain any gradient
+    unknown = first.shape[-1] >= 8 and first.misfit > 1e-3 and first.misfit_log_z < 0.05
+    if first.row_sum < -0.01 and unknown:
         yield Finding(
             rule="logits-drift",
             severity="warning",
@@ -168,9 +198,38 @@ def formula_of(
         yield from _rows_weighted(first, step)
 
 
-def squashed(reading: Reading, step: int | None) -> Finding:
+def _weighted_by_probability(reading: Reading) -> bool:
+    """Whether a label's weight is its probability: the gradient of -p, where that of -log p weighs all alike."""
+    labelled = reading.labelled
+    if reading.misfit > 0.01 or int(labelled.sum()) < 8:
+        return False
+    weight = reading.weight[labelled].double()
+    over = weight * reading.surprise[labelled].double().exp()
+
+    def spread(x: torch.Tensor) -> float:
+        return float(x.std() / x.mean().clamp(min=1e-300))
+
+    return spread(weight) > 0.01 and spread(over) < 0.1 * spread(weight)
+
+
+def log_forgotten(step: int | None) -> Finding:
+    return Finding(
+        rule="loss-formula-unusual",
+        severity="fault",
+        step=step,
+        where="loss",
+        says="the loss is -p of each target, not -log p: what the model already knows counts most, what it does not "
+        "know has no gradient.",
+        cause="nll_loss of probabilities, which expects their logarithms",
+        fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
+        sure=0.95,
+        refuted_by="equal weights of likely and unlikely targets",
+    )
+
+
+def squashed(reading: Reading, step: int | None, name: str) -> Finding:
     """The logits went through something before the loss: which, by the gradient that it would give."""
-    vocab, name = reading.shape[-1], reading.squashed
+    vocab = reading.shape[-1]
     floor = math.log(math.e + vocab - 1) - 1
     twice = name == "softmax"
     low = f"it cannot fall below {floor:.2f} nats" if name != "tanh" else "it cannot be sure of any token"
@@ -232,8 +291,8 @@ def initial_loss(exam: Exam) -> Iterator[Finding]:
 def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
     """The mean surprise against ln V + σ²/2."""
     labelled = reading.labelled
-    if not bool(labelled.any()) or reading.logit_std > 2 or reading.misfit > 0.3:
-        return
+    if not bool(labelled.any()) or reading.logit_std > 2 or reading.misfit > 0.3 or reading.ids is None:
+        return  # where labels are no tokens, one that is frequent decides
     vocab, spread = reading.shape[-1], reading.logit_std
     expected = math.log(vocab) + spread**2 / 2
     seen = float(reading.surprise[labelled].mean())
@@ -261,7 +320,7 @@ def foreign_ids(exam: Exam) -> Iterator[Finding]:
     if not exam.readings or not gains or constant:
         return
     reading = exam.readings[0]
-    if not bool(reading.labelled.any()) or reading.misfit > 0.3:
+    if not bool(reading.labelled.any()) or reading.misfit > 0.3 or reading.ids is None:
         return
     seen, chance = float(reading.surprise[reading.labelled].mean()), math.log(reading.shape[-1])
     if seen <= chance + 0.1:
@@ -280,4 +339,4 @@ def foreign_ids(exam: Exam) -> Iterator[Finding]:
     )
 
 
-EXAM = [formula, initial_loss, foreign_ids]
+EXAM = [spread_out, formula, initial_loss, foreign_ids]

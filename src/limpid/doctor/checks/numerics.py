@@ -8,6 +8,7 @@ import torch
 
 from limpid.doctor.breakage import localise, unseen
 from limpid.doctor.breakage.replay import Scene
+from limpid.doctor.checks.optimisation import ascends
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.ranks import processes
@@ -40,6 +41,25 @@ def attention_row_sees_nothing(exam: Exam) -> Iterator[Finding]:
     )
 
 
+def overflow_in_half(exam: Exam) -> Iterator[Finding]:
+    """Infinities that later operations make finite again, so that nothing but the learning shows them."""
+    if exam.heads is not None and exam.overflowed is not None:
+        yield overflows(exam.overflowed, None)
+
+
+def overflows(operation: str, step: int | None) -> Finding:
+    return Finding(
+        rule="overflow-in-half",
+        severity="fault",
+        step=step,
+        where=operation,
+        says=f"{operation} of finite float16 numbers is infinite: a value went beyond 65504.",
+        cause="sums or squares of many numbers formed in float16",
+        fix="form them in float32, or use bfloat16",
+        refuted_by="a largest value below 65504",
+    )
+
+
 def half_gradients_flush_to_zero(exam: Exam) -> Iterator[Finding]:
     for reading in exam.readings[:1]:
         yield from flushed(reading, None, exam.scaler is not None and exam.scaler.is_enabled())
@@ -48,7 +68,7 @@ def half_gradients_flush_to_zero(exam: Exam) -> Iterator[Finding]:
 def flushed(reading: Reading, step: int | None, scaled: bool) -> Iterator[Finding]:
     """Logit gradients that are exactly 0 although probabilities are not."""
     labels, vocab = max(1, reading.labels), reading.shape[-1]
-    if scaled or reading.zeros < 0.1:
+    if scaled or reading.zeros < 0.1 or reading.tiny < 0.5 * reading.zeros:
         return
     # a softmax of float32 logits underflows below exp(-103); such a spread explains zeros without any half format
     if reading.largest > 40 or reading.logit_std > 6:
@@ -111,10 +131,12 @@ def updates_lost_to_rounding(exam: Exam) -> Iterator[Finding]:
     if share <= 0.2 and not (gains and len(stuck) == len(gains)):
         return
     worst = max(lost, key=lambda name: lost[name] * elements[name])
+    # an optimizer of other origin may round at random, or keep what rounding takes: seen once it steps
+    own = any(not type(optimizer).__module__.startswith("torch.") for optimizer in exam.optimizers)
     kind = str(narrow[0].dtype).removeprefix("torch.")
     yield Finding(
         rule="updates-lost-to-rounding",
-        severity="fault" if share > 0.5 or (gains and len(stuck) == len(gains)) else "warning",
+        severity="notice" if own else "fault" if share > 0.5 or (gains and len(stuck) == len(gains)) else "warning",
         where=worst,
         says=f"{share:.0%} of the weight updates will round to nothing: rates up to {top:.1e} are below half a {kind} "
         f"step of the weights; {len(stuck)} of {len(gains)} gains cannot move at all.",
@@ -133,6 +155,11 @@ def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
     if processes() > 1:  # the gradient is the mean over all of them, the loss this one's alone
         exam.skipped.note(
             "gradient-is-not-the-gradient", f"{processes()} processes share one gradient: examine one alone"
+        )
+        return
+    if abs(rehearsal.slope + 1) < 0.1:
+        yield ascends(
+            None, "gradients", "along its own gradient the loss falls as steeply as the gradient says it rises"
         )
         return
     halves = any(reading.dtype in HALVES for reading in rehearsal.readings)
@@ -164,6 +191,7 @@ def not_finite(exam: Exam) -> Iterator[Finding]:
 
 EXAM = [
     attention_row_sees_nothing,
+    overflow_in_half,
     half_gradients_flush_to_zero,
     epsilon_rounds_to_zero,
     updates_lost_to_rounding,

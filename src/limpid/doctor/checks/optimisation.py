@@ -241,20 +241,20 @@ def ascent(exam: Exam) -> Iterator[Finding]:
         yield from ascending(reading, None)
     for index, group in exam.groups:
         if group.get("maximize") and exam.readings and not exam.readings[0].inverted:
-            yield _ascent(None, f"parameter group {index}", "the optimizer maximises (maximize=True) a cross-entropy")
+            yield ascends(None, f"parameter group {index}", "the optimizer maximises (maximize=True) a cross-entropy")
 
 
 def ascending(reading: Reading, step: int | None) -> Iterator[Finding]:
     """The gradient of the logits has the sign of a loss that is raised."""
     if reading.inverted:
-        yield _ascent(
+        yield ascends(
             step,
             "loss",
             "the gradient of the logits is that of -log p, negated: every step makes the targets less likely",
         )
 
 
-def _ascent(step: int | None, where: str, says: str) -> Finding:
+def ascends(step: int | None, where: str, says: str) -> Finding:
     return Finding(
         rule="gradient-ascent",
         severity="fault",
@@ -268,4 +268,65 @@ def _ascent(step: int | None, where: str, says: str) -> Finding:
     )
 
 
-EXAM = [ascent, membership, decay_on_gains, epsilon_dominates, learning_rate_zero, steps_would_be_enormous]
+def betas_swapped(exam: Exam) -> Iterator[Finding]:
+    for index, group in exam.groups:
+        betas = group.get("betas")
+        if "eps" not in group or not isinstance(betas, tuple | list) or len(betas) != 2:
+            continue
+        first, second = (float(beta) for beta in betas)
+        if first**2 < math.sqrt(second):
+            continue
+        yield Finding(
+            rule="betas-swapped",
+            severity="warning",
+            where=f"parameter group {index}",
+            says=f"betas = ({first:g}, {second:g}): β₁²/√β₂ = {first**2 / math.sqrt(max(second, 1e-30)):.2f}, "
+            "below 1 is "
+            "required; the mean of the gradient is slower than the scale it is divided by, so that old gradients are "
+            "divided by the size of new ones.",
+            cause="β₁ and β₂ were exchanged",
+            fix=f"betas=({second:g}, {first:g})",
+            refuted_by="β₁²/√β₂ below 1",
+            evidence={"beta1": first, "beta2": second},
+        )
+        return
+
+
+def decay_too_strong(exam: Exam) -> Iterator[Finding]:
+    """Decoupled decay against the rate: how soon a weight without gradient is gone."""
+    decoupled = [
+        group
+        for optimizer in exam.optimizers
+        for group in optimizer.param_groups
+        if type(optimizer).__name__ in ("AdamW", "Muon", "SGD", "Lion") or group.get("decoupled_weight_decay")
+    ]
+    peaks = [
+        float(group.get("initial_lr") or group["lr"]) * float(group.get("weight_decay") or 0) for group in decoupled
+    ]
+    strongest = max(peaks, default=0.0)
+    if strongest <= 0.05:
+        return
+    yield Finding(
+        rule="decay-too-strong",
+        severity="warning" if strongest < 0.2 else "fault",
+        where="weight decay",
+        says=f"rate times decay is {strongest:.2g}: each step takes that share of every weight away, and after "
+        f"{1 / strongest:.0f} steps 1/e is left of what was learned.",
+        cause="a weight decay meant for another rate, or for a decay that is not multiplied by it",
+        fix="weight_decay 0.1 or less at rates near 1e-3: a timescale of thousands of steps",
+        sure=0.9,
+        refuted_by="rate times decay below 0.05",
+        evidence={"rate_times_decay": strongest},
+    )
+
+
+EXAM = [
+    ascent,
+    membership,
+    betas_swapped,
+    decay_too_strong,
+    decay_on_gains,
+    epsilon_dominates,
+    learning_rate_zero,
+    steps_would_be_enormous,
+]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import IGNORED
+from limpid.doctor.checks.alignment import next_token_is_taught
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
 from limpid.doctor.reading import Reading
@@ -20,6 +21,36 @@ def padding_trained_on(exam: Exam) -> Iterator[Finding]:
             taught = _taught(exam, micro.ids, micro.labels)
             if taught is not None:
                 yield from padded(micro.ids, taught, micro.mask, None, exam.readings)
+
+
+def mask_inverted(exam: Exam) -> Iterator[Finding]:
+    """An attention mask that shows the padding and hides the text."""
+    for micro in exam.micros[:1]:
+        ids, mask = micro.ids, micro.mask
+        if ids is None or mask is None or mask.shape != ids.shape or mask.is_floating_point():
+            continue
+        ids, seen = ids.cpu(), mask.cpu().bool()
+        edges = torch.zeros_like(seen)
+        for row, (run, head) in enumerate(zip(*_runs(ids), strict=True)):
+            edges[row, ids.shape[1] - run :] = run >= 4
+            edges[row, :head] |= head >= 4
+        if bool(edges.any()):
+            edges &= ids == ids[edges].mode().values  # text may begin with blanks
+        padding, text = int(edges.sum()), int((~edges).sum())
+        shown, hidden = int((edges & seen).sum()), int((~edges & ~seen).sum())
+        if padding < 8 or shown < 0.9 * padding or hidden < 0.9 * text:
+            continue
+        yield Finding(
+            rule="attention-mask-inverted",
+            severity="fault",
+            where="attention mask",
+            says=f"the attention mask shows {shown} of {padding} positions of padding and hides {hidden} of "
+            f"{text} of the text: it is the wrong way round.",
+            cause="1 means 'attend' to models of transformers, 'ignore' to nn.MultiheadAttention's key_padding_mask",
+            fix="mask = ids != pad, or ~mask",
+            refuted_by="a mask that hides the padding",
+            evidence={"padding": padding, "shown": shown, "text": text, "hidden": hidden},
+        )
 
 
 def padded(
@@ -61,7 +92,7 @@ def padded(
         rows = max(rows, int((following & (taught >= 0)).any(1).sum()))
     labels = int((taught >= 0).sum())
     share = int(hidden.sum()) / labels
-    if rows < 2 or share <= 0.01:
+    if rows < 2 or share <= 0.01 or int(hidden.sum()) < 16:
         return
     evidence = {"share": share, "rows": rows, "token": token, "labels": labels}
     split = ""
@@ -101,14 +132,17 @@ def _is_padding(ids: Tensor, token: int, runs: list[int], heads: list[int]) -> b
     inside = int((ids == token).sum()) - sum(edge)
     others = ids.numel() - sum(edge)
     padded_rows = sum(run > 0 for run in edge)
-    rare = inside <= max(padded_rows, 0.01 * others) and padded_rows >= max(2, len(ids) / 20)  # an end may share the id
+    long = length >= 16  # short rows may well end in four blanks
+    rare = (
+        long and inside <= max(padded_rows, 0.01 * others) and padded_rows >= max(2, len(ids) / 20)
+    )  # an end may share the id
     everywhere = sum(run >= 8 for run in edge) > len(ids) / 2
     return rare or everywhere
 
 
 def end_never_a_label(exam: Exam) -> Iterator[Finding]:
     for micro in exam.micros[:1]:
-        if micro.ids is None:
+        if micro.ids is None or not next_token_is_taught(exam):
             continue
         taught = _taught(exam, micro.ids, micro.labels)
         if taught is None or taught.shape != micro.ids.shape:
@@ -169,4 +203,4 @@ def _taught(exam: Exam, ids: Tensor, labels: Tensor | None) -> Tensor | None:
     return labels
 
 
-EXAM = [padding_trained_on, end_never_a_label]
+EXAM = [mask_inverted, padding_trained_on, end_never_a_label]

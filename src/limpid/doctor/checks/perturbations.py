@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from limpid.doctor.checks.alignment import next_token_is_taught
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
+
+HALVES = (
+    ("the other rows", "row 0", slice(1, None), slice(0, 1)),
+    ("row 0", "the other rows", slice(0, 1), slice(1, None)),
+)
+"""What is changed and what may not move: both ways, because a mask over rows hides one of them."""
 
 
 def not_causal(exam: Exam) -> Iterator[Finding]:
@@ -42,28 +49,32 @@ def batch_leaks(exam: Exam) -> Iterator[Finding]:
     call = exam.probe
     if call is None or call.ids is None or call.ids.shape[0] < 2:
         return
-    changed = call.ids.clone()
-    changed[1:] = exam.other_ids(call.ids)[1:]
-    for training in (False, True):
+    for training, (what, whose, rows, kept) in itertools.product((False, True), HALVES):
+        changed = call.ids.clone()
+        changed[rows] = exam.other_ids(call.ids)[rows]
         moved = exam.moved(call, call.with_ids(changed), training)
-        if moved is None or float(moved[0].max()) <= exam.rounding:
+        if moved is None or float(moved[kept].max()) <= exam.rounding:
             continue
-        norms = exam.anatomy.batch_norms
+        norms = bool(exam.anatomy.batch_norms) and training
         experts = any("expert" in name or "router" in name for name, _ in exam.model.named_modules())
+        # statistics over rows and positions show a language model the tokens that it is to predict
+        chosen = experts or (norms and not next_token_is_taught(exam))
         yield Finding(
             rule="batch-leaks",
-            severity="notice" if experts or (norms and training) else "fault",
-            where="row 0",
-            says=f"changing the other rows of the batch moves the logits of row 0 by {float(moved[0].max()):.2g} "
+            severity="notice" if chosen else "warning" if norms else "fault",
+            where=whose,
+            says=f"changing {what} of the batch moves the logits of {whose} by {float(moved[kept].max()):.2g} "
             f"(rounding {exam.rounding:.0e}){' in training mode' if training else ''}.",
-            cause="batch norm"
+            cause="batch norm: its mean and variance are taken over rows and over positions yet to be predicted"
             if norms
             else "experts with a capacity"
             if experts
             else "an operation mixes rows: a wrong view, transpose or axis",
-            fix="look for .view/.reshape across the batch axis, softmax or norm over dim 0",
+            fix="layer norm"
+            if norms
+            else "look for .view/.reshape across the batch axis, batch_first=True, softmax or norm over dim 0",
             refuted_by="logits that do not move",
-            evidence={"moved": float(moved[0].max()), "rounding": exam.rounding},
+            evidence={"moved": float(moved[kept].max()), "rounding": exam.rounding},
         )
         return
 

@@ -17,7 +17,17 @@ RULES = (
         "less often and is not meant)",
         cost="none: event counters",
         needs=("schedule", "steps"),
-        explains=("schedule-ends-early", "learning-rate-zero", "loss-plateau"),
+        explains=("schedule-ends-early", "schedule-before-update", "learning-rate-zero", "loss-plateau"),
+    ),
+    Rule(
+        slug="schedule-before-update",
+        family=FAMILY,
+        detects="A schedule that advances between the backward pass and the update: its first rate is skipped.",
+        equation=r"\text{order: backward, step, schedule}",
+        source="definition; event order; torch.optim's documentation, since 1.1",
+        threshold="exact, in 3 steps in a row; a schedule advanced before the forward pass is not meant",
+        cost="none: event counters",
+        needs=("schedule", "steps"),
     ),
     Rule(
         slug="schedule-ends-early",

@@ -51,6 +51,24 @@ RULES = (
         needs=("batch",),
     ),
     Rule(
+        slug="attention-mask-inverted",
+        family=FAMILY,
+        detects="An attention mask that shows the padding and hides the text.",
+        equation=r"m_t = 1 \;\text{where } x_t \text{ is padding}",
+        source="definition; conventions of transformers and torch.nn.MultiheadAttention",
+        threshold="exact counts: 90 % of the runs of one token at the edges of rows are shown, 90 % of the rest hidden",
+        cost="one pass over two integer tensors",
+        needs=("batch",),
+        explains=(
+            "padding-trained-on",
+            "end-never-a-label",
+            "gradient-cut",
+            "attention-row-sees-nothing",
+            "epsilon-dominates",
+            "not-finite",
+        ),
+    ),
+    Rule(
         slug="end-never-a-label",
         family=FAMILY,
         detects="The end of a text is never a label, so the model never learns to stop.",
@@ -69,7 +87,7 @@ RULES = (
         threshold="exact count: fault for a batch, warning from half of the rows on, notice below",
         cost="a count",
         needs=("batch",),
-        explains=("not-finite", "loss-plateau"),
+        explains=("not-finite", "loss-plateau", "gradient-cut"),
     ),
     Rule(
         slug="batch-repeats",

@@ -87,6 +87,17 @@ RULES = (
         needs=("model", "batch"),
     ),
     Rule(
+        slug="positions-ignored",
+        family=FAMILY,
+        detects="A table of positions that is looked up at the same row for every position.",
+        equation=r"p_i = p_j \;\text{for all } i, j",
+        source="definition; Vaswani et al. 2017, section 3.5, arXiv:1706.03762",
+        threshold="exact: one row for all of at least 8 positions, in a table that is called one of positions "
+        "or has a row for each",
+        cost="one forward pass before the first step",
+        needs=("model", "batch"),
+    ),
+    Rule(
         slug="initialisation-too-large",
         family=FAMILY,
         detects="Weights that start so large that the first predictions are confidently wrong.",
@@ -112,7 +123,7 @@ RULES = (
         "zero-initialised outputs), a fault where gradients of both are 0 or the value is not 0",
         cost="one pass over the weights",
         needs=("model",),
-        explains=("gradient-cut", "loss-plateau", "weights-never-change"),
+        explains=("gradient-cut", "loss-plateau", "weights-never-change", "epsilon-dominates"),
     ),
     Rule(
         slug="residual-missing",

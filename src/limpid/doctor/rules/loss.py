@@ -64,6 +64,17 @@ RULES = (
         needs=("batch", "loss"),
     ),
     Rule(
+        slug="loss-broadcast",
+        family=FAMILY,
+        detects="Predictions (n, 1) and targets (n,) that broadcast to n² differences.",
+        equation=r"\textstyle\sum_{ij} (\hat y_i - y_j)^2 \;\text{instead of}\; \sum_i (\hat y_i - y_i)^2",
+        source="definition; NumPy's broadcasting rules",
+        threshold="exact: shapes",
+        cost="none: shapes of the loss's arguments",
+        needs=("loss",),
+        explains=("loss-plateau", "gradient-is-not-the-gradient"),
+    ),
+    Rule(
         slug="initial-loss-off",
         family=FAMILY,
         detects="A first loss that is not what fresh weights must give.",
@@ -89,8 +100,8 @@ RULES = (
         detects="Logits that drift away as a whole: softmax does not see it, number formats do.",
         equation=r"\log Z = \log \textstyle\sum_v e^{z_v},\; |\log Z| > 30 \text{ or slope} > 0.1 / \text{step}",
         source="Chowdhery et al. 2022, section 5, arXiv:2204.02311; Wortsman et al. 2023, section 3.1.2",
-        threshold="|log Z| above 30 and above its start, or a slope above 0.1 per step sustained over 30 steps; at "
-        "30 bfloat16 logits have a spacing of 1/8 nat",
+        threshold="|log Z| above 30 and above its start, or a mean logit that moves by over 0.02 per step for 30 steps "
+        "and by 5 in all; at 30 bfloat16 logits have a spacing of 1/8 nat",
         cost="log Z on 256 positions on sampled steps",
         needs=("model", "steps"),
         explains=("loss-spike", "loss-diverges", "overflow-in-half", "loss-below-floor"),

@@ -27,9 +27,17 @@ RULES = (
         source="IEEE 754-2019, table 3.5; transformers#5651",
         threshold="the format's largest number; exact: the operation has finite inputs and an infinite output, and "
         "the same operation in float32 is finite",
-        cost="one pass op by op when it breaks",
+        cost="one pass op by op before the first step, and when it breaks",
         needs=("model", "break"),
-        explains=("not-finite", "loss-diverges", "loss-spike", "gradient-explodes"),
+        explains=(
+            "not-finite",
+            "loss-diverges",
+            "loss-spike",
+            "gradient-explodes",
+            "gradient-cut",
+            "step-without-gradients",
+            "epsilon-dominates",
+        ),
     ),
     Rule(
         slug="updates-lost-to-rounding",
@@ -75,7 +83,19 @@ RULES = (
         threshold="exact: ε rounded to the parameters' format is 0",
         cost="one rounding per parameter group",
         needs=("optimizer",),
-        explains=("not-finite", "loss-diverges"),
+        explains=("not-finite", "loss-diverges", "updates-lost-to-rounding"),
+    ),
+    Rule(
+        slug="loss-not-scaled",
+        family=FAMILY,
+        detects="Gradients are divided by the loss scale, but the loss was not multiplied by it.",
+        equation=r"g^{\text{used}} = g / s",
+        source="definition; the order of scale, backward and step",
+        threshold="exact: no scale before the scaler's step, 2 steps in a row; or weights of the tokens that "
+        "add up to 1 in the gradient, not to the scale",
+        cost="none: event counters",
+        needs=("scaler", "steps"),
+        explains=("epsilon-dominates", "loss-plateau", "update-not-as-predicted", "learning-rate-too-low"),
     ),
     Rule(
         slug="loss-scale-collapsed",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from limpid.doctor.checks.configuration import over_early
 from limpid.doctor.checks.optimisation import decayed, zero_rate
 from limpid.doctor.finding import Finding
 from limpid.doctor.ranks import processes
 from limpid.doctor.record import Past, StepRecord
-from limpid.doctor.schedules import peak
+from limpid.doctor.schedules import peak, simulated
 from limpid.doctor.watched import Watched
 
 
@@ -75,6 +76,87 @@ def clip_and_scale(watched: Watched, record: StepRecord, past: Past) -> Iterator
             )
 
 
+def clip_misses(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Gradients that no clip had: all of them, or most and more than the limit."""
+    if record.unclipped is None or not record.updated:
+        return
+    left, whole = record.unclipped
+    limit, clipped = record.clipped_to or math.inf, math.sqrt(max(whole**2 - left**2, 0))
+    nothing = left > 0 and all(float(norm) == 0 for _, norm in record.clips)
+    most = left > 2 * limit and not nothing and _of_this_model(watched, record)
+    past.facts["unclipped"] = past.facts.get("unclipped", 0) + 1 if nothing or most else 0
+    if past.facts["unclipped"] == 2:
+        yield Finding(
+            rule="clipping-misses-parameters",
+            severity="fault" if nothing else "warning",
+            step=record.number,
+            where="gradients",
+            says="clipping is given no gradients at all"
+            if nothing
+            else f"clipping to {limit:g} is given gradients of norm {clipped:.3g}; those of "
+            f"norm {left:.3g} that the optimizer uses beside them are not clipped" + ".",
+            cause="a generator of parameters that the optimizer has used up, or parameters of another model"
+            if nothing
+            else "only a part of the model is clipped",
+            fix="clip_grad_norm_(model.parameters(), …), a new call of parameters() each time",
+            sure=0.95 if nothing else 0.7,
+            refuted_by=f"a norm of at most {limit:g} at the update",
+            evidence={"unclipped": left, "whole": whole, "limit": limit},
+        )
+
+
+def _of_this_model(watched: Watched, record: StepRecord) -> bool:
+    """Whether what is clipped are parameters of the model that is watched."""
+    return any(ids & set(watched.anatomy.names) for ids, _ in record.clips)
+
+
+def scaled_at_all(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """A scaler that divides gradients of a loss it has not multiplied."""
+    events = record.events
+    divided = "scaler.step" in events or "scaler.unscale_" in events
+    missing = watched.scaling and divided and "backward" in events and "scaler.scale" not in events
+    past.facts["unscaled"] = past.facts.get("unscaled", 0) + 1 if missing and watched.scale > 1 else 0
+    if past.facts["unscaled"] == 2:
+        yield unscaled(watched.scale, record)
+
+
+def unscaled(scale: float, record: StepRecord) -> Finding:
+    return Finding(
+        rule="loss-not-scaled",
+        severity="fault",
+        step=record.number,
+        where="scaler",
+        says=f"backward starts from the loss itself, but its gradients are divided by {scale:,.0f} before the update.",
+        cause="loss.backward() where scaler.scale(loss).backward() is meant",
+        fix="scaler.scale(loss).backward()",
+        refuted_by=f"weights of the step's tokens that add up to {scale:,.0f} in the gradient",
+        evidence={"scale": scale, "order": record.events[:12]},
+    )
+
+
+def schedule_before_update(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """A schedule that advances between the backward pass and the update: the first rate is never used."""
+    events = record.events
+    early = False
+    if "schedule" in events and "update" in events and "backward" in events:
+        early = events.index("backward") < events.index("schedule") < events.index("update")
+    past.facts["early_schedule"] = past.facts.get("early_schedule", 0) + 1 if early else 0
+    if past.facts["early_schedule"] == 3:
+        yield Finding(
+            rule="schedule-before-update",
+            severity="warning",
+            step=record.number,
+            where=type(watched.schedulers[0]).__name__,
+            says="the schedule advances between backward and the update: its first rate is never used, and "
+            "each update is made at the rate of the next.",
+            cause="scheduler.step() before optimizer.step()",
+            fix="optimizer.step(), then scheduler.step()",
+            sure=0.9,
+            refuted_by="an update before the schedule's step",
+            evidence={"order": events[:12]},
+        )
+
+
 def nothing_to_step_with(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     past.empty_steps = past.empty_steps + 1 if record.no_gradients and record.updated else 0
     if past.empty_steps == 2:
@@ -83,7 +165,7 @@ def nothing_to_step_with(watched: Watched, record: StepRecord, past: Past) -> It
             severity="fault",
             step=record.number,
             where="optimizer",
-            says="the optimizer steps, but none of its parameters has a gradient: nothing changes.",
+            says="the optimizer steps, but none of its parameters has a gradient other than 0: nothing is learned.",
             cause="gradients are cleared between backward and step, or the optimizer holds other tensors than the "
             "model",
             fix="zero_grad before backward; build the optimizer from the final model",
@@ -103,6 +185,10 @@ def schedule_per_update(watched: Watched, record: StepRecord, past: Past) -> Ite
     if len(counts) < 2 or record.number > 60:
         return
     ratio = sum(counts) / len(counts) / per
+    if len(counts) == 3 and counts == [per] * 3 and watched.planned:
+        rates = simulated(watched.schedulers[0], watched.planned - record.number)
+        if rates:
+            yield from over_early([*past.rates, *rates], type(watched.schedulers[0]).__name__, record.number)
     if ratio > 1.5 and min(counts[-2:]) > per:
         planned = watched.planned
         when = f"; it was made for {planned:,} steps and ends at update {planned / ratio:,.0f}" if planned else ""
@@ -216,12 +302,36 @@ def rates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]
                 refuted_by="a rate above 0",
                 evidence={"peak": peak},
             )
+    yield from _faded(watched, record, past)
     gains = past.facts.setdefault("decayed_gains", _decayed_gains(watched))
     if gains:
         past.decay_done += gains[1] * top
         factor = math.exp(-past.decay_done)
         if factor < 0.9 and (record.number % 50 == 0 or past.decay_done > 0.2):
             yield decayed(gains[0], [], gains[1], factor, record.number)
+
+
+def _faded(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """A schedule that has brought the rate below 1 % of its peak, while steps go on for a quarter of the run so far."""
+    top = max(past.rates)
+    low = sum(1 for rate in past.rates if rate < 0.01 * top)
+    done = len(past.rates)
+    falls = past.rates[-1] < 0.01 * top and past.rates.index(top) < done - low  # it is no warm-up
+    if done < 20 or not watched.schedulers or not falls or low <= 0.25 * max(done, watched.total_steps or 0):
+        return
+    yield Finding(
+        rule="schedule-ends-early",
+        severity="warning",
+        step=record.number,
+        where=type(watched.schedulers[0]).__name__,
+        says=f"the rate has been below 1 % of its peak {top:.1e} for {low} of {done} steps (it is "
+        f"{past.rates[-1]:.1e}), and steps go on: they learn nothing.",
+        cause="a schedule made for fewer updates than the run makes, or one per epoch that advances with every update",
+        fix="give it the number of optimizer updates",
+        sure=0.85,
+        refuted_by="a rate above 1 % of the peak",
+        evidence={"peak": top, "rate": past.rates[-1], "low": low},
+    )
 
 
 def _decayed_gains(watched: Watched) -> tuple[list[str], float] | None:
@@ -281,6 +391,9 @@ WATCH = [
     leftovers,
     judged_with_dropout,
     clip_and_scale,
+    clip_misses,
+    scaled_at_all,
+    schedule_before_update,
     nothing_to_step_with,
     schedule_per_update,
     evaluation_mode,

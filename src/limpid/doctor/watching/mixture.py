@@ -91,7 +91,7 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
     distances = divergence(sides @ table / SIDE, ~sides @ table / SIDE)
     between, others = float(distances[0]), distances[1:]
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
-    if z < 6 or between < 1.4 * float(others.max()) or between < 0.01:
+    if (z < 6 or between < 1.4 * float(others.max()) or between < 0.01) and not _against_all(recent, shuffle):
         return
     so_far.border = record.number
     at = record.number - SIDE + 1
@@ -109,3 +109,15 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
         refuted_by="random halves that differ as much",
         evidence={"between": between, "halves": float(others.mean()), "z": z, "at": at},
     )
+
+
+def _against_all(recent: list[np.ndarray], shuffle: np.random.Generator) -> bool:
+    """The last batches against all before them, as no eight of those are against the rest of them."""
+    if len(recent) < 4 * SIDE:
+        return False
+    before, last = np.stack(recent[:-SIDE]), np.stack(recent[-SIDE:])
+    chosen = shuffle.permuted(np.tile(np.arange(len(before)) < SIDE, (SPLITS, 1)), axis=1)
+    others = divergence(chosen @ before / SIDE, ~chosen @ before / (len(before) - SIDE))
+    between = float(divergence(last.mean(0), before.mean(0)))
+    z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
+    return z > 10 and between > max(1.8 * float(others.max()), 0.01)

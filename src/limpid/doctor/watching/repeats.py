@@ -30,6 +30,8 @@ class Served:
         self.odd_before = 0
         self.border: int | None = None
         self.new_rows = True  # whether this step's rows were all new
+        self.held: list[Any] = []  # the tensors of the last step: objects, not values
+        self.same_object = 0  # steps in a row that were given those very objects
 
     largest: int
     seen: set[int]
@@ -42,6 +44,13 @@ class Served:
             mixed = (ids + 1) * weights
             mixed ^= mixed >> 29
             return [int(h) for h in (mixed * np.int64(0x2545F4914F6CDD1D)).sum(1) ^ ids.shape[1]]
+
+
+def hold(so_far: Served, given: list[Any]) -> None:
+    """Whether the loop hands over the very tensors of the step before: it keeps one batch, as one does on purpose."""
+    same = len(given) == len(so_far.held) and all(a is b for a, b in zip(given, so_far.held, strict=True))
+    so_far.same_object = so_far.same_object + 1 if same else 0
+    so_far.held = given
 
 
 def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -59,8 +68,15 @@ def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -
     recent = list(so_far.batches)
     if len(recent) >= 3 and len(set(recent[-3:])) == 1:
         times = next((i for i, b in enumerate(reversed(recent)) if b != whole), len(recent))
+        kept = so_far.same_object >= 2
         yield _repeat(
-            record.number, f"the last {times} steps all used the same {distinct} sequences", 1.0, times, distinct
+            record.number,
+            f"the last {times} steps all used the same {distinct} sequences"
+            + (", one tensor that the loop keeps: to learn a single batch by heart, it seems" if kept else ""),
+            1.0,
+            times,
+            distinct,
+            "notice" if kept else "fault",
         )
     elif len(so_far.gaps) >= 64 and before > 8 * len(hashes):
         gap = median(so_far.gaps)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from limpid.doctor.checks.ids import out_of_range, wrapped
 from limpid.doctor.checks.rows import unlabelled
@@ -13,38 +15,51 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.watching.mixture import BINS, border, odd_rows
-from limpid.doctor.watching.repeats import Served, repeats
+from limpid.doctor.watching.repeats import Served, hold, repeats
 
 
 def served(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
-    """Repeats, duplicates, odd rows and borders, from the token ids of the step."""
-    arrays = ids_of(record)
-    if not arrays:
-        return
+    """Repeats, duplicates, odd rows and borders, from the ids of the step; without them borders of its classes."""
     so_far: Served = past.facts.setdefault("served", Served())
+    given = ids_of(record)
+    if not given:
+        yield from classes(so_far, record, past)
+        return
+    hold(so_far, given)
+    arrays = [np.asarray(t.detach().cpu(), dtype=np.int64) for t in given]
     hashes = [h for ids in arrays for h in so_far.hashes(ids)]
     past.facts["hashes"] = hashes
     yield from repeats(so_far, hashes, record, past)
-    histograms = [
-        np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids)).reshape(
-            len(ids), BINS
-        )
-        for ids in arrays
-    ]
-    rows = np.concatenate(histograms)
+    rows = np.concatenate([histograms(ids) for ids in arrays])
     yield from odd_rows(so_far, rows, record, past)
     so_far.histograms.append(rows.sum(0) / max(1, rows.sum()))
     yield from border(so_far, record, past)
     yield from facts_of_ids(watched, so_far, arrays, record)
 
 
-def ids_of(record: StepRecord) -> list[np.ndarray]:
+def classes(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Batches of one class label per row."""
+    labels = [m.labels for m in record.micros if m.labels is not None and m.labels.ndim == 1 and not m.labels.is_cuda]
+    if not labels:
+        return
+    counts = histograms(np.asarray(torch.cat(labels), dtype=np.int64)[None])[0]
+    so_far.histograms.append(counts / max(1, counts.sum()))
+    yield from border(so_far, record, past)
+
+
+def histograms(ids: np.ndarray) -> np.ndarray:
+    """How often each token is in each row, modulo 256."""
+    counts = np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids))
+    return counts.reshape(len(ids), BINS)
+
+
+def ids_of(record: StepRecord) -> list[Tensor]:
     """Token ids of the step: as told, else as the model was given them."""
     told = [m.ids for m in record.micros if m.ids is not None]
     tensors = told or [call.ids for call in record.calls if call.ids is not None]
     if any(t.is_cuda for t in tensors) and not record.sampled:
         return []  # no wait for the device
-    return [np.asarray(t.detach().cpu(), dtype=np.int64) for t in tensors if t is not None and t.numel()]
+    return [t for t in tensors if t is not None and t.numel()]
 
 
 def facts_of_ids(watched: Watched, so_far: Served, arrays: list[np.ndarray], record: StepRecord) -> Iterator[Finding]:
@@ -80,8 +95,7 @@ def below_the_floor(watched: Watched, record: StepRecord, past: Past) -> Iterato
     if so_far is None or record.loss is None or not so_far.new_rows:
         past.facts["below"] = 0
         return
-    vocab = watched.anatomy.embedding[1].shape[0] if watched.anatomy.embedding is not None else 0
-    if vocab < 64 or not so_far.histograms:
+    if past.facts.get("next_token_of", 0) < 64 or not so_far.histograms:
         return
     mean = sum(so_far.histograms) / len(so_far.histograms)
     with np.errstate(divide="ignore", invalid="ignore"):

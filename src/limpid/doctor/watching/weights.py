@@ -11,6 +11,7 @@ import torch
 from limpid.doctor.checks.optimisation import epsilon_finding
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.schedules import peak
 from limpid.doctor.watched import Watched
 
 
@@ -22,9 +23,11 @@ def updates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Findin
     del past.updates[:-64]
     yield from lost(watched, record, past)
     yield from still(watched, record, past)
+    yield from restored(record, past)
     yield from ascent(record, past)
     yield from epsilon(record, past)
     yield from size(record, past)
+    yield from rate(watched, record, past)
 
 
 def lost(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -91,6 +94,31 @@ def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]
         )
 
 
+def restored(record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Weights that begin each step where they began the one before, whatever the update changed."""
+    if len(past.updates) < 2:
+        return
+    (before, first), (now, second) = past.updates[-2:]
+    if now == before + 1 and first.names == second.names and any(change > 0 for change in first.change):
+        same = all(torch.equal(a, b) for a, b in zip(first.start, second.start, strict=True))
+        past.facts["restored"] = past.facts.get("restored", 0) + 1 if same else 0
+    first.start.clear()
+    if past.facts.get("restored") == 2:
+        yield Finding(
+            rule="weights-never-change",
+            severity="fault",
+            step=record.number,
+            where=second.names[0],
+            says=f"all {len(second.names)} tensors begin step {now} as they began the two before: updates "
+            "change them, and something puts them back.",
+            cause="weights are loaded or copied back between the steps: an average swapped the wrong way, a "
+            "restored copy",
+            fix="compare a parameter after optimizer.step() and before the next",
+            refuted_by="one element that begins a step elsewhere",
+            evidence={"tensors": len(second.names)},
+        )
+
+
 def ascent(record: StepRecord, past: Past) -> Iterator[Finding]:
     cosines = [u.cosine for _, u in past.updates[-3:]]
     if len(cosines) == 3 and min(cosines) > 0.1 and all(s <= record.number for s, _ in past.updates):
@@ -126,7 +154,7 @@ def epsilon(record: StepRecord, past: Past) -> Iterator[Finding]:
 
 
 def size(record: StepRecord, past: Past) -> Iterator[Finding]:
-    """Observed over predicted changes; and changes that replace the weights."""
+    """Observed over predicted changes."""
     update = record.update
     assert update is not None
     pairs = [
@@ -149,7 +177,18 @@ def size(record: StepRecord, past: Past) -> Iterator[Finding]:
             refuted_by="a ratio within 1/3 … 3",
             evidence={"ratio": median(pairs)},
         )
+
+
+def rate(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """Changes that replace the weights and do not help; changes too small to matter in the whole run."""
+    update = record.update
+    assert update is not None
     ratios = [u.median_ratio() for _, u in past.updates[-5:]]
+    losses = [*past.losses.all, *([record.loss] if record.loss is not None else [])]
+    yield from _too_low(watched, record, past)
+    if len(ratios) >= 3 and min(ratios[-3:]) > 0.5 and 3 <= len(losses) < 10 and losses[-1] > 1.2 * losses[0] > 0:
+        where = update.names[update.matrices()[0]]
+        yield too_high(record.number, median(ratios), where, losses[-1], min(losses), losses[0], max(update.rates))
     losses = past.losses.all
     if len(ratios) >= 3 and min(ratios[-3:]) > 0.1 and len(losses) >= 10 and record.number >= 10:
         now, best, start = (
@@ -162,6 +201,42 @@ def size(record: StepRecord, past: Past) -> Iterator[Finding]:
             yield too_high(
                 record.number, median(ratios), update.names[update.matrices()[0]], now, best, start, max(update.rates)
             )
+
+
+def _too_low(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+    """What is left of the run cannot change the weights, or float32 cannot even hold the change."""
+    recent = [u for _, u in past.updates[-3:]]
+    if len(recent) < 3 or any(max(u.rates) == 0 for u in recent):
+        return
+    ratio = max(u.median_ratio() for u in recent)
+    wanted = [
+        max(u.predicted[i], u.step[i]) / u.weight[i] for u in recent for i in u.matrices() if u.weight[i] and u.moves[i]
+    ]
+    if not wanted:
+        return
+    lost = median(wanted) < 2.0**-22
+    now = max(recent[-1].rates)
+    top = max([*past.rates, peak(watched.schedulers, [g for o in watched.optimizers for g in o.param_groups])])
+    whole = (watched.planned or 0) * max(ratio, median(wanted)) * (top / now if now else 1.0)
+    if not lost and not 0 < whole < 1e-3:
+        return
+    yield Finding(
+        rule="learning-rate-too-low",
+        severity="fault" if lost else "warning",
+        step=record.number,
+        where="every parameter group",
+        says=f"each update is {median(wanted):.1e} of the size of the weights (rate {now:g})"
+        + (
+            ", a step or two of float32 (6e-8) at most: next to nothing changes."
+            if lost
+            else f": in all {watched.planned:,} steps together they move by {whole:.1e} of their size."
+        ),
+        cause="a learning rate far too small for this optimizer, or a loss divided by far too much",
+        fix="about 1e-3 for Adam on fresh weights, 1e-5 for fine-tuning; 0.1 for SGD",
+        sure=0.9,
+        refuted_by="a change of the weights by 1 % in the whole run",
+        evidence={"update_over_weight": median(wanted), "rate": now, "whole_run": whole},
+    )
 
 
 def too_high(step: int, ratio: float, where: str, now: float, best: float, start: float, rate: float) -> Finding:
