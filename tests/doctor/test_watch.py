@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -398,3 +400,18 @@ def test_findings_are_written_as_they_come(tmp_path: Any) -> None:
     told = [line for line in lines if line["severity"] != "notice"]
     assert [line["rule"] for line in told] == ["gradients-not-cleared"]
     assert told[0]["refuted_by"]
+
+
+def test_a_watched_model_that_nobody_holds_is_freed_and_torch_is_left_as_it_was() -> None:
+    before, alive = F.cross_entropy, []
+    for _ in range(2):
+        loop = Loop()
+        limpid.watch(loop.model, loop.optimizer, say=False)  # never closed
+        loop.step()
+        alive.append(weakref.ref(loop.model))
+        del loop
+    gc.collect()
+    assert [model() for model in alive] == [None, None]
+    with limpid.watch(nn.Linear(2, 2), say=False):
+        assert F.cross_entropy is not before
+    assert F.cross_entropy is before

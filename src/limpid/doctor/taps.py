@@ -8,6 +8,7 @@ last one ends.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -39,16 +40,15 @@ class Taps:
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.undo: list[Callable[[], Any]] = []
-        WATCHED.append(listener)
+        _drop(None)
         _patch()
-        self.undo.append(lambda: WATCHED.remove(listener))
+        LISTENING.append(weakref.ref(listener))
 
     def close(self) -> None:
         for undo in reversed(self.undo):
             undo()
         self.undo.clear()
-        if not WATCHED:
-            _unpatch()
+        _drop(self.listener)
 
     def everything(self, watched: Watched) -> None:
         anatomy = watched.anatomy
@@ -131,7 +131,8 @@ class Taps:
         self.undo.append(lambda: setattr(owner, name, original) if own else vars(owner).pop(name, None))
 
 
-WATCHED: list[Listener] = []
+LISTENING: list[weakref.ref[Listener]] = []
+"""Who is told. Models are watched as long as somebody holds them: nothing here keeps one alive."""
 _originals: list[tuple[Any, str, Any]] = []
 """Functions that no object owns, as they were: (module, name, function)."""
 
@@ -156,14 +157,18 @@ def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():  # compiled code holds the original alone
-            for listener in WATCHED:
-                event(listener, *args, *kwargs.values())
+            for ref in LISTENING:
+                if (listener := ref()) is not None:
+                    event(listener, *args, *kwargs.values())
         return original(*args, **kwargs)
 
     _originals.append((owner, name, original))
     setattr(owner, name, wrapped)
 
 
-def _unpatch() -> None:
-    while _originals:
-        setattr(*_originals.pop())
+def _drop(listener: Listener | None) -> None:
+    """Tell this one nothing more, nor those that are gone; the last one leaves everything as it was."""
+    LISTENING[:] = [ref for ref in LISTENING if ref() is not None and ref() is not listener]
+    if not LISTENING:
+        while _originals:
+            setattr(*_originals.pop())
