@@ -6,6 +6,7 @@ So the gradient of the logits tells targets, weights, masks and divisor whatever
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -117,7 +118,9 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     squashed, misfit_squashed = (
         ("", misfit)
         if zeros > 0.1
-        else _squashed(z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps)
+        else _squashed(
+            z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps, len(where) / (batch * length)
+        )
     )
     weight = torch.where(labelled, fitted, 0.0)
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
@@ -190,31 +193,24 @@ SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh"
 
 
 def _squashed(
-    z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float
+    z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float, share: float
 ) -> tuple[str, float]:
-    """Which squashing explains the gradient ten times better than none, and its misfit."""
+    """Which squashing explains the gradient better than none, and its misfit; `share` of all positions was read."""
     best, misfit = "", plain
     rows = labelled.nonzero()[:256, 0]
     if not len(rows):
         return best, misfit
     every = torch.ones(len(rows), dtype=torch.bool, device=z.device)
-    d = z[rows].softmax(-1)
-    d[torch.arange(len(rows), device=z.device), target[rows]] -= 1
-    length = float(_fit(g[rows], d, None, every)[0].sum())
+    of_a_mean = len(rows) * share / float(labelled.sum())  # Σ w over these rows where w is 1 over all labels
     for name, squash in SQUASHES.items():
         with torch.enable_grad():
             leaf = z[rows].clone().requires_grad_(True)
             loss = torch.nn.functional.cross_entropy(squash(leaf), target[rows], reduction="sum")
             (d,) = torch.autograd.grad(loss, leaf)
         fitted, left = _fit(g[rows], d, None, every)
-        # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then the length decides
-        longer = float(fitted.sum()) / max(length, 1e-30)
         better = plain > rounding and left < 0.3 * plain
-        if (left < misfit and better) or (
-            left < 0.3
-            and longer > 0.5 * z.shape[-1] > 8
-            and left < 2 * plain
-            and length * 8 < len(rows) / len(labelled)
-        ):
+        # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then a mean's length decides
+        of_its_length = abs(math.log(max(float(fitted.sum()), 1e-30) / of_a_mean)) < math.log(1.4)
+        if left < misfit and (better or (z.shape[-1] > 16 and left < 0.3 and of_its_length)):
             best, misfit = name, left
     return best, misfit
