@@ -32,7 +32,8 @@ def formula(watched: Watched, record: StepRecord, past: Past) -> Iterator[Findin
     yield from ascending(first, record.number)
     if first.inverted:
         return
-    past.facts["next_token_of"] = first.shape[-1] if first.ids is not None else 0
+    taught_tokens = first.ids is not None and first.misfit < 0.3  # not a teacher's probabilities: their loss may be 0
+    past.facts["next_token_of"] = first.shape[-1] if taught_tokens else 0
     yield from aligned(first, record.number)
     yield from flushed(first, record.number, watched.scaling)
     if complete:

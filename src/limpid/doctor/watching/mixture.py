@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.record import Past, StepRecord
@@ -88,7 +89,7 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
     half = np.tile(np.arange(SIDE) < SIDE // 2, (SPLITS, 1))  # halves that take as many from before as from after
     sides = np.concatenate([shuffle.permuted(half, axis=1), shuffle.permuted(half, axis=1)], axis=1)
     sides[0] = np.arange(2 * SIDE) < SIDE
-    distances = divergence(sides @ table / SIDE, ~sides @ table / SIDE)
+    distances = divergence(_totals(sides, table) / SIDE, _totals(~sides, table) / SIDE)
     between, others = float(distances[0]), distances[1:]
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
     if (z < 6 or between < 1.4 * float(others.max()) or between < 0.01) and not _against_all(recent, shuffle):
@@ -111,13 +112,19 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
     )
 
 
+def _totals(chosen: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The sum of each choice of rows, by torch: NumPy would wake threads of its own against those of training."""
+    total: np.ndarray = (torch.from_numpy(chosen.astype(table.dtype)) @ torch.from_numpy(table)).numpy()
+    return total
+
+
 def _against_all(recent: list[np.ndarray], shuffle: np.random.Generator) -> bool:
     """The last batches against all before them, as no eight of those are against the rest of them."""
     if len(recent) < 4 * SIDE:
         return False
     before, last = np.stack(recent[:-SIDE]), np.stack(recent[-SIDE:])
     chosen = shuffle.permuted(np.tile(np.arange(len(before)) < SIDE, (SPLITS, 1)), axis=1)
-    others = divergence(chosen @ before / SIDE, ~chosen @ before / (len(before) - SIDE))
+    others = divergence(_totals(chosen, before) / SIDE, _totals(~chosen, before) / (len(before) - SIDE))
     between = float(divergence(last.mean(0), before.mean(0)))
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
     return z > 10 and between > max(1.8 * float(others.max()), 0.01)
