@@ -178,11 +178,12 @@ def queries_scaled(loop: Loop) -> None:
 
 
 def halved_each_epoch(loop: Loop) -> None:
-    """A rate that is halved after every second of the epochs, which have 20 steps."""
+    """A rate that is halved after every second of six epochs."""
+    epoch = max(1, loop.settings.steps // 6)
     loop.make_scheduler = lambda: torch.optim.lr_scheduler.StepLR(loop.optimizer, 2, 0.5)
 
     def advance() -> None:
-        if loop.number % 20 == 19:
+        if loop.number % epoch == epoch - 1:
             loop.scheduler.step()
 
     loop.advance = advance

@@ -139,4 +139,4 @@ def test_a_compiled_model_is_watched_without_being_compiled_anew(in_place: bool)
     assert doctor.steps == 12
     assert doctor.skipped == {}
     assert rules(doctor.findings) == []
-    assert doctor.past.log_z
+    assert doctor.past.levels
