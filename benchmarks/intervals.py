@@ -240,7 +240,7 @@ def calibration_coverage(task: tuple[str, int]) -> tuple[str, ...]:
     truth = 0.0 if power == 1 else sum(len(b) * abs((true[b] - large.confidence[b]).mean()) for b in bins) / 10**6
     rng, held, values = np.random.default_rng(1), 0, []
     ends = np.arange(1, count + 1)
-    nobody = Subject("", None, None, None)  # type: ignore[arg-type]  # only what was judged is looked at
+    nobody = Subject("", None, None, None)  # only what was judged is looked at
     for seed in range(texts):
         own = judged(rng, count, power, alike)[0]
         measured = Measured(nobody, Windows(1, 1, "sliding", None), own, ends, np.ones_like(ends), ends[-1:], count)

@@ -129,4 +129,4 @@ def test_a_wrong_file_is_one_line(tmp_path, text: str, message: str) -> None:
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ModelConfig().d_model = 3  # type: ignore[misc]
+        ModelConfig().d_model = 3

@@ -36,7 +36,7 @@ def corpus(folder: Path, documents: int = 53) -> Path:
 
 
 def data(*paths: Path | str, tokenizer: str = "bytes", **options: object) -> DataConfig:
-    return DataConfig(paths=tuple(map(str, paths)), tokenizer=tokenizer, **options)  # type: ignore[arg-type]
+    return DataConfig(paths=tuple(map(str, paths)), tokenizer=tokenizer, **options)
 
 
 def document(text: str) -> Piece:
@@ -180,7 +180,7 @@ def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypat
 
     def meddle(*arguments: object) -> object:
         (folder / "011.txt").write_text("something else altogether")
-        return original(*arguments)  # type: ignore[arg-type]
+        return original(*arguments)
 
     monkeypatch.setattr(module, "make_tokenizer", meddle)
     with pytest.raises(DataError, match="changed while it was being read"):

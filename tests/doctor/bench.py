@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import limpid
+from limpid.doctor import Doctor
 
 VOCAB, WIDTH, HEADS, LENGTH, ROWS = 97, 32, 2, 24, 6
 
@@ -107,3 +108,52 @@ def preflight(
 
 def warm(step: int) -> float:
     return min(1.0, (step + 1) / 5) * (0.55 + 0.45 * math.cos(math.pi * step / 60))
+
+
+class Loop:
+    """The step that everybody writes; a fault replaces one method."""
+
+    def __init__(self, model: nn.Module | None = None, rate: float = 3e-3, k: int = 1) -> None:
+        self.model = model or Decoder()
+        self.optimizer = torch.optim.AdamW(groups(self.model), lr=rate)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, warm)
+        self.scaler: Any = None
+        self.k, self.number = k, 0
+
+    def batch(self, number: int) -> Any:
+        return batch(number)
+
+    def loss(self, given: Any) -> Tensor:
+        return mean_loss(self.model, given) / self.k
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def clip(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def step(self) -> tuple[float, list[Any]]:
+        batches = [self.batch(self.k * self.number + j) for j in range(self.k)]
+        total = 0.0
+        for given in batches:
+            loss = self.loss(given)
+            self.backward(loss)
+            total += float(loss.detach())
+        self.clip()
+        self.optimizer.step()
+        self.scheduler.step()
+        self.clear()
+        return total, batches
+
+    def run(self, steps: int = 40, tell: bool = True, **options: Any) -> tuple[list[float], Doctor]:
+        with limpid.watch(self.model, self.optimizer, scheduler=self.scheduler, say=False, **options) as doctor:
+            losses = []
+            for self.number in range(steps):
+                loss, batches = self.step()
+                losses.append(loss)
+                if tell:
+                    doctor.step(loss, batches)
+        return losses, doctor

@@ -99,7 +99,7 @@ def grown(model: nn.Module, by: float) -> Callable[[int], None]:
     def before(number: int) -> None:
         if number == BREAKS:
             with torch.no_grad():
-                model.head.weight *= by  # type: ignore[union-attr, operator]
+                model.head.weight *= by
 
     return before
 

@@ -95,7 +95,7 @@ def shared() -> Odd:
 
 def frozen() -> Odd:
     model = Decoder()
-    for parameter in (*model.tokens.parameters(), *model.places.parameters()):  # type: ignore[union-attr]
+    for parameter in (*model.tokens.parameters(), *model.places.parameters()):
         parameter.requires_grad_(False)
     return Odd(model, language)
 

@@ -20,7 +20,7 @@ from limpid.run import write_config
 
 
 def total(name: str, **layout: object) -> float:
-    return training(published(name), Layout(**layout))[-1].value  # type: ignore[arg-type]
+    return training(published(name), Layout(**layout))[-1].value
 
 
 def test_every_figure_is_what_its_equation_gives() -> None:

@@ -15,7 +15,7 @@ from limpid.training.step import step
 
 def configured(**run: object) -> TrainConfig:
     model = ModelConfig(vocab_size=61, d_model=32, num_layers=3, num_heads=4, num_kv_heads=2, context_length=24)
-    return TrainConfig(model, run=RunConfig(precision="fp32", max_steps=6, batch_size=3, **run))  # type: ignore[arg-type]
+    return TrainConfig(model, run=RunConfig(precision="fp32", max_steps=6, batch_size=3, **run))
 
 
 def losses(config: TrainConfig) -> list[float]:

@@ -20,7 +20,7 @@ SHAPES = [(12, 12)] * 3 + [(30, 12)] * 2 + [(12, 30), (7, 5), (1, 9)]
 def moved(kind: type[torch.optim.Optimizer], steps: int = 3) -> list[nn.Parameter]:
     torch.manual_seed(0)
     parameters = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
-    optimizer = kind(parameters, lr=0.03, weight_decay=0.2, adjust_lr_fn="match_rms_adamw")  # type: ignore[call-arg]
+    optimizer = kind(parameters, lr=0.03, weight_decay=0.2, adjust_lr_fn="match_rms_adamw")
     for _ in range(steps):
         for parameter in parameters[:-1]:  # the last one never has a gradient
             parameter.grad = torch.randn(parameter.shape)
@@ -59,7 +59,7 @@ def test_two_rules_follow_one_learning_rate() -> None:
     for number in (1, 2, 3):
         outcome = step(state, batch(number), CONFIG)
         assert {group["lr"] for group in state.optimizer.param_groups} == {outcome.learning_rate}
-        assert {group["lr"] for part in state.optimizer.parts for group in part.param_groups} == {outcome.learning_rate}  # type: ignore[attr-defined]
+        assert {group["lr"] for part in state.optimizer.parts for group in part.param_groups} == {outcome.learning_rate}
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "momentum"])

@@ -38,7 +38,8 @@ class Anatomy:
 
     def __init__(self, model: nn.Module) -> None:
         self.outer, self.model = model, unwrapped(model)
-        self.names, self.embedding_names, self.norm_gains  # noqa: B018  now: sharding swaps parameters during a pass
+        for known in ("names", "embedding_names", "norm_gains"):
+            getattr(self, known)  # found now: sharding swaps parameters during a pass
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:

@@ -26,11 +26,11 @@ compiled = njit(cache=True, error_model="numpy")
 on_all_cores = njit(cache=True, error_model="numpy", parallel=PARALLEL)
 
 
-def _as_float(builder, found, kind, wanted):  # type: ignore[no-untyped-def]
+def _as_float(builder, found, kind, wanted):
     """Entries of weights as floats: bfloat16 comes as the upper half of a float32, int8 as whole numbers."""
     vector = isinstance(found.type, ir.VectorType)
 
-    def of(scalar):  # type: ignore[no-untyped-def]
+    def of(scalar):
         return ir.VectorType(scalar, found.type.count) if vector else scalar
 
     if kind == types.uint16:
@@ -41,10 +41,10 @@ def _as_float(builder, found, kind, wanted):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def dot(typing, weights, x):  # type: ignore[no-untyped-def]
+def dot(typing, weights, x):
     """Σ wᵢ xᵢ of two contiguous rows: entry i goes to sum i mod 64, these are added in pairs, the rest one by one."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         number, size = context.get_value_type(x.dtype), ir.IntType(64)
         vector = ir.VectorType(number, LANES)
         rows = [
@@ -52,7 +52,7 @@ def dot(typing, weights, x):  # type: ignore[no-untyped-def]
         ]
         count = builder.extract_value(rows[1].shape, 0)
 
-        def entries(place, lanes):  # type: ignore[no-untyped-def]
+        def entries(place, lanes):
             read = []
             for kind, row in zip((weights, x), rows, strict=True):
                 one = context.get_value_type(kind.dtype)
@@ -63,7 +63,7 @@ def dot(typing, weights, x):  # type: ignore[no-untyped-def]
                 read.append(_as_float(builder, found, kind.dtype, number))
             return builder.fmul(*read)
 
-        def added(start, stop, sums, lanes):  # type: ignore[no-untyped-def]
+        def added(start, stop, sums, lanes):
             step = ir.Constant(size, len(sums) * lanes)
             with cgutils.for_range_slice(builder, start, stop, step, size) as (place, _):
                 for i, total in enumerate(sums):
@@ -90,10 +90,10 @@ def dot(typing, weights, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def ask_for(typing, array, offset):  # type: ignore[no-untyped-def]
+def ask_for(typing, array, offset):
     """Tell the processor that the cache line `offset` bytes behind the start of an array will be read."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         byte, number32 = ir.IntType(8).as_pointer(), ir.IntType(32)
         start = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.gep(builder.bitcast(start, byte), [arguments[1]])
@@ -116,7 +116,7 @@ ALONE = 1 << 16
 
 
 @on_all_cores
-def product(x, weight, scale, bias, y):  # type: ignore[no-untyped-def]
+def product(x, weight, scale, bias, y):
     """y = x Wᵀ + b: every row of W is read once, for all rows of x."""
     width = 8
     d_out = weight.shape[0]
@@ -128,13 +128,13 @@ def product(x, weight, scale, bias, y):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def outputs(x, weight, scale, bias, y, first, last):  # type: ignore[no-untyped-def]
+def outputs(x, weight, scale, bias, y, first, last):
     for o in range(first, last):
         w = weight[o]
         for line in range(0, w.shape[0] * w.itemsize, LINE):
-            ask_for(w, AHEAD + line)  # type: ignore[call-arg]
+            ask_for(w, AHEAD + line)
         for row in range(x.shape[0]):
-            total = dot(w, x[row])  # type: ignore[call-arg,var-annotated]
+            total = dot(w, x[row])
             if scale.size:
                 total *= scale[o]
             y[row, o] = total + bias[o] if bias.size else total
@@ -147,14 +147,14 @@ DEGREE = 13
 
 
 @compiled
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     """eˣ in float64 to about one unit in the last place, x clamped to ±708: libraries differ in the last bit.
 
     Cody & Waite 1980, chapter 6: eˣ = 2ⁿ eʳ with |r| ≤ ln 2 / 2, by the series of eʳ until its terms vanish.
     """
     wide = np.float64(x)
-    wide = 708.0 if wide > 708.0 else wide  # type: ignore[assignment]
-    wide = -708.0 if wide < -708.0 else wide  # type: ignore[assignment]
+    wide = 708.0 if wide > 708.0 else wide
+    wide = -708.0 if wide < -708.0 else wide
     n = np.rint(wide * LOG2_E)
     r = (wide - n * LN_2) - n * LN_2_REST
     series = 1.0
@@ -164,7 +164,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def norm(x, weight, bias, eps, centred, y):  # type: ignore[no-untyped-def]
+def norm(x, weight, bias, eps, centred, y):
     """RMSNorm, or LayerNorm when centred, of one vector."""
     mean = 0.0
     if centred:
@@ -172,20 +172,20 @@ def norm(x, weight, bias, eps, centred, y):  # type: ignore[no-untyped-def]
             mean += x[i]
     for i in range(x.size):
         y[i] = x[i] - mean / x.size
-    inverse = 1 / math.sqrt(dot(y, y) / x.size + eps)  # type: ignore[call-arg]
+    inverse = 1 / math.sqrt(dot(y, y) / x.size + eps)
     for i in range(x.size):
         value = y[i] * inverse * weight[i]
         y[i] = value + bias[i] if bias.size else value
 
 
 @compiled
-def norm_rows(x, weight, bias, eps, centred, y):  # type: ignore[no-untyped-def]
+def norm_rows(x, weight, bias, eps, centred, y):
     for row in range(x.shape[0]):
         norm(x[row], weight, bias, eps, centred, y[row])
 
 
 @compiled
-def turn(head, cos, sin, halves):  # type: ignore[no-untyped-def]
+def turn(head, cos, sin, halves):
     """Rotate the pairs of one head in place."""
     pairs = cos.size
     for i in range(pairs):
@@ -196,7 +196,7 @@ def turn(head, cos, sin, halves):  # type: ignore[no-untyped-def]
 
 
 @on_all_cores
-def attend(heads, keys, values, padding, length, window, num_heads, mixed):  # type: ignore[no-untyped-def]
+def attend(heads, keys, values, padding, length, window, num_heads, mixed):
     """Each head's softmax-weighted sum of the values from its first visible position up to `length`."""
     count = heads.shape[0] * num_heads
     if 2 * count * (length + 1) * keys.shape[3] < ALONE:
@@ -208,7 +208,7 @@ def attend(heads, keys, values, padding, length, window, num_heads, mixed):  # t
 
 
 @compiled
-def mix(place, heads, keys, values, padding, length, window, num_heads, mixed):  # type: ignore[no-untyped-def]
+def mix(place, heads, keys, values, padding, length, window, num_heads, mixed):
     """One row's and head's share of `attend`."""
     row, h = place // num_heads, place % num_heads
     group = num_heads // keys.shape[1]
@@ -218,7 +218,7 @@ def mix(place, heads, keys, values, padding, length, window, num_heads, mixed): 
     score = np.empty(len(key), query.dtype)
     largest = -math.inf
     for t in range(score.size):
-        score[t] = dot(query, key[t]) / math.sqrt(query.size)  # type: ignore[call-arg]
+        score[t] = dot(query, key[t]) / math.sqrt(query.size)
         largest = max(largest, score[t])
     for t in range(score.size):
         score[t] = exp(score[t] - largest)
@@ -233,7 +233,7 @@ def mix(place, heads, keys, values, padding, length, window, num_heads, mixed): 
 
 
 @compiled
-def bend(x, activation):  # type: ignore[no-untyped-def]
+def bend(x, activation):
     """The MLP's nonlinearity."""
     if activation == 0:
         return x / (1 + exp(-x))
@@ -247,7 +247,7 @@ def bend(x, activation):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hide(wide, activation, gated, hidden):  # type: ignore[no-untyped-def]
+def hide(wide, activation, gated, hidden):
     """f(gate) ⊙ up, or f(up)."""
     d_ff = hidden.shape[1]
     for row in range(hidden.shape[0]):
@@ -257,7 +257,7 @@ def hide(wide, activation, gated, hidden):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def step(x, weights, form, keys, values, padding, length):  # type: ignore[no-untyped-def]
+def step(x, weights, form, keys, values, padding, length):
     """Logits of one more position: `x` (batch, d_model) becomes (batch, vocab); keys and values are stored."""
     batch = x.shape[0]
     d_head, turned = keys.shape[4], form.num_heads + form.num_kv_heads
@@ -307,7 +307,7 @@ def step(x, weights, form, keys, values, padding, length):  # type: ignore[no-un
 
 
 @compiled
-def relative(logits):  # type: ignore[no-untyped-def]
+def relative(logits):
     """Each token's probability over the likeliest one's."""
     found, largest = np.empty_like(logits), logits.max()
     for i in range(logits.size):

@@ -8,6 +8,8 @@ from typing import Literal
 from limpid.config import ModelConfig
 from limpid.options import check_words, require
 
+Norm = Literal["layer", "layer_no_bias", "rms", "none"]
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -25,7 +27,7 @@ class Architecture:
     context_length: int = 0
     """Longest sequence it was made for, tokens."""
     gated: bool = False
-    norm: Literal["layer", "layer_no_bias", "rms", "none"] = "layer"
+    norm: Norm = "layer"
     """Gain and bias, gain only (centred or not), or nothing learned."""
     norms_per_layer: int = 2
     final_norm: bool = True

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from limpid.doctor.anatomy import local
 from limpid.doctor.exam import Exam
-from limpid.doctor.finding import Finding
+from limpid.doctor.finding import Finding, Severity
 from limpid.doctor.reading import Reading
 
 
@@ -113,7 +113,7 @@ def decay_on_gains(exam: Exam) -> Iterator[Finding]:
 
 def decayed(gains: list[str], tables: list[str], decay: float, factor: float | None, step: int | None) -> Finding:
     """The finding for decay on what should not decay; its severity is what it will have done."""
-    severity = "notice"
+    severity: Severity = "notice"
     if gains and factor is not None and factor < 0.9:
         severity = "fault" if factor < 0.5 else "warning"
     what = (
@@ -125,7 +125,7 @@ def decayed(gains: list[str], tables: list[str], decay: float, factor: float | N
     when = "this schedule" if step is None else f"until step {step} it"
     return Finding(
         rule="decay-on-gains",
-        severity=severity,  # type: ignore[arg-type]
+        severity=severity,
         step=step,
         where=(gains or tables)[0],
         says=f"weight decay {decay:g} is applied to {what}: "

@@ -6,11 +6,11 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.errors import ConfigError
-from limpid.plan.architecture import Architecture
+from limpid.plan.architecture import Architecture, Norm
 from limpid.plan.figure import evaluate
 from limpid.plan.parameters import count, pieces
 
-NORMS = {"layernorm": "layer", "layernorm_no_bias": "layer_no_bias", "rmsnorm": "rms"}
+NORMS: dict[str, Norm] = {"layernorm": "layer", "layernorm_no_bias": "layer_no_bias", "rmsnorm": "rms"}
 THEIRS = {
     "vocab_size", "d_model", "n_layers", "d_ff", "n_heads", "n_kv_heads", "head_dim", "mlp", "norm", "norms_per_layer",
     "tied_embeddings", "learned_positions", "qkv_bias", "out_bias", "mlp_bias", "qk_norm", "embedding_norm",
@@ -27,7 +27,7 @@ def decoder(x: Inputs) -> Architecture:
     return Architecture(
         vocab_size=x["vocab_size"], d_model=x["d_model"], num_layers=x["n_layers"], num_heads=x["n_heads"],
         num_kv_heads=x.get("n_kv_heads") or x["n_heads"], d_head=x.get("head_dim") or 0, d_ff=x["d_ff"],
-        gated=x.get("mlp", "plain") == "gated", norm=NORMS[x.get("norm", "layernorm")],  # type: ignore[arg-type]
+        gated=x.get("mlp", "plain") == "gated", norm=NORMS[x.get("norm", "layernorm")],
         norms_per_layer=x.get("norms_per_layer", 2), tied=x.get("tied_embeddings", True),
         learned_positions=x.get("learned_positions") or 0, qkv_bias=x.get("qkv_bias", False),
         out_bias=x.get("out_bias", False), mlp_bias=x.get("mlp_bias", False),
