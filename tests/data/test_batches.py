@@ -114,8 +114,8 @@ def test_the_permutation_mixes() -> None:
 
 def test_validation_windows_are_fixed_and_share_no_target() -> None:
     tokens = np.arange(131, dtype=np.uint32)
-    found = list(validation_batches(tokens, CONTEXT, 5, 3))
-    again = list(validation_batches(tokens, CONTEXT, 5, 3))
+    found = list(validation_batches(tokens, CONTEXT, 5, 15))
+    again = list(validation_batches(tokens, CONTEXT, 5, 15))
     assert [micro.rows for micro in found] == [micro.rows for micro in again]
     targets = [int(target) for micro in found for target in micro.targets.flat]
     assert len(targets) == len(set(targets)) == 15 * CONTEXT
@@ -123,6 +123,6 @@ def test_validation_windows_are_fixed_and_share_no_target() -> None:
 
 
 def test_the_last_validation_batch_may_be_shorter() -> None:
-    found = list(validation_batches(np.arange(7 * CONTEXT + 3), CONTEXT, 5, 4))
+    found = list(validation_batches(np.arange(7 * CONTEXT + 3), CONTEXT, 5, 20))
     assert [len(micro.rows) for micro in found] == [5, 2]
     assert [row for micro in found for row in micro.rows] == [n * CONTEXT for n in range(7)]

@@ -63,9 +63,9 @@ class Batches:
 def validation_batches(
     tokens: Int[Array, " token"], context_length: int, batch_size: int, count: int
 ) -> Iterator[MicroBatch]:
-    """At most `count` batches of windows spread evenly over a split, always the same, none with a target in common."""
+    """At most `count` windows spread evenly over a split, always the same, none with a target in common, in batches."""
     windows = (len(tokens) - 1) // context_length
-    rows = min(windows, batch_size * count)
+    rows = min(windows, count)
     starts = np.arange(rows) * windows // max(1, rows) * context_length
     for first in range(0, rows, batch_size):
         yield _cut(tokens, starts[first : first + batch_size], context_length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,7 +27,10 @@ def undisturbed(model: nn.Module, gradients: bool = False) -> Iterator[None]:
         if gradients:
             for parameter, _ in kept:
                 parameter.grad = None
-        with torch.set_grad_enabled(gradients), torch.compiler.set_stance("force_eager"):
+        # where nobody has loaded the compiler, nothing is compiled; to load it takes a second
+        loaded = "torch._dynamo" in sys.modules
+        eager = torch.compiler.set_stance("force_eager") if loaded else contextlib.nullcontext()
+        with torch.set_grad_enabled(gradients), eager:
             yield
     finally:
         for parameter, gradient in kept:

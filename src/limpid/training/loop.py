@@ -32,6 +32,10 @@ Sampler = Callable[[Transformer, Tokenizer, str, int], str]
 """Continue a prompt with a model, by a seed."""
 
 
+JUDGED_TOGETHER = 4096
+"""Tokens of the validation split that go through the model at once: small batches take longer, and need no less."""
+
+
 class Watcher(Protocol):
     """Somebody who looks on, and changes nothing."""
 
@@ -106,12 +110,12 @@ def finish(training: Training) -> str | None:
 def evaluate(training: Training) -> tuple[float, float]:
     """Mean loss over the fixed validation batches, nats per token and bits per byte of text."""
     config, tokens, model = training.config, training.tokens, training.state.model
+    length, rows = config.model.context_length, config.run.batch_size
+    together = max(rows, JUDGED_TOGETHER // length)
     total, labels = 0.0, 0
     model.eval()
     with torch.no_grad():
-        for micro in validation_batches(
-            tokens.validation, config.model.context_length, config.run.batch_size, config.run.eval_batches
-        ):
+        for micro in validation_batches(tokens.validation, length, together, rows * config.run.eval_batches):
             targets = torch.as_tensor(micro.targets).to(device())
             total += float(mean_surprise(model, torch.as_tensor(micro.inputs).to(device()), targets, 1))
             labels += count_labels(targets)

@@ -9,8 +9,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from limpid.training.optimizers import Plain
 
-class Muon(torch.optim.Muon):
+
+class Muon(Plain, torch.optim.Muon):
     """PyTorch's, but with all matrices of one size made orthogonal together: few large products, not many small."""
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from limpid.config import UpdateConfig
 from limpid.quantities import Parameter
 from limpid.training.muon import Muon
+from limpid.training.optimizers import SGD, Adam, AdamW, Plain
 
 MOMENTS = {
     "adamw": {"m": "exp_avg", "v": "exp_avg_sq"},
@@ -41,20 +42,20 @@ def _of_one_rule(rule: str, parameters: list[nn.Parameter], update: UpdateConfig
     betas = (update.beta1, update.beta2)
     match rule:
         case "adamw":
-            return torch.optim.AdamW(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
+            return AdamW(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
         case "muon":
             return Muon(groups[:1], lr=update.learning_rate, adjust_lr_fn="match_rms_adamw")
         case "adam":
-            return torch.optim.Adam(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
+            return Adam(groups, lr=update.learning_rate, betas=betas, eps=update.eps, fused=True)
         case "momentum":
-            optimizer = torch.optim.SGD(groups, lr=update.learning_rate, momentum=update.beta1, dampening=update.beta1)
+            optimizer = SGD(groups, lr=update.learning_rate, momentum=update.beta1, dampening=update.beta1)
             for parameter in parameters:  # v = βv + (1-β)g from v = 0; PyTorch alone would start from v = g
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
             return optimizer
-    return torch.optim.SGD(groups, lr=update.learning_rate)
+    return SGD(groups, lr=update.learning_rate)
 
 
-class Both(torch.optim.Optimizer):
+class Both(Plain):
     """Two optimizers, each with its own parameters and rule, stepped as one."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:

@@ -70,9 +70,10 @@ def divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 SIDE = 8
 """Batches on each side of a border."""
-
-
 SPLITS = 128
+"""Random halves that a border is compared with."""
+LEAST = 0.01
+"""Nats of Jensen-Shannon divergence below which nobody would call it a border."""
 
 
 def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
@@ -85,14 +86,16 @@ def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
     ):
         return
     table = np.stack(recent[-2 * SIDE :])
+    between = float(divergence(table[:SIDE].mean(0), table[SIDE:].mean(0)))
     shuffle = np.random.Generator(np.random.PCG64(record.number))
+    against_all = _against_all(recent, shuffle)
+    if between < LEAST and not against_all:
+        return
     half = np.tile(np.arange(SIDE) < SIDE // 2, (SPLITS, 1))  # halves that take as many from before as from after
     sides = np.concatenate([shuffle.permuted(half, axis=1), shuffle.permuted(half, axis=1)], axis=1)
-    sides[0] = np.arange(2 * SIDE) < SIDE
-    distances = divergence(_totals(sides, table) / SIDE, _totals(~sides, table) / SIDE)
-    between, others = float(distances[0]), distances[1:]
+    others = divergence(_totals(sides, table) / SIDE, _totals(~sides, table) / SIDE)
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
-    if (z < 6 or between < 1.4 * float(others.max()) or between < 0.01) and not _against_all(recent, shuffle):
+    if (z < 6 or between < 1.4 * float(others.max()) or between < LEAST) and not against_all:
         return
     so_far.border = record.number
     at = record.number - SIDE + 1
@@ -123,8 +126,10 @@ def _against_all(recent: list[np.ndarray], shuffle: np.random.Generator) -> bool
     if len(recent) < 4 * SIDE:
         return False
     before, last = np.stack(recent[:-SIDE]), np.stack(recent[-SIDE:])
+    between = float(divergence(last.mean(0), before.mean(0)))
+    if between <= LEAST:
+        return False
     chosen = shuffle.permuted(np.tile(np.arange(len(before)) < SIDE, (SPLITS, 1)), axis=1)
     others = divergence(_totals(chosen, before) / SIDE, _totals(~chosen, before) / (len(before) - SIDE))
-    between = float(divergence(last.mean(0), before.mean(0)))
     z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
-    return z > 10 and between > max(1.8 * float(others.max()), 0.01)
+    return z > 10 and between > 1.8 * float(others.max())

@@ -20,7 +20,7 @@ from limpid.doctor.watching.repeats import Served, hold, repeats
 
 def served(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     """Repeats, duplicates, odd rows and borders, from the ids of the step; without them borders of its classes."""
-    so_far: Served = past.facts.setdefault("served", Served())
+    so_far: Served = past.facts.get("served") or past.facts.setdefault("served", Served())
     given = ids_of(record)
     if not given:
         yield from classes(so_far, record, past)
