@@ -41,6 +41,10 @@ SOFTMAXES = {
 }
 
 
+HEADS = 32
+"""As many heads of one row as there may be, where rows and heads are one axis."""
+
+
 @dataclass(frozen=True)
 class Heads:
     """One attention of one forward pass."""
@@ -89,8 +93,10 @@ ANGLES = {torch.cos, Tensor.cos, torch.polar}
 class Watching(TorchFunctionMode):
     """Collects the attentions of the calls made inside; passes everything on unchanged."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int | None = None) -> None:
+        """With `room`, scores are measured on so many entries of theirs, whole sequences; what is blind, on all."""
         super().__init__()
+        self.room = room
         self.heads: list[Heads] = []
         self.skipped = Skipped()
         self.turns = False  # whether angles were computed
@@ -145,7 +151,7 @@ class Watching(TorchFunctionMode):
             elif func in SOFTMAXES:
                 found = self.origin.get(id(args[0]))
                 if found is not None:
-                    self.heads.append(_explicit(args[0], *found[1:]))
+                    self.heads.append(_explicit(args[0], *found[1:], self.room))
             else:
                 for value in args[:2]:
                     found = self.origin.get(id(value)) if isinstance(value, Tensor) else None
@@ -212,7 +218,11 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float) -> Heads:
+def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float, room: int | None) -> Heads:
+    blind, rows = _blind((scores.detach() == -math.inf).all(-1))
+    if room is not None and len(scores) == len(query) == len(key):
+        few = slice(max(1 if scores.ndim > 3 else HEADS, room // scores[0].numel()))
+        scores, query, key = scores[few], query[few], key[few]
     inside = scores.detach().float()
     # low but finite mask constants hide as -inf does
     visible = (
@@ -224,7 +234,6 @@ def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, alrea
     seen, pure = inside[visible], raw[visible]
     own = float((seen * pure).sum() / (pure * pure).sum().clamp(min=1e-30)) if seen.numel() else 1.0
     largest = max(float(seen.abs().max()), abs(own) * float(pure.abs().max())) if seen.numel() else 0.0
-    blind, rows = _blind((inside == -math.inf).all(-1))
     return Heads(query, key, own * already, largest, True, blind, rows, product.dtype)
 
 

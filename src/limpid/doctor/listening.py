@@ -27,6 +27,8 @@ EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
 ROOM = 2**20
 """Entries of the logits that a look during training takes in: 20 MB for a moment."""
+SCORES = 2**20
+"""Entries of the scores of each attention that a look during training measures."""
 
 
 class Judge(Protocol):
@@ -157,7 +159,7 @@ class Listening:
         kind = anatomy.device.type
         record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
         if record.sampled and len(record.calls) == 1 and not anatomy.compiled and not anatomy.sharded:
-            self._attention = Watching()
+            self._attention = Watching(SCORES)
             self._attention.__enter__()
             self._loss_from = threading.get_ident()
 
