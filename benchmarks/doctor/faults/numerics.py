@@ -124,12 +124,15 @@ def half_logit_gradient(loop: Loop) -> None:
 
 
 def zeros_of_logit_gradient(loop: Loop) -> float:
-    """Share of exact zeros among the gradients that reach the head in one step."""
-    loop.prepare()
+    """Share of exact zeros among the gradients of the logits in one step."""
     seen: list[Tensor] = []
-    head = anatomy(loop.model).head
-    assert head is not None
-    head.register_full_backward_hook(lambda module, given, out: seen.append(out[0].detach()))
+
+    def look(logits: Tensor) -> None:
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: seen.append(gradient))  # returns nothing, so changes nothing
+
+    after(loop, "forward", look)
+    loop.prepare()
     loop.step()
     return float((seen[0] == 0).float().mean())
 
