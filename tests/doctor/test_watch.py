@@ -269,6 +269,30 @@ def test_clipping_before_unscaling() -> None:
     assert doctor.findings[0].step == 1
 
 
+def test_a_pass_that_fails_is_not_watched_for_ever() -> None:
+    loop = Loop()
+    with limpid.watch(loop.model, loop.optimizer, say=False) as doctor:
+        for error in (ValueError, KeyboardInterrupt):
+            handle = loop.model.head.register_forward_pre_hook(fails(error))
+            with pytest.raises(error):
+                loop.model(batch(0)[0])
+            handle.remove()
+            loop.model(batch(0)[0])
+            assert torch.overrides._get_current_function_mode_stack() == []
+        loop.model.head.register_forward_pre_hook(fails(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            loop.model(batch(0)[0])
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert doctor.closed
+
+
+def fails(error: type[BaseException]) -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        raise error("in the middle of a forward pass")
+
+    return hook
+
+
 def test_findings_are_written_as_they_come(tmp_path: Any) -> None:
     import json
 

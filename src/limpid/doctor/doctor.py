@@ -118,6 +118,7 @@ class Doctor:
         """Let go of everything; called by itself at the end of a `with` block."""
         if self.closed:
             return
+        self.listening.look_away()
         if self.listening.record.updated and not self.skipped.too_many:
             with self.skipped.noting("close"), torch.no_grad():
                 self.listening.end()

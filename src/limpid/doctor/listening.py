@@ -159,16 +159,24 @@ class Listening:
         kind = anatomy.device.type
         record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
         if record.sampled and len(record.calls) == 1 and not anatomy.compiled and not anatomy.sharded:
+            self.look_away()
             self._attention = Watching(SCORES)
             self._attention.__enter__()
             self._loss_from = threading.get_ident()
 
-    @guarded
-    def on_output(self, outer: bool, output: Any) -> None:
+    def look_away(self) -> None:
+        """Leave the mode that watches a forward pass, however the pass has ended: left on, it would keep every tensor."""
         if self._attention is not None:
-            self._attention.__exit__(None, None, None)
-            self.record.heads = self._attention.heads
-            self._attention = None
+            watching, self._attention = self._attention, None
+            watching.__exit__(None, None, None)
+            self.record.heads = watching.heads
+
+    def on_output(self, outer: bool, output: Any) -> None:
+        self.look_away()
+        self._heard_output(outer, output)
+
+    @guarded
+    def _heard_output(self, outer: bool, output: Any) -> None:
         record = self.record
         if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
             return

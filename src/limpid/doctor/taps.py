@@ -88,7 +88,7 @@ class Taps:
             return
         for handle in (
             module.register_forward_pre_hook(before, with_kwargs=True),
-            module.register_forward_hook(after, with_kwargs=True),
+            module.register_forward_hook(after, with_kwargs=True, always_call=True),
         ):
             self.undo.append(handle.remove)
 

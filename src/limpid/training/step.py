@@ -66,13 +66,15 @@ def backward(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> 
     They stay multiplied by the loss scale until the update.
     """
     number = state.step + 1
-    state.model.train()
+    if not state.model.training:
+        state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     targets = [torch.as_tensor(micro.targets) for micro in batch]
     labels = [count_labels(target) for target in targets]
     losses = []
     for index, (micro, target) in enumerate(zip(batch, targets, strict=True)):
-        torch.manual_seed(dropout_seed(config.run.seed, number, index))
+        if config.model.dropout:
+            torch.manual_seed(dropout_seed(config.run.seed, number, index))
         tokens, scale = torch.as_tensor(micro.inputs).to(device()), state.scaler.get_scale()
         loss = mean_surprise(state.model, tokens, target.to(device()), max(1, sum(labels)), scale)
         state.scaler.scale(loss).backward()
