@@ -165,7 +165,7 @@ class Listening:
             self._loss_from = threading.get_ident()
 
     def look_away(self) -> None:
-        """Leave the mode that watches a forward pass, however the pass has ended: left on, it would keep every tensor."""
+        """Leave the mode that watches a forward pass, however that has ended: left on, it would keep every tensor."""
         if self._attention is not None:
             watching, self._attention = self._attention, None
             watching.__exit__(None, None, None)
