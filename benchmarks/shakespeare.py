@@ -35,6 +35,7 @@ def plain(text_file: Path) -> None:
     """The common recipe; prints the validation loss."""
     import torch
     import torch.nn.functional as F
+    from plain import GPT
     from torch import Tensor, nn
 
     layers, width, heads, context, batch, steps, rate = 4, 128, 4, 64, 12, 2000, 1e-3
@@ -44,41 +45,11 @@ def plain(text_file: Path) -> None:
     cut = int(0.9 * len(data))
     train, validation = data[:cut], data[cut:]
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.attend, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-        def forward(self, x: Tensor) -> Tensor:
-            rows, positions, _ = x.shape
-            q, k, v = (
-                y.view(rows, positions, heads, -1).transpose(1, 2) for y in self.attend(self.norm1(x)).split(width, -1)
-            )
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
-            return x + self.mlp(self.norm2(x))
-
-    class GPT(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.positions = nn.Embedding(len(number), width), nn.Embedding(context, width)
-            self.blocks, self.norm = nn.Sequential(*(Block() for _ in range(layers))), nn.LayerNorm(width)
-            self.head = nn.Linear(width, len(number), bias=False)
-            for name, parameter in self.named_parameters():
-                if parameter.ndim == 2:
-                    into_stream = name.endswith(("out.weight", "mlp.2.weight"))
-                    nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if into_stream else 1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.norm(self.blocks(self.tokens(x) + self.positions.weight[: x.shape[1]])))
-
     def loss(x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
 
     torch.manual_seed(int(os.environ.get("SEED", "0")))
-    model = GPT()
+    model = GPT(len(number), width, layers, heads, context)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.1)
     for step in range(steps):
         share = min(1.0, step / 100, 0.1 + 0.45 * (1 + math.cos(math.pi * step / steps)))

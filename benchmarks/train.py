@@ -2,10 +2,11 @@
 
 The first of the five is not counted: it finds the caches full of another side's numbers.
 
-The plain sides are written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes and initial
-weights, cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under bf16 autocast.
+The plain sides are written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes, or a GPT by
+hand (`--model GPT`), cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under
+bf16 autocast.
 
-    python benchmarks/train.py [--model default|0.8M|10.7M|124M] [--rounds 6]
+    python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M] [--rounds 6]
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch.nn.functional as F
+from plain import GPT
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -35,6 +37,24 @@ MODELS: dict[str, tuple[ModelConfig, int]] = {
     "default": (ModelConfig(vocab_size=4096), TrainConfig().run.batch_size),
     "0.8M": (ModelConfig(vocab_size=65, d_model=128, num_layers=4, num_heads=4, d_ff=344, context_length=64), 12),
     "10.7M": (ModelConfig(vocab_size=65, d_model=384, num_layers=6, num_heads=6, d_ff=1024, context_length=256), 16),
+    "GPT": (
+        ModelConfig(
+            vocab_size=65,
+            d_model=384,
+            num_layers=6,
+            num_heads=6,
+            d_ff=1536,
+            context_length=256,
+            positions="learned",
+            norm="layer",
+            mlp="plain",
+            activation="gelu",
+            attention_bias=True,
+            attention_output_bias=True,
+            mlp_bias=True,
+        ),
+        16,
+    ),
     "124M": (ModelConfig(vocab_size=50257, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=256), 2),
 }
 """Models and rows per batch."""
@@ -53,7 +73,33 @@ def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch], c
 def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool) -> Side:
     update = TrainConfig().update
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
+    model = as_written(sizes)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=update.learning_rate,
+        betas=(update.beta1, update.beta2),
+        weight_decay=update.weight_decay,
+    )
+
+    def one(index: int) -> float:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            made = model(torch.as_tensor(batches[index].inputs))
+            logits = getattr(made, "logits", made)
+            loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index].targets).flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return float(loss.detach())
+
+    return one
+
+
+def as_written(sizes: ModelConfig) -> torch.nn.Module:
+    """The model as others write it."""
+    if sizes.positions == "learned":
+        return GPT(sizes.vocab_size, sizes.d_model, sizes.num_layers, sizes.num_heads, sizes.context_length, tied=True)
+    return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=sizes.vocab_size,
             hidden_size=sizes.d_model,
@@ -65,24 +111,6 @@ def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool)
             use_cache=False,
         )
     )
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=update.learning_rate,
-        betas=(update.beta1, update.beta2),
-        weight_decay=update.weight_decay,
-    )
-
-    def one(index: int) -> float:
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logits = model(torch.as_tensor(batches[index].inputs)).logits
-            loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index].targets).flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return float(loss.detach())
-
-    return one
 
 
 def main() -> None:
