@@ -2,7 +2,7 @@
 
 python -m benchmarks.doctor [--only NUM,OPT-03,OK] [--architectures plain,llama] [--seeds 1] [--jobs 2]
 
-Writes a JSON of all that was found, and the table of docs/doctor.md. half an hour for everything on two cores.
+Writes a JSON of all that was found, and the table of docs/doctor.md. Everything takes about 20 minutes on two cores.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Update rules as the engine runs them: Muon in batches is PyTorch's, two rules step as one, runs resume."""
+"""Update rules as the engine runs them: PyTorch's without its compiler, Muon in batches, two as one, runs resume."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from torch import nn
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.run import Run
-from limpid.training import checkpoint
+from limpid.training import checkpoint, optimizers
 from limpid.training.begin import fresh_state
 from limpid.training.muon import Muon
 from limpid.training.step import step
@@ -17,10 +19,10 @@ from limpid.training.step import step
 SHAPES = [(12, 12)] * 3 + [(30, 12)] * 2 + [(12, 30), (7, 5), (1, 9)]
 
 
-def moved(kind: type[torch.optim.Optimizer], steps: int = 3) -> list[nn.Parameter]:
+def moved(kind: type[torch.optim.Optimizer], steps: int = 3, **options: object) -> list[nn.Parameter]:
     torch.manual_seed(0)
     parameters = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
-    optimizer = kind(parameters, lr=0.03, weight_decay=0.2, adjust_lr_fn="match_rms_adamw")
+    optimizer = kind(parameters, lr=0.03, weight_decay=0.2, **options)
     for _ in range(steps):
         for parameter in parameters[:-1]:  # the last one never has a gradient
             parameter.grad = torch.randn(parameter.shape)
@@ -28,8 +30,32 @@ def moved(kind: type[torch.optim.Optimizer], steps: int = 3) -> list[nn.Paramete
     return parameters
 
 
+@pytest.mark.parametrize(("name", "options"), [("AdamW", {"fused": True}), ("Adam", {"fused": True}), ("SGD", {})])
+def test_without_the_compiler_an_optimizer_moves_as_pytorchs(name: str, options: dict[str, bool]) -> None:
+    ours, theirs = (moved(getattr(module, name), **options) for module in (optimizers, torch.optim))
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert not any(parameter.grad_fn for parameter in ours)
+
+
+def test_a_run_that_compiles_nothing_never_loads_the_compiler(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sees the dog and the dog sees the cat\n" * 200)
+    run = f"""
+import sys
+from limpid.cli import main
+sys.argv = ["limpid", "train", {str(text)!r}, "--name", {str(tmp_path / "run")!r}, "--tokenizer", "bytes",
+    "--d-model", "16", "--num-layers", "1", "--num-heads", "2", "--context-length", "16", "--max-steps", "4"]
+main()
+assert (loaded := "torch._dynamo" in sys.modules) is False, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "findings.jsonl").is_file()  # the doctor watched
+
+
 def test_muon_in_batches_is_pytorchs_but_for_rounding() -> None:
-    for ours, theirs in zip(moved(Muon), moved(torch.optim.Muon), strict=True):
+    alike = {"adjust_lr_fn": "match_rms_adamw"}
+    for ours, theirs in zip(moved(Muon, **alike), moved(torch.optim.Muon, **alike), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)
 
 

@@ -41,8 +41,8 @@ SOFTMAXES = {
 }
 
 
-HEADS = 32
-"""As many heads of one row as there may be, where rows and heads are one axis."""
+HEADS_OF_A_ROW = 32
+"""At most, where rows and heads are one axis: a part of the scores then holds every head."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _number(value: Any) -> float | None:
 def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float, room: int | None) -> Heads:
     blind, rows = _blind((scores.detach() == -math.inf).all(-1))
     if room is not None and len(scores) == len(query) == len(key):
-        few = slice(max(1 if scores.ndim > 3 else HEADS, room // scores[0].numel()))
+        few = slice(max(1 if scores.ndim > 3 else HEADS_OF_A_ROW, room // scores[0].numel()))
         scores, query, key = scores[few], query[few], key[few]
     inside = scores.detach().float()
     # low but finite mask constants hide as -inf does

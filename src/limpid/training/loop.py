@@ -33,7 +33,7 @@ Sampler = Callable[[Transformer, Tokenizer, str, int], str]
 
 
 JUDGED_TOGETHER = 4096
-"""Tokens of the validation split that go through the model at once: small batches take longer, and need no less."""
+"""Tokens of the validation split that go through the model at once: smaller batches take longer for the same text."""
 
 
 class Watcher(Protocol):

@@ -21,8 +21,8 @@ def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -
         entropies = -np.where(share > 0, share * np.log(share), 0).sum(1)
     known = np.asarray(so_far.entropies)
     odd: list[int] = []
-    usual_ones = len(known) and known.min() <= entropies.min() and entropies.max() <= known.max()
-    if not usual_ones and len(known) >= 64 and rows.shape[1] and rows.sum(1).min() >= 16:
+    ordinary = len(known) and known.min() <= entropies.min() and entropies.max() <= known.max()
+    if not ordinary and len(known) >= 64 and rows.shape[1] and rows.sum(1).min() >= 16:
         middle = float(np.median(known))
         spread = max(1.4826 * float(np.median(np.abs(known - middle))), 0.02)
         low, high = float(known.min()), float(known.max())
