@@ -58,6 +58,6 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
     from limpid.recording import recorded
-    from limpid.trace import document, opened
+    from limpid.trace import document, verify_step
 
-    return document(opened(recorded(str(what), step, text)))
+    return document(verify_step(recorded(str(what), step, text)))

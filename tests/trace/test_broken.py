@@ -21,14 +21,14 @@ import limpid.training.step
 from limpid import maths
 from limpid.objectives.language_model import Surprise
 from limpid.quantities import quantities
-from limpid.trace import open_step, opened
+from limpid.trace import open_step, verify_step
 from limpid.training.record import Observation
 
 HALF_AND_SINGLE = ("fp32", "bf16")
 
 
 def first(tmp_path: Path, variant: str, precision: str, **options) -> str:
-    check = opened(record(tmp_path, configuration(variant, precision, **options))).first_disagreement()
+    check = verify_step(record(tmp_path, configuration(variant, precision, **options))).first_disagreement()
     return "nothing" if check is None else f"{check.name} ({check.kind})"
 
 
@@ -314,12 +314,12 @@ def test_a_broken_reference_is_caught_too(kind, tmp_path: Path, monkeypatch: pyt
     path = record(tmp_path, configuration(variant, "bf16"))
     with monkeypatch.context() as broken:
         broken.setattr(kind, "forward", scaled_forward(kind))
-        check = opened(path).first_disagreement()
+        check = verify_step(path).first_disagreement()
         assert check is not None
         assert check.name == name
     if kind is not maths.SinusoidalPositions:
         monkeypatch.setattr(kind, "backward", scaled_backward(kind))
-        check = opened(path).first_disagreement()
+        check = verify_step(path).first_disagreement()
         assert check is not None
         assert check.kind == "backward"
 

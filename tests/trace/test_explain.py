@@ -39,7 +39,7 @@ def test_every_entry_of_the_worked_model_is_its_derivation() -> None:
         if found.made is not None:
             assert found.made[1].value == pytest.approx(found.at.value, rel=1e-12, abs=1e-15)
         if found.gradient is not None and found.passed:
-            total = sum(passed.cell.value for passed in found.passed)
+            total = sum(passed.derivation.value for passed in found.passed)
             assert total == pytest.approx(found.gradient, rel=1e-9, abs=1e-15)
         if found.update:
             written = float(found.update[-1].split("=")[-1])
@@ -61,7 +61,7 @@ def test_every_entry_of_a_recorded_step_ends_at_the_engine_s_number(variant: str
         bars = step.gradient(name)
         if bars is not None and found.passed and name != "loss":
             size = max(largest(step, one) for one in (name, *(passed.link.name for passed in found.passed)))
-            total = sum(passed.cell.value for passed in found.passed)
+            total = sum(passed.derivation.value for passed in found.passed)
             assert total == pytest.approx(found.gradient, abs=24 * unit * size + 1e-30)
         if found.update:
             engine, written = (float(line.split()[-1]) for line in (found.update[-1], found.update[-2]))

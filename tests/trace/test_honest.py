@@ -11,14 +11,14 @@ from rich.console import Console
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.quantities import quantities
-from limpid.trace import document, open_step, opened
+from limpid.trace import document, open_step, verify_step
 
 PRECISIONS = ("fp64", "fp32", "bf16", "fp16")
 
 
 @pytest.mark.parametrize(("variant", "precision"), list(itertools.product(VARIANTS, PRECISIONS)))
 def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None:
-    step = opened(record(tmp_path, configuration(variant, precision)))
+    step = verify_step(record(tmp_path, configuration(variant, precision)))
     wrong = [(check.name, check.kind, check.worst) for check in step.agreements() if not check.holds]
     assert wrong == []
 
@@ -27,23 +27,23 @@ def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None
     ("variant", "precision"), list(itertools.product(["llama", "gpt-2", "dropout"], ["fp32", "bf16"]))
 )
 def test_micro_batches_with_uneven_labels_agree(variant: str, precision: str, tmp_path: Path) -> None:
-    step = opened(record(tmp_path, configuration(variant, precision, accumulation=3)))
+    step = verify_step(record(tmp_path, configuration(variant, precision, accumulation=3)))
     wrong = [(check.name, check.kind, check.worst) for check in step.agreements() if not check.holds]
     assert wrong == []
-    parts = [float(micro["loss"]) for micro in step.account.micro_batches]
-    assert sum(parts) == pytest.approx(step.account.loss, rel=1e-6)
+    parts = [float(micro["loss"]) for micro in step.loss.micro_batches]
+    assert sum(parts) == pytest.approx(step.loss.loss, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("rule", "precision"), list(itertools.product(["sgd", "momentum", "adam", "muon"], ["fp32", "bf16"]))
 )
 def test_every_update_rule_agrees(rule: str, precision: str, tmp_path: Path) -> None:
-    step = opened(record(tmp_path, configuration("llama", precision, rule=rule)))
+    step = verify_step(record(tmp_path, configuration("llama", precision, rule=rule)))
     assert step.first_disagreement() is None
 
 
 def test_the_first_step_agrees(tmp_path: Path) -> None:
-    assert opened(record(tmp_path, configuration("llama", "bf16"), before=0)).first_disagreement() is None
+    assert verify_step(record(tmp_path, configuration("llama", "bf16"), before=0)).first_disagreement() is None
 
 
 def printed(path: Path, **options) -> tuple[str, int]:
@@ -68,7 +68,7 @@ def test_the_document_is_json_with_a_version(tmp_path: Path) -> None:
     found = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert code == 0
     assert found["version"] == 2
-    assert found == json.loads(json.dumps(document(opened(path))))
+    assert found == json.loads(json.dumps(document(verify_step(path))))
     assert found["verdict"]["agrees"] is True
     assert found["quantities"][-1]["name"] == "loss"
     assert len(found["loss"]["rows"]) == 4
@@ -115,6 +115,6 @@ def test_a_spoiled_file_is_one_line(spoil, message: str, tmp_path: Path) -> None
     path = record(tmp_path, configuration("llama", "fp32"))
     spoil(path)
     with pytest.raises(CheckpointError) as caught:
-        opened(path)
+        verify_step(path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from limpid.equations.catalogue import STAGES, Entry
 from limpid.equations.errata import Erratum
-from limpid.trace.equation import readable
+from limpid.latex import readable
 
 
 def document(entries: tuple[Entry, ...], measured: bool, corrections: tuple[Erratum, ...]) -> dict[str, Any]:

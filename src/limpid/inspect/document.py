@@ -14,7 +14,7 @@ from limpid.inspect.lens import Guess, Layer
 from limpid.inspect.maps import page_data
 from limpid.inspect.spectra import Spectrum
 from limpid.inspect.structure import Structure
-from limpid.trace.document import in_json
+from limpid.jsonable import jsonable
 
 Plain = dict[str, Any]
 
@@ -43,7 +43,7 @@ def document(found: Structure, around: Landscape | None, seconds: float) -> Plai
         "pictures": _names(found.pictures) + ([] if around is None else _names(around.pictures)),
         "seconds": round(seconds, 3),
     }
-    whole: Plain = in_json(_as_lists(plain))
+    whole: Plain = jsonable(_as_lists(plain))
     return whole
 
 

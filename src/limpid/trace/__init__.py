@@ -1,4 +1,4 @@
-"""The step, opened: redone by the mathematics, compared with the engine, told."""
+"""A recorded step: redone by the mathematics, compared with the engine, explained."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limpid.jsonable import jsonable
 from limpid.trace.document import document as document
-from limpid.trace.opened import Opened as Opened
-from limpid.trace.opened import opened as opened
+from limpid.trace.verify import StepReport as StepReport
+from limpid.trace.verify import verify_step as verify_step
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,11 +32,9 @@ def explain_entry(path: Path | None, asked: str, *, as_json: bool = False, conso
         step = Recorded(Record(path))
     found = explain(step, asked)
     if as_json:
-        from limpid.trace.document import in_json as worded
-
-        console.file.write(json.dumps(worded(in_json(found)), ensure_ascii=False) + "\n")
+        console.file.write(json.dumps(jsonable(in_json(found)), ensure_ascii=False) + "\n")
     else:
-        from limpid.trace.explain_story import tell
+        from limpid.trace.terminal_entry import tell
 
         tell(found, console)
     return 0
@@ -48,14 +47,15 @@ def open_step(
 
     Raises  CheckpointError when the file is not a whole recorded step, ConfigError for an unknown quantity
     """
-    from limpid.trace import closer, story
+    from limpid.trace import quantity as quantity_view
+    from limpid.trace import terminal
 
-    step = opened(path)
+    step = verify_step(path)
     if as_json:
-        found = closer.array_of(step, quantity) if quantity is not None else document(step)
+        found = quantity_view.array_of(step, quantity) if quantity is not None else document(step)
         console.file.write(json.dumps(found, ensure_ascii=False) + "\n")
     elif quantity is not None:
-        closer.show(step, quantity, console)
+        quantity_view.show(step, quantity, console)
     else:
-        story.tell(step, console, everything)
+        terminal.tell(step, console, everything)
     return 0 if step.first_disagreement() is None else 1

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import Any
 
-from limpid.trace.account import Account
+from limpid.jsonable import jsonable
 from limpid.trace.compare import Agreement
-from limpid.trace.opened import Entry, Learned, Opened
+from limpid.trace.loss_account import LossReport
+from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
 
 VERSION = 2
 
 
-def document(step: Opened) -> dict[str, Any]:
+def document(step: StepReport) -> dict[str, Any]:
     """Everything that was found, without the arrays. Numbers that are not finite are words."""
     meta = step.record.meta
     checks = step.agreements()
@@ -33,9 +33,9 @@ def document(step: Opened) -> dict[str, Any]:
             "first_disagreement": None if first is None else _check(first),
             "worst": _check(worst),
         },
-        "quantities": [_entry(entry) for entry in step.entries],
-        "loss": _account(step.account, step.whole.loss),
-        "parameters": [_learned(parameter) for parameter in step.learned],
+        "quantities": [_entry(entry) for entry in step.quantities],
+        "loss": _account(step.loss, step.end_to_end.loss),
+        "parameters": [_learned(parameter) for parameter in step.parameters],
         "update": {
             "rules": [
                 {
@@ -53,10 +53,10 @@ def document(step: Opened) -> dict[str, Any]:
             "checks": [_check(check) for check in step.update.agreements[:2]],
         },
     }
-    return dict(in_json(found))
+    return dict(jsonable(found))
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: QuantityReport) -> dict[str, Any]:
     operation = entry.operation
     return {
         "name": entry.name,
@@ -79,7 +79,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _learned(parameter: Learned) -> dict[str, Any]:
+def _learned(parameter: ParameterReport) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "shape": list(parameter.shape),
@@ -92,7 +92,7 @@ def _learned(parameter: Learned) -> dict[str, Any]:
     }
 
 
-def _account(account: Account, exact: float) -> dict[str, Any]:
+def _account(account: LossReport, exact: float) -> dict[str, Any]:
     return {
         "value": account.loss,
         "exact": exact,
@@ -108,14 +108,3 @@ def _account(account: Account, exact: float) -> dict[str, Any]:
 
 def _check(check: Agreement) -> dict[str, Any]:
     return {**asdict(check), "index": list(check.index), "holds": check.holds}
-
-
-def in_json(value: Any) -> Any:
-    """JSON has no word for what is not finite; ours are the ones that float() reads."""
-    if isinstance(value, dict):
-        return {key: in_json(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [in_json(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

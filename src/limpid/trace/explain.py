@@ -18,9 +18,9 @@ from limpid.maths.rounding import rounded, unit_roundoff
 from limpid.maths.rules import rule
 from limpid.maths.update import Arrays, clip_scale
 from limpid.quantities import parameters
-from limpid.trace.cells import GRADIENT, Cell, Reader, backward_cell, forward_cell
-from limpid.trace.cells.cell import Index, Key
 from limpid.trace.compare import outline
+from limpid.trace.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
+from limpid.trace.entries.entry import Index, Key
 from limpid.trace.names import our_name
 from limpid.trace.record import Record
 from limpid.trace.worked import Worked, derivation
@@ -172,7 +172,7 @@ class Passed:
     """What one operation passed back to an entry."""
 
     link: Link
-    cell: Cell
+    derivation: Entry
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Explained:
     """Everything there is to say about one entry."""
 
     at: Place
-    made: tuple[Link, Cell] | None  # None where it was given: a parameter, the batch
+    made: tuple[Link, Entry] | None  # None where it was given: a parameter, the batch
     off: float | None  # engine - derived, in roundings of the format in which the engine keeps it
     came_from: list[Place]
     went_to: list[str]
@@ -199,14 +199,14 @@ def explain(step: Step, asked: str) -> Explained:
     name, index = address(step, asked)
     values = step.value(name)
     link = _maker(step, name)
-    cell = None if link is None else forward_cell(link.operation, index, _reader(step, link))
+    derivation = None if link is None else derive_entry(link.operation, index, _reader(step, link))
     value = float(values[index])
     bars = step.gradient(name)
     return Explained(
         at=Place(name, index, value, _note(step, name, value)),
-        made=None if link is None or cell is None else (link, cell),
-        off=None if cell is None else _roundings(value, cell.value, step.unit(name)),
-        came_from=[] if link is None or cell is None else _places(step, link, cell),
+        made=None if link is None or derivation is None else (link, derivation),
+        off=None if derivation is None else _roundings(value, derivation.value, step.unit(name)),
+        came_from=[] if link is None or derivation is None else _places(step, link, derivation),
         went_to=[other.name for other in step.links if name in other.inputs],
         gradient=None if bars is None else float(bars[index]) * step.gradient_scale(name),
         passed=[] if bars is None else _passed(step, name, index),
@@ -262,21 +262,21 @@ def _roundings(engine: float, derived: float, unit: float) -> float:
     return (engine - derived) / (unit * abs(derived)) if derived else float("inf")
 
 
-def _places(step: Step, link: Link, cell: Cell) -> list[Place]:
-    """The entries that a cell was made of, each once."""
+def _places(step: Step, link: Link, derivation: Entry) -> list[Place]:
+    """The entries that it was made of, each once."""
     seen: dict[tuple[str, Index], Place] = {}
-    for source in cell.sources:
+    for source in derivation.sources:
         name = link.inputs[source.place]
         if (name, source.index) not in seen:
             value = float(step.value(name)[source.index])
             seen[name, source.index] = Place(name, source.index, value, _note(step, name, value))
     if link.inputs and link.inputs[0] == "tokens":
-        seen.update(_token(step, link, cell))
+        seen.update(_token(step, link, derivation))
     return list(seen.values())
 
 
-def _token(step: Step, link: Link, cell: Cell) -> dict[tuple[str, Index], Place]:
-    row = cell.sources[0].index[0]
+def _token(step: Step, link: Link, derivation: Entry) -> dict[tuple[str, Index], Place]:
+    row = derivation.sources[0].index[0]
     tokens = step.value("tokens")
     index = tuple(int(i) for i in np.argwhere(tokens == row)[0])
     return {("tokens", index): Place("tokens", index, float(row), repr(step.word(row)))}
@@ -294,7 +294,7 @@ def _passed(step: Step, name: str, index: Index) -> list[Passed]:
             continue
         for place, used in enumerate(link.inputs):
             if used == name:
-                found.append(Passed(link, backward_cell(link.operation, place, index, _reader(step, link))))
+                found.append(Passed(link, derive_gradient(link.operation, place, index, _reader(step, link))))
     return found
 
 
@@ -303,9 +303,9 @@ def _to_tokens(step: Step, name: str, index: Index) -> list[Place]:
     path: list[Place] = []
     link = _maker(step, name)
     while link is not None and len(path) < PATH:
-        cell = forward_cell(link.operation, index, _reader(step, link))
-        choices = [source for source in cell.sources if not step.learned(link.inputs[source.place])]
-        choices = choices or list(cell.sources)
+        derivation = derive_entry(link.operation, index, _reader(step, link))
+        choices = [source for source in derivation.sources if not step.learned(link.inputs[source.place])]
+        choices = choices or list(derivation.sources)
         if not choices:
             break
         name, index = link.inputs[choices[0].place], choices[0].index
@@ -324,11 +324,11 @@ def _to_loss(step: Step, name: str, index: Index) -> list[Place]:
     """Gradients from entry to entry, each the largest contribution to the one before, until the loss."""
     path: list[Place] = []
     while len(path) < PATH:
-        passed = [found for found in _passed(step, name, index) if found.cell.sources]
+        passed = [found for found in _passed(step, name, index) if found.derivation.sources]
         if not passed:
             break
-        strongest = max(passed, key=lambda found: np.nan_to_num(abs(found.cell.sources[0].share), nan=np.inf))
-        name, index = strongest.link.name, strongest.cell.sources[0].index
+        strongest = max(passed, key=lambda found: np.nan_to_num(abs(found.derivation.sources[0].share), nan=np.inf))
+        name, index = strongest.link.name, strongest.derivation.sources[0].index
         bars = step.gradient(name)
         value = float("nan") if bars is None else float(bars[index]) * step.gradient_scale(name)
         path.append(Place(f"grad({name})", index, value))
@@ -341,7 +341,7 @@ def in_json(found: Explained) -> dict[str, Any]:
     def place(one: Place) -> dict[str, Any]:
         return {"address": one.address, "value": one.value, **({"note": one.note} if one.note else {})}
 
-    def cell(link: Link, one: Cell) -> dict[str, Any]:
+    def derivation(link: Link, one: Entry) -> dict[str, Any]:
         return {
             "operation": type(link.operation).__name__,
             "quantity": link.name,
@@ -352,12 +352,12 @@ def in_json(found: Explained) -> dict[str, Any]:
 
     return {
         **place(found.at),
-        "made": None if found.made is None else cell(*found.made),
+        "made": None if found.made is None else derivation(*found.made),
         "roundings_off": found.off,
         "came_from": [place(one) for one in found.came_from],
         "went_to": found.went_to,
         "gradient": found.gradient,
-        "passed": [cell(one.link, one.cell) for one in found.passed],
+        "passed": [derivation(one.link, one.derivation) for one in found.passed],
         "to_tokens": [place(one) for one in found.to_tokens],
         "to_loss": [place(one) for one in found.to_loss],
         "update": list(found.update),

@@ -25,7 +25,7 @@ TIMES = 4
 
 
 @dataclass(frozen=True)
-class Whole:
+class EndToEnd:
     """The step redone end to end in float64."""
 
     loss: float
@@ -35,7 +35,7 @@ class Whole:
     fast: list[Agreement]  # loss and gradients that training really used
 
 
-def redo(record: Record) -> Whole:
+def redo(record: Record) -> EndToEnd:
     """Forward, loss and backward from the tokens, by the reference alone."""
     learned = [parameter.name for parameter in parameters(record.config.model)]
     chain = Chain({name: record.exact(f"before/{name}") for name in learned} | record.batch())
@@ -56,7 +56,7 @@ def redo(record: Record) -> Whole:
         allowed = TIMES * (np.linalg.norm(plain) + unit * size) + np.finfo(np.float32).tiny
         drift[f"grad({name})"] = _ratio(np.linalg.norm(plain), size) / unit
         fast.append(_whole_array(name, departure, float(size), float(allowed)))
-    return Whole(exact_loss, drift, fast)
+    return EndToEnd(exact_loss, drift, fast)
 
 
 def _fast_loss(record: Record, exact: float, unit: float) -> Agreement:

@@ -52,13 +52,13 @@ def _worked(flags: TraceFlags) -> int:
     if flags.json:
         import json
 
-        from limpid.trace.worked_story import document
+        from limpid.trace.terminal_worked import document
 
         print(json.dumps(document(worked_step())))
         return 0
     from rich.console import Console
 
-    from limpid.trace.worked_story import tell
+    from limpid.trace.terminal_worked import tell
 
     tell(worked_step(), Console(highlight=False), flags.everything)
     return 0

@@ -8,22 +8,22 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
+from limpid.latex import readable
 from limpid.maths.operation import Operation
-from limpid.trace.account import Account
 from limpid.trace.compare import Agreement
-from limpid.trace.equation import readable
-from limpid.trace.opened import Entry, Learned, Opened
+from limpid.trace.loss_account import LossReport
 from limpid.trace.redo import TIMES
+from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
 
 FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
 
 
-def tell(step: Opened, console: Console, everything: bool) -> None:
+def tell(step: StepReport, console: Console, everything: bool) -> None:
     """Print the whole step, stage by stage, and the verdict."""
     for part in (
         _head(step),
         *_forward(step, everything),
-        _loss(step.account),
+        _loss(step.loss),
         *_backward(step, everything),
         *_update(step),
     ):
@@ -31,12 +31,12 @@ def tell(step: Opened, console: Console, everything: bool) -> None:
     console.print(verdict(step), soft_wrap=True)
 
 
-def _head(step: Opened) -> Text:
+def _head(step: StepReport) -> Text:
     meta, model = step.record.meta, step.record.config.model
-    tokens = step.account.positions
+    tokens = step.loss.positions
     return Text.assemble(
         (f"step {meta['step']} of {meta['run']}", "bold"),
-        f" · {tokens:,} tokens, {step.account.labels:,} labels · {model.num_layers} layers × {model.d_model}"
+        f" · {tokens:,} tokens, {step.loss.labels:,} labels · {model.num_layers} layers × {model.d_model}"
         f" · {meta['precision']['compute']} with {meta['precision']['parameters']} parameters"
         f" · redone in float64\n",
     )
@@ -53,15 +53,15 @@ def _stage(name: str) -> str:
     return "loss" if name in ("loss", "log_probabilities") else "logits"
 
 
-def _folded(entries: list[Entry], everything: bool) -> Iterator[tuple[str, list[Entry], bool]]:
+def _folded(entries: list[QuantityReport], everything: bool) -> Iterator[tuple[str, list[QuantityReport], bool]]:
     """Stages with their entries; all but the first block are folded into one line each, unless asked for."""
     for stage, group in groupby(entries, lambda entry: _stage(entry.name)):
         fold = stage.startswith("block ") and not stage.startswith("block 0 ") and not everything
         yield stage, list(group), fold
 
 
-def _forward(step: Opened, everything: bool) -> Iterator[Text]:
-    for stage, entries, fold in _folded(step.entries, everything):
+def _forward(step: StepReport, everything: bool) -> Iterator[Text]:
+    for stage, entries, fold in _folded(step.quantities, everything):
         if fold:
             worst = max(entries, key=lambda entry: entry.forward.worst)
             flops = sum(entry.flops for entry in entries)
@@ -77,7 +77,7 @@ def _forward(step: Opened, everything: bool) -> Iterator[Text]:
             yield from _forward_entry(entry)
 
 
-def _forward_entry(entry: Entry) -> Iterator[Text]:
+def _forward_entry(entry: QuantityReport) -> Iterator[Text]:
     """Two lines: the numbers, then where they come from."""
     numbers, operation = entry.statistics, entry.operation
     odd = f" {numbers.not_finite} NOT FINITE" if numbers.not_finite else ""
@@ -101,7 +101,7 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "scalar"
 
 
-def _loss(account: Account) -> Text:
+def _loss(account: LossReport) -> Text:
     """Which formula, over which tokens, with which weight; and the text itself."""
     text = Text.assemble(
         ("\nthe loss\n", f"bold {FORWARD}"),
@@ -126,10 +126,10 @@ def _loss(account: Account) -> Text:
     return text
 
 
-def _backward(step: Opened, everything: bool) -> Iterator[Text]:
-    learned = {parameter.name: parameter for parameter in step.learned}
+def _backward(step: StepReport, everything: bool) -> Iterator[Text]:
+    learned = {parameter.name: parameter for parameter in step.parameters}
     yield Text("backward, from the loss to the tokens", f"bold {BACKWARD}")
-    for stage, entries, fold in _folded(list(reversed(step.entries)), everything):
+    for stage, entries, fold in _folded(list(reversed(step.quantities)), everything):
         checks = [check for entry in entries for check in _backward_checks(entry, learned)]
         if fold and checks:
             worst = max(checks, key=lambda check: check.worst)
@@ -146,7 +146,7 @@ def _backward(step: Opened, everything: bool) -> Iterator[Text]:
             yield from _backward_entry(entry, learned)
 
 
-def _backward_entry(entry: Entry, learned: dict[str, Learned]) -> Iterator[Text]:
+def _backward_entry(entry: QuantityReport, learned: dict[str, ParameterReport]) -> Iterator[Text]:
     """The gradient of a quantity and of what is learned where it is made, then how it is passed on."""
     if entry.grad_norm is None:
         return
@@ -162,7 +162,7 @@ def _backward_entry(entry: Entry, learned: dict[str, Learned]) -> Iterator[Text]
         yield Text(f"      {readable(line)}", "dim")
 
 
-def _backward_checks(entry: Entry, learned: dict[str, Learned]) -> Iterator[Agreement]:
+def _backward_checks(entry: QuantityReport, learned: dict[str, ParameterReport]) -> Iterator[Agreement]:
     if entry.backward is not None:
         yield entry.backward
     for kind in ("weight", "bias"):
@@ -171,7 +171,7 @@ def _backward_checks(entry: Entry, learned: dict[str, Learned]) -> Iterator[Agre
             yield parameter.gradient
 
 
-def _update(step: Opened) -> Iterator[Text]:
+def _update(step: StepReport) -> Iterator[Text]:
     update, limit = step.update, step.record.config.update.max_grad_norm
     clipped = "never clipped" if limit is None else f"at most {limit:g}: scaled by {update.clip_scale:.4f}"
     yield Text.assemble(
@@ -187,7 +187,7 @@ def _update(step: Opened) -> Iterator[Text]:
             "\n  ".join(readable(line) for line in how.equations),
             (f"\n  {how.source}", "dim"),
         )
-    for parameter in step.learned:
+    for parameter in step.parameters:
         worst = max(parameter.checks, key=lambda check: check.worst)
         yield Text.assemble(
             (f"  {parameter.name:<36}", UPDATE),
@@ -206,7 +206,7 @@ def shown(check: Agreement | None) -> Text:
     return Text(f"✗ OFF by {check.worst:.3g} bounds", "bold white on red")
 
 
-def verdict(step: Opened) -> Text:
+def verdict(step: StepReport) -> Text:
     """The one line that counts, computed."""
     checks = step.agreements()
     kinds = {
@@ -238,11 +238,11 @@ def verdict(step: Opened) -> Text:
     )
 
 
-def _written_out(step: Opened, check: Agreement) -> str:
+def _written_out(step: StepReport, check: Agreement) -> str:
     at = f"[{', '.join(map(str, check.index))}]" if check.index else ""
     if check.kind == "fast path" and check.name != "loss":
         return f"‖engine - exact‖ is {check.engine:.4g}, allowed {check.bound:.4g}"
-    operation: Operation | None = next((entry.operation for entry in step.entries if entry.name == check.name), None)
+    operation: Operation | None = next((entry.operation for entry in step.quantities if entry.name == check.name), None)
     line = f"engine{at} = {check.engine:.9g}, mathematics {check.expected:.9g}, rounding allows ± {check.bound:.2g}"
     if operation is not None and check.kind == "forward":
         line += f"\n  {readable(operation.equation)}   {operation.source}"

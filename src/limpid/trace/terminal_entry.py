@@ -7,9 +7,9 @@ import math
 from rich.console import Console
 from rich.text import Text
 
-from limpid.trace.equation import readable
+from limpid.latex import readable
 from limpid.trace.explain import Explained, Place
-from limpid.trace.story import BACKWARD, FORWARD, UPDATE
+from limpid.trace.terminal import BACKWARD, FORWARD, UPDATE
 
 
 def tell(found: Explained, console: Console) -> None:
@@ -24,11 +24,11 @@ def _value(found: Explained) -> list[Text]:
     if found.made is None:
         lines.append(Text("  given: learned, or from the batch", "dim"))
     else:
-        link, cell = found.made
+        link, derivation = found.made
         lines.append(Text(f"  {readable(link.operation.equation)}   [{type(link.operation).__name__}]", "dim"))
-        lines.append(Text(f"  {cell.symbols}", FORWARD))
-        lines.append(Text(f"    = {cell.numbers}", FORWARD))
-        lines.append(Text.assemble((f"    = {cell.value:.8g}", FORWARD), f"   {_off(found.off)}"))
+        lines.append(Text(f"  {derivation.symbols}", FORWARD))
+        lines.append(Text(f"    = {derivation.numbers}", FORWARD))
+        lines.append(Text.assemble((f"    = {derivation.value:.8g}", FORWARD), f"   {_off(found.off)}"))
         lines += _walk("came from", found.came_from)
     if found.went_to:
         lines.append(Text.assemble(("  went into ", "bold"), ", ".join(found.went_to)))
@@ -59,11 +59,11 @@ def _gradient(found: Explained) -> list[Text]:
         lines.append(
             Text.assemble(("  through ", "dim"), passed.link.name, f"   [{type(passed.link.operation).__name__}]")
         )
-        lines.append(Text(f"    {passed.cell.symbols}", BACKWARD))
-        lines.append(Text(f"    = {passed.cell.numbers} = {passed.cell.value:.8g}", BACKWARD))
+        lines.append(Text(f"    {passed.derivation.symbols}", BACKWARD))
+        lines.append(Text(f"    = {passed.derivation.numbers} = {passed.derivation.value:.8g}", BACKWARD))
     if len(found.passed) > 1:
-        whole = " + ".join(f"{passed.cell.value:.6g}" for passed in found.passed)
-        total = sum(passed.cell.value for passed in found.passed)
+        whole = " + ".join(f"{passed.derivation.value:.6g}" for passed in found.passed)
+        total = sum(passed.derivation.value for passed in found.passed)
         lines.append(Text(f"  together {whole} = {total:.8g}", BACKWARD))
     if found.to_loss:
         lines += _walk("the strongest way on to the loss", found.to_loss, arrow="← ")

@@ -7,7 +7,7 @@ import pytest
 
 from limpid.equations.examples import Example, examples
 from limpid.maths import catalogue
-from limpid.trace.cells import GRADIENT, Reader, backward_cell, forward_cell
+from limpid.trace.entries import GRADIENT, Reader, derive_entry, derive_gradient
 
 EXAMPLES = [example for example in examples() if "extremes" not in example.name]
 
@@ -32,25 +32,25 @@ def test_entries_and_gradients_are_those_of_the_operation(example: Example) -> N
     y_bar = rng.standard_normal(np.shape(y))
     read = reader(example, y_bar)
     for index in some(np.shape(y), rng):
-        cell = forward_cell(example.operation, index, read)
-        assert cell.value == pytest.approx(float(y[index]), rel=1e-12, abs=1e-13)
-        assert all(0 <= place < len(example.inputs) for place in (source.place for source in cell.sources))
+        derivation = derive_entry(example.operation, index, read)
+        assert derivation.value == pytest.approx(float(y[index]), rel=1e-12, abs=1e-13)
+        assert all(0 <= place < len(example.inputs) for place in (source.place for source in derivation.sources))
     for place, bar in enumerate(example.operation.backward(y_bar, saved)):
         if bar is None:
             continue
         for index in some(bar.shape, rng):
-            cell = backward_cell(example.operation, place, index, read)
-            assert cell.value == pytest.approx(float(bar[index]), rel=1e-11, abs=1e-13)
-            for source in cell.sources:
+            derivation = derive_gradient(example.operation, place, index, read)
+            assert derivation.value == pytest.approx(float(bar[index]), rel=1e-11, abs=1e-13)
+            for source in derivation.sources:
                 assert source.place == GRADIENT
                 assert np.shape(y_bar[source.index]) == ()
 
 
 def test_every_operation_can_write_out_its_entries() -> None:
     for operation in catalogue():
-        assert forward_cell.dispatch(operation) is not forward_cell.dispatch(object)
+        assert derive_entry.dispatch(operation) is not derive_entry.dispatch(object)
         if any(operation.adjoint):
-            assert backward_cell.dispatch(operation) is not backward_cell.dispatch(object)
+            assert derive_gradient.dispatch(operation) is not derive_gradient.dispatch(object)
 
 
 @pytest.mark.parametrize("name", ["linear with bias", "scores", "mix, shared values", "rotary", "add", "swiglu"])
@@ -60,7 +60,7 @@ def test_what_is_written_adds_up_to_the_value(name: str) -> None:
     y, _ = example.operation.forward(*example.inputs)
     read = reader(example, np.ones(np.shape(y)))
     for index in some(np.shape(y), np.random.default_rng(1)):
-        cell = forward_cell(example.operation, index, read)
-        line = re.sub(r"\[\d[\d,]* more: ([^\]]+)\]", r"(\1)", cell.numbers).replace("·", "*")
+        derivation = derive_entry(example.operation, index, read)
+        line = re.sub(r"\[\d[\d,]* more: ([^\]]+)\]", r"(\1)", derivation.numbers).replace("·", "*")
         line = re.sub(r"\[[^=\]]*= ([^\]]+)\]", r"(\1)", line)
-        assert eval(line) == pytest.approx(cell.value, abs=2e-5 * (1 + abs(cell.value)))
+        assert eval(line) == pytest.approx(derivation.value, abs=2e-5 * (1 + abs(derivation.value)))

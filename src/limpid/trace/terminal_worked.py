@@ -8,10 +8,10 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from limpid.latex import readable
 from limpid.maths.chain import Link
 from limpid.maths.operation import Array
-from limpid.trace.equation import readable
-from limpid.trace.story import BACKWARD, FORWARD, UPDATE
+from limpid.trace.terminal import BACKWARD, FORWARD, UPDATE
 from limpid.trace.worked import LEARNING_RATE, RULE, TEXT, WORDS, Worked, derivation
 
 EXAMPLE = ("embed.tokens.weight", (WORDS.index("<BOS>"), 0))

@@ -20,7 +20,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Account:
+class LossReport:
     """Where the loss comes from."""
 
     loss: float  # nats per label, the engine's
@@ -46,7 +46,7 @@ class Account:
         return sorted(found, key=lambda item: -(item[2].surprise or 0.0))[:count]
 
 
-def account(record: Record) -> Account:
+def loss_account(record: Record) -> LossReport:
     """Read the loss off the recorded log-probabilities, label by label."""
     targets = record.exact("batch/targets")
     log_probabilities = record.stored("plain/log_probabilities")
@@ -62,7 +62,7 @@ def account(record: Record) -> Account:
         for row, nats_row, labelled_row in zip(targets.tolist(), surprise.tolist(), labelled.tolist(), strict=True)
     ]
     labels = int(labelled.sum())
-    return Account(
+    return LossReport(
         loss=float(record.exact("fast/loss")),
         labels=labels,
         positions=int(targets.size),

@@ -1,4 +1,4 @@
-"""A step opened: everything the comparison found, in the order of the step."""
+"""A step verified: everything the comparison found, in the order of the step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from limpid.maths.operation import Array, Operation
 from limpid.quantities import Quantity, parameters, quantities
-from limpid.trace.account import Account, account
 from limpid.trace.compare import Agreement, Compared, compare
+from limpid.trace.loss_account import LossReport, loss_account
 from limpid.trace.record import WORDS, Record
-from limpid.trace.redo import Update, Whole, redo, redo_update
+from limpid.trace.redo import EndToEnd, Update, redo, redo_update
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Statistics:
 
 
 @dataclass
-class Entry:
+class QuantityReport:
     """One quantity of the forward pass."""
 
     quantity: Quantity
@@ -58,7 +58,7 @@ class Entry:
 
 
 @dataclass
-class Learned:
+class ParameterReport:
     """One parameter."""
 
     name: str
@@ -72,58 +72,58 @@ class Learned:
 
 
 @dataclass
-class Opened:
+class StepReport:
     """One step, redone and compared."""
 
     record: Record
-    entries: list[Entry]
-    learned: list[Learned]
-    account: Account
-    whole: Whole
+    quantities: list[QuantityReport]
+    parameters: list[ParameterReport]
+    loss: LossReport
+    end_to_end: EndToEnd
     update: Update
 
     def agreements(self) -> list[Agreement]:
         """Every check, in the order of the step: forward, backward, what training used, update."""
-        forward = [entry.forward for entry in self.entries]
+        forward = [entry.forward for entry in self.quantities]
         backward = []
-        last: dict[str, Agreement] = {p.name: p.gradient for p in self.learned if p.gradient is not None}
-        for entry in reversed(self.entries):
+        last: dict[str, Agreement] = {p.name: p.gradient for p in self.parameters if p.gradient is not None}
+        for entry in reversed(self.quantities):
             if entry.backward is not None:
                 backward.append(entry.backward)
             for kind in ("weight", "bias"):
                 if f"{entry.name}.{kind}" in last:
                     backward.append(last.pop(f"{entry.name}.{kind}"))
-        return [*forward, *backward, *last.values(), *self.whole.fast, *self.update.agreements]
+        return [*forward, *backward, *last.values(), *self.end_to_end.fast, *self.update.agreements]
 
     def first_disagreement(self) -> Agreement | None:
         """The first number of the step that rounding does not explain."""
         return next((check for check in self.agreements() if not check.holds), None)
 
 
-def opened(path: Path) -> Opened:
+def verify_step(path: Path) -> StepReport:
     """Redo a recorded step and compare all of it.
 
     Raises  CheckpointError when the file is not a whole recorded step
     """
     record = Record(path)
     known = {quantity.name: quantity for quantity in quantities(record.config.model)}
-    entries: dict[str, Entry] = {}
+    entries: dict[str, QuantityReport] = {}
     gradients: dict[str, Agreement] = {}
     for compared in compare(record):
         entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
         gradients.update({check.name: check for check in compared.backward})
-    whole, update = redo(record), redo_update(record)
+    end_to_end, update = redo(record), redo_update(record)
     for name, entry in entries.items():
-        entry.backward, entry.drift = gradients.get(name), whole.drift.get(name, 0.0)
-    learned = [_learned(record, parameter, gradients, whole, update) for parameter in parameters(record.config.model)]
-    return Opened(record, list(entries.values()), learned, account(record), whole, update)
+        entry.backward, entry.drift = gradients.get(name), end_to_end.drift.get(name, 0.0)
+    learned = [_parameter(record, one, gradients, end_to_end, update) for one in parameters(record.config.model)]
+    return StepReport(record, list(entries.values()), learned, loss_account(record), end_to_end, update)
 
 
-def _entry(record: Record, quantity: Quantity, compared: Compared) -> Entry:
+def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityReport:
     name = quantity.name
     gradient = f"plain/grad({name})"
     has_gradient = gradient in record.names
-    return Entry(
+    return QuantityReport(
         quantity,
         compared.link.operation,
         compared.link.inputs,
@@ -136,12 +136,14 @@ def _entry(record: Record, quantity: Quantity, compared: Compared) -> Entry:
     )
 
 
-def _learned(record: Record, parameter: Any, gradients: dict[str, Agreement], whole: Whole, update: Update) -> Learned:
+def _parameter(
+    record: Record, parameter: Any, gradients: dict[str, Agreement], end_to_end: EndToEnd, update: Update
+) -> ParameterReport:
     name = parameter.name
     before, after = record.exact(f"before/{name}"), record.exact(f"after/{name}")
     size = float(np.linalg.norm(before))
     mine = (f"grad({name})", name, f"m({name})", f"v({name})")
-    return Learned(
+    return ParameterReport(
         name,
         parameter.shape,
         parameter.axes,
@@ -149,5 +151,5 @@ def _learned(record: Record, parameter: Any, gradients: dict[str, Agreement], wh
         float(np.linalg.norm(record.exact(f"fast/grad({name})"))),
         float(np.linalg.norm(after - before)) / size if size else float(np.linalg.norm(after - before)),
         gradients.get(name),
-        [check for check in (*whole.fast, *update.agreements) if check.name in mine],
+        [check for check in (*end_to_end.fast, *update.agreements) if check.name in mine],
     )

@@ -16,9 +16,9 @@ from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import BatchNorm, LayerNorm, RMSNorm
 from limpid.maths.operation import Array, Operation
-from limpid.trace.cells.cell import (
+from limpid.trace.entries.entry import (
     ALL,
-    Cell,
+    Entry,
     Index,
     Reader,
     Source,
@@ -33,43 +33,43 @@ from limpid.trace.cells.cell import (
 
 
 @singledispatch
-def forward_cell(operation: Operation, index: Index, reader: Reader) -> Cell:
+def derive_entry(operation: Operation, index: Index, reader: Reader) -> Entry:
     """How the entry `index` of the output follows from entries of the inputs."""
     raise NotImplementedError(f"{type(operation).__name__} cannot write out its entries yet")
 
 
-@forward_cell.register
-def _embedding(operation: Embedding, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _embedding(operation: Embedding, index: Index, reader: Reader) -> Entry:
     *at, i = index
     token = int(reader.one(0, *at))
     value = reader.one(1, token, i)
-    return Cell(value, "y_t = E[w_t]", f"E[{token}, {i}] = {number(value)}", (Source(1, (token, i), value),))
+    return Entry(value, "y_t = E[w_t]", f"E[{token}, {i}] = {number(value)}", (Source(1, (token, i), value),))
 
 
-@forward_cell.register
-def _learned_positions(operation: LearnedPositions, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _learned_positions(operation: LearnedPositions, index: Index, reader: Reader) -> Entry:
     value = reader.one(0, *index)
-    return Cell(value, "y_t = P[t]", f"P[{index[0]}, {index[1]}] = {number(value)}", (Source(0, index, value),))
+    return Entry(value, "y_t = P[t]", f"P[{index[0]}, {index[1]}] = {number(value)}", (Source(0, index, value),))
 
 
-@forward_cell.register
-def _sinusoidal(operation: SinusoidalPositions, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _sinusoidal(operation: SinusoidalPositions, index: Index, reader: Reader) -> Entry:
     t, i = index
     angle = t * operation.base ** (-(i - i % 2) / operation.d_model)
     name, value = ("sin", math.sin(angle)) if i % 2 == 0 else ("cos", math.cos(angle))
     symbols = f"y = {name}(t · b^(-{i - i % 2}/d))"
-    return Cell(value, symbols, f"{name}({t} · {operation.base:g}^(-{i - i % 2}/{operation.d_model}))", ())
+    return Entry(value, symbols, f"{name}({t} · {operation.base:g}^(-{i - i % 2}/{operation.d_model}))", ())
 
 
-@forward_cell.register
-def _rotary(operation: Rotary, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _rotary(operation: Rotary, index: Index, reader: Reader) -> Entry:
     i, other, sign, cos, sin = turn(operation, index, reader.shape(0)[-1])
     x, y = reader.one(0, *index), reader.one(0, *index[:-1], other)
     value = x * cos + sign * y * sin
     symbols = f"y_{i} = x_{i} cos tθ {'-' if sign < 0 else '+'} x_{other} sin tθ"
     numbers = f"{factor(x)}·{factor(cos)} {'-' if sign < 0 else '+'} {factor(y)}·{factor(sin)}"
     found = merged((Source(0, index, x * cos),), (Source(0, (*index[:-1], other), sign * y * sin),))
-    return Cell(value, symbols, numbers, found)
+    return Entry(value, symbols, numbers, found)
 
 
 def turn(operation: Rotary, index: Index, d_head: int) -> tuple[int, int, int, float, float]:
@@ -86,12 +86,14 @@ def turn(operation: Rotary, index: Index, d_head: int) -> tuple[int, int, int, f
     return i, other, -1 if first else 1, scale * math.cos(angle), scale * math.sin(angle)
 
 
-@forward_cell.register
-def _add(operation: Add, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _add(operation: Add, index: Index, reader: Reader) -> Entry:
     other = narrowed(index, reader.shape(1))
     mine = narrowed(index, reader.shape(0))
     x, y = reader.one(0, *mine), reader.one(1, *other)
-    return Cell(x + y, "z = x + y", f"{factor(x)} + {factor(y)}", merged((Source(0, mine, x),), (Source(1, other, y),)))
+    return Entry(
+        x + y, "z = x + y", f"{factor(x)} + {factor(y)}", merged((Source(0, mine, x),), (Source(1, other, y),))
+    )
 
 
 def narrowed(index: Index, shape: Index) -> Index:
@@ -100,8 +102,8 @@ def narrowed(index: Index, shape: Index) -> Index:
     return tuple(0 if size == 1 else i for i, size in zip(own, shape, strict=True))
 
 
-@forward_cell.register
-def _linear(operation: Linear, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _linear(operation: Linear, index: Index, reader: Reader) -> Entry:
     row, at = row_of(operation, index, reader)
     x, w = inputs_of(operation, at, reader).ravel(), reader(1, row, ALL)
     bias = reader.one(2, row) if len(reader.shape(2)) else None
@@ -116,7 +118,7 @@ def _linear(operation: Linear, index: Index, reader: Reader) -> Cell:
             Source(1, (row, int(j)), float(terms[j])),
         )
     )
-    return Cell(value, f"y_{row} = Σ_j W_{row},j x_j" + ("" if bias is None else f" + b_{row}"), numbers, found)
+    return Entry(value, f"y_{row} = Σ_j W_{row},j x_j" + ("" if bias is None else f" + b_{row}"), numbers, found)
 
 
 def row_of(operation: Linear, index: Index, reader: Reader) -> tuple[int, Index]:
@@ -139,20 +141,20 @@ def feature(operation: Linear, j: int, reader: Reader) -> Index:
     return (j // width, j % width)
 
 
-@forward_cell.register
-def _rms_norm(operation: RMSNorm, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _rms_norm(operation: RMSNorm, index: Index, reader: Reader) -> Entry:
     x, gain = reader(0, *index[:-1], ALL), reader.one(1, index[-1])
     r = math.sqrt(float(np.square(x).mean()) + operation.eps)
     own = float(x[index[-1]])
     value = gain * own / r
     numbers = f"{factor(gain)} · {factor(own)} / √({number(float(np.square(x).mean()))} + {operation.eps:g})"
-    return Cell(
+    return Entry(
         value, "y_i = γ_i x_i / √(mean x² + ε)", numbers, (Source(0, index, value), Source(1, index[-1:], value))
     )
 
 
-@forward_cell.register
-def _layer_norm(operation: LayerNorm, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _layer_norm(operation: LayerNorm, index: Index, reader: Reader) -> Entry:
     x, gain, offset = reader(0, *index[:-1], ALL), reader.one(1, index[-1]), reader.one(2, index[-1])
     return _normalised(
         index, (float(x[index[-1]]), float(x.mean()), float(x.var()), operation.eps), gain, offset,
@@ -160,8 +162,8 @@ def _layer_norm(operation: LayerNorm, index: Index, reader: Reader) -> Cell:
     )  # fmt: skip
 
 
-@forward_cell.register
-def _batch_norm(operation: BatchNorm, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _batch_norm(operation: BatchNorm, index: Index, reader: Reader) -> Entry:
     x, gain, offset = reader(0, ALL, index[-1]), reader.one(1, index[-1]), reader.one(2, index[-1])
     running = len(reader.shape(3)) > 0
     mean = reader.one(3, index[-1]) if running else float(x.mean())
@@ -174,18 +176,18 @@ def _batch_norm(operation: BatchNorm, index: Index, reader: Reader) -> Cell:
 
 def _normalised(
     index: Index, numbers: tuple[float, float, float, float], gain: float, offset: float, symbols: str
-) -> Cell:
+) -> Entry:
     """γ (x - μ) / √(σ² + ε) + β from x, μ, σ² and ε."""
     own, mean, variance, eps = numbers
     scaled = gain * (own - mean) / math.sqrt(variance + eps)
     below = f"√({number(variance)} + {eps:g})"
     written = f"{factor(gain)} · ({number(own)} - {factor(mean)}) / {below} + {factor(offset)}"
     found = merged((Source(0, index, scaled), Source(1, index[-1:], scaled)), (Source(2, index[-1:], offset),))
-    return Cell(scaled + offset, symbols, written, found)
+    return Entry(scaled + offset, symbols, written, found)
 
 
-@forward_cell.register
-def _scores(operation: Scores, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _scores(operation: Scores, index: Index, reader: Reader) -> Entry:
     batch, head, i, j = index
     group = shared(head, reader)
     q, k = reader(0, batch, i, head, ALL), reader(1, batch, j, group, ALL)
@@ -199,7 +201,7 @@ def _scores(operation: Scores, index: Index, reader: Reader) -> Cell:
         )
     )
     numbers = f"{number(operation.scale)} · ({sum_of_products(q, k)})"
-    return Cell(operation.scale * float(q @ k), f"s = (q_{i} · k_{j}) / √{len(q)}", numbers, found)
+    return Entry(operation.scale * float(q @ k), f"s = (q_{i} · k_{j}) / √{len(q)}", numbers, found)
 
 
 def shared(head: int, reader: Reader) -> int:
@@ -207,13 +209,13 @@ def shared(head: int, reader: Reader) -> int:
     return head * reader.shape(1)[2] // reader.shape(0)[2]
 
 
-@forward_cell.register
-def _softmax(operation: CausalSoftmax, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _softmax(operation: CausalSoftmax, index: Index, reader: Reader) -> Entry:
     *rows, i, j = index
     scores = reader(0, *rows, i, ALL)
     visible = operation.visible(*reader.shape(0)[-2:])[i]
     if not visible[j]:
-        return Cell(0.0, "w_ij = 0", f"key {j} is hidden from query {i}", ())
+        return Entry(0.0, "w_ij = 0", f"key {j} is hidden from query {i}", ())
     seen = scores[visible]
     top = float(seen.max())
     total = float(np.exp(seen - top).sum())
@@ -221,11 +223,11 @@ def _softmax(operation: CausalSoftmax, index: Index, reader: Reader) -> Cell:
     numbers = f"e^({number(own)} - {factor(top)}) / {number(total)}"
     symbols = f"w_{i},{j} = e^(s_{i},{j} - max) / Σ over {len(seen)} visible keys"
     value = math.exp(own - top) / total
-    return Cell(value, symbols, numbers, (Source(0, index, value),))
+    return Entry(value, symbols, numbers, (Source(0, index, value),))
 
 
-@forward_cell.register
-def _mix(operation: Mix, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _mix(operation: Mix, index: Index, reader: Reader) -> Entry:
     batch, i, head, f = index
     group = head * reader.shape(1)[2] // reader.shape(0)[1]
     w, v = reader(0, batch, head, i, ALL), reader(1, batch, ALL, group, f)
@@ -238,7 +240,7 @@ def _mix(operation: Mix, index: Index, reader: Reader) -> Cell:
             Source(0, (batch, head, i, int(j)), float(terms[j])),
         )
     )
-    return Cell(float(w @ v), f"o = Σ_j w_{i},j v_j", sum_of_products(w, v), found)
+    return Entry(float(w @ v), f"o = Σ_j w_{i},j v_j", sum_of_products(w, v), found)
 
 
 WRITTEN: dict[type[Activation], tuple[str, str]] = {
@@ -252,34 +254,34 @@ WRITTEN: dict[type[Activation], tuple[str, str]] = {
 }
 
 
-@forward_cell.register
-def _activation(operation: Activation, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _activation(operation: Activation, index: Index, reader: Reader) -> Entry:
     x = reader.one(0, *index)
     value = float(operation.value(np.array(x)))
     symbols, numbers = WRITTEN[type(operation)]
-    return Cell(value, f"y = {symbols}", numbers.format(x=factor(x)), (Source(0, index, value),))
+    return Entry(value, f"y = {symbols}", numbers.format(x=factor(x)), (Source(0, index, value),))
 
 
-@forward_cell.register
-def _gated(operation: Gated, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _gated(operation: Gated, index: Index, reader: Reader) -> Entry:
     gate, up = reader.one(0, *index), reader.one(1, *index)
     f = float(operation.activation.value(np.array(gate)))
     symbols, numbers = WRITTEN[type(operation.activation)]
     written = f"[{numbers.format(x=factor(gate))} = {number(f)}] · {factor(up)}"
     shares = (Source(0, index, f * up), Source(1, index, f * up))
-    return Cell(f * up, f"h = f(g) u, f(g) = {symbols.replace('x', 'g')}", written, shares)
+    return Entry(f * up, f"h = f(g) u, f(g) = {symbols.replace('x', 'g')}", written, shares)
 
 
-@forward_cell.register
-def _dropout(operation: Dropout, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _dropout(operation: Dropout, index: Index, reader: Reader) -> Entry:
     x, kept = reader.one(0, *index), reader.one(1, *index)
     value = x * kept / (1 - operation.probability)
     numbers = f"{factor(x)} · {kept:g} / (1 - {operation.probability:g})"
-    return Cell(value, "y = x k / (1 - p)", numbers, (Source(0, index, value),))
+    return Entry(value, "y = x k / (1 - p)", numbers, (Source(0, index, value),))
 
 
-@forward_cell.register
-def _log_softmax(operation: LogSoftmax, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _log_softmax(operation: LogSoftmax, index: Index, reader: Reader) -> Entry:
     z = reader(0, *index[:-1], ALL)
     top = float(z.max())
     total = float(np.exp(z - top).sum())
@@ -292,16 +294,16 @@ def _log_softmax(operation: LogSoftmax, index: Index, reader: Reader) -> Cell:
         if rival != index[-1]
         else (Source(0, index, own),)
     )
-    return Cell(value, "ℓ_v = z_v - max - ln Σ e^(z - max)", numbers, found)
+    return Entry(value, "ℓ_v = z_v - max - ln Σ e^(z - max)", numbers, found)
 
 
-@forward_cell.register
-def _negative_log_likelihood(operation: NegativeLogLikelihood, index: Index, reader: Reader) -> Cell:
+@derive_entry.register
+def _negative_log_likelihood(operation: NegativeLogLikelihood, index: Index, reader: Reader) -> Entry:
     targets = reader(1, *[ALL] * len(reader.shape(1))).astype(np.int64)
     places = np.argwhere(targets != operation.ignore_index)
     if len(places) == 0:
-        return Cell(0.0, "L = 0", "no position has a label", ())
-    cells = [(*(int(p) for p in place), int(targets[tuple(place)])) for place in places]
-    surprise = -np.array([reader.one(0, *cell) for cell in cells])
-    numbers = f"({sum_of(surprise)}) / {len(cells):,}"
-    return Cell(float(surprise.sum()) / len(cells), "L = -1/N Σ ℓ[w]", numbers, sources(0, cells, surprise))
+        return Entry(0.0, "L = 0", "no position has a label", ())
+    labels = [(*(int(p) for p in place), int(targets[tuple(place)])) for place in places]
+    surprise = -np.array([reader.one(0, *place) for place in labels])
+    numbers = f"({sum_of(surprise)}) / {len(labels):,}"
+    return Entry(float(surprise.sum()) / len(labels), "L = -1/N Σ ℓ[w]", numbers, sources(0, labels, surprise))

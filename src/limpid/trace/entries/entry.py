@@ -28,7 +28,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Entry:
     """An entry, derived."""
 
     value: float

@@ -9,16 +9,16 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from limpid.jsonable import jsonable
+from limpid.latex import readable
 from limpid.maths.operation import Array
 from limpid.quantities import parameters, quantities
-from limpid.trace.document import in_json
-from limpid.trace.equation import readable
 from limpid.trace.names import our_name
-from limpid.trace.opened import Entry, Learned, Opened, Statistics
-from limpid.trace.story import BACKWARD, FORWARD, UPDATE, shown
+from limpid.trace.terminal import BACKWARD, FORWARD, UPDATE, shown
+from limpid.trace.verify import ParameterReport, QuantityReport, Statistics, StepReport
 
 
-def look(step: Opened, asked: str) -> tuple[str, str]:
+def look(step: StepReport, asked: str) -> tuple[str, str]:
     """Our name of what was asked for, and the name of its tensor in the record."""
     record, model = step.record, step.record.config.model
     known = [q.name for q in quantities(model)] + [p.name for p in parameters(model)]
@@ -33,15 +33,15 @@ def look(step: Opened, asked: str) -> tuple[str, str]:
     return name, f"after/{kind}/{inner}"
 
 
-def array_of(step: Opened, asked: str) -> dict[str, Any]:
+def array_of(step: StepReport, asked: str) -> dict[str, Any]:
     """The array as nested lists, for JSON; NaN and infinities are the words nan, inf and -inf."""
     name, tensor = look(step, asked)
     array = step.record.exact(tensor) if tensor in step.record.names else None
-    words = None if array is None else in_json(array.tolist())
+    words = None if array is None else jsonable(array.tolist())
     return {"name": name, "shape": None if array is None else list(array.shape), "values": words}
 
 
-def show(step: Opened, asked: str, console: Console) -> None:
+def show(step: StepReport, asked: str, console: Console) -> None:
     """Print what there is to know about it, with a corner of its numbers."""
     name, tensor = look(step, asked)
     if tensor not in step.record.names:
@@ -55,10 +55,10 @@ def show(step: Opened, asked: str, console: Console) -> None:
     )
     _print_numbers(array, console)
     inner = re.sub(r"^(grad|m|v)\((.+)\)$", r"\2", name)
-    for entry in step.entries:
+    for entry in step.quantities:
         if entry.name == inner:
             _print_entry(entry, console)
-    for parameter in step.learned:
+    for parameter in step.parameters:
         if parameter.name == inner:
             _print_parameter(step, parameter, console)
 
@@ -75,7 +75,7 @@ def _print_numbers(array: Array, console: Console) -> None:
         console.print(str(corner), markup=False, highlight=False)
 
 
-def _print_entry(entry: Entry, console: Console) -> None:
+def _print_entry(entry: QuantityReport, console: Console) -> None:
     operation = entry.operation
     console.print(f"  axes      {', '.join(entry.quantity.axes) or 'none'}   {entry.quantity.unit}", markup=False)
     console.print(f"  made by   {type(operation).__name__} of {', '.join(entry.inputs)}", markup=False)
@@ -96,7 +96,7 @@ def _print_entry(entry: Entry, console: Console) -> None:
         console.print(f"  gradient  norm {entry.grad_norm:.4e}", markup=False)
 
 
-def _print_parameter(step: Opened, parameter: Learned, console: Console) -> None:
+def _print_parameter(step: StepReport, parameter: ParameterReport, console: Console) -> None:
     record, update = step.record, step.update
     decay = "applies" if parameter.decayed else "does not apply"
     console.print(f"  axes      {', '.join(parameter.axes)}; weight decay {decay}", markup=False)
