@@ -20,9 +20,9 @@ from pathlib import Path
 
 from limpid.api import train
 from limpid.config import TrainConfig
-from limpid.options import from_dict
+from limpid.config.options import from_dict
+from limpid.config.recipes import recipe
 from limpid.plan import parameter_count
-from limpid.recipes import recipe
 from limpid.training.budget import shaped, tokens_per_step
 
 TABLE = Path(__file__).with_suffix(".csv")

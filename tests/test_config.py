@@ -8,9 +8,9 @@ import tomli_w
 import yaml
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.flags import given
+from limpid.config.options import from_dict, to_dict
 from limpid.errors import ConfigError
-from limpid.flags import given
-from limpid.options import from_dict, to_dict
 from limpid.run import read_config, write_config
 
 ODD = TrainConfig(

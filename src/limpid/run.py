@@ -15,8 +15,8 @@ from typing import Any
 import tomli_w
 
 from limpid.config import TrainConfig
+from limpid.config.options import from_dict, to_dict
 from limpid.errors import CheckpointError, ConfigError, LimpidError
-from limpid.options import from_dict, to_dict
 
 RUNS = Path("runs")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.options import from_dict, require
 from limpid.errors import ConfigError
-from limpid.options import from_dict, require
 from limpid.plan.flops import flops_per_token
 from limpid.plan.parameters import parameter_count
 from limpid.plan.runs import metrics

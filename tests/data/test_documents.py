@@ -27,11 +27,11 @@ JSON_LINES = "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in e
 
 
 def read(*paths: Path | str, text_field: str = "text") -> list[str]:
-    """The documents of some paths, their pieces joined."""
+    """The documents of some paths, their chunks joined."""
     documents, waiting = [], ""
-    for piece in Corpus(DataConfig(paths=tuple(map(str, paths)), text_field=text_field)).pieces():
-        waiting += piece.text
-        if piece.last:
+    for chunk in Corpus(DataConfig(paths=tuple(map(str, paths)), text_field=text_field)).chunks():
+        waiting += chunk.text
+        if chunk.last:
             documents.append(waiting)
             waiting = ""
     assert not waiting
@@ -39,7 +39,7 @@ def read(*paths: Path | str, text_field: str = "text") -> list[str]:
 
 
 def names(*paths: Path | str) -> list[str]:
-    return [piece.name for piece in Corpus(DataConfig(paths=tuple(map(str, paths)))).pieces()]
+    return [chunk.name for chunk in Corpus(DataConfig(paths=tuple(map(str, paths)))).chunks()]
 
 
 def written(file: Path, content: bytes) -> Path:
@@ -134,7 +134,7 @@ def test_standard_input_is_read_once_and_can_be_passed_over_again(monkeypatch: p
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TEXTS[0].encode())))
     corpus = Corpus(DataConfig(paths=("-",)))
     for _ in range(2):
-        assert [(piece.name, piece.text) for piece in corpus.pieces()] == [("standard input", TEXTS[0])]
+        assert [(chunk.name, chunk.text) for chunk in corpus.chunks()] == [("standard input", TEXTS[0])]
     assert corpus.manifest() is None
 
 
@@ -153,7 +153,7 @@ def test_a_folder_is_searched_in_order_without_what_is_hidden_or_not_text(tmp_pa
     }.items():  # fmt: skip
         written(tmp_path / name, content)
     corpus = Corpus(DataConfig(paths=(str(tmp_path),)))
-    assert [piece.text for piece in corpus.pieces()] == ["a", "c", "z", "b1", "b2"]
+    assert [chunk.text for chunk in corpus.chunks()] == ["a", "c", "z", "b1", "b2"]
     notes = "\n".join(corpus.notes())
     assert "not UTF-8 text: 2, for example" in notes
     assert "hidden files and folders passed over: 2" in notes
@@ -165,7 +165,7 @@ def test_a_glob_is_sorted_and_a_file_named_twice_is_read_once(tmp_path: Path) ->
     assert read(tmp_path / "*.txt") == ["a.txt", "b.txt"]
     assert read(tmp_path / "**" / "*.txt") == ["a.txt", "b.txt", "deep/c.txt"]
     twice = Corpus(DataConfig(paths=(str(tmp_path / "*.txt"), str(tmp_path / "b.txt"))))
-    assert [piece.text for piece in twice.pieces()] == ["a.txt", "b.txt"]
+    assert [chunk.text for chunk in twice.chunks()] == ["a.txt", "b.txt"]
     assert "read once: 1 repeated" in "\n".join(twice.notes())
 
 
@@ -180,17 +180,17 @@ def test_without_paths_the_text_is_pythons_own() -> None:
 
 
 def test_a_long_document_comes_in_pieces_that_end_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "PIECE", 97)
+    monkeypatch.setattr(formats, "CHUNK_SIZE", 97)
     draws = random.Random(7)
     text = "".join("é☃x"[draws.randrange(3)] * draws.randrange(40) + "\n" for _ in range(503)) + "x" * 1009
     file = written(tmp_path / "a.txt", text.encode())
-    pieces = list(Corpus(DataConfig(paths=(str(file),))).pieces())
-    assert "".join(piece.text for piece in pieces) == text
-    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    assert all(len(piece.text) <= 97 for piece in pieces)
-    assert all(piece.text.endswith("\n") for piece in pieces if "\n" in piece.text)
-    monkeypatch.setattr(formats, "CHUNK", 11)
-    assert list(Corpus(DataConfig(paths=(str(file),))).pieces()) == pieces
+    chunks = list(Corpus(DataConfig(paths=(str(file),))).chunks())
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert all(len(chunk.text) <= 97 for chunk in chunks)
+    assert all(chunk.text.endswith("\n") for chunk in chunks if "\n" in chunk.text)
+    monkeypatch.setattr(formats, "READ_SIZE", 11)
+    assert list(Corpus(DataConfig(paths=(str(file),))).chunks()) == chunks
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.zst"])
@@ -199,7 +199,7 @@ def test_memory_does_not_grow_with_the_text(name: str, tmp_path: Path) -> None:
     pack = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rpartition(".")[2], bytes)
     corpus = Corpus(DataConfig(paths=(str(written(tmp_path / name, pack(content))),)))
     tracemalloc.start()
-    characters = sum(len(piece.text) for piece in corpus.pieces())
+    characters = sum(len(chunk.text) for chunk in corpus.chunks())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert characters >= 50_000 * 300
@@ -208,9 +208,9 @@ def test_memory_does_not_grow_with_the_text(name: str, tmp_path: Path) -> None:
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
     good, bad = written(tmp_path / "a.txt", b"good"), written(tmp_path / "b.txt", b"\xff")
-    pieces = Corpus(DataConfig(paths=(str(good), str(bad)))).pieces()
-    assert next(pieces).text == "good"
-    assert "b.txt" in refusal(lambda: next(pieces))
+    chunks = Corpus(DataConfig(paths=(str(good), str(bad)))).chunks()
+    assert next(chunks).text == "good"
+    assert "b.txt" in refusal(lambda: next(chunks))
 
 
 # ── what cannot ──
@@ -230,18 +230,18 @@ def test_an_empty_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_binary_file_is_named_with_its_first_nul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "CHUNK", 5)
+    monkeypatch.setattr(formats, "READ_SIZE", 5)
     assert "a.txt is not text: byte 11 is NUL" in refusal(
         lambda: read(written(tmp_path / "a.txt", "éééééx".encode() + b"\0"))
     )
     assert "UTF-16" in refusal(lambda: read(written(tmp_path / "b.txt", "wide".encode("utf-16"))))
 
 
-@pytest.mark.parametrize("chunk", [3, 4, 1 << 20])
+@pytest.mark.parametrize("size", [3, 4, 1 << 20])
 def test_a_file_that_is_not_utf8_is_named_with_the_byte(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "CHUNK", chunk)
+    monkeypatch.setattr(formats, "READ_SIZE", size)
     line = refusal(lambda: read(written(tmp_path / "a.txt", "ab☃☃".encode() + b"\xe9 cut")))
     assert "a.txt is not UTF-8: byte 8 is 0xe9" in line
     assert "byte 4 is 0xe2 (unexpected end of data)" in refusal(

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from limpid.config import DataConfig
+from limpid.data import tokenize
 from limpid.data import tokens as module
-from limpid.data import write
 from limpid.data.cache import Cache
-from limpid.data.formats import Piece
-from limpid.data.split import Census, Split, draw
+from limpid.data.formats import Chunk
+from limpid.data.split import CorpusStats, Split, hash_uniform
 from limpid.data.tokenizer import byte_tokenizer, character_tokenizer
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import CheckpointError, DataError
@@ -39,8 +39,8 @@ def data(*paths: Path | str, tokenizer: str = "bytes", **options: object) -> Dat
     return DataConfig(paths=tuple(map(str, paths)), tokenizer=tokenizer, **options)
 
 
-def document(text: str) -> Piece:
-    return Piece("a", 0, text, last=True)
+def document(text: str) -> Chunk:
+    return Chunk("a", 0, text, last=True)
 
 
 def documents_of(tokens: Tokens, split: np.ndarray) -> list[str]:
@@ -78,7 +78,7 @@ def test_two_documents_make_two_splits(seed: int, tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_single_document_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limpid.data.formats.PIECE", 101)
+    monkeypatch.setattr("limpid.data.formats.CHUNK_SIZE", 101)
     text = "".join(f"line {n}, naïve ☃\n" for n in range(211))
     (tmp_path / "a.txt").write_text(text)
     tokens = prepare(data(tmp_path / "a.txt", validation_fraction=0.3), CONTEXT, 0)
@@ -88,7 +88,7 @@ def test_the_end_of_a_single_document_is_held_out(tmp_path: Path, monkeypatch: p
 
 
 def test_rows_lead_back_to_their_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "AT_ONCE", 97)
+    monkeypatch.setattr(tokenize, "AT_ONCE", 97)
     folder = corpus(tmp_path / "text", 11)
     lines = "".join(json.dumps({"text": f"line number {n}"}) + "\n\n" for n in range(31))
     (folder / "more.jsonl").write_text(lines)
@@ -117,7 +117,7 @@ def test_a_text_that_spells_the_end_of_text_ends_nothing(tmp_path: Path) -> None
 
 def test_a_second_start_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(data(corpus(tmp_path / "text")), CONTEXT, 0)
-    monkeypatch.setattr("limpid.data.documents.pieces_of", lambda *_: pytest.fail("the text was read again"))
+    monkeypatch.setattr("limpid.data.documents.chunks_of", lambda *_: pytest.fail("the text was read again"))
     again = prepare(data(tmp_path / "text"), CONTEXT, 0)
     assert again.fingerprint == first.fingerprint
     assert np.array_equal(again.train, first.train)
@@ -144,9 +144,9 @@ def test_the_fingerprint_follows_content_not_time_or_place(tmp_path: Path) -> No
 
 def test_where_documents_end_is_part_of_the_content() -> None:
     def digest(*texts: str) -> str:
-        census = Census(0)
-        list(census.counted(document(text) for text in texts))
-        return census.digest
+        stats = CorpusStats(0)
+        list(stats.counted(document(text) for text in texts))
+        return stats.digest
 
     assert len({digest("ab", "c"), digest("a", "bc"), digest("abc"), digest("c", "ab")}) == 4
 
@@ -330,7 +330,7 @@ def test_a_tokenizer_that_loses_text_is_remarked_on(tmp_path: Path) -> None:
 def test_bpe_says_when_it_learned_from_a_part_or_found_too_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write, "BPE_SAMPLE", 2000)
+    monkeypatch.setattr(tokenize, "BPE_SAMPLE", 2000)
     tokens = prepare(data(corpus(tmp_path / "text"), tokenizer="bpe"), CONTEXT, 0)
     assert "BPE learned from" in tokens.notes[0]
     assert f"BPE stopped at {tokens.tokenizer.vocab_size} of 512 tokens" in tokens.notes[1]
@@ -354,17 +354,17 @@ def test_progress_is_told_and_reaches_its_end(tmp_path: Path) -> None:
 
 
 def test_draws_are_even_and_fixed() -> None:
-    draws = [draw(7, n) for n in range(5003)]
+    draws = [hash_uniform(7, n) for n in range(5003)]
     assert abs(np.mean(draws) - 0.5) < 0.02
-    assert draw(7, 0) == pytest.approx(draw(7, 0), abs=0)
-    assert draw(7, 1) != draw(71)
+    assert hash_uniform(7, 0) == pytest.approx(hash_uniform(7, 0), abs=0)
+    assert hash_uniform(7, 1) != hash_uniform(71)
 
 
 def test_the_split_of_a_document_does_not_depend_on_those_after_it() -> None:
-    few, many = Census(3), Census(3)
-    pieces = [document(f"document {n}") for n in range(300)]
-    list(few.counted(pieces[:200]))
-    list(many.counted(pieces))
-    first = [held for held, _ in Split(3, 0.1, few)(pieces[:200])]
-    assert first == [held for held, _ in Split(3, 0.1, many)(pieces)][:200]
+    few, many = CorpusStats(3), CorpusStats(3)
+    chunks = [document(f"document {n}") for n in range(300)]
+    list(few.counted(chunks[:200]))
+    list(many.counted(chunks))
+    first = [held for held, _ in Split(3, 0.1, few).assign(chunks[:200])]
+    assert first == [held for held, _ in Split(3, 0.1, many).assign(chunks)][:200]
     assert 8 <= sum(first) <= 35

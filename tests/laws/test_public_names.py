@@ -4,7 +4,7 @@ import dataclasses
 
 import limpid
 from limpid.config import DataConfig, ModelConfig, RunConfig, UpdateConfig
-from limpid.flags import field_texts
+from limpid.config.flags import field_texts
 
 SECTIONS = {"model": ModelConfig, "data": DataConfig, "update": UpdateConfig, "run": RunConfig}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.options import from_dict
+from limpid.config.recipes import RECIPES, TIMED, recipe
 from limpid.errors import ConfigError
 from limpid.model.families import family_of
-from limpid.options import from_dict
 from limpid.plan import parameter_count
-from limpid.recipes import RECIPES, TIMED, recipe
 from limpid.schedule import learning_rate
 from limpid.training import budget
 from limpid.training.pace import Pace, decays_next

@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from limpid.config import ModelConfig, TrainConfig
-from limpid.options import from_dict
+from limpid.config.options import from_dict
 from limpid.quantities import parameters, quantities
 from limpid.training.begin import start
 from limpid.training.loop import loop

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float32
 
 from limpid.config import WeightFormat
+from limpid.config.options import to_dict
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Cache, Decoder, Transformer
 from limpid.model.compiled import relative
-from limpid.options import to_dict
 
 Array = np.ndarray[Any, Any]
 

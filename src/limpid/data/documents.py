@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from limpid.config import DataConfig
-from limpid.data.formats import HUB, Piece, is_text, pieces_of, pieces_of_hub
+from limpid.data.formats import HUB, Chunk, chunks_of, chunks_of_hub, is_text
 from limpid.errors import DataError
 
 STANDARD_LIBRARY = Path(os.__file__).parent
@@ -49,18 +49,18 @@ class Corpus:
         if not self.sources:
             raise DataError(f"no text in {', '.join(data.paths)}: {WAY_OUT}")
 
-    def pieces(self) -> Iterator[Piece]:
+    def chunks(self) -> Iterator[Chunk]:
         """Every document that is not empty, read anew each time."""
         for source in self.sources:
             if source.path is None:
-                yield from pieces_of_hub(source.name, self.text_field)
+                yield from chunks_of_hub(source.name, self.text_field)
             elif source.searched and not is_text(source.path, source.name):
                 self.not_text.add(source.name)
             else:
                 empty = True
-                for piece in pieces_of(source.path, source.name, self.text_field):
+                for chunk in chunks_of(source.path, source.name, self.text_field):
                     empty = False
-                    yield piece
+                    yield chunk
                 if empty and not source.searched:
                     raise DataError(f"{source.name} holds no text: leave it out, or give another file")
 

@@ -17,15 +17,15 @@ import zstandard
 
 from limpid.errors import DataError
 
-CHUNK = 1 << 20  # bytes read at once
-PIECE = 1 << 18  # characters of one document held at once
+READ_SIZE = 1 << 20  # bytes read at once
+CHUNK_SIZE = 1 << 18  # characters of one document held at once
 COMPRESSED = (".gz", ".zst")
 JSON_LINES = (".jsonl", ".ndjson")
 HUB = "hf:"
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """A document, or a part of one that is too long to hold."""
 
     source: str
@@ -43,8 +43,8 @@ def document_name(source: str, line: int) -> str:
     return f"{source}:{line}" if line else source
 
 
-def pieces_of(path: Path, name: str, text_field: str) -> Iterator[Piece]:
-    """The documents of one file, in order; memory stays near one piece.
+def chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
+    """The documents of one file, in order; memory stays near one chunk.
 
     Raises  DataError naming the file and the place that cannot be read
     """
@@ -52,8 +52,8 @@ def pieces_of(path: Path, name: str, text_field: str) -> Iterator[Piece]:
     if ending == ".parquet":
         return _parquet(path, name, text_field)
     if ending in JSON_LINES:
-        return _json_lines(_chunks(path, name), name, text_field)
-    return _plain(_chunks(path, name), name)
+        return _json_lines(_bytes_of(path, name), name, text_field)
+    return _plain(_bytes_of(path, name), name)
 
 
 def is_text(path: Path, name: str) -> bool:
@@ -61,7 +61,7 @@ def is_text(path: Path, name: str) -> bool:
     if path.suffix in (*JSON_LINES, ".parquet"):
         return True
     try:
-        for _ in itertools.islice(_decoded(_chunks(path, name), name), 2):  # a short file's end is its second part
+        for _ in itertools.islice(_decoded(_bytes_of(path, name), name), 2):  # a short file's end is its second part
             continue
     except NotText:
         return False
@@ -72,17 +72,17 @@ class NotText(DataError):
     """A file's bytes are no text."""
 
 
-def _chunks(path: Path, name: str) -> Iterator[bytes]:
+def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
     """The bytes of a file, decompressed."""
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as stream:
-                yield from iter(lambda: stream.read(CHUNK), b"")
+                yield from iter(lambda: stream.read(READ_SIZE), b"")
         elif path.suffix == ".zst":
             yield from _zstandard(path)
         else:
             with path.open("rb") as stream:
-                yield from iter(lambda: stream.read(CHUNK), b"")
+                yield from iter(lambda: stream.read(READ_SIZE), b"")
     except EOFError as error:
         raise DataError(
             f"{name} is cut short: its {path.suffix} data ends too early; copy or download it again"
@@ -100,14 +100,14 @@ def _zstandard(path: Path) -> Iterator[bytes]:
     """Frame after frame. The library's own stream takes a file that is cut short for a whole one."""
     found, whole = bytearray(), True
     with path.open("rb") as stream:
-        while chunk := stream.read(64):  # little at once: a few bytes may stand for a block of 128 KiB
-            while chunk:
+        while block := stream.read(64):  # little at once: a few bytes may stand for a block of 128 KiB
+            while block:
                 if whole:
                     frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
-                found += frame.decompress(chunk)
+                found += frame.decompress(block)
                 whole = frame.eof
-                chunk = frame.unused_data if whole else b""
-            if len(found) >= CHUNK:
+                block = frame.unused_data if whole else b""
+            if len(found) >= READ_SIZE:
                 yield bytes(found)
                 found.clear()
     if not whole:
@@ -115,19 +115,19 @@ def _zstandard(path: Path) -> Iterator[bytes]:
     yield bytes(found)
 
 
-def _decoded(chunks: Iterator[bytes], name: str) -> Iterator[str]:
-    """Text of chunks of UTF-8, without a byte-order mark."""
+def _decoded(blocks: Iterator[bytes], name: str) -> Iterator[str]:
+    """Text of blocks of UTF-8, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     position = 0  # bytes decoded
-    for chunk in itertools.chain(chunks, [b""]):
+    for block in itertools.chain(blocks, [b""]):
         waiting = decoder.getstate()[0]
-        if (nul := chunk.find(b"\0")) >= 0:
+        if (nul := block.find(b"\0")) >= 0:
             raise NotText(
                 f"{name} is not text: byte {position + len(waiting) + nul} is NUL; "
                 "leave it out, or save it as UTF-8 if an editor wrote it as UTF-16"
             )
         try:
-            text = decoder.decode(chunk, final=not chunk)
+            text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             offset = position + error.start
             raise NotText(
@@ -135,25 +135,25 @@ def _decoded(chunks: Iterator[bytes], name: str) -> Iterator[str]:
                 "leave it out, or convert it, for example with iconv -t UTF-8"
             ) from error
         yield text.removeprefix("\ufeff") if position == 0 else text
-        position += len(waiting) + len(chunk) - len(decoder.getstate()[0])
+        position += len(waiting) + len(block) - len(decoder.getstate()[0])
 
 
-def _plain(chunks: Iterator[bytes], name: str) -> Iterator[Piece]:
-    """One document; a long one in pieces that end with a line, wherever its chunks do."""
+def _plain(blocks: Iterator[bytes], name: str) -> Iterator[Chunk]:
+    """One document; a long one in chunks that end with a line, wherever its blocks do."""
     waiting = ""
-    for text in _decoded(chunks, name):
+    for text in _decoded(blocks, name):
         waiting += text
-        while len(waiting) > PIECE:
-            cut = waiting.rfind("\n", 0, PIECE) + 1 or PIECE
-            yield Piece(name, 0, waiting[:cut], last=False)
+        while len(waiting) > CHUNK_SIZE:
+            cut = waiting.rfind("\n", 0, CHUNK_SIZE) + 1 or CHUNK_SIZE
+            yield Chunk(name, 0, waiting[:cut], last=False)
             waiting = waiting[cut:]
     if waiting:
-        yield Piece(name, 0, waiting, last=True)
+        yield Chunk(name, 0, waiting, last=True)
 
 
-def _json_lines(chunks: Iterator[bytes], name: str, text_field: str) -> Iterator[Piece]:
+def _json_lines(blocks: Iterator[bytes], name: str, text_field: str) -> Iterator[Chunk]:
     """A document per line that is not blank."""
-    for number, line in enumerate(_lines(_decoded(chunks, name)), 1):
+    for number, line in enumerate(_lines(_decoded(blocks, name)), 1):
         if not line.strip():
             continue
         where = document_name(name, number)
@@ -165,7 +165,7 @@ def _json_lines(chunks: Iterator[bytes], name: str, text_field: str) -> Iterator
             raise DataError(f"{where} holds {record!r:.40}, expected an object with a field {text_field!r}")
         text = _field(record, text_field, where)
         if text:
-            yield Piece(name, number, text, last=True)
+            yield Chunk(name, number, text, last=True)
 
 
 def _lines(texts: Iterator[str]) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _lines(texts: Iterator[str]) -> Iterator[str]:
     yield waiting
 
 
-def _parquet(path: Path, name: str, text_field: str) -> Iterator[Piece]:
+def _parquet(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
     """A document per row."""
     try:
         import pyarrow
@@ -198,7 +198,7 @@ def _parquet(path: Path, name: str, text_field: str) -> Iterator[Piece]:
         raise DataError(f"cannot read {name} as parquet ({_one_line(error)}): copy or download it again") from error
 
 
-def pieces_of_hub(name: str, text_field: str) -> Iterator[Piece]:
+def chunks_of_hub(name: str, text_field: str) -> Iterator[Chunk]:
     """A document per row of the training split of a dataset of the Hugging Face hub: hf:NAME or hf:NAME:CONFIG."""
     dataset = _hub_dataset(name)
     require_field(text_field, dataset.column_names, name)
@@ -222,10 +222,10 @@ def _hub_dataset(name: str) -> Any:
         ) from error
 
 
-def _rows(columns: Iterator[list[Any]], name: str, text_field: str) -> Iterator[Piece]:
+def _rows(columns: Iterator[list[Any]], name: str, text_field: str) -> Iterator[Chunk]:
     for number, value in enumerate(itertools.chain.from_iterable(columns), 1):
         if text := _field({text_field: value}, text_field, document_name(name, number)):
-            yield Piece(name, number, text, last=True)
+            yield Chunk(name, number, text, last=True)
 
 
 def _field(record: dict[str, Any], text_field: str, where: str) -> str:

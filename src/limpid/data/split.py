@@ -7,18 +7,18 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from limpid.data.formats import Piece
+from limpid.data.formats import Chunk
 from limpid.errors import DataError
 
 
-def draw(seed: int, *numbers: int) -> float:
+def hash_uniform(seed: int, *numbers: int) -> float:
     """A number in [0, 1) that only `seed` and `numbers` decide."""
     key = ",".join(map(str, (seed, *numbers))).encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big") / 2**56
 
 
 @dataclass
-class Census:
+class CorpusStats:
     """What one reading of a corpus finds."""
 
     seed: int
@@ -32,28 +32,28 @@ class Census:
     _hash: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     _bytes_before: int = 0  # this document
 
-    def counted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The same pieces, each added to the census as it passes."""
-        for piece in pieces:
+    def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The same chunks, each added to the stats as it passes."""
+        for chunk in chunks:
             try:
-                text = piece.text.encode()
+                text = chunk.text.encode()
             except UnicodeEncodeError as error:
                 raise DataError(
-                    f"{piece.name} holds {piece.text[error.start]!r} at character {error.start}, half of a surrogate "
+                    f"{chunk.name} holds {chunk.text[error.start]!r} at character {error.start}, half of a surrogate "
                     "pair, which UTF-8 cannot hold: mend or remove the document"
                 ) from error
-            self.sources.setdefault(piece.source, len(self.sources))
-            self.characters += len(piece.text)
+            self.sources.setdefault(chunk.source, len(self.sources))
+            self.characters += len(chunk.text)
             self.bytes += len(text)
-            self.alphabet.update(piece.text)
+            self.alphabet.update(chunk.text)
             self._hash.update(text)
-            if piece.last:
+            if chunk.last:
                 self._hash.update((self.bytes - self._bytes_before).to_bytes(8, "big"))
                 self._bytes_before = self.bytes
-                place = draw(self.seed, self.documents)
+                place = hash_uniform(self.seed, self.documents)
                 self.lowest, self.highest = min(self.lowest, place), max(self.highest, place)
                 self.documents += 1
-            yield piece
+            yield chunk
 
     @property
     def digest(self) -> str:
@@ -67,26 +67,26 @@ class Split:
 
     seed: int
     fraction: float
-    census: Census
+    stats: CorpusStats
 
-    def __call__(self, pieces: Iterable[Piece]) -> Iterator[tuple[bool, Piece]]:
-        """Each piece, and whether it is held out."""
-        if self.census.documents == 1:
-            yield from self._by_text(pieces)
+    def assign(self, chunks: Iterable[Chunk]) -> Iterator[tuple[bool, Chunk]]:
+        """Each chunk, and whether it is held out."""
+        if self.stats.documents == 1:
+            yield from self._by_text(chunks)
             return
         # at least the lowest draw is held out, at least the highest is not
-        limit = min(max(self.fraction, math.nextafter(self.census.lowest, 1)), self.census.highest)
+        limit = min(max(self.fraction, math.nextafter(self.stats.lowest, 1)), self.stats.highest)
         document = 0
-        for piece in pieces:
-            yield draw(self.seed, document) < limit, piece
-            document += piece.last
+        for chunk in chunks:
+            yield hash_uniform(self.seed, document) < limit, chunk
+            document += chunk.last
 
-    def _by_text(self, pieces: Iterable[Piece]) -> Iterator[tuple[bool, Piece]]:
-        left = int((1 - self.fraction) * self.census.characters)  # characters still to train on
-        for piece in pieces:
-            here, after = piece.text[: max(0, left)], piece.text[max(0, left) :]
+    def _by_text(self, chunks: Iterable[Chunk]) -> Iterator[tuple[bool, Chunk]]:
+        left = int((1 - self.fraction) * self.stats.characters)  # characters still to train on
+        for chunk in chunks:
+            here, after = chunk.text[: max(0, left)], chunk.text[max(0, left) :]
             if here:
-                yield False, replace(piece, text=here, last=left <= len(piece.text))
+                yield False, replace(chunk, text=here, last=left <= len(chunk.text))
             if after:
-                yield True, replace(piece, text=after)
-            left -= len(piece.text)
+                yield True, replace(chunk, text=after)
+            left -= len(chunk.text)

@@ -16,9 +16,9 @@ from limpid.config import DataConfig
 from limpid.data.cache import Cache, hash_of
 from limpid.data.documents import Corpus
 from limpid.data.formats import document_name
-from limpid.data.split import Census, Split
+from limpid.data.split import CorpusStats, Split
+from limpid.data.tokenize import make_tokenizer, write_tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
-from limpid.data.write import make_tokenizer, write_tokens
 from limpid.errors import CheckpointError, DataError
 from limpid.progress import Report
 
@@ -64,7 +64,7 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
         entry = {"fingerprint": tokens.fingerprint, "sources": tokens.sources, "notes": corpus.notes()}
         if manifest and max(changed for _, _, changed in manifest) < began - UNSETTLED:
             cache.remember(quick, entry)
-    return _with_room(tokens, context_length)
+    return _require_length(tokens, context_length)
 
 
 def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: int) -> Tokens:
@@ -87,7 +87,7 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
             f"{', '.join(data.paths) or 'the Python standard library'} now have {tokens.fingerprint[:8]}; "
             "bring the old text (and tokenizer) back, or start a new run"
         )
-    return _with_room(tokens, context_length)
+    return _require_length(tokens, context_length)
 
 
 def _settings(data: DataConfig, seed: int) -> list[Any]:
@@ -99,33 +99,33 @@ def _settings(data: DataConfig, seed: int) -> list[Any]:
 
 def _prepared(data: DataConfig, seed: int, corpus: Corpus, cache: Cache, settings: list[Any], report: Report) -> Tokens:
     """Read the text; tokenize it unless that was done for the same text, wherever it lay."""
-    census = Census(seed)
-    for _ in census.counted(corpus.pieces()):
-        report("reading the text", census.bytes, None)
-    if not census.documents:
+    stats = CorpusStats(seed)
+    for _ in stats.counted(corpus.chunks()):
+        report("reading the text", stats.bytes, None)
+    if not stats.documents:
         raise DataError(f"no text in {', '.join(data.paths)}: all its files are empty or not UTF-8 text; give others")
-    content = hash_of(settings, census.digest)
+    content = hash_of(settings, stats.digest)
     known = _recalled(cache, content)
     if known is None:
-        split = Split(seed, data.validation_fraction, census)
+        split = Split(seed, data.validation_fraction, stats)
         tokenizer, notes = make_tokenizer(data, corpus, split, report)
         fingerprint = hash_of(content, tokenizer.to_json())
         _make(fingerprint, corpus, split, tokenizer, notes, cache, report)
-        cache.remember(content, {"fingerprint": fingerprint, "sources": list(census.sources), "notes": []})
+        cache.remember(content, {"fingerprint": fingerprint, "sources": list(stats.sources), "notes": []})
         known = _recalled(cache, content)
         assert known is not None
-    return replace(known, sources=list(census.sources), notes=corpus.notes() + known.notes)
+    return replace(known, sources=list(stats.sources), notes=corpus.notes() + known.notes)
 
 
 def _make(
     fingerprint: str, corpus: Corpus, split: Split, tokenizer: Tokenizer, notes: list[str], cache: Cache, report: Report
 ) -> None:
     """Fill the cache's folder for `fingerprint`."""
-    again = Census(split.seed)
+    again = CorpusStats(split.seed)
     with cache.filled(fingerprint) as folder:
-        pieces = split(again.counted(corpus.pieces()))
-        meta = write_tokens(folder, pieces, tokenizer, split.census, report)
-        if again.digest != split.census.digest:
+        chunks = split.assign(again.counted(corpus.chunks()))
+        meta = write_tokens(folder, chunks, tokenizer, split.stats, report)
+        if again.digest != split.stats.digest:
             raise DataError("the text changed while it was being read: start again when nothing writes to it")
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         (folder / "meta.json").write_text(json.dumps(meta | {"notes": notes}), encoding="utf-8")
@@ -175,7 +175,7 @@ def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> Array:
     return np.memmap(file, dtype, "r") if count else np.empty(0, dtype)
 
 
-def _with_room(tokens: Tokens, context_length: int) -> Tokens:
+def _require_length(tokens: Tokens, context_length: int) -> Tokens:
     """The same tokens, when each split holds at least one row; else a DataError."""
     for name, split in (("training", tokens.train), ("validation", tokens.validation)):
         if len(split) <= context_length:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from limpid.config.options import require
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.calibration import Calibration, calibration
 from limpid.evaluate.intervals import Estimate
@@ -15,7 +16,6 @@ from limpid.evaluate.metrics import Difference, Metric, difference, metrics
 from limpid.evaluate.subject import Subject, fingerprint, open_subject, sample, texts
 from limpid.evaluate.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluate.windows import Convention, Windows
-from limpid.options import require
 from limpid.progress import Report
 
 

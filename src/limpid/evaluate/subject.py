@@ -89,9 +89,9 @@ def texts(subject: Subject, paths: Sequence[str], text_field: str) -> Texts:
         return _held_out(subject.run, subject.tokenizer)
     corpus = Corpus(DataConfig(paths=tuple(paths), text_field=text_field))
     documents, parts = [], []
-    for piece in corpus.pieces():
-        parts.append(piece.text)
-        if piece.last:
+    for chunk in corpus.chunks():
+        parts.append(chunk.text)
+        if chunk.last:
             documents.append("".join(parts))
             parts = []
     named = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

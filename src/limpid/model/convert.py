@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from limpid.config import ModelConfig
+from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model.families import FAMILIES, Family, family_of
 from limpid.model.transformer import Transformer
-from limpid.options import from_dict
 from limpid.quantities import parameters
 from limpid.run import folder_written_atomically
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from limpid.config import ModelConfig
-from limpid.options import check_words, require
+from limpid.config.options import check_words, require
 
 Norm = Literal["layer", "layer_no_bias", "rms", "none"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.options import require
 from limpid.plan.figure import Figure, figure, given
 
 PALM = "Chowdhery et al. 2022, appendix B, arXiv:2204.02311"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.options import require
 from limpid.plan.scaling import Law
 from limpid.progress import Report
 

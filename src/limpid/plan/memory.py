@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from limpid.config import OptimizerName
+from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.options import require
 from limpid.plan.activations import Recompute, block_numbers, per_block
 from limpid.plan.architecture import Architecture
 from limpid.plan.figure import Figure, figure, total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from limpid.options import check_words, require
+from limpid.config.options import check_words, require
 from limpid.plan.activations import Recompute
 from limpid.plan.memory import STATES, WEIGHT_BYTES
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from limpid.config import ModelConfig, TrainConfig
+from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.options import require
 from limpid.plan import cluster, flops, memory, parameters, scaling
 from limpid.plan.account import account
 from limpid.plan.advice import what_would_fit

@@ -12,10 +12,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from limpid.config import TrainConfig
+from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
-from limpid.options import from_dict
 from limpid.quantities import parameters
 
 VERSION = 1

@@ -11,12 +11,12 @@ import torch
 from rich.console import Console
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.options import to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import load_folder
-from limpid.options import to_dict
 from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from limpid.config import TrainConfig
+from limpid.config.options import to_dict
 from limpid.data.batches import MicroBatch
 from limpid.model import observed
-from limpid.options import to_dict
 from limpid.run import folder_written_atomically
 from limpid.training.precision import NAMES
 from limpid.training.step import Outcome, State, backward, update

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config import Sampling
-from limpid.flags import read
+from limpid.config.flags import read
 from limpid.verbs.generate import decoder
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from limpid.config.flags import read
 from limpid.errors import ConfigError
-from limpid.flags import read
 
 
 @dataclass(frozen=True)

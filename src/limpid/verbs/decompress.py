@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from limpid.flags import read
+from limpid.config.flags import read
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from limpid.flags import read
+from limpid.config.flags import read
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.config import Sampling, WeightFormat
-from limpid.flags import read
+from limpid.config.flags import read
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer

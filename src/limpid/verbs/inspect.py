@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from limpid.flags import read
+from limpid.config.flags import read
 
 
 @dataclass(frozen=True)

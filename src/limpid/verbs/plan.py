@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from limpid.config.flags import read
+from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.flags import read
-from limpid.options import require
 from limpid.plan.options import Options
 
 if TYPE_CHECKING:

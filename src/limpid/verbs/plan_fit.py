@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limpid.config.flags import read
+from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.flags import read
-from limpid.options import require
 
 if TYPE_CHECKING:
     from rich.console import Console

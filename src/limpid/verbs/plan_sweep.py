@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from limpid.flags import read
-from limpid.options import require
+from limpid.config.flags import read
+from limpid.config.options import require
 from limpid.sweep import Sweep
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.flags import given
+from limpid.config.options import from_dict
 from limpid.errors import ConfigError
-from limpid.flags import given
-from limpid.options import from_dict
 
 if TYPE_CHECKING:
     from limpid.training.begin import Training
@@ -40,7 +40,7 @@ class TrainFlags:
 
 
 def verb(argv: Sequence[str]) -> int:
-    from limpid.recipes import TIMED, recipe
+    from limpid.config.recipes import TIMED, recipe
     from limpid.run import find_run, read_options
 
     typed = given("train", TrainFlags, argv)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from limpid.options import check_words, require
+from limpid.config.options import check_words, require
 
 Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
 Switch = Literal["auto", "on", "off"]

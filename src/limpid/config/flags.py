@@ -12,8 +12,8 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
+from limpid.config.options import check_words, from_dict, probably_meant
 from limpid.errors import ConfigError
-from limpid.options import check_words, from_dict, probably_meant
 
 T = TypeVar("T")
 

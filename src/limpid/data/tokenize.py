@@ -11,8 +11,8 @@ import numpy as np
 
 from limpid.config import DataConfig
 from limpid.data.documents import Corpus
-from limpid.data.formats import Piece
-from limpid.data.split import Census, Split, draw
+from limpid.data.formats import Chunk
+from limpid.data.split import CorpusStats, Split, hash_uniform
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, chosen_vocab_size, train_bpe
 from limpid.errors import DataError
 from limpid.progress import Report
@@ -22,9 +22,9 @@ AT_ONCE = 2**20  # characters tokenized together
 
 
 def write_tokens(
-    folder: Path, pieces: Iterator[tuple[bool, Piece]], tokenizer: Tokenizer, census: Census, report: Report
+    folder: Path, chunks: Iterator[tuple[bool, Chunk]], tokenizer: Tokenizer, stats: CorpusStats, report: Report
 ) -> dict[str, Any]:
-    """Write both splits and where the training documents start; memory stays near one batch of pieces.
+    """Write both splits and where the training documents start; memory stays near one batch of chunks.
 
     Returns what is needed to read them: number format, and tokens and bytes of text of (training, validation)
     """
@@ -33,28 +33,28 @@ def write_tokens(
     documents = array("q")
     tokens, byte_counts, done, starts = [0, 0], [0, 0], 0, True
     with (folder / "train.bin").open("wb") as train, (folder / "validation.bin").open("wb") as validation:
-        for batch in _batched(pieces):
-            encoded = _encoded([piece for _, piece in batch], tokenizer)
-            for (held_out, piece), ids in zip(batch, encoded, strict=True):
+        for batch in _batched(chunks):
+            encoded = _encoded([chunk for _, chunk in batch], tokenizer)
+            for (held_out, chunk), ids in zip(batch, encoded, strict=True):
                 if starts and not held_out:
-                    documents.extend((tokens[0], census.sources[piece.source], piece.line))
-                starts = piece.last
-                ids = ids + end if piece.last else ids
+                    documents.extend((tokens[0], stats.sources[chunk.source], chunk.line))
+                starts = chunk.last
+                ids = ids + end if chunk.last else ids
                 (validation if held_out else train).write(np.array(ids, dtype).tobytes())
                 tokens[held_out] += len(ids)
-                byte_counts[held_out] += len(piece.text.encode())
-                done += len(piece.text)
-            report("tokenizing", done, census.characters)
+                byte_counts[held_out] += len(chunk.text.encode())
+                done += len(chunk.text)
+            report("tokenizing", done, stats.characters)
     np.save(folder / "documents.npy", np.frombuffer(documents, np.int64).reshape(-1, 3))
-    return {"dtype": dtype.name, "tokens": tokens, "bytes": byte_counts, "sources": list(census.sources)}
+    return {"dtype": dtype.name, "tokens": tokens, "bytes": byte_counts, "sources": list(stats.sources)}
 
 
-def _batched(pieces: Iterator[tuple[bool, Piece]]) -> Iterator[list[tuple[bool, Piece]]]:
+def _batched(chunks: Iterator[tuple[bool, Chunk]]) -> Iterator[list[tuple[bool, Chunk]]]:
     """Pieces in lists of about AT_ONCE characters."""
     batch, characters = [], 0
-    for held_out, piece in pieces:
-        batch.append((held_out, piece))
-        characters += len(piece.text)
+    for held_out, chunk in chunks:
+        batch.append((held_out, chunk))
+        characters += len(chunk.text)
         if characters >= AT_ONCE:
             yield batch
             batch, characters = [], 0
@@ -62,15 +62,15 @@ def _batched(pieces: Iterator[tuple[bool, Piece]]) -> Iterator[list[tuple[bool, 
         yield batch
 
 
-def _encoded(pieces: list[Piece], tokenizer: Tokenizer) -> list[list[int]]:
+def _encoded(chunks: list[Chunk], tokenizer: Tokenizer) -> list[list[int]]:
     try:
-        return tokenizer.encode_batch([piece.text for piece in pieces])
+        return tokenizer.encode_batch([chunk.text for chunk in chunks])
     except DataError:
-        for piece in pieces:
+        for chunk in chunks:
             try:
-                tokenizer.encode(piece.text)
+                tokenizer.encode(chunk.text)
             except DataError as error:
-                raise DataError(f"{piece.name}: {error}") from error
+                raise DataError(f"{chunk.name}: {error}") from error
         raise
 
 
@@ -80,29 +80,29 @@ def make_tokenizer(data: DataConfig, corpus: Corpus, split: Split, report: Repor
         case "bytes":
             return byte_tokenizer(), []
         case "characters":
-            return character_tokenizer(split.census.alphabet), []
+            return character_tokenizer(split.stats.alphabet), []
         case "bpe":
             return _trained(data.tokenizer_vocab_size, corpus, split, report)
         case path:
             tokenizer = Tokenizer.load(path)
-            return tokenizer, _doubts(tokenizer, path, next(corpus.pieces()))
+            return tokenizer, _doubts(tokenizer, path, next(corpus.chunks()))
 
 
 def _trained(vocab_size: int | None, corpus: Corpus, split: Split, report: Report) -> tuple[Tokenizer, list[str]]:
-    census = split.census
-    asked = vocab_size or chosen_vocab_size(census.bytes)
-    share = BPE_SAMPLE / census.bytes
+    stats = split.stats
+    asked = vocab_size or chosen_vocab_size(stats.bytes)
+    share = BPE_SAMPLE / stats.bytes
     notes = []
     if share < 1:
-        notes.append(f"BPE learned from {BPE_SAMPLE >> 20} MiB of the {census.bytes / 2**20:,.0f} MiB of text")
+        notes.append(f"BPE learned from {BPE_SAMPLE >> 20} MiB of the {stats.bytes / 2**20:,.0f} MiB of text")
 
     def sample() -> Iterator[str]:
         read = 0
-        for number, (held_out, piece) in enumerate(split(corpus.pieces())):
-            read += len(piece.text)
-            if not held_out and draw(split.seed, number, 1) < share:
-                report("training the tokenizer", read, census.characters)
-                yield piece.text
+        for number, (held_out, chunk) in enumerate(split.assign(corpus.chunks())):
+            read += len(chunk.text)
+            if not held_out and hash_uniform(split.seed, number, 1) < share:
+                report("training the tokenizer", read, stats.characters)
+                yield chunk.text
 
     tokenizer = train_bpe(sample(), asked)
     if tokenizer.vocab_size < asked:
@@ -110,10 +110,10 @@ def _trained(vocab_size: int | None, corpus: Corpus, split: Split, report: Repor
     return tokenizer, notes
 
 
-def _doubts(tokenizer: Tokenizer, path: str, piece: Piece) -> list[str]:
+def _doubts(tokenizer: Tokenizer, path: str, chunk: Chunk) -> list[str]:
     """What a tokenizer from elsewhere does to a text."""
     notes = []
-    text = piece.text[:1000]
+    text = chunk.text[:1000]
     if tokenizer.decode(tokenizer.encode(text)) != text:
         notes.append(f"tokenizer {path} does not give every text back exactly: what it drops, the model never sees")
     if tokenizer.end_of_text is None:
