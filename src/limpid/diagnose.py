@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.curves import diagnose, unchecked
 from limpid.doctor.finding import Finding, finding_from
+from limpid.doctor.logs import read_record
+from limpid.doctor.logs.table import Curves
 from limpid.doctor.ranking import ranked
-from limpid.doctor.records import read_record
-from limpid.doctor.records.table import Curves
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
 from limpid.run import RUNS, find_run

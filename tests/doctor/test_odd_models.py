@@ -28,14 +28,14 @@ class Odd:
         doctor = limpid.watch(self.model, self.optimizer, say=False) if watched else None
         losses = []
         for number in range(STEPS):
-            told = self.loss(self.model, number)
-            loss = told["loss"] if isinstance(told, dict) else told
+            reported = self.loss(self.model, number)
+            loss = reported["loss"] if isinstance(reported, dict) else reported
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
             losses.append(float(loss.detach()))
             if doctor is not None:
-                doctor.step(told, batch(number))
+                doctor.step(reported, batch(number))
         if doctor is not None:
             doctor.close()
         return losses, doctor
@@ -128,7 +128,7 @@ def test_an_odd_model_is_watched_and_trains_the_same_to_the_bit(make: Callable[[
     losses, doctor = make().run(watched=True)
     assert losses == make().run(watched=False)[0]
     assert doctor.steps == STEPS
-    assert doctor.past.losses.all == pytest.approx(losses)
+    assert doctor.history.losses.all == pytest.approx(losses)
     assert rules(doctor.findings) == []
     assert doctor.skipped == {}
 

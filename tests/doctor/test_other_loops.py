@@ -43,7 +43,7 @@ def test_the_trainer_of_transformers_is_watched(tmp_path: Path) -> None:
     assert doctor.steps == 14
     assert doctor.skipped == {}
     assert rules(doctor.findings) == []
-    assert 3 < doctor.past.losses.all[0] < 6
+    assert 3 < doctor.history.losses.all[0] < 6
 
 
 def test_labels_shifted_in_the_data_and_again_in_the_model(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_lightning_is_watched(tmp_path: Path) -> None:
     trainer.fit(Module(), data)
     assert callback.doctor.steps == 8
     assert rules(callback.doctor.findings)[0] == "parameters-not-in-optimizer"
-    assert len(callback.doctor.past.losses.all) == 8
+    assert len(callback.doctor.history.losses.all) == 8
 
 
 def test_accelerate_is_watched() -> None:
@@ -139,4 +139,4 @@ def test_a_compiled_model_is_watched_without_being_compiled_anew(in_place: bool)
     assert doctor.steps == 12
     assert doctor.skipped == {}
     assert rules(doctor.findings) == []
-    assert doctor.past.levels
+    assert doctor.history.levels

@@ -16,7 +16,7 @@ from torch import nn
 import limpid
 from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight, turn
 from limpid.doctor import RULES
-from limpid.doctor.anatomy import Anatomy
+from limpid.doctor.model_info import ModelInfo
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -204,7 +204,7 @@ def test_scores_are_scaled_wherever_the_factor_is_applied() -> None:
 
 def test_a_short_vocabulary_is_told_from_a_long_table_of_positions() -> None:
     model = nn.ModuleDict({"wpe": nn.Embedding(1024, 8), "wte": nn.Embedding(65, 8)})
-    assert Anatomy(model).embedding[0] == "wte"
+    assert ModelInfo(model).embedding[0] == "wte"
 
 
 def ce(scale: float = 1.0, through: Callable[[Any], Any] = lambda z: z, **options: Any) -> Callable[[Any, Any], Any]:

@@ -103,14 +103,14 @@ def one_rank(rank: int, port: int, way: str, folder: str) -> None:
             "rules": rules(doctor.findings),
             "says": [f"{finding.says} {finding.cause}" for finding in doctor.findings],
             "skipped": dict(doctor.skipped),
-            "norms": doctor.past.norms.all,
+            "norms": doctor.history.norms.all,
         }
     Path(folder, f"{way}{rank}.json").write_text(json.dumps(said))
     dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What the doctors of both processes said, by way of wrapping."""
     folder = tmp_path_factory.mktemp("ranks")
     for way in EXPECTED:
@@ -122,19 +122,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
 
 
 @pytest.mark.parametrize(("way", "fault"), [(way, fault) for way in EXPECTED for fault in EXPECTED[way]])
-def test_a_fault_among_two_processes_is_named_and_changes_nothing(way: str, fault: str, told: Any) -> None:
-    for said in told[way]:
+def test_a_fault_among_two_processes_is_named_and_changes_nothing(way: str, fault: str, reported: Any) -> None:
+    for said in reported[way]:
         assert said[fault]["same"]
         assert list(said[fault]["skipped"]) == (["the model's graph"] if way == "fsdp" else [])
-    assert (told[way][0][fault]["rules"] or [""])[0] == EXPECTED[way][fault], told[way][0][fault]
+    assert (reported[way][0][fault]["rules"] or [""])[0] == EXPECTED[way][fault], reported[way][0][fault]
 
 
-def test_a_process_sees_the_gradient_of_its_own_shard(told: Any) -> None:
-    norms = [said["none"]["norms"] for said in told["fsdp"]]
+def test_a_process_sees_the_gradient_of_its_own_shard(reported: Any) -> None:
+    norms = [said["none"]["norms"] for said in reported["fsdp"]]
     assert all(len(own) == STEPS and all(0 < norm < math.inf for norm in own) for own in norms)
     assert norms[0] != norms[1]
 
 
-def test_a_break_of_a_sharded_model_says_what_was_not_tried(told: Any) -> None:
-    assert "is div in norm" in told["ddp"][0]["nan"]["says"][0]
-    assert "each process holds a part of the parameters" in told["fsdp"][0]["nan"]["says"][0]
+def test_a_break_of_a_sharded_model_says_what_was_not_tried(reported: Any) -> None:
+    assert "is div in norm" in reported["ddp"][0]["nan"]["says"][0]
+    assert "each process holds a part of the parameters" in reported["fsdp"][0]["nan"]["says"][0]

@@ -35,7 +35,7 @@ def test_nothing_need_be_told() -> None:
     """As a context manager alone, loss, inputs and steps are seen through the calls themselves."""
     losses, doctor = Loop().run(tell=False)
     assert doctor.steps == STEPS
-    assert doctor.past.losses.all == pytest.approx(losses)
+    assert doctor.history.losses.all == pytest.approx(losses)
     assert rules(doctor.findings) == []
 
 
@@ -53,7 +53,7 @@ def test_step_may_be_told_before_or_after_the_update(before: bool) -> None:
                 doctor.step(loss, batch(number))
             loop.optimizer.zero_grad()
     assert doctor.steps == 8
-    assert doctor.past.losses.all[0] == pytest.approx(math.log(VOCAB), abs=0.1)
+    assert doctor.history.losses.all[0] == pytest.approx(math.log(VOCAB), abs=0.1)
     assert rules(doctor.findings) == []
 
 
@@ -69,13 +69,13 @@ def test_what_was_wrapped_is_unwrapped() -> None:
 
 def test_an_error_inside_the_doctor_never_stops_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
     from limpid.doctor import doctor as module
-    from limpid.doctor import updates
+    from limpid.doctor import update_sample
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("broken check")
 
     monkeypatch.setattr(module, "WATCHES", [broken])
-    monkeypatch.setattr(updates, "before", broken)
+    monkeypatch.setattr(update_sample, "before", broken)
     losses, doctor = Loop().run(5)
     assert len(losses) == 5
     assert "RuntimeError: broken check" in doctor.skipped.values()
@@ -300,9 +300,9 @@ def test_findings_are_written_as_they_come(tmp_path: Any) -> None:
     no_clear(loop)
     loop.run(4, output=tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
-    told = [line for line in lines if line["severity"] != "notice"]
-    assert [line["rule"] for line in told] == ["gradients-not-cleared"]
-    assert told[0]["refuted_by"]
+    reported = [line for line in lines if line["severity"] != "notice"]
+    assert [line["rule"] for line in reported] == ["gradients-not-cleared"]
+    assert reported[0]["refuted_by"]
 
 
 def test_a_watched_model_that_nobody_holds_is_freed() -> None:

@@ -61,7 +61,7 @@ class LightningCallback:
         )
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.doctor is not None and self.doctor.listening.record.updated:
+        if self.doctor is not None and self.doctor.recorder.record.updated:
             self.doctor.step(outputs, batch)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from limpid.doctor import breakage
-from limpid.doctor.anatomy import Anatomy, local
 from limpid.doctor.calls import Call
-from limpid.doctor.chart import Chart
 from limpid.doctor.checks.ids import classes_of_loss, ids_of_call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.examination import AFTER_BACKWARD, AT_FIRST_SIGHT, CHECKS
 from limpid.doctor.finding import Finding
-from limpid.doctor.listening import Listening
+from limpid.doctor.finding_log import FindingLog
+from limpid.doctor.hooks import Hooks
+from limpid.doctor.model_info import ModelInfo, local
 from limpid.doctor.ranks import Ranks, processes
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.replay import nan_replay
 from limpid.doctor.skipped import Skipped
-from limpid.doctor.taps import Taps
+from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.undisturbed import undisturbed
 from limpid.doctor.watched import Watched, unwrapped
 from limpid.doctor.watching import WATCHES
@@ -50,31 +50,31 @@ class Doctor:
         writer: Any = None,
         first_step: int = 1,
     ) -> None:
-        self.anatomy = Anatomy(model)
+        self.info = ModelInfo(model)
         self.watched = Watched(
-            self.anatomy,
+            self.info,
             unwrapped(optimizer, "optimizer"),
             unwrapped(scheduler, "scheduler"),
             scaler,
             total_steps,
             pretrained,
         )
-        self.chart = Chart(None if output is None else Path(output), say, writer)
-        self.skipped = Skipped(self.chart.skipped)
+        self.log = FindingLog(None if output is None else Path(output), say, writer)
+        self.skipped = Skipped(self.log.skipped)
         self.checked: set[str] = set()
-        self.past = Past()
-        self.listening = Listening(self.watched, self, self.past, self.skipped, first_step, every)
+        self.history = History()
+        self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every)
         self.ranks: Ranks | None = None
         self.closed = False
         self._examined, self._waiting = not examine, False
-        self.taps = Taps(self.listening)
+        self.hooks = Hooks(self.recorder)
         with self.skipped.noting("watch"):
-            self.taps.everything(self.watched)
+            self.hooks.everything(self.watched)
             if processes() > 1:
-                self.ranks = Ranks(self.anatomy, first_step)
-                self.ranks.listen(self.taps)
-                self.chart.first = self.ranks.rank == 0
-        if self.anatomy.sharded:
+                self.ranks = Ranks(self.info, first_step)
+                self.ranks.listen(self.hooks)
+                self.log.first = self.ranks.rank == 0
+        if self.info.sharded:
             self.skipped.note("the model's graph", "each process holds a part of the parameters: examine one alone")
 
     # what a user calls
@@ -93,37 +93,37 @@ class Doctor:
         loss            (model, batch) → loss, as the loop computes it; or
         loss_function   (logits, targets) → loss; with neither, the model's own loss or cross-entropy
         """
-        before = set(self.chart.found)
+        before = set(self.log.found)
         self.watched.total_steps = total_steps or self.watched.total_steps
         self.watched.pretrained = self.watched.pretrained if pretrained is None else pretrained
         self._run(self._exam(batch=batch, loss=loss if callable(loss) else None, loss_function=loss_function), CHECKS)
         self._examined = True
-        return self.chart.findings(without=before)
+        return self.log.findings(without=before)
 
     def step(self, loss: Any = None, batch: Any = None) -> None:
         """Tell the doctor about one optimizer step: right before it or right after it, as you like."""
-        self.listening.told(loss, batch)
+        self.recorder.reported(loss, batch)
 
     @property
     def steps(self) -> int:
         """Steps that have ended."""
-        return self.listening.steps
+        return self.recorder.steps
 
     @property
     def findings(self) -> list[Finding]:
         """Everything found so far: root causes first, then what they explain."""
-        return self.chart.findings()
+        return self.log.findings()
 
     def close(self) -> None:
         """Let go of everything; called by itself at the end of a `with` block."""
         if self.closed:
             return
-        self.listening.look_away()
-        if self.listening.record.updated and not self.skipped.too_many:
+        self.recorder.look_away()
+        if self.recorder.record.updated and not self.skipped.too_many:
             with self.skipped.noting("close"), torch.no_grad():
-                self.listening.end()
-        self.closed = self.listening.deaf = True
-        self.taps.close()
+                self.recorder.end()
+        self.closed = self.recorder.is_paused = True
+        self.hooks.close()
 
     def __enter__(self) -> Doctor:
         return self
@@ -135,14 +135,14 @@ class Doctor:
 
     def called(self, call: Call, step: int) -> None:
         """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
-        self.chart.add(ids_of_call(self.anatomy, call, step))
+        self.log.add(ids_of_call(self.info, call, step))
         if not self._examined:
             self._examined = self._waiting = True
             self._run(self._exam(call=call), AT_FIRST_SIGHT)
 
     def compared(self, given: Any, target: Any, step: int) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
-        self.chart.add(classes_of_loss(given, target, step))
+        self.log.add(classes_of_loss(given, target, step))
 
     def updating(self, record: StepRecord, cleared: bool) -> None:
         """Before the first update: what the loop's own backward pass shows."""
@@ -150,11 +150,11 @@ class Doctor:
             self._waiting = False
             norms = {
                 name: None if p.grad is None else float(local(p.grad).norm())
-                for name, p in self.anatomy.parameters.items()
+                for name, p in self.info.parameters.items()
                 if p.grad is None or not p.grad.is_sparse
             }
-            readings = [record.readings[i] for i in sorted(record.readings)]
-            exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_readings=readings)
+            loss_gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
+            exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=loss_gradients)
             self._run(exam, AFTER_BACKWARD)
         if self.ranks is not None:
             self.ranks.before_update(record)
@@ -165,37 +165,37 @@ class Doctor:
             self.broke(record, record.loss)
         for check in WATCHES:
             with self.skipped.noting(_named(check)):
-                self.chart.add([self._opened(finding, record) for finding in check(self.watched, record, self.past)])
+                self.log.add([self._opened(finding, record) for finding in check(self.watched, record, self.history)])
         if self.ranks is not None:
-            self.chart.add(self.ranks.after_step(record, self.past.facts.get("hashes", [])))
+            self.log.add(self.ranks.after_step(record, self.history.facts.get("hashes", [])))
 
     def _opened(self, finding: Finding, record: StepRecord) -> Finding:
         """A loss that rises, the first time: the step made again at a tenth of its rate."""
-        known = self.chart.found.get(finding.rule)
-        if finding.rule not in RISING or not record.updated or not record.calls or self.anatomy.sharded:
+        known = self.log.found.get(finding.rule)
+        if finding.rule not in RISING or not record.updated or not record.calls or self.info.sharded:
             return finding
         if known is not None and known.severity == finding.severity:
             return finding
-        with self.listening.paused(), self.skipped.noting("at a tenth of the rate"):
-            return breakage.with_smaller_step(finding, self.watched, record)
+        with self.recorder.paused(), self.skipped.noting("at a tenth of the rate"):
+            return nan_replay.with_smaller_step(finding, self.watched, record)
         return finding
 
     def broke(self, record: StepRecord, loss: float) -> None:
         """The first number that is none: open the step, and say where it was made."""
         record.broken = True
-        if "broken" in self.past.facts:
+        if "broken" in self.history.facts:
             return
-        self.past.facts["broken"] = record.number
-        with self.listening.paused():
-            found = breakage.opened(self.watched, record, self.past, loss)
-        self.chart.add([found])
+        self.history.facts["broken"] = record.number
+        with self.recorder.paused():
+            found = nan_replay.opened(self.watched, record, self.history, loss)
+        self.log.add([found])
 
     # the examination
 
     def _exam(self, **given: Any) -> Exam:
         watched = self.watched
         return Exam(
-            watched.anatomy,
+            watched.info,
             watched.optimizers,
             watched.schedulers,
             watched.scaler,
@@ -205,9 +205,9 @@ class Doctor:
         )
 
     def _run(self, exam: Exam, checks: list[Any]) -> None:
-        with self.listening.paused(), self.skipped.noting("examination"):
-            with undisturbed(self.anatomy.model):
-                self.chart.add(examine(exam, checks))
+        with self.recorder.paused(), self.skipped.noting("examination"):
+            with undisturbed(self.info.model):
+                self.log.add(examine(exam, checks))
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)
             self.checked.update(map(_named, checks))

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.attention import Heads, Watching, attentions, off_diagonal_share
+from limpid.doctor.attention_probe import AttentionProbe, AttentionScores, attentions, off_diagonal_share
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
 from limpid.doctor.finding import Finding
-from limpid.doctor.forward import Flow, flow, shortcut_gains
-from limpid.doctor.reading import Reading
-from limpid.doctor.rehearsal import Rehearsal, rehearse
+from limpid.doctor.forward_probe import Flow, flow, shortcut_gains
+from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.schedules import simulated
 from limpid.doctor.skipped import Skipped
+from limpid.doctor.trial_pass import TrialPass, try_once
 from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
 
@@ -38,12 +38,12 @@ class Exam(Watched):
     loss: Callable[..., Any] | None = None
     loss_function: Callable[..., Any] | None = None
     seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
-    seen_readings: list[Reading] = field(default_factory=list)
+    seen_loss_gradients: list[LossGradient] = field(default_factory=list)
     skipped: Skipped = field(default_factory=Skipped)  # what could not be checked, and why
 
     @property
     def model(self) -> nn.Module:
-        return self.anatomy.model
+        return self.info.model
 
     @cached_property
     def micros(self) -> list[Micro]:
@@ -58,24 +58,24 @@ class Exam(Watched):
         """How the loop calls the model on the first micro-batch."""
         if self.call is not None:
             return self.call.detached()
-        if self.rehearsal is not None and self.rehearsal.calls:
-            return self.rehearsal.calls[0].detached()
-        return call_for(self.model, self.micros[0], self.anatomy.device) if self.micros else None
+        if self.trial is not None and self.trial.calls:
+            return self.trial.calls[0].detached()
+        return call_for(self.model, self.micros[0], self.info.device) if self.micros else None
 
     @cached_property
-    def rehearsal(self) -> Rehearsal | None:
+    def trial(self) -> TrialPass | None:
         """One forward and backward pass of the user's own loss."""
-        if self.batch is None or not self.micros or self.anatomy.sharded:
+        if self.batch is None or not self.micros or self.info.sharded:
             return None
         with self.skipped.noting("the loss"):
-            return rehearse(
+            return try_once(
                 self.model,
                 self.batch,
                 self.micros,
                 self.loss,
                 self.loss_function,
-                self.anatomy.device,
-                self.anatomy.translates,
+                self.info.device,
+                self.info.translates,
             )
         return None
 
@@ -85,16 +85,16 @@ class Exam(Watched):
         return self.skipped.get("the forward pass") or self.skipped.get("the loss") or ""
 
     @property
-    def readings(self) -> list[Reading]:
+    def loss_gradients(self) -> list[LossGradient]:
         if self.call is not None:
-            return self.seen_readings
-        return [] if self.rehearsal is None else self.rehearsal.readings
+            return self.seen_loss_gradients
+        return [] if self.trial is None else self.trial.loss_gradients
 
     @cached_property
     def probe(self) -> Call | None:
         """A few rows of the usual call, on token ids."""
         call = self.usual_call
-        if call is None or call.ids is None or self.anatomy.sharded or self.anatomy.translates:
+        if call is None or call.ids is None or self.info.sharded or self.info.translates:
             return None
         return call.without_loss().rows(slice(0, ROWS), POSITIONS)
 
@@ -121,7 +121,7 @@ class Exam(Watched):
         """Number of words the model can say."""
         if self.plain is not None and self.plain.ndim >= 2:
             return int(self.plain.shape[-1])
-        return None if self.anatomy.embedding is None else int(self.anatomy.embedding[1].shape[0])
+        return None if self.info.embedding is None else int(self.info.embedding[1].shape[0])
 
     @cached_property
     def rounding(self) -> float:
@@ -129,10 +129,10 @@ class Exam(Watched):
         if self.plain is None:
             return math.inf
         finite = self.plain[torch.isfinite(self.plain)]
-        kinds = {p.dtype for p in self.anatomy.parameters.values() if p.is_floating_point()}
+        kinds = {p.dtype for p in self.info.parameters.values() if p.is_floating_point()}
         unit = max((torch.finfo(kind).eps / 2 for kind in kinds), default=2.0**-24)
-        if self.readings:
-            unit = max(unit, torch.finfo(self.readings[0].dtype).eps / 2)
+        if self.loss_gradients:
+            unit = max(unit, torch.finfo(self.loss_gradients[0].dtype).eps / 2)
         compute = getattr(self.model, "compute", None)
         if isinstance(compute, torch.dtype):
             unit = max(unit, torch.finfo(compute).eps / 2)
@@ -152,14 +152,14 @@ class Exam(Watched):
         return torch.where(shifted == ids, (ids + 1) % vocab, shifted)
 
     @cached_property
-    def heads(self) -> list[Heads]:
+    def heads(self) -> list[AttentionScores]:
         """The attentions of the probe."""
         probe = self.probe
         if probe is None:
             return []
         with undisturbed(self.model):
             self.model.eval()
-            with Watching() as seen:
+            with AttentionProbe() as seen:
                 probe.make(self.model)
         self.overflowed = seen.overflowed
         return seen.heads
@@ -167,10 +167,10 @@ class Exam(Watched):
     overflowed: str | None = None  # the operation of that pass that overflowed float16
 
     @cached_property
-    def all_heads(self) -> list[Heads]:
+    def all_heads(self) -> list[AttentionScores]:
         """The attentions of the whole first micro-batch where it is masked, else of the probe."""
         call = self.usual_call
-        if call is None or call.mask is None or self.anatomy.sharded:
+        if call is None or call.mask is None or self.info.sharded:
             return self.heads
         with undisturbed(self.model):
             self.model.eval()
@@ -188,13 +188,13 @@ class Exam(Watched):
     def shortcuts(self) -> dict[str, float]:
         """How much of a small change of a block's input comes out unchanged, by block: 1 with a shortcut."""
         call = self.probe
-        return {} if call is None else shortcut_gains(self.anatomy, call)
+        return {} if call is None else shortcut_gains(self.info, call)
 
     @cached_property
-    def constant_heads(self) -> Heads | None:
+    def constant_heads(self) -> AttentionScores | None:
         """The first attention for a row of one repeated token; None where positions are added to the tokens."""
         probe = self.probe
-        if probe is None or probe.ids is None or not self.anatomy.blocks:
+        if probe is None or probe.ids is None or not self.info.blocks:
             return None
         ids = probe.ids[:1].clone()
         ids[:] = ids[0, 0]
@@ -208,11 +208,11 @@ class Exam(Watched):
         one = probe.rows(slice(0, 1))
         if one.mask is not None and not bool(one.mask.all()):
             return None
-        handle = self.anatomy.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
+        handle = self.info.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
         try:
             with undisturbed(self.model):
                 self.model.eval()
-                with Watching() as seen:
+                with AttentionProbe() as seen:
                     one.with_ids(ids).make(self.model)
         finally:
             handle.remove()
@@ -232,14 +232,14 @@ class Exam(Watched):
     def flow(self) -> Flow | None:
         """Which modules the probe calls, and what each passes on."""
         call = self.usual_call
-        if call is None or self.anatomy.sharded:
+        if call is None or self.info.sharded:
             return None
-        return flow(self.anatomy, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
+        return flow(self.info, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
 
     @cached_property
     def fresh(self) -> bool:
         """Whether the weights are still as they were drawn."""
-        return not self.pretrained and self.anatomy.fresh()
+        return not self.pretrained and self.info.fresh()
 
     @cached_property
     def rates(self) -> list[float] | None:

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.anatomy import Anatomy
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import StepRecord
+from limpid.doctor.hooks import Hooks
+from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.rounding import sample
-from limpid.doctor.taps import Taps
+from limpid.doctor.step_record import StepRecord
 
 KEPT = 64
 """Steps for which a process's lines stay in the store: one that lags further behind is not compared."""
@@ -37,11 +37,11 @@ def processes() -> int:
 class Ranks:
     """This process among the others."""
 
-    def __init__(self, anatomy: Anatomy, first: int) -> None:
+    def __init__(self, info: ModelInfo, first: int) -> None:
         import torch.distributed as dist
         from torch.distributed import distributed_c10d as c10d
 
-        self.anatomy = anatomy
+        self.info = info
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.watch = next(WATCHES)
         self.store: Any = c10d._get_default_store()
@@ -54,11 +54,11 @@ class Ranks:
         self.usual: list[float] = []
         self.odd: dict[str, Any] | None = None
 
-    def listen(self, taps: Taps) -> None:
+    def listen(self, taps: Hooks) -> None:
         """See each gradient before it is averaged: in front of the node that accumulates it, after all its hooks."""
-        if self.anatomy.sharded:
+        if self.info.sharded:
             return
-        for name, parameter in self.anatomy.parameters.items():
+        for name, parameter in self.info.parameters.items():
             if not parameter.requires_grad:
                 continue
             view: Any = parameter.expand_as(parameter).grad_fn
@@ -76,12 +76,12 @@ class Ranks:
     def fingerprint(self) -> list[float]:
         """Sums in float64 of samples of the parameters, in 8 groups: equal weights give equal sums, to the bit."""
         sums = [0.0] * 8
-        for index, parameter in enumerate(self.anatomy.parameters.values()):
+        for index, parameter in enumerate(self.info.parameters.values()):
             sums[index % 8] += float(sample(parameter, 64).double().sum())
         return sums
 
     def before_update(self, record: StepRecord) -> None:
-        if record.number == self.first and not self.anatomy.sharded:
+        if record.number == self.first and not self.info.sharded:
             self.started = self.fingerprint()
 
     def after_step(self, record: StepRecord, rows: list[int]) -> list[Finding]:
@@ -93,7 +93,7 @@ class Ranks:
         line: dict[str, Any] = {"local": _summary(self.local)}
         if often:
             line["rows"] = rows[:64]
-        if often and not self.anatomy.sharded:
+        if often and not self.info.sharded:
             line |= {"weights": self.fingerprint(), "started": self.started if record.number == self.first else None}
         self.local = {}
         self.store.set(self._key(record.number, self.rank), json.dumps(line))

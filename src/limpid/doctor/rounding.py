@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from limpid.doctor.anatomy import local
+from limpid.doctor.model_info import local
 
 SAMPLE = 4096
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from limpid.doctor.anatomy import Anatomy
+from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.schedules import planned_steps
 
 
@@ -16,7 +16,7 @@ from limpid.doctor.schedules import planned_steps
 class Watched:
     """A model and what trains it."""
 
-    anatomy: Anatomy
+    info: ModelInfo
     optimizers: list[Any] = field(default_factory=list)
     schedulers: list[Any] = field(default_factory=list)
     scaler: Any = None
@@ -43,7 +43,7 @@ class Watched:
         What no optimizer has, none can clear.
         """
         held = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
-        trained = [p for p in self.anatomy.parameters.values() if p.requires_grad and (not held or id(p) in held)]
+        trained = [p for p in self.info.parameters.values() if p.requires_grad and (not held or id(p) in held)]
         small = sorted(trained, key=lambda p: p.numel())[: max(3, len(trained) // 4)]
         return [small[i] for i in sorted({0, len(small) // 2, len(small) - 1})] if small else []
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
-from limpid.doctor.reading import Reading
+from limpid.doctor.loss_gradient import LossGradient
 
 OFFSETS = (1, 0, 2, -1, 3, -2, 4, -3)
 
@@ -27,8 +27,8 @@ def pairs(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
 
 def alignment(exam: Exam) -> Iterator[Finding]:
     """Which input each position is taught: by the gradient where there is one, else by the labels themselves."""
-    if exam.readings:
-        for reading in exam.readings[:1]:
+    if exam.loss_gradients:
+        for reading in exam.loss_gradients[:1]:
             yield from aligned(reading, None)
         return
     for micro in exam.micros[:1]:
@@ -39,7 +39,7 @@ def alignment(exam: Exam) -> Iterator[Finding]:
         yield from misaligned({k: m for k, (m, n) in matches.items() if n}, micro.labels.numel(), None)
 
 
-def aligned(reading: Reading, step: int | None) -> Iterator[Finding]:
+def aligned(reading: LossGradient, step: int | None) -> Iterator[Finding]:
     """Alignment by the gradient: what was really taught, whatever the code looks like."""
     if reading.ids is None or reading.misfit_squashed > 0.5:
         return
@@ -131,7 +131,7 @@ def next_token_is_taught(exam: Exam) -> bool:
 
     By the gradient where there is one; else by the labels; with no labels at all, when the model says so itself.
     """
-    for reading in exam.readings:
+    for reading in exam.loss_gradients:
         if reading.ids is not None:
             return max(reading.match(1)[0], reading.match(2)[0], reading.match(3)[0]) >= 0.9
     for micro in exam.micros:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from limpid.doctor.anatomy import local
 from limpid.doctor.calls import find_logits
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding, Severity
+from limpid.doctor.model_info import local
 from limpid.doctor.rounding import sample
 from limpid.doctor.schedules import peak
 from limpid.doctor.undisturbed import seeded, undisturbed
@@ -109,32 +109,30 @@ def dropout_in_evaluation(exam: Exam) -> Iterator[Finding]:
 
 
 def weights_not_loaded(exam: Exam) -> Iterator[Finding]:
-    anatomy = exam.anatomy
-    fresh, gains = anatomy.fresh_gains()
-    blocks = [block for block, _ in anatomy.blocks]
-    by_block = {block: [n for n in anatomy.norm_gains if n.startswith(block + ".")] for block in blocks}
+    info = exam.info
+    fresh, gains = info.fresh_gains()
+    blocks = [block for block, _ in info.blocks]
+    by_block = {block: [n for n in info.norm_gains if n.startswith(block + ".")] for block in blocks}
     drawn = [
         b
         for b, names in by_block.items()
-        if names and all(_constant(anatomy.parameters[n]) for n in names) and _gaussian(exam, b)
+        if names and all(_constant(info.parameters[n]) for n in names) and _gaussian(exam, b)
     ]
     mixed = bool(drawn) and any(
-        names and all(not _constant(anatomy.parameters[n]) for n in names) for names in by_block.values()
+        names and all(not _constant(info.parameters[n]) for n in names) for names in by_block.values()
     )
     everything = exam.pretrained and gains and fresh == gains
     if not everything and not mixed:
         return
     std = [
-        float(local(p.detach()).float().std())
-        for n, p in anatomy.parameters.items()
-        if p.ndim >= 2 and anatomy.block_of(n)
+        float(local(p.detach()).float().std()) for n, p in info.parameters.items() if p.ndim >= 2 and info.block_of(n)
     ]
     typical = sorted(std)[len(std) // 2] if std else math.nan
     loss = ""
-    if exam.readings and everything:
-        mean = float(exam.readings[0].surprise[exam.readings[0].labelled].mean())
+    if exam.loss_gradients and everything:
+        mean = float(exam.loss_gradients[0].surprise[exam.loss_gradients[0].labelled].mean())
         loss = f", and the first loss {mean:.2f} is that of fresh weights (ln V = "
-        f"{math.log(exam.readings[0].shape[-1]):.2f})"
+        f"{math.log(exam.loss_gradients[0].shape[-1]):.2f})"
     yield Finding(
         rule="weights-not-loaded",
         severity="fault",
@@ -159,7 +157,7 @@ def _constant(gain: torch.Tensor) -> bool:
 def _gaussian(exam: Exam, block: str) -> bool:
     """Whether the matrices of a block are spread like a fresh draw, Gaussian or uniform (kurtosis 3 or 1.8)."""
     found = False
-    for name, parameter in exam.anatomy.parameters.items():
+    for name, parameter in exam.info.parameters.items():
         if not name.startswith(block + ".") or parameter.ndim < 2:
             continue
         values = sample(parameter, 65536).float()

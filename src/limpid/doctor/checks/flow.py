@@ -6,15 +6,15 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from limpid.doctor.anatomy import local
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
+from limpid.doctor.model_info import local
 
 
 def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     """Frozen by flag, unused, cut off, or 0 for a reason: told apart."""
-    anatomy = exam.anatomy
-    trained = {name: p for name, p in anatomy.parameters.items() if p.requires_grad}
+    info = exam.info
+    trained = {name: p for name, p in info.parameters.items() if p.requires_grad}
     yield from _frozen(exam)
     flow = exam.flow
     if not trained or flow is None:
@@ -24,11 +24,11 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         for name, module in exam.model.named_modules()
         if name and name not in flow.called and any(True for _ in module.parameters(recurse=False))
     ]
-    norms = exam.rehearsal.norms if exam.call is None and exam.rehearsal is not None else exam.seen_norms
+    norms = exam.trial.norms if exam.call is None and exam.trial is not None else exam.seen_norms
     if not norms:
         return
     without = [name for name in trained if norms.get(name) is None]
-    if exam.call is None and exam.rehearsal is not None and exam.rehearsal.no_graph:
+    if exam.call is None and exam.trial is not None and exam.trial.no_graph:
         yield _cut(exam, list(trained), flow.cut, "the loss")
         return
     idle = [n for n in without if any(n.startswith(module + ".") for module in unused)]
@@ -55,16 +55,12 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
 def positions_ignored(exam: Exam) -> Iterator[Finding]:
     """A table of positions of which every position gets the same row."""
     flow = exam.flow
-    if flow is None or exam.anatomy.embedding is None:
+    if flow is None or exam.info.embedding is None:
         return
-    declared = exam.anatomy.declared("n_positions", "max_position_embeddings", "context_length", "block_size")
+    declared = exam.info.declared("n_positions", "max_position_embeddings", "context_length", "block_size")
     for name in sorted(flow.one_row):
-        rows = (
-            int(exam.anatomy.parameters[f"{name}.weight"].shape[0])
-            if f"{name}.weight" in exam.anatomy.parameters
-            else 0
-        )
-        if name == exam.anatomy.embedding[0] or not (exam.anatomy.of_positions(name) or rows == declared):
+        rows = int(exam.info.parameters[f"{name}.weight"].shape[0]) if f"{name}.weight" in exam.info.parameters else 0
+        if name == exam.info.embedding[0] or not (exam.info.of_positions(name) or rows == declared):
             continue
         yield Finding(
             rule="positions-ignored",
@@ -81,12 +77,12 @@ def positions_ignored(exam: Exam) -> Iterator[Finding]:
 
 
 def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> Finding:
-    size = sum(exam.anatomy.parameters[name].numel() for name in names)
-    total = sum(p.numel() for p in exam.anatomy.parameters.values())
-    blocks = [block for block, _ in exam.anatomy.blocks]
+    size = sum(exam.info.parameters[name].numel() for name in names)
+    total = sum(p.numel() for p in exam.info.parameters.values())
+    blocks = [block for block, _ in exam.info.blocks]
     dead = [b for b in blocks if any(n.startswith(b + ".") for n in names)]
     alive = [b for b in blocks if b not in dead]
-    shown = ", ".join([n for n in names if exam.anatomy.block_of(n) is None][:2] + dead[:3]) or ", ".join(names[:3])
+    shown = ", ".join([n for n in names if exam.info.block_of(n) is None][:2] + dead[:3]) or ", ".join(names[:3])
     last = (
         dead[-1]
         if dead and alive and blocks.index(dead[-1]) + 1 == blocks.index(alive[0])
@@ -113,44 +109,44 @@ def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> 
 
 def _excused(exam: Exam, name: str) -> bool:
     """Zero gradients that theory predicts: behind a factor that is still 0, rows never looked up, biases of keys."""
-    parameter = exam.anatomy.parameters[name]
-    if name in exam.anatomy.embedding_names or parameter.numel() < 2:
+    parameter = exam.info.parameters[name]
+    if name in exam.info.embedding_names or parameter.numel() < 2:
         return True
     lower = name.lower()
     if lower.endswith("bias") or "lora" in lower or "rel" in lower:
         return True
     # somewhere in its own block a matrix or gain is all 0: the product's other factor has gradient 0
-    block = exam.anatomy.block_of(name)
+    block = exam.info.block_of(name)
     siblings = [
         p
-        for n, p in exam.anatomy.parameters.items()
+        for n, p in exam.info.parameters.items()
         if (block is None or n.startswith(block + ".")) and n != name and not n.endswith("bias")
     ]
     if any(p.numel() > 1 and not bool(local(p.detach()).any()) for p in siblings):
         return True
     # or what stands behind everything, the head
-    head = exam.anatomy.head(exam.vocab) if exam.vocab else None
+    head = exam.info.head(exam.vocab) if exam.vocab else None
     return head is not None and not bool(local(head[1].detach()).any())
 
 
 def _frozen(exam: Exam) -> Iterator[Finding]:
-    anatomy = exam.anatomy
-    frozen = [name for name, p in anatomy.parameters.items() if not p.requires_grad and p.is_floating_point()]
+    info = exam.info
+    frozen = [name for name, p in info.parameters.items() if not p.requires_grad and p.is_floating_point()]
     if not frozen:
         return
-    blocks = [block for block, _ in anatomy.blocks]
+    blocks = [block for block, _ in info.blocks]
     leaves: dict[str, set[str]] = {}  # what part of a block -> blocks in which it is frozen
     for name in frozen:
-        block = anatomy.block_of(name)
+        block = info.block_of(name)
         if block is not None:
             leaves.setdefault(name[len(block) :], set()).add(block)
     partial = {leaf: where for leaf, where in leaves.items() if 0 < len(where) < len(blocks)}
     held = {id(p) for _, group in exam.groups for p in group["params"]}
-    in_optimizer = [name for name in frozen if id(anatomy.parameters[name]) in held]
-    size = sum(anatomy.parameters[name].numel() for name in frozen)
-    total = sum(p.numel() for p in anatomy.parameters.values())
-    nothing = len(frozen) == len(anatomy.parameters)
-    adapters = any("lora" in name.lower() or "adapter" in name.lower() for name in anatomy.parameters)
+    in_optimizer = [name for name in frozen if id(info.parameters[name]) in held]
+    size = sum(info.parameters[name].numel() for name in frozen)
+    total = sum(p.numel() for p in info.parameters.values())
+    nothing = len(frozen) == len(info.parameters)
+    adapters = any("lora" in name.lower() or "adapter" in name.lower() for name in info.parameters)
     suspicious = nothing or (in_optimizer and exam.optimizers) or (partial and exam.fresh and not adapters)
     where = sorted({block for blocks_ in partial.values() for block in blocks_}) if partial else []
     # requires_grad is how freezing is done on purpose; in fresh weights, or kept in the optimizer, it hardly is
@@ -181,7 +177,7 @@ def _frozen(exam: Exam) -> Iterator[Finding]:
 
 def residual_missing(exam: Exam) -> Iterator[Finding]:
     """Of blocks that hold attention: how much of a change of their input comes out as it went in."""
-    blocks = [block for block, _ in exam.anatomy.blocks]
+    blocks = [block for block, _ in exam.info.blocks]
     if len(blocks) < 2 or len(exam.heads) < len(blocks):
         return
     gains, flow = exam.shortcuts, exam.flow
@@ -207,13 +203,13 @@ def residual_missing(exam: Exam) -> Iterator[Finding]:
 
 
 def gradient_by_depth(exam: Exam) -> Iterator[Finding]:
-    norms = exam.rehearsal.norms if exam.call is None and exam.rehearsal is not None else exam.seen_norms
-    blocks = [block for block, _ in exam.anatomy.blocks]
+    norms = exam.trial.norms if exam.call is None and exam.trial is not None else exam.seen_norms
+    blocks = [block for block, _ in exam.info.blocks]
     if len(blocks) < 3 or not norms:
         return
     sizes = []
     for block in blocks:
-        own = [v for n, v in norms.items() if n.startswith(block + ".") and v and exam.anatomy.parameters[n].ndim >= 2]
+        own = [v for n, v in norms.items() if n.startswith(block + ".") and v and exam.info.parameters[n].ndim >= 2]
         if not own:
             return
         sizes.append(math.sqrt(sum(v * v for v in own)))

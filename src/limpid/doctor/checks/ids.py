@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.anatomy import Anatomy
 from limpid.doctor.calls import IGNORED, Call, is_ids
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
+from limpid.doctor.model_info import ModelInfo
 
 
 def ids_in_range(exam: Exam) -> Iterator[Finding]:
     vocab = exam.vocab
-    table = None if exam.anatomy.embedding is None else int(exam.anatomy.embedding[1].shape[0])
+    table = None if exam.info.embedding is None else int(exam.info.embedding[1].shape[0])
     for micro in exam.micros:
         for what, values, size in (("inputs", micro.ids, table or vocab), ("labels", micro.labels, vocab or table)):
             if values is None or (what == "labels" and exam.plain is not None and values.ndim + 1 != exam.plain.ndim):
@@ -39,9 +39,9 @@ def ids_in_range(exam: Exam) -> Iterator[Finding]:
             )
 
 
-def ids_of_call(anatomy: Anatomy, call: Call, step: int) -> Iterator[Finding]:
+def ids_of_call(info: ModelInfo, call: Call, step: int) -> Iterator[Finding]:
     """Ids and labels that a call is about to hand over, where looking at them costs no wait for a device."""
-    table = None if anatomy.embedding is None else int(anatomy.embedding[1].shape[0])
+    table = None if info.embedding is None else int(info.embedding[1].shape[0])
     if table is None:
         return
     if call.ids is not None and call.ids.device.type == "cpu" and call.ids.numel():
@@ -89,7 +89,7 @@ def out_of_range(what: str, values: Tensor, size: int, step: int | None) -> Iter
 
 def ids_wrapped(exam: Exam) -> Iterator[Finding]:
     ids = [micro.ids.flatten().cpu() for micro in exam.micros if micro.ids is not None]
-    table = None if exam.anatomy.embedding is None else int(exam.anatomy.embedding[1].shape[0])
+    table = None if exam.info.embedding is None else int(exam.info.embedding[1].shape[0])
     if ids and table:
         everything = torch.cat(ids)
         yield from wrapped(int(everything.max()), len(everything), len(everything.unique()), table, None)

@@ -10,18 +10,18 @@ import torch
 from limpid.doctor.broadcasting import Shapes
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
-from limpid.doctor.reading import Reading
+from limpid.doctor.loss_gradient import LossGradient
 
 
 def formula(exam: Exam) -> Iterator[Finding]:
-    if not exam.readings or exam.rehearsal is None:
+    if not exam.loss_gradients or exam.trial is None:
         return
-    yield from formula_of(exam.readings, exam.rehearsal.loss, 1.0, None, exam.fresh)
+    yield from formula_of(exam.loss_gradients, exam.trial.loss, 1.0, None, exam.fresh)
 
 
 def spread_out(exam: Exam) -> Iterator[Finding]:
-    if exam.rehearsal is not None and exam.rehearsal.spread_out is not None:
-        yield broadcast(exam.rehearsal.spread_out, None)
+    if exam.trial is not None and exam.trial.spread_out is not None:
+        yield broadcast(exam.trial.spread_out, None)
 
 
 def broadcast(shapes: Shapes, step: int | None) -> Finding:
@@ -41,10 +41,10 @@ def broadcast(shapes: Shapes, step: int | None) -> Finding:
 
 
 def formula_of(
-    readings: Sequence[Reading], loss: float | None, scale: float, step: int | None, fresh: bool
+    loss_gradients: Sequence[LossGradient], loss: float | None, scale: float, step: int | None, fresh: bool
 ) -> Iterator[Finding]:
     """Which formula these gradients are of. `scale` is the loss scale that they carry; one reading per micro-batch."""
-    first = readings[0]
+    first = loss_gradients[0]
     if not bool(first.labelled.any()):
         return
     if first.squashed:
@@ -97,15 +97,15 @@ def formula_of(
             refuted_by="gradients of each position that add up to 0",
             evidence={"coefficient": first.row_sum},
         )
-    weights = [reading.total_weight / scale for reading in readings]
-    labels = [max(1, reading.labels) for reading in readings]
-    total, count, k = sum(weights), sum(labels), len(readings)
+    weights = [reading.total_weight / scale for reading in loss_gradients]
+    labels = [max(1, reading.labels) for reading in loss_gradients]
+    total, count, k = sum(weights), sum(labels), len(loss_gradients)
     evidence = {"sum_of_weights": total, "labels": count, "micro_batches": k}
     per_token = [w / n for w, n in zip(weights, labels, strict=True)]
     # tolerance: logit gradients in half precision carry 2^-8 each
     near = 0.03
-    rows = sum(reading.shape[0] for reading in readings)
-    positions = sum(reading.shape[0] * reading.shape[1] for reading in readings)
+    rows = sum(reading.shape[0] for reading in loss_gradients)
+    positions = sum(reading.shape[0] * reading.shape[1] for reading in loss_gradients)
     parts = {
         "": 1,
         f" divided by {k} micro-batches": k,
@@ -198,7 +198,7 @@ def formula_of(
         yield from _rows_weighted(first, step)
 
 
-def _weighted_by_probability(reading: Reading) -> bool:
+def _weighted_by_probability(reading: LossGradient) -> bool:
     """Whether a label's weight is its probability: the gradient of -p, where that of -log p weighs all alike."""
     labelled = reading.labelled
     if reading.misfit > 0.01 or int(labelled.sum()) < 8:
@@ -227,7 +227,7 @@ def log_forgotten(step: int | None) -> Finding:
     )
 
 
-def squashed(reading: Reading, step: int | None, name: str) -> Finding:
+def squashed(reading: LossGradient, step: int | None, name: str) -> Finding:
     """The logits went through something before the loss: which, by the gradient that it would give."""
     vocab = reading.shape[-1]
     floor = math.log(math.e + vocab - 1) - 1
@@ -250,12 +250,12 @@ def squashed(reading: Reading, step: int | None, name: str) -> Finding:
     )
 
 
-def step_is_of_language(reading: Reading) -> bool:
+def step_is_of_language(reading: LossGradient) -> bool:
     """Whether inputs and outputs share a vocabulary, as in language modelling."""
     return reading.ids is not None and int(reading.ids.max()) < reading.shape[-1]
 
 
-def _rows_weighted(reading: Reading, step: int | None) -> Iterator[Finding]:
+def _rows_weighted(reading: LossGradient, step: int | None) -> Iterator[Finding]:
     """Rows averaged before averaging: a token's weight is 1 over the labels of its row."""
     weight, rows = reading.weight.cpu(), reading.rows.cpu()
     labelled = weight > 0
@@ -283,12 +283,12 @@ def _rows_weighted(reading: Reading, step: int | None) -> Iterator[Finding]:
 
 
 def initial_loss(exam: Exam) -> Iterator[Finding]:
-    if not exam.readings or not exam.fresh or exam.rehearsal is None:
+    if not exam.loss_gradients or not exam.fresh or exam.trial is None:
         return
-    yield from first_loss(exam.readings[0], None)
+    yield from first_loss(exam.loss_gradients[0], None)
 
 
-def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
+def first_loss(reading: LossGradient, step: int | None) -> Iterator[Finding]:
     """The mean surprise against ln V + σ²/2."""
     labelled = reading.labelled
     if not bool(labelled.any()) or reading.logit_std > 2 or reading.misfit > 0.3 or reading.ids is None:
@@ -316,10 +316,10 @@ def first_loss(reading: Reading, step: int | None) -> Iterator[Finding]:
 
 def foreign_ids(exam: Exam) -> Iterator[Finding]:
     """Trained weights that predict worse than chance: the ids mean other words to them."""
-    constant, gains = exam.anatomy.fresh_gains()
-    if not exam.readings or not gains or constant:
+    constant, gains = exam.info.fresh_gains()
+    if not exam.loss_gradients or not gains or constant:
         return
-    reading = exam.readings[0]
+    reading = exam.loss_gradients[0]
     if not bool(reading.labelled.any()) or reading.misfit > 0.3 or reading.ids is None:
         return
     seen, chance = float(reading.surprise[reading.labelled].mean()), math.log(reading.shape[-1])

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
-from limpid.doctor.breakage import localise, unseen
-from limpid.doctor.breakage.replay import Scene
 from limpid.doctor.checks.optimisation import ascends
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
+from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.ranks import processes
-from limpid.doctor.reading import Reading
+from limpid.doctor.replay.nan_replay import localise, unseen
+from limpid.doctor.replay.step_replay import RecordedPass
 from limpid.doctor.rounding import lost_share
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -61,11 +61,11 @@ def overflows(operation: str, step: int | None) -> Finding:
 
 
 def half_gradients_flush_to_zero(exam: Exam) -> Iterator[Finding]:
-    for reading in exam.readings[:1]:
+    for reading in exam.loss_gradients[:1]:
         yield from flushed(reading, None, exam.scaler is not None and exam.scaler.is_enabled())
 
 
-def flushed(reading: Reading, step: int | None, scaled: bool) -> Iterator[Finding]:
+def flushed(reading: LossGradient, step: int | None, scaled: bool) -> Iterator[Finding]:
     """Logit gradients that are exactly 0 although probabilities are not."""
     labels, vocab = max(1, reading.labels), reading.shape[-1]
     if scaled or reading.zeros < 0.1 or reading.tiny < 0.5 * reading.zeros:
@@ -121,12 +121,12 @@ def updates_lost_to_rounding(exam: Exam) -> Iterator[Finding]:
     top = max([*(exam.rates or []), *(float(group["lr"]) for group in adam)])
     if not top:
         return
-    names = exam.anatomy.names
+    names = exam.info.names
     lost = {names.get(id(p), "?"): lost_share(p.detach(), top) for p in narrow}
     elements = {names.get(id(p), "?"): p.numel() for p in narrow}
     total = sum(elements.values())
     share = sum(lost[name] * elements[name] for name in lost) / total
-    gains = [name for name in exam.anatomy.norm_gains if name in lost]
+    gains = [name for name in exam.info.norm_gains if name in lost]
     stuck = [name for name in gains if lost[name] > 0.99]
     if share <= 0.2 and not (gains and len(stuck) == len(gains)):
         return
@@ -149,44 +149,44 @@ def updates_lost_to_rounding(exam: Exam) -> Iterator[Finding]:
 
 
 def gradient_is_not_the_gradient(exam: Exam) -> Iterator[Finding]:
-    rehearsal = None if exam.call is not None else exam.rehearsal
-    if rehearsal is None or rehearsal.slope is None or abs(rehearsal.slope - 1) < 0.1:
+    trial = None if exam.call is not None else exam.trial
+    if trial is None or trial.slope is None or abs(trial.slope - 1) < 0.1:
         return
     if processes() > 1:  # the gradient is the mean over all of them, the loss this one's alone
         exam.skipped.note(
             "gradient-is-not-the-gradient", f"{processes()} processes share one gradient: examine one alone"
         )
         return
-    if abs(rehearsal.slope + 1) < 0.1:
+    if abs(trial.slope + 1) < 0.1:
         yield ascends(
             None, "gradients", "along its own gradient the loss falls as steeply as the gradient says it rises"
         )
         return
-    halves = any(reading.dtype in HALVES for reading in rehearsal.readings)
-    if halves and 0.5 < rehearsal.slope < 2:
+    halves = any(reading.dtype in HALVES for reading in trial.loss_gradients)
+    if halves and 0.5 < trial.slope < 2:
         return
     yield Finding(
         rule="gradient-is-not-the-gradient",
         severity="warning" if not halves else "notice",
         where="loss",
-        says=f"along its own gradient the loss changes {rehearsal.slope:.3g} times as much as the gradient says.",
+        says=f"along its own gradient the loss changes {trial.slope:.3g} times as much as the gradient says.",
         cause="a backward pass (hand-written, fused, compiled, or with a part of the graph detached) is not the "
         "derivative of its forward pass",
         fix="compare gradients with the plain implementation of each custom operation (torch.autograd.gradcheck)",
         sure=0.8,
         refuted_by="a ratio within 0.9 … 1.1 for a smaller step",
-        evidence={"ratio": rehearsal.slope},
+        evidence={"ratio": trial.slope},
     )
 
 
 def not_finite(exam: Exam) -> Iterator[Finding]:
-    rehearsal = None if exam.call is not None else exam.rehearsal
-    if rehearsal is None or (rehearsal.loss == rehearsal.loss and abs(rehearsal.loss) != float("inf")):
+    trial = None if exam.call is not None else exam.trial
+    if trial is None or (trial.loss == trial.loss and abs(trial.loss) != float("inf")):
         return
     if exam.usual_call is None:
-        yield unseen(exam.anatomy, None, rehearsal.loss)
+        yield unseen(exam.info, None, trial.loss)
     else:
-        yield localise(Scene(exam.anatomy, exam.usual_call, exam.micros[0]), None, rehearsal.loss)
+        yield localise(RecordedPass(exam.info, exam.usual_call, exam.micros[0]), None, trial.loss)
 
 
 EXAM = [

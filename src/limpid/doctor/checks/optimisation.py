@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from limpid.doctor.anatomy import local
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding, Severity
-from limpid.doctor.reading import Reading
+from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.model_info import local
 
 
 def membership(exam: Exam) -> Iterator[Finding]:
@@ -19,16 +19,16 @@ def membership(exam: Exam) -> Iterator[Finding]:
         return
     held = [parameter for _, group in exam.groups for parameter in group["params"]]
     ids = {id(parameter) for parameter in held}
-    ours = {id(parameter): name for name, parameter in exam.anatomy.parameters.items()}
-    total = sum(parameter.numel() for parameter in exam.anatomy.parameters.values())
+    ours = {id(parameter): name for name, parameter in exam.info.parameters.items()}
+    total = sum(parameter.numel() for parameter in exam.info.parameters.values())
     strangers = [parameter for parameter in held if id(parameter) not in ours]
-    storages = {_storage(parameter) for parameter in exam.anatomy.parameters.values()}
+    storages = {_storage(parameter) for parameter in exam.info.parameters.values()}
     strangers = [
         parameter for parameter in strangers if _storage(parameter) not in storages
     ]  # a flat view is no stranger
     missing = [
         (name, parameter)
-        for name, parameter in exam.anatomy.parameters.items()
+        for name, parameter in exam.info.parameters.items()
         if parameter.requires_grad
         and id(parameter) not in ids
         and _storage(parameter) not in {_storage(p) for p in held}
@@ -94,12 +94,12 @@ def decay_on_gains(exam: Exam) -> Iterator[Finding]:
         if not amount:
             continue
         for parameter in group["params"]:
-            name = exam.anatomy.names.get(id(parameter))
+            name = exam.info.names.get(id(parameter))
             if name is None or not parameter.requires_grad:
                 continue
             if parameter.ndim < 2:
                 gains.append(name)
-            elif name in exam.anatomy.embedding_names:
+            elif name in exam.info.embedding_names:
                 tables.append(name)
             else:
                 continue
@@ -139,8 +139,8 @@ def decayed(gains: list[str], tables: list[str], decay: float, factor: float | N
 
 def epsilon_dominates(exam: Exam) -> Iterator[Finding]:
     """Predicted from one backward pass: √v̂ of the first step is the gradient itself."""
-    rehearsal = None if exam.call is not None else exam.rehearsal
-    if rehearsal is None or not rehearsal.norms:
+    trial = None if exam.call is not None else exam.trial
+    if trial is None or not trial.norms:
         return
     over, matrices, worst = [], 0, (0.0, "", 0.0)
     scale = float(exam.scaler.get_scale()) if exam.scaler is not None and exam.scaler.is_enabled() else 1.0
@@ -149,8 +149,8 @@ def epsilon_dominates(exam: Exam) -> Iterator[Finding]:
         if "betas" not in group or not isinstance(group.get("eps"), float):
             continue
         for parameter in group["params"]:
-            name = exam.anatomy.names.get(id(parameter), "")
-            norm = rehearsal.norms.get(name)
+            name = exam.info.names.get(id(parameter), "")
+            norm = trial.norms.get(name)
             if parameter.ndim < 2 or not norm:
                 continue
             matrices += 1
@@ -215,7 +215,7 @@ def steps_would_be_enormous(exam: Exam) -> Iterator[Finding]:
             if parameter.ndim >= 2 and parameter.requires_grad:
                 size = float(local(parameter.detach()).float().pow(2).mean().sqrt())
                 if size > 0:
-                    ratios.append((top / size, exam.anatomy.names.get(id(parameter), "?"), top, size))
+                    ratios.append((top / size, exam.info.names.get(id(parameter), "?"), top, size))
     if len(ratios) < 3:
         return
     ratios.sort()
@@ -237,14 +237,14 @@ def steps_would_be_enormous(exam: Exam) -> Iterator[Finding]:
 
 
 def ascent(exam: Exam) -> Iterator[Finding]:
-    for reading in exam.readings[:1]:
+    for reading in exam.loss_gradients[:1]:
         yield from ascending(reading, None)
     for index, group in exam.groups:
-        if group.get("maximize") and exam.readings and not exam.readings[0].inverted:
+        if group.get("maximize") and exam.loss_gradients and not exam.loss_gradients[0].inverted:
             yield ascends(None, f"parameter group {index}", "the optimizer maximises (maximize=True) a cross-entropy")
 
 
-def ascending(reading: Reading, step: int | None) -> Iterator[Finding]:
+def ascending(reading: LossGradient, step: int | None) -> Iterator[Finding]:
     """The gradient of the logits has the sign of a loss that is raised."""
     if reading.inverted:
         yield ascends(

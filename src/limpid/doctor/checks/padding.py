@@ -12,7 +12,7 @@ from limpid.doctor.calls import IGNORED
 from limpid.doctor.checks.alignment import next_token_is_taught
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
-from limpid.doctor.reading import Reading
+from limpid.doctor.loss_gradient import LossGradient
 
 
 def padding_trained_on(exam: Exam) -> Iterator[Finding]:
@@ -20,7 +20,7 @@ def padding_trained_on(exam: Exam) -> Iterator[Finding]:
         if micro.ids is not None:
             taught = _taught(exam, micro.ids, micro.labels)
             if taught is not None:
-                yield from padded(micro.ids, taught, micro.mask, None, exam.readings)
+                yield from padded(micro.ids, taught, micro.mask, None, exam.loss_gradients)
 
 
 def mask_inverted(exam: Exam) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def mask_inverted(exam: Exam) -> Iterator[Finding]:
 
 
 def padded(
-    ids: Tensor, taught: Tensor, mask: Tensor | None, step: int | None, readings: list[Reading]
+    ids: Tensor, taught: Tensor, mask: Tensor | None, step: int | None, loss_gradients: list[LossGradient]
 ) -> Iterator[Finding]:
     """Labels inside a run of one token that ends (or begins) a row, or that the attention mask calls padding."""
     ids, taught = ids.cpu(), taught.cpu()
@@ -96,7 +96,7 @@ def padded(
         return
     evidence = {"share": share, "rows": rows, "token": token, "labels": labels}
     split = ""
-    for reading in readings[:1]:
+    for reading in loss_gradients[:1]:
         if reading.complete and reading.surprise.numel() == taught.numel():
             surprise, kept = reading.surprise.cpu().view(taught.shape), taught >= 0
             on, off = (
@@ -148,7 +148,7 @@ def end_never_a_label(exam: Exam) -> Iterator[Finding]:
         if taught is None or taught.shape != micro.ids.shape:
             continue
         ids, taught = micro.ids.cpu(), taught.cpu()
-        yield from endless(ids, taught, exam.anatomy.declared("eos_token_id"))
+        yield from endless(ids, taught, exam.info.declared("eos_token_id"))
 
 
 def endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]:
@@ -197,7 +197,7 @@ def _runs(ids: Tensor) -> tuple[list[int], list[int]]:
 
 def _taught(exam: Exam, ids: Tensor, labels: Tensor | None) -> Tensor | None:
     """What each position is taught, (row, position); negative where nothing."""
-    for reading in exam.readings[:1]:
+    for reading in exam.loss_gradients[:1]:
         if reading.complete and reading.ids is not None and reading.ids.shape == ids.shape:
             return torch.where(reading.labelled, reading.taught, -1).view(ids.shape).cpu()
     return labels

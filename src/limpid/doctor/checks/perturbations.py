@@ -34,7 +34,7 @@ def not_causal(exam: Exam) -> Iterator[Finding]:
     yield Finding(
         rule="not-causal",
         severity="fault",
-        where=exam.anatomy.first_mixing,
+        where=exam.info.first_mixing,
         says=f"changing token {j} changes the outputs of {'all ' if count == j else ''}{count} of {j} earlier "
         f"positions (by up to {float(before.max()):.2g}, rounding {exam.rounding:.0e}), though each is taught a later "
         "token: the model sees its answers.",
@@ -55,7 +55,7 @@ def batch_leaks(exam: Exam) -> Iterator[Finding]:
         moved = exam.moved(call, call.with_ids(changed), training)
         if moved is None or float(moved[kept].max()) <= exam.rounding:
             continue
-        norms = bool(exam.anatomy.batch_norms) and training
+        norms = bool(exam.info.batch_norms) and training
         experts = any("expert" in name or "router" in name for name, _ in exam.model.named_modules())
         # statistics over rows and positions show a language model the tokens that it is to predict
         chosen = experts or (norms and not next_token_is_taught(exam))

@@ -43,7 +43,7 @@ def rows_of_a_batch(exam: Exam) -> Iterator[Finding]:
         if micro.ids is None or len(micro.ids) < 4 or micro.ids.shape[1] < 8:
             continue
         ids = micro.ids.cpu()
-        start = exam.anatomy.declared("bos_token_id")
+        start = exam.info.declared("bos_token_id")
         same = bool((ids[:, 0] == ids[:, 1]).all()) and len(ids[:, 0].unique()) == 1
         text = bool((ids != ids[:, :1]).any())
         if same and text and (start is None or int(ids[0, 0]) == start) and not _left_padded(ids):

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import torch
 
-from limpid.doctor.anatomy import TIE_FLAGS
 from limpid.doctor.exam import Exam
 from limpid.doctor.finding import Finding
+from limpid.doctor.model_info import TIE_FLAGS
 
 
 def tied_weights_apart(exam: Exam) -> Iterator[Finding]:
-    table = exam.anatomy.embedding
-    if table is None or exam.anatomy.sharded:
+    table = exam.info.embedding
+    if table is None or exam.info.sharded:
         return
-    head = exam.anatomy.head(int(table[1].shape[0]))
+    head = exam.info.head(int(table[1].shape[0]))
     if head is None or head[1].data_ptr() == table[1].data_ptr() or head[1].shape != table[1].shape:
         return
-    declared = exam.anatomy.declared(*TIE_FLAGS)
+    declared = exam.info.declared(*TIE_FLAGS)
     equal = bool(torch.equal(head[1], table[1])) and bool(table[1].detach().any())
     if not equal and declared is not True:
         return
@@ -58,7 +58,7 @@ def initialisation(exam: Exam) -> Iterator[Finding]:
     first = float(torch.nn.functional.cross_entropy(plain[:, :-1].flatten(0, 1), targets.flatten()))
     if first - math.log(vocab) < 1:
         return
-    stds = {name: float(p.detach().float().std()) for name, p in exam.anatomy.parameters.items() if p.ndim >= 2}
+    stds = {name: float(p.detach().float().std()) for name, p in exam.info.parameters.items() if p.ndim >= 2}
     name = max(stds, key=lambda n: stds[n])
     yield Finding(
         rule="initialisation-too-large",
@@ -75,11 +75,11 @@ def initialisation(exam: Exam) -> Iterator[Finding]:
 
 
 def _degenerate(exam: Exam) -> Iterator[Finding]:
-    if exam.anatomy.sharded:
+    if exam.info.sharded:
         return  # rows that are compared must be in one place
     zero: list[str] = []
     equal: list[str] = []
-    for name, parameter in exam.anatomy.parameters.items():
+    for name, parameter in exam.info.parameters.items():
         if (
             parameter.ndim < 2
             or min(parameter.shape) < 2
@@ -92,8 +92,8 @@ def _degenerate(exam: Exam) -> Iterator[Finding]:
             (equal if bool(first) else zero).append(name)
         elif _rows_equal(parameter.detach()):
             equal.append(name)
-    norms = exam.rehearsal.norms if exam.call is None and exam.rehearsal is not None else exam.seen_norms
-    head = exam.anatomy.head(exam.vocab) if exam.vocab else None
+    norms = exam.trial.norms if exam.call is None and exam.trial is not None else exam.seen_norms
+    head = exam.info.head(exam.vocab) if exam.vocab else None
     # behind a head that starts at 0, and learns, everything has gradient 0 for one step
     waits = head is not None and not bool(head[1].detach().any()) and bool(norms.get(f"{head[0]}.weight"))
     stuck = [n for n in zero if norms and norms.get(n) == 0 and not waits]

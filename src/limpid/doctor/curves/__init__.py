@@ -6,8 +6,8 @@ from limpid.doctor.curves.broken import broke, scaling
 from limpid.doctor.curves.losses import level, overfitting, spikes, too_low
 from limpid.doctor.curves.progress import gradients, restarts, schedule
 from limpid.doctor.finding import Finding
+from limpid.doctor.logs.table import Curves
 from limpid.doctor.ranking import ranked
-from limpid.doctor.records.table import Curves
 
 UNSEEN = {
     "data": "labels, padding, ids and repeats need a batch: doctor.preflight(batch), or watch the run",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.records.table import Curves
+from limpid.doctor.logs.table import Curves
 
 
 def broke(curves: Curves) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from statistics import median
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.judging import judged_loss
-from limpid.doctor.records.table import Curves
+from limpid.doctor.logs.table import Curves
 from limpid.doctor.streams import Stream
 
 

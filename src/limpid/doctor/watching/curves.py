@@ -9,37 +9,37 @@ from statistics import median
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.judging import judged_loss
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.streams import steady
 from limpid.doctor.watched import Watched
 
 
-def loss(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     value = record.loss
     if value is None or not math.isfinite(value):
         return
     if value <= 0:  # no cross-entropy: its logarithm, on which streams are judged, does not exist
         return
-    z = past.losses.add(value, 6.0)
-    yield from judged_loss(past.losses.all, past.losses.outside, z, record.number, _rate_rose(past))
+    z = history.losses.add(value, 6.0)
+    yield from judged_loss(history.losses.all, history.losses.outside, z, record.number, _rate_rose(history))
 
 
-def _rate_rose(past: Past) -> bool:
+def _rate_rose(history: History) -> bool:
     """Whether the rate was raised within the last 10 steps: a bump then is the schedule's."""
-    recent = past.rates[-12:]
+    recent = history.rates[-12:]
     return any(b > 1.5 * a > 0 for a, b in itertools.pairwise(recent))
 
 
-def gradient(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     norm = record.norm
     if norm is None or not math.isfinite(norm):
         return
     if "scaler.unscale_" not in record.events and watched.scaling:
         norm /= record.scale or 1.0
-    z = past.norms.add(norm, 8.0) if norm > 0 else 0.0
-    recent = past.norms.recent(8)
-    if z > 8 and len(past.norms.all) > 40 and not _rate_rose(past):
-        usual = math.exp(median(past.norms.values))
+    z = history.norms.add(norm, 8.0) if norm > 0 else 0.0
+    recent = history.norms.recent(8)
+    if z > 8 and len(history.norms.all) > 40 and not _rate_rose(history):
+        usual = math.exp(median(history.norms.values))
         if sum(value > 10 * usual for value in recent) >= 5:
             yield Finding(
                 rule="gradient-explodes",
@@ -56,8 +56,8 @@ def gradient(watched: Watched, record: StepRecord, past: Past) -> Iterator[Findi
             )
     limit = record.clipped_to
     if limit is not None and record.number > 20:
-        past.clipped_hard = past.clipped_hard + 1 if norm > 10 * limit else 0
-        if past.clipped_hard == 50:
+        history.clipped_hard = history.clipped_hard + 1 if norm > 10 * limit else 0
+        if history.clipped_hard == 50:
             yield Finding(
                 rule="clipped-every-step",
                 severity="notice",
@@ -73,15 +73,15 @@ def gradient(watched: Watched, record: StepRecord, past: Past) -> Iterator[Findi
             )
 
 
-def plateau(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
-    losses = past.losses.all
+def plateau(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    losses = history.losses.all
     if len(losses) < 200 or len(losses) % 100:
         return
     half = losses[len(losses) // 2 :]
     warm = (
-        past.rates
-        and past.rates[-1] >= 0.5 * max(past.rates)
-        and past.rates[-1] <= past.rates[-min(50, len(past.rates))]
+        history.rates
+        and history.rates[-1] >= 0.5 * max(history.rates)
+        and history.rates[-1] <= history.rates[-min(50, len(history.rates))]
     )
     if warm and steady(half):
         yield Finding(

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.ranks import processes
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 
 
-def leftovers(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def leftovers(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.stale or not math.isfinite(record.stale):
         return
-    first = past.norms.all[0] if past.norms.all else math.nan
+    first = history.norms.all[0] if history.norms.all else math.nan
     yield Finding(
         rule="gradients-not-cleared",
         severity="fault",
@@ -29,11 +29,11 @@ def leftovers(watched: Watched, record: StepRecord, past: Past) -> Iterator[Find
     )
 
 
-def clip_and_scale(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def clip_and_scale(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     events = record.events
     if "clip" not in events:
-        if past.facts.get("clips"):
-            past.facts["clips"] -= 1
+        if history.facts.get("clips"):
+            history.facts["clips"] -= 1
         return
     clip = events.index("clip")
     scaled = "scaler.scale" in events and watched.scaling
@@ -57,8 +57,8 @@ def clip_and_scale(watched: Watched, record: StepRecord, past: Past) -> Iterator
         return
     late = clip > events.index("update")
     if late or clip < events.index("backward"):
-        past.clip_misplaced += 1
-        if past.clip_misplaced == 2:
+        history.clip_misplaced += 1
+        if history.clip_misplaced == 2:
             yield Finding(
                 rule="clipped-after-update",
                 severity="fault",
@@ -73,7 +73,7 @@ def clip_and_scale(watched: Watched, record: StepRecord, past: Past) -> Iterator
             )
 
 
-def clip_misses(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def clip_misses(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Gradients that no clip had: all of them, or most and more than the limit."""
     if record.unclipped is None or not record.updated:
         return
@@ -81,8 +81,8 @@ def clip_misses(watched: Watched, record: StepRecord, past: Past) -> Iterator[Fi
     limit, clipped = record.clipped_to or math.inf, math.sqrt(max(whole**2 - left**2, 0))
     nothing = left > 0 and all(float(norm) == 0 for _, norm in record.clips)
     most = left > 2 * limit and not nothing and _of_this_model(watched, record)
-    past.facts["unclipped"] = past.facts.get("unclipped", 0) + 1 if nothing or most else 0
-    if past.facts["unclipped"] == 2:
+    history.facts["unclipped"] = history.facts.get("unclipped", 0) + 1 if nothing or most else 0
+    if history.facts["unclipped"] == 2:
         yield Finding(
             rule="clipping-misses-parameters",
             severity="fault" if nothing else "warning",
@@ -104,16 +104,16 @@ def clip_misses(watched: Watched, record: StepRecord, past: Past) -> Iterator[Fi
 
 def _of_this_model(watched: Watched, record: StepRecord) -> bool:
     """Whether what is clipped are parameters of the model that is watched."""
-    return any(ids & set(watched.anatomy.names) for ids, _ in record.clips)
+    return any(ids & set(watched.info.names) for ids, _ in record.clips)
 
 
-def scaled_at_all(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def scaled_at_all(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A scaler that divides gradients of a loss it has not multiplied."""
     events = record.events
     divided = "scaler.step" in events or "scaler.unscale_" in events
     missing = watched.scaling and divided and "backward" in events and "scaler.scale" not in events
-    past.facts["unscaled"] = past.facts.get("unscaled", 0) + 1 if missing and watched.scale > 1 else 0
-    if past.facts["unscaled"] == 2:
+    history.facts["unscaled"] = history.facts.get("unscaled", 0) + 1 if missing and watched.scale > 1 else 0
+    if history.facts["unscaled"] == 2:
         yield unscaled(watched.scale, record)
 
 
@@ -131,9 +131,9 @@ def unscaled(scale: float, record: StepRecord) -> Finding:
     )
 
 
-def nothing_to_step_with(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
-    past.empty_steps = past.empty_steps + 1 if record.no_gradients and record.updated else 0
-    if past.empty_steps == 2:
+def nothing_to_step_with(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    history.empty_steps = history.empty_steps + 1 if record.no_gradients and record.updated else 0
+    if history.empty_steps == 2:
         yield Finding(
             rule="step-without-gradients",
             severity="fault",
@@ -148,31 +148,31 @@ def nothing_to_step_with(watched: Watched, record: StepRecord, past: Past) -> It
         )
 
 
-def judged_with_dropout(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def judged_with_dropout(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Forward passes without gradient in training mode: an evaluation with dropout on."""
-    if past.facts.get("random_evaluations", 0) >= 2:
+    if history.facts.get("random_evaluations", 0) >= 2:
         yield Finding(
             rule="dropout-in-evaluation",
             severity="warning",
             step=record.number,
             where="model",
-            says=f"{past.facts['random_evaluations']} forward passes without gradients ran in training mode, with "
-            f"dropout {watched.anatomy.dropout_rate:g} active: what they measured is random, and too high.",
+            says=f"{history.facts['random_evaluations']} forward passes without gradients ran in training mode, with "
+            f"dropout {watched.info.dropout_rate:g} active: what they measured is random, and too high.",
             cause="an evaluation without model.eval()",
             fix="model.eval() before evaluating, model.train() after",
             sure=0.9,
             refuted_by="model.training False in these passes",
-            evidence={"passes": past.facts["random_evaluations"]},
+            evidence={"passes": history.facts["random_evaluations"]},
         )
 
 
-def evaluation_mode(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.in_eval:
-        past.facts["eval_since"] = None
+        history.facts["eval_since"] = None
         return
-    since = past.facts.get("eval_since") or record.number
-    past.facts["eval_since"] = since
-    rate, norms = watched.anatomy.dropout_rate, watched.anatomy.batch_norms
+    since = history.facts.get("eval_since") or record.number
+    history.facts["eval_since"] = since
+    rate, norms = watched.info.dropout_rate, watched.info.batch_norms
     matters = rate > 0 or norms
     what = (
         f"dropout {rate:g} is inactive"
@@ -197,21 +197,21 @@ def evaluation_mode(watched: Watched, record: StepRecord, past: Past) -> Iterato
         )
 
 
-def skipped_steps(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def skipped_steps(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not watched.scaling:
         return
-    past.skips.append(record.skipped)
-    past.skips_in_a_row = past.skips_in_a_row + 1 if record.skipped else 0
-    late = list(past.skips)[100:] if record.number <= 400 else list(past.skips)
+    history.skips.append(record.skipped)
+    history.skips_in_a_row = history.skips_in_a_row + 1 if record.skipped else 0
+    late = list(history.skips)[100:] if record.number <= 400 else list(history.skips)
     share = sum(late) / len(late) if len(late) >= 100 else 0.0
-    if past.skips_in_a_row > 10 or share > 0.05:
+    if history.skips_in_a_row > 10 or share > 0.05:
         yield Finding(
             rule="loss-scale-collapsed",
             severity="fault",
             step=record.number,
             where="scaler",
-            says=f"{past.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} after step 100; "
-            f"loss scale {record.scale:g}: gradients are not finite at any scale.",
+            says=f"{history.skips_in_a_row} steps in a row skipped, {share:.0%} of the last {len(late)} after step "
+            f"100; loss scale {record.scale:g}: gradients are not finite at any scale.",
             cause="an activation overflows float16, whatever the loss is scaled by, or a loss is NaN",
             fix="bfloat16, or find the overflow: the first bad operation is named when the loss itself breaks",
             sure=0.95,
@@ -220,17 +220,17 @@ def skipped_steps(watched: Watched, record: StepRecord, past: Past) -> Iterator[
         )
 
 
-def other_forward(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def other_forward(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """The wrapper that averages gradients among processes was never called."""
-    if processes() == 1 or watched.anatomy.outer is watched.anatomy.model or watched.anatomy.compiled:
+    if processes() == 1 or watched.info.outer is watched.info.model or watched.info.compiled:
         return
     if record.inner_called and not record.outer_called and record.number >= 1:
         yield Finding(
             rule="gradients-not-averaged",
             severity="fault",
             step=record.number,
-            where=type(watched.anatomy.outer).__name__,
-            says=f"the module inside {type(watched.anatomy.outer).__name__} is called, not the wrapper: gradients are "
+            where=type(watched.info.outer).__name__,
+            says=f"the module inside {type(watched.info.outer).__name__} is called, not the wrapper: gradients are "
             "never averaged, and every rank trains alone.",
             cause="ddp.module(x) instead of ddp(x)",
             fix="call the wrapper",

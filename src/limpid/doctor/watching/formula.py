@@ -12,51 +12,53 @@ from limpid.doctor.checks.numerics import flushed
 from limpid.doctor.checks.optimisation import ascending
 from limpid.doctor.checks.padding import padded
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Level, Past, StepRecord
+from limpid.doctor.step_record import History, LogitLevel, StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.watching.events import unscaled
 
 
-def formula(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def formula(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What was taught, with what weight."""
-    readings = [record.readings[i] for i in sorted(record.readings) if i not in record.dropped]
-    if not readings:
+    loss_gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients) if i not in record.dropped]
+    if not loss_gradients:
         return
-    complete = len(readings) == len(record.calls) - len(record.dropped)
+    complete = len(loss_gradients) == len(record.calls) - len(record.dropped)
     scale = record.scale if "scaler.scale" in record.events else 1.0
-    total = sum(reading.total_weight for reading in readings)
+    total = sum(reading.total_weight for reading in loss_gradients)
     if scale >= 16 and abs(total - 1) < 0.05 and complete:
         yield unscaled(scale, record)
         return
-    first = readings[0]
+    first = loss_gradients[0]
     yield from ascending(first, record.number)
     if first.inverted:
         return
     taught_tokens = first.ids is not None and first.misfit < 0.3  # not a teacher's probabilities: their loss may be 0
-    past.facts["next_token_of"] = first.shape[-1] if taught_tokens else 0
+    history.facts["next_token_of"] = first.shape[-1] if taught_tokens else 0
     yield from aligned(first, record.number)
     yield from flushed(first, record.number, watched.scaling)
     if complete:
-        yield from formula_of(readings, record.loss, scale, record.number, False)
+        yield from formula_of(loss_gradients, record.loss, scale, record.number, False)
     if first.ids is not None and first.complete:
         taught = first.taught.masked_fill(~first.labelled, -1).view(first.ids.shape)
-        yield from padded(first.ids, taught, record.calls[0].mask if record.calls else None, record.number, readings)
+        yield from padded(
+            first.ids, taught, record.calls[0].mask if record.calls else None, record.number, loss_gradients
+        )
 
 
-def level(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def level(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.level is not None and math.isfinite(record.level.log_z):
-        past.levels.append((record.number, record.level))
-        yield from drift(record.level, record.number, past)
+        history.levels.append((record.number, record.level))
+        yield from drift(record.level, record.number, history)
 
 
-def drift(now: Level, step: int, past: Past) -> Iterator[Finding]:
+def drift(now: LogitLevel, step: int, history: History) -> Iterator[Finding]:
     """log Z far from where it began, or all logits moving away together: certainty alone moves a few of them."""
-    begun, first = past.levels[0]
+    begun, first = history.levels[0]
     # of few classes one is soon certain, and its logit alone is log Z
     far = now.classes >= 64 and abs(now.log_z) > 30 and abs(now.log_z) > abs(first.log_z) + 10
     slope = 0.0
-    if len(past.levels) >= 4:
-        last = [(s, known.mean) for s, known in past.levels[-4:]]
+    if len(history.levels) >= 4:
+        last = [(s, known.mean) for s, known in history.levels[-4:]]
         parts = [(b - a) / max(1, t - s) for (s, a), (t, b) in itertools.pairwise(last)]
         same = all(p > 0.02 for p in parts) or all(p < -0.02 for p in parts)
         steps = last[-1][0] - last[0][0]
@@ -81,7 +83,7 @@ def drift(now: Level, step: int, past: Past) -> Iterator[Finding]:
     )
 
 
-def compared(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def compared(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.spread_out is not None:
         yield broadcast(record.spread_out, record.number)
 

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Past, StepRecord
-from limpid.doctor.watching.repeats import Served
+from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.watching.repeats import RowHistory
 
 BINS = 256
 
 
-def odd_rows(so_far: Served, rows: np.ndarray, record: StepRecord, past: Past) -> Iterator[Finding]:
+def odd_rows(so_far: RowHistory, rows: np.ndarray, record: StepRecord, history: History) -> Iterator[Finding]:
     """Rows whose entropy is far outside that of all rows so far."""
     share = rows / np.maximum(rows.sum(1, keepdims=True), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -77,7 +77,7 @@ LEAST = 0.01
 """Nats of Jensen-Shannon divergence below which nobody would call it a border."""
 
 
-def border(so_far: Served, record: StepRecord, past: Past) -> Iterator[Finding]:
+def border(so_far: RowHistory, record: StepRecord, history: History) -> Iterator[Finding]:
     """Tokens before and after, against random halves of the same batches: in shuffled data all halves are alike."""
     recent = list(so_far.histograms)
     if (

@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from statistics import median
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Past, StepRecord
 from limpid.doctor.schedules import peak
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 
 
-def rate(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def rate(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Changes that replace the weights and do not help; changes too small to matter in the whole run."""
     update = record.update
     assert update is not None
-    ratios = [u.median_ratio() for _, u in past.updates[-5:]]
-    losses = [*past.losses.all, *([record.loss] if record.loss is not None else [])]
-    yield from _too_low(watched, record, past)
+    ratios = [u.median_ratio() for _, u in history.updates[-5:]]
+    losses = [*history.losses.all, *([record.loss] if record.loss is not None else [])]
+    yield from _too_low(watched, record, history)
     if len(ratios) >= 3 and min(ratios[-3:]) > 0.5 and 3 <= len(losses) < 10 and losses[-1] > 1.2 * losses[0] > 0:
         where = update.names[update.matrices()[0]]
         yield too_high(record.number, median(ratios), where, losses[-1], min(losses), losses[0], max(update.rates))
-    yield from _raised(record, past, losses)
-    losses = past.losses.all
+    yield from _raised(record, history, losses)
+    losses = history.losses.all
     if len(ratios) >= 3 and min(ratios[-3:]) > 0.1 and len(losses) >= 10 and record.number >= 10:
         now, best, start = (
             median(losses[-5:]),
@@ -37,17 +37,17 @@ def rate(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
             )
 
 
-def _raised(record: StepRecord, past: Past, losses: list[float]) -> Iterator[Finding]:
+def _raised(record: StepRecord, history: History, losses: list[float]) -> Iterator[Finding]:
     """A rate that was more than doubled a few steps ago, and a loss that went back beyond its start.
 
     Weights that grew tenfold at once make later changes look small: the largest since then counts.
     """
-    rates = past.rates[-10:]
+    rates = history.rates[-10:]
     since = next((i for i in range(1, len(rates)) if rates[-i] > 2 * rates[-i - 1] > 0), None)
     if since is None or not 3 < since < len(losses) - 1:
         return
     before, now = median(losses[max(0, len(losses) - since - 3) : -since + 1]), median(losses[-3:])
-    ratios = [(u.median_ratio(), u) for number, u in past.updates if number > record.number - since]
+    ratios = [(u.median_ratio(), u) for number, u in history.updates if number > record.number - since]
     if not ratios or not (now > 1.1 * before and now > 0.97 * losses[0]):
         return
     ratio, update = max(ratios, key=lambda pair: pair[0])
@@ -56,9 +56,9 @@ def _raised(record: StepRecord, past: Past, losses: list[float]) -> Iterator[Fin
         yield too_high(record.number, ratio, where, now, min(losses), losses[0], max(update.rates))
 
 
-def _too_low(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def _too_low(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What is left of the run cannot change the weights, or float32 cannot even hold the change."""
-    recent = [u for _, u in past.updates[-3:]]
+    recent = [u for _, u in history.updates[-3:]]
     if len(recent) < 3 or any(max(u.rates) == 0 for u in recent):
         return
     ratio = max(u.median_ratio() for u in recent)
@@ -69,7 +69,7 @@ def _too_low(watched: Watched, record: StepRecord, past: Past) -> Iterator[Findi
         return
     lost = median(wanted) < 2.0**-22
     now = max(recent[-1].rates)
-    top = max([*past.rates, peak(watched.schedulers, [g for o in watched.optimizers for g in o.param_groups])])
+    top = max([*history.rates, peak(watched.schedulers, [g for o in watched.optimizers for g in o.param_groups])])
     whole = (watched.planned or 0) * max(ratio, median(wanted)) * (top / now if now else 1.0)
     if not lost and not 0 < whole < 1e-3:
         return

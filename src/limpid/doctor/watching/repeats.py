@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.step_record import History, StepRecord
 
 
-class Served:
+class RowHistory:
     """What rows there were so far."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class Served:
             return [int(h) for h in (mixed * np.int64(0x2545F4914F6CDD1D)).sum(1) ^ ids.shape[1]]
 
 
-def hold(so_far: Served, given: list[Any]) -> None:
+def hold(so_far: RowHistory, given: list[Any]) -> None:
     """Whether the loop hands over the very tensors of the step before: it keeps one batch, as one does on purpose."""
     same = len(given) == len(so_far.held) and all(a is b for a, b in zip(given, so_far.held, strict=True))
     so_far.same_object = so_far.same_object + 1 if same else 0
     so_far.held = given
 
 
-def repeats(so_far: Served, hashes: list[int], record: StepRecord, past: Past) -> Iterator[Finding]:
+def repeats(so_far: RowHistory, hashes: list[int], record: StepRecord, history: History) -> Iterator[Finding]:
     distinct = len(set(hashes))
     before = len(so_far.last)
     known = [so_far.last[h] for h in hashes if h in so_far.last]

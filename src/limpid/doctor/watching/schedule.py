@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from limpid.doctor.checks.configuration import over_early
 from limpid.doctor.checks.optimisation import decayed, zero_rate
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Past, StepRecord
 from limpid.doctor.schedules import peak, simulated
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 
 
-def schedule_before_update(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def schedule_before_update(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A schedule that advances between the backward pass and the update: the first rate is never used."""
     events = record.events
     early = False
     if "schedule" in events and "update" in events and "backward" in events:
         early = events.index("backward") < events.index("schedule") < events.index("update")
-    past.facts["early_schedule"] = past.facts.get("early_schedule", 0) + 1 if early else 0
-    if past.facts["early_schedule"] == 3:
+    history.facts["early_schedule"] = history.facts.get("early_schedule", 0) + 1 if early else 0
+    if history.facts["early_schedule"] == 3:
         yield Finding(
             rule="schedule-before-update",
             severity="warning",
@@ -36,13 +36,13 @@ def schedule_before_update(watched: Watched, record: StepRecord, past: Past) -> 
         )
 
 
-def schedule_per_update(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def schedule_per_update(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not watched.schedulers:
         return
     # schedules may be stepped after step() was told: a step's own count can lag by one, so pairs are looked at
-    past.schedule_per_update.append(record.events.count("schedule"))
-    yield from _never_advanced(watched, record, past)
-    counts = past.schedule_per_update[1:]  # what came before the first update is set-up
+    history.schedule_per_update.append(record.events.count("schedule"))
+    yield from _never_advanced(watched, record, history)
+    counts = history.schedule_per_update[1:]  # what came before the first update is set-up
     per = len(watched.schedulers)
     if len(counts) < 2 or record.number > 60:
         return
@@ -50,7 +50,7 @@ def schedule_per_update(watched: Watched, record: StepRecord, past: Past) -> Ite
     if len(counts) == 3 and counts == [per] * 3 and watched.planned:
         rates = simulated(watched.schedulers[0], watched.planned - record.number)
         if rates:
-            yield from over_early([*past.rates, *rates], type(watched.schedulers[0]).__name__, record.number)
+            yield from over_early([*history.rates, *rates], type(watched.schedulers[0]).__name__, record.number)
     if ratio > 1.5 and min(counts[-2:]) > per:
         planned = watched.planned
         when = f"; it was made for {planned:,} steps and ends at update {planned / ratio:,.0f}" if planned else ""
@@ -67,15 +67,15 @@ def schedule_per_update(watched: Watched, record: StepRecord, past: Past) -> Ite
         )
 
 
-def _never_advanced(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def _never_advanced(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A schedule that nobody steps, while it holds the rate down or a good part of the run goes by."""
-    if sum(past.schedule_per_update) or not record.rates or record.number < 10:
+    if sum(history.schedule_per_update) or not record.rates or record.number < 10:
         return
     given = peak(watched.schedulers, [g for o in watched.optimizers for g in o.param_groups])
     held = 0 < max(record.rates) < 0.5 * given
     long = watched.total_steps is not None and record.number > max(10, watched.total_steps / 4)
-    if (held and record.number == 10) or (long and not past.facts.get("schedule_told")):
-        past.facts["schedule_told"] = True
+    if (held and record.number == 10) or (long and not history.facts.get("schedule_told")):
+        history.facts["schedule_told"] = True
         yield Finding(
             rule="schedule-per-micro-batch",
             severity="fault" if held else "warning",
@@ -91,15 +91,15 @@ def _never_advanced(watched: Watched, record: StepRecord, past: Past) -> Iterato
         )
 
 
-def rates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def rates(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Rates of 0, a schedule that is over while steps go on, and decay that has added up."""
     if not record.rates or not record.updated:
         return
     top = max(record.rates)
-    past.rates.append(top)
-    past.zero_rates = past.zero_rates + 1 if top == 0 else 0
-    if past.zero_rates == 5:
-        peak = max(past.rates)
+    history.rates.append(top)
+    history.zero_rates = history.zero_rates + 1 if top == 0 else 0
+    if history.zero_rates == 5:
+        peak = max(history.rates)
         if peak == 0:
             yield zero_rate(record.number, 5)
         elif not watched.total_steps or record.number < 0.9 * watched.total_steps:
@@ -115,21 +115,21 @@ def rates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]
                 refuted_by="a rate above 0",
                 evidence={"peak": peak},
             )
-    yield from _faded(watched, record, past)
-    gains = past.facts.setdefault("decayed_gains", _decayed_gains(watched))
+    yield from _faded(watched, record, history)
+    gains = history.facts.setdefault("decayed_gains", _decayed_gains(watched))
     if gains:
-        past.decay_done += gains[1] * top
-        factor = math.exp(-past.decay_done)
-        if factor < 0.9 and (record.number % 50 == 0 or past.decay_done > 0.2):
+        history.decay_done += gains[1] * top
+        factor = math.exp(-history.decay_done)
+        if factor < 0.9 and (record.number % 50 == 0 or history.decay_done > 0.2):
             yield decayed(gains[0], [], gains[1], factor, record.number)
 
 
-def _faded(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def _faded(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A schedule that has brought the rate below 1 % of its peak, while steps go on for a quarter of the run so far."""
-    top = max(past.rates)
-    low = sum(1 for rate in past.rates if rate < 0.01 * top)
-    done = len(past.rates)
-    falls = past.rates[-1] < 0.01 * top and past.rates.index(top) < done - low  # it is no warm-up
+    top = max(history.rates)
+    low = sum(1 for rate in history.rates if rate < 0.01 * top)
+    done = len(history.rates)
+    falls = history.rates[-1] < 0.01 * top and history.rates.index(top) < done - low  # it is no warm-up
     if done < 20 or not watched.schedulers or not falls or low <= 0.25 * max(done, watched.total_steps or 0):
         return
     yield Finding(
@@ -138,12 +138,12 @@ def _faded(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding
         step=record.number,
         where=type(watched.schedulers[0]).__name__,
         says=f"the rate has been below 1 % of its peak {top:.1e} for {low} of {done} steps (it is "
-        f"{past.rates[-1]:.1e}), and steps go on: they learn nothing.",
+        f"{history.rates[-1]:.1e}), and steps go on: they learn nothing.",
         cause="a schedule made for fewer updates than the run makes, or one per epoch that advances with every update",
         fix="give it the number of optimizer updates",
         sure=0.85,
         refuted_by="a rate above 1 % of the peak",
-        evidence={"peak": top, "rate": past.rates[-1], "low": low},
+        evidence={"peak": top, "rate": history.rates[-1], "low": low},
     )
 
 
@@ -152,7 +152,7 @@ def _decayed_gains(watched: Watched) -> tuple[list[str], float] | None:
     for optimizer in watched.optimizers:
         for group in optimizer.param_groups:
             amount = float(group.get("weight_decay") or 0)
-            found = [watched.anatomy.names.get(id(p)) for p in group["params"] if p.ndim < 2] if amount else []
+            found = [watched.info.names.get(id(p)) for p in group["params"] if p.ndim < 2] if amount else []
             names += [name for name in found if name]
             decay = max(decay, amount) if found else decay
     return (names, decay) if names else None

@@ -10,42 +10,42 @@ import torch
 
 from limpid.doctor.checks.optimisation import epsilon_finding
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.watching.rate import rate
 
 
-def updates(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def updates(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     update = record.update
     if update is None or not update.names or record.skipped:
         return
-    past.updates.append((record.number, update))
-    del past.updates[:-64]
-    yield from lost(watched, record, past)
-    yield from still(watched, record, past)
-    yield from restored(record, past)
-    yield from ascent(record, past)
-    yield from epsilon(record, past)
-    yield from size(record, past)
-    yield from rate(watched, record, past)
+    history.updates.append((record.number, update))
+    del history.updates[:-64]
+    yield from lost(watched, record, history)
+    yield from still(watched, record, history)
+    yield from restored(record, history)
+    yield from ascent(record, history)
+    yield from epsilon(record, history)
+    yield from size(record, history)
+    yield from rate(watched, record, history)
 
 
-def lost(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def lost(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Elements with an update that rounding threw away, in narrow formats."""
     update = record.update
     assert update is not None
-    parameters = watched.anatomy.parameters
+    parameters = watched.info.parameters
     halves = (torch.float16, torch.bfloat16)
     narrow = [i for i, name in enumerate(update.names) if name in parameters and parameters[name].dtype in halves]
     if not narrow or max(update.rates) == 0:
         return
     weight = [parameters[update.names[i]].numel() for i in narrow]
     share = sum(update.lost[i] * n for i, n in zip(narrow, weight, strict=True)) / sum(weight)
-    gains = [i for i in narrow if update.names[i] in set(watched.anatomy.norm_gains)]
+    gains = [i for i in narrow if update.names[i] in set(watched.info.norm_gains)]
     stuck = [i for i in gains if update.lost[i] > 0.99]
     everything = bool(gains) and len(stuck) == len(gains) and record.number > 3
-    past.facts["lost"] = past.facts.get("lost", 0) + 1 if share > 0.2 or everything else 0
-    if past.facts["lost"] < 2:
+    history.facts["lost"] = history.facts.get("lost", 0) + 1 if share > 0.2 or everything else 0
+    if history.facts["lost"] < 2:
         return
     kind = str(parameters[update.names[narrow[0]]].dtype).removeprefix("torch.")
     rate = max(update.rates)
@@ -63,9 +63,9 @@ def lost(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
     )
 
 
-def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def still(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Tensors that never move although they have a gradient and the rate is above 0."""
-    recent = [u for _, u in past.updates[-3:]]
+    recent = [u for _, u in history.updates[-3:]]
     if len(recent) < 3 or any(max(u.rates) == 0 for u in recent):
         return
     rates = [dict(zip(u.names, u.rates, strict=True)) for u in recent]
@@ -75,8 +75,8 @@ def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]
         if all(
             name in u.names and u.still[u.names.index(name)] and r.get(name) for u, r in zip(recent, rates, strict=True)
         )
-        and name in watched.anatomy.parameters
-        and watched.anatomy.parameters[name].dtype == torch.float32
+        and name in watched.info.parameters
+        and watched.info.parameters[name].dtype == torch.float32
     ]
     if stuck:
         yield Finding(
@@ -94,16 +94,16 @@ def still(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]
         )
 
 
-def restored(record: StepRecord, past: Past) -> Iterator[Finding]:
+def restored(record: StepRecord, history: History) -> Iterator[Finding]:
     """Weights that begin each step where they began the one before, whatever the update changed."""
-    if len(past.updates) < 2:
+    if len(history.updates) < 2:
         return
-    (before, first), (now, second) = past.updates[-2:]
+    (before, first), (now, second) = history.updates[-2:]
     if now == before + 1 and first.names == second.names and any(change > 0 for change in first.change):
         same = all(torch.equal(a, b) for a, b in zip(first.start, second.start, strict=True))
-        past.facts["restored"] = past.facts.get("restored", 0) + 1 if same else 0
+        history.facts["restored"] = history.facts.get("restored", 0) + 1 if same else 0
     first.start.clear()
-    if past.facts.get("restored") == 2:
+    if history.facts.get("restored") == 2:
         yield Finding(
             rule="weights-never-change",
             severity="fault",
@@ -119,10 +119,10 @@ def restored(record: StepRecord, past: Past) -> Iterator[Finding]:
         )
 
 
-def ascent(record: StepRecord, past: Past) -> Iterator[Finding]:
-    cosines = [u.cosine for _, u in past.updates[-3:]]
-    if len(cosines) == 3 and min(cosines) > 0.1 and all(s <= record.number for s, _ in past.updates):
-        early = past.updates[-1][0] <= 20 or min(cosines) > 0.3
+def ascent(record: StepRecord, history: History) -> Iterator[Finding]:
+    cosines = [u.cosine for _, u in history.updates[-3:]]
+    if len(cosines) == 3 and min(cosines) > 0.1 and all(s <= record.number for s, _ in history.updates):
+        early = history.updates[-1][0] <= 20 or min(cosines) > 0.3
         if early:
             yield Finding(
                 rule="gradient-ascent",
@@ -139,13 +139,13 @@ def ascent(record: StepRecord, past: Past) -> Iterator[Finding]:
             )
 
 
-def epsilon(record: StepRecord, past: Past) -> Iterator[Finding]:
+def epsilon(record: StepRecord, history: History) -> Iterator[Finding]:
     update = record.update
     assert update is not None
     known = [i for i in update.matrices() if not math.isnan(update.eps_share[i])]
     over = [i for i in known if update.eps_share[i] > 0.5]
-    past.facts["eps"] = past.facts.get("eps", 0) + 1 if known and len(over) > len(known) / 2 else 0
-    if past.facts["eps"] >= 3:
+    history.facts["eps"] = history.facts.get("eps", 0) + 1 if known and len(over) > len(known) / 2 else 0
+    if history.facts["eps"] >= 3:
         worst = max(over, key=lambda i: update.eps_share[i])
         root = update.root_v[worst]
         share = update.eps_share[worst]
@@ -153,7 +153,7 @@ def epsilon(record: StepRecord, past: Past) -> Iterator[Finding]:
         yield epsilon_finding(len(over), len(known), eps, root, update.names[worst], record.number)
 
 
-def size(record: StepRecord, past: Past) -> Iterator[Finding]:
+def size(record: StepRecord, history: History) -> Iterator[Finding]:
     """Observed over predicted changes."""
     update = record.update
     assert update is not None
@@ -163,8 +163,8 @@ def size(record: StepRecord, past: Past) -> Iterator[Finding]:
         if update.predicted[i] > 0 and update.lost[i] < 0.2
     ]
     odd = bool(pairs) and not 1 / 3 < median(pairs) < 3
-    past.facts["size"] = past.facts.get("size", 0) + 1 if odd else 0
-    if past.facts["size"] == 3:
+    history.facts["size"] = history.facts.get("size", 0) + 1 if odd else 0
+    if history.facts["size"] == 3:
         yield Finding(
             rule="update-not-as-predicted",
             severity="warning",
@@ -179,29 +179,29 @@ def size(record: StepRecord, past: Past) -> Iterator[Finding]:
         )
 
 
-def attention(watched: Watched, record: StepRecord, past: Past) -> Iterator[Finding]:
+def attention(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """The largest attention logit, and how long until the format ends at its rate of growth."""
     if not record.heads:
         return
     index = max(range(len(record.heads)), key=lambda i: record.heads[i].largest)
     heads = record.heads[index]
-    past.scores.append((record.number, heads.largest, index))
-    blocks = watched.anatomy.blocks
+    history.scores.append((record.number, heads.largest, index))
+    blocks = watched.info.blocks
     where = f"{blocks[index][0]} attention" if index < len(blocks) else f"attention {index}"
     half = heads.dtype == torch.float16
     raw = heads.largest / max(abs(heads.factor), 1e-12) if heads.exact else heads.largest
     largest = max(heads.largest, raw) if half else heads.largest
     if half and largest > 65504 / 2:
-        yield _half(record.number, where, largest, past)
-    elif half and len(past.scores) >= 4:
-        (s0, x0, _), (s1, x1, _) = past.scores[-4], past.scores[-1]
+        yield _half(record.number, where, largest, history)
+    elif half and len(history.scores) >= 4:
+        (s0, x0, _), (s1, x1, _) = history.scores[-4], history.scores[-1]
         if x1 > 3 * x0 > 0 and s1 > s0:
             left = math.log(65504 / max(largest, 1e-9)) / (math.log(x1 / x0) / (s1 - s0))
             if left < 200 and largest > 100:
-                yield _half(record.number, where, largest, past, left)
+                yield _half(record.number, where, largest, history, left)
     exact = heads.exact or heads.largest > 1e4
     if heads.largest > 1e3 and exact:
-        start = past.scores[0][1]
+        start = history.scores[0][1]
         yield Finding(
             rule="attention-scores-large",
             severity="fault" if heads.largest > 1e4 and heads.exact else "warning",
@@ -217,8 +217,8 @@ def attention(watched: Watched, record: StepRecord, past: Past) -> Iterator[Find
         )
 
 
-def _half(step: int, where: str, largest: float, past: Past, left: float | None = None) -> Finding:
-    start = past.scores[0][1]
+def _half(step: int, where: str, largest: float, history: History, left: float | None = None) -> Finding:
+    start = history.scores[0][1]
     when = "" if left is None else f", reached in about {left:.0f} steps at this rate"
     return Finding(
         rule="scores-overflow-half",

@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from limpid.doctor import updates
-from limpid.doctor.anatomy import local
-from limpid.doctor.attention import Watching
+from limpid.doctor import update_sample
+from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.broadcasting import spread_out
 from limpid.doctor.calls import Call, find_logits, micro_batches
-from limpid.doctor.reading import read_call
-from limpid.doctor.record import Level, Past, StepRecord
+from limpid.doctor.loss_gradient import read_call
+from limpid.doctor.model_info import local
 from limpid.doctor.skipped import Skipped
+from limpid.doctor.step_record import History, LogitLevel, StepRecord
 from limpid.doctor.watched import Watched
 
 EARLY, OFTEN = 3, 10
@@ -45,8 +45,8 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
     """Nothing is heard while the doctor itself uses the model; an error is noted and never reaches the training."""
 
     @functools.wraps(method)
-    def call(self: Listening, *args: Any, **kwargs: Any) -> None:
-        if self.deaf or self.skipped.too_many:
+    def call(self: StepRecorder, *args: Any, **kwargs: Any) -> None:
+        if self.is_paused or self.skipped.too_many:
             return
         self.gradients_on = torch.is_grad_enabled()
         with self.skipped.noting(method.__name__), torch.no_grad():
@@ -55,19 +55,19 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-class Listening:
+class StepRecorder:
     """Keeps the record of the step that runs."""
 
     def __init__(
-        self, watched: Watched, judge: Judge, past: Past, skipped: Skipped, first_step: int, every: int
+        self, watched: Watched, judge: Judge, history: History, skipped: Skipped, first_step: int, every: int
     ) -> None:
-        self.watched, self.judge, self.past, self.skipped = watched, judge, past, skipped
+        self.watched, self.judge, self.history, self.skipped = watched, judge, history, skipped
         self.first_step, self.every = first_step, max(1, every)
         self.steps = first_step - 1
-        self.deaf = False
+        self.is_paused = False
         self.gradients_on = True
-        self._taken: list[tuple[Any, updates.Before]] = []
-        self._attention: Watching | None = None
+        self._taken: list[tuple[Any, update_sample.Before]] = []
+        self._attention: AttentionProbe | None = None
         self._loss_from: int | None = None  # thread whose next loss is looked at
         self._sentinels = watched.sentinels()
         self.next_step()
@@ -75,11 +75,11 @@ class Listening:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """While the doctor itself calls the model."""
-        before, self.deaf = self.deaf, True
+        before, self.is_paused = self.is_paused, True
         try:
             yield
         finally:
-            self.deaf = before
+            self.is_paused = before
 
     # the step
 
@@ -92,16 +92,16 @@ class Listening:
 
     def _restless(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
-        rates = self.past.rates[-6:]
+        rates = self.history.rates[-6:]
         raised = any(b > 2 * a > 0 for a, b in itertools.pairwise(rates))
-        return raised or 0 < self.past.losses.outside <= 10
+        return raised or 0 < self.history.losses.outside <= 10
 
     @guarded
-    def told(self, loss: Any, batch: Any) -> None:
+    def reported(self, loss: Any, batch: Any) -> None:
         """The loop says what it knows of the step."""
-        self.past.facts["told"] = True
+        self.history.facts["told"] = True
         record = self.record
-        record.told = True
+        record.reported = True
         record.micros = micro_batches(batch)
         record.loss = _number(loss)
         if loss is not None and record.loss is None and isinstance(loss, dict):
@@ -122,24 +122,24 @@ class Listening:
         record.scale = self.watched.scale
         self.judge.ended(record)
         if record.updated:
-            self.past.last_rates = record.rates
+            self.history.last_rates = record.rates
         if record.calls:
-            self.past.previous, self.past.previous_rng = record.calls[-1].detached(), record.rng[-1]
+            self.history.previous, self.history.previous_rng = record.calls[-1].detached(), record.rng[-1]
         self.next_step()
 
     @property
     def _nobody_tells(self) -> bool:
         """Whether the loop never calls step(): the next pass then ends the step before."""
-        return self.record.updated and not self.record.told and "told" not in self.past.facts
+        return self.record.updated and not self.record.reported and "told" not in self.history.facts
 
     # what the taps tell
 
     @guarded
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        anatomy = self.watched.anatomy
+        info = self.watched.info
         if not self.gradients_on:
-            if outer and self.steps and anatomy.model.training and anatomy.dropout_rate > 0:
-                facts = self.past.facts
+            if outer and self.steps and info.model.training and info.dropout_rate > 0:
+                facts = self.history.facts
                 facts["random_evaluations"] = facts.get("random_evaluations", 0) + 1
             return
         if outer and self._nobody_tells:
@@ -156,11 +156,11 @@ class Listening:
         record.events.append("forward")
         record.calls.append(call)
         record.rng.append(torch.get_rng_state())
-        kind = anatomy.device.type
+        kind = info.device.type
         record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
-        if record.sampled and len(record.calls) == 1 and not anatomy.compiled and not anatomy.sharded:
+        if record.sampled and len(record.calls) == 1 and not info.compiled and not info.sharded:
             self.look_away()
-            self._attention = Watching(SCORES)
+            self._attention = AttentionProbe(SCORES)
             self._attention.__enter__()
             self._loss_from = threading.get_ident()
 
@@ -191,16 +191,16 @@ class Listening:
     def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
         """The loss's formula, from the gradient of the logits on its way back."""
         index, kept, slot, call = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1]
-        translates = self.watched.anatomy.translates
+        translates = self.watched.info.translates
 
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
-            if gradient is None or self.deaf:
+            if gradient is None or self.is_paused:
                 return
             with self.skipped.noting("reading"), torch.no_grad():
                 found = read_call(kept, gradient, call, translates, ROOM)
                 if found is not None:
-                    record.readings[index] = found
+                    record.loss_gradients[index] = found
 
         assert logits.grad_fn is not None
         logits.grad_fn.register_prehook(back)
@@ -241,11 +241,11 @@ class Listening:
                 record.stale = max(record.stale, float(local(parameter.grad).abs().max()))
 
     def _look_at_modes(self, record: StepRecord) -> None:
-        anatomy = self.watched.anatomy
-        if not anatomy.model.training:
+        info = self.watched.info
+        if not info.model.training:
             record.in_eval = ["model"]
         elif record.sampled or record.number <= 20:
-            record.in_eval = [name for name, module in anatomy.dropout_modules if not module.training]
+            record.in_eval = [name for name, module in info.dropout_modules if not module.training]
 
     @guarded
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None:
@@ -260,7 +260,7 @@ class Listening:
     @guarded
     def on_update_begins(self, optimizer: Any) -> None:
         record = self.record
-        if record.updated and record.told and len(self.watched.optimizers) <= 1:
+        if record.updated and record.reported and len(self.watched.optimizers) <= 1:
             return
         record.events.append("update")
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -274,7 +274,7 @@ class Listening:
             self._look_for_unclipped(record, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
         if record.sampled:
-            self._taken.append((optimizer, updates.before(optimizer, self.watched.anatomy.names)))
+            self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
 
     def _look_for_unclipped(self, record: StepRecord, optimizer: Any) -> None:
         """How much of the gradient no clip had."""
@@ -301,11 +301,11 @@ class Listening:
         taken, self._taken = self._taken, []
         for its, before in taken:
             if its is optimizer:
-                record.update = updates.after(before, its)
+                record.update = update_sample.after(before, its)
             else:
                 self._taken.append((its, before))
         record.updated = True
-        if record.told:
+        if record.reported:
             self.end()
 
     @guarded
@@ -313,19 +313,19 @@ class Listening:
         self.record.events.append(name)
         if name == "zero_grad" and "update" not in self.record.events:
             self.record.stale = 0.0  # what was left, and what was read, belonged to a pass that is not stepped with
-            self.record.dropped |= set(self.record.readings)
+            self.record.dropped |= set(self.record.loss_gradients)
         if name == "scaler.update" and not self.record.updated:
             self.record.skipped = True
-            if self.record.told:
+            if self.record.reported:
                 self.end()
 
 
-def level(logits: Tensor) -> Level:
+def level(logits: Tensor) -> LogitLevel:
     """On up to 256 positions."""
     rows = logits.detach().reshape(-1, logits.shape[-1])
     rows = rows[:: max(1, len(rows) // 256)].float()
     log_z, largest, mean = float(rows.logsumexp(-1).mean()), float(rows.abs().max()), float(rows.mean())
-    return Level(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
+    return LogitLevel(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
 
 
 def _last(events: list[str], name: str) -> int:

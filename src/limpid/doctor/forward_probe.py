@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.anatomy import Anatomy
 from limpid.doctor.calls import Call
+from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.undisturbed import seeded, undisturbed
 
 
@@ -24,11 +24,11 @@ class Flow:
     one_row: set[str] = field(default_factory=set)  # tables looked up at many positions, at one and the same row
 
 
-def flow(anatomy: Anatomy, call: Call) -> Flow:
+def flow(info: ModelInfo, call: Call) -> Flow:
     """Watch one forward pass, in training mode with gradients on."""
     seen = Flow()
     handles = []
-    blocks = dict(anatomy.blocks)
+    blocks = dict(info.blocks)
 
     def hook(name: str) -> Any:
         def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -49,13 +49,13 @@ def flow(anatomy: Anatomy, call: Call) -> Flow:
 
         return look
 
-    with undisturbed(anatomy.model, gradients=True):
-        anatomy.model.train()
+    with undisturbed(info.model, gradients=True):
+        info.model.train()
         seeded()
-        for name, module in anatomy.model.named_modules():
+        for name, module in info.model.named_modules():
             handles.append(module.register_forward_hook(hook(name), with_kwargs=True))
         try:
-            call.make(anatomy.model)
+            call.make(info.model)
         finally:
             for handle in handles:
                 handle.remove()
@@ -70,7 +70,7 @@ def _constant(index: Any, call: Call) -> bool:
     return bool((index == index.flatten()[0]).all())
 
 
-def shortcut_gains(anatomy: Anatomy, call: Call) -> dict[str, float]:
+def shortcut_gains(info: ModelInfo, call: Call) -> dict[str, float]:
     """〈v, J v〉/〈v, v〉 of each block for a random v: the share of a change that passes through as it is.
 
     With x + f(x) the mean is 1 + tr(∂f)/d, near 1; without the shortcut tr(∂f)/d, near 0.
@@ -85,12 +85,12 @@ def shortcut_gains(anatomy: Anatomy, call: Call) -> dict[str, float]:
 
         return look
 
-    with undisturbed(anatomy.model):
-        anatomy.model.eval()
-        for name, block in anatomy.blocks:
+    with undisturbed(info.model):
+        info.model.eval()
+        for name, block in info.blocks:
             handles.append(block.register_forward_pre_hook(keep(name), with_kwargs=True))
         try:
-            call.make(anatomy.model)
+            call.make(info.model)
         finally:
             for handle in handles:
                 handle.remove()

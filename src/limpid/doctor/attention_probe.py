@@ -46,7 +46,7 @@ HEADS_OF_A_ROW = 32
 
 
 @dataclass(frozen=True)
-class Heads:
+class AttentionScores:
     """One attention of one forward pass."""
 
     query: Tensor  # (batch, head, query, d_head)
@@ -90,14 +90,14 @@ SUMS = {
 ANGLES = {torch.cos, Tensor.cos, torch.polar}
 
 
-class Watching(TorchFunctionMode):
+class AttentionProbe(TorchFunctionMode):
     """Collects the attentions of the calls made inside; passes everything on unchanged."""
 
     def __init__(self, room: int | None = None) -> None:
         """With `room`, scores are measured on so many entries of theirs, whole sequences; what is blind, on all."""
         super().__init__()
         self.room = room
-        self.heads: list[Heads] = []
+        self.heads: list[AttentionScores] = []
         self.skipped = Skipped()
         self.turns = False  # whether angles were computed
         self.overflowed: str | None = None  # the first operation that made float16 infinities of numbers
@@ -190,7 +190,7 @@ def _fused(
     scale: float | None = None,
     enable_gqa: bool = False,
     **rest: Any,
-) -> Heads:
+) -> AttentionScores:
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     blind = 0
     rows: tuple[int, ...] = ()
@@ -199,7 +199,7 @@ def _fused(
         blind, rows = _blind(~visible.any(-1))
     longest = query.float().norm(dim=-1).amax() * key.float().norm(dim=-1).amax()
     largest = abs(factor) * float(longest)
-    return Heads(query.detach(), key.detach(), factor, largest, False, blind, rows, query.dtype)
+    return AttentionScores(query.detach(), key.detach(), factor, largest, False, blind, rows, query.dtype)
 
 
 def _overflow(func: Any, args: tuple[Any, ...], out: Tensor) -> str | None:
@@ -218,7 +218,9 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float, room: int | None) -> Heads:
+def _explicit(
+    scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float, room: int | None
+) -> AttentionScores:
     blind, rows = _blind((scores.detach() == -math.inf).all(-1))
     if room is not None and len(scores) == len(query) == len(key):
         few = slice(max(1 if scores.ndim > 3 else HEADS_OF_A_ROW, room // scores[0].numel()))
@@ -234,7 +236,7 @@ def _explicit(scores: Tensor, query: Tensor, key: Tensor, product: Tensor, alrea
     seen, pure = inside[visible], raw[visible]
     own = float((seen * pure).sum() / (pure * pure).sum().clamp(min=1e-30)) if seen.numel() else 1.0
     largest = max(float(seen.abs().max()), abs(own) * float(pure.abs().max())) if seen.numel() else 0.0
-    return Heads(query, key, own * already, largest, True, blind, rows, product.dtype)
+    return AttentionScores(query, key, own * already, largest, True, blind, rows, product.dtype)
 
 
 def _blind(hidden: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -247,14 +249,14 @@ def _blind(hidden: Tensor) -> tuple[int, tuple[int, ...]]:
     return int(hidden.sum()), tuple(rows[:16])
 
 
-def attentions(call: Callable[[], Any]) -> list[Heads]:
+def attentions(call: Callable[[], Any]) -> list[AttentionScores]:
     """The attentions of one forward pass, in order."""
-    with Watching() as seen:
+    with AttentionProbe() as seen:
         call()
     return seen.heads
 
 
-def off_diagonal_share(heads: Heads, queries_and_keys: bool = True) -> float:
+def off_diagonal_share(heads: AttentionScores, queries_and_keys: bool = True) -> float:
     """Share of the variance of scores that is not along diagonals: 0 when they depend on i - j alone.
 
     Asked of a sequence of one repeated token, on visible pairs (j ≤ i); Su et al. 2021, eq. 16.

@@ -12,8 +12,8 @@ import pytest
 
 from limpid.cli import main
 from limpid.doctor.curves import diagnose
-from limpid.doctor.records import read_record
-from limpid.doctor.records.table import Curves
+from limpid.doctor.logs import read_record
+from limpid.doctor.logs.table import Curves
 from limpid.doctor.rules import RULES
 from limpid.training.begin import start
 from small import config, corpus

@@ -19,7 +19,7 @@ ROOM = 2**22
 
 
 @dataclass(frozen=True)
-class Reading:
+class LossGradient:
     """What one backward pass taught, on some positions of a micro-batch."""
 
     ids: Tensor | None  # (row, position) the inputs
@@ -76,7 +76,7 @@ class Reading:
         return float((seen == self.taught[inside]).double().mean()), int(inside.sum())
 
 
-def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, room: int = ROOM) -> Reading | None:
+def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, room: int = ROOM) -> LossGradient | None:
     """The reading beside the ids that the outputs belong to: a decoder's own, where there are an encoder's too."""
     found = read(logits, gradient, None if translates else call.ids, room)
     if found is None or found.ids is None or max(found.match(k)[0] for k in range(-3, 5)) > 0.5:
@@ -85,7 +85,7 @@ def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, ro
     return next((other for other in others if other.match(1)[0] >= 0.99), found)
 
 
-def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> Reading | None:
+def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> LossGradient | None:
     """The reading of one backward pass; None without logits (batch, position, vocabulary) or (batch, class)."""
     if logits.ndim == 2 and ids is not None and logits.shape[0] == ids.numel():
         logits, gradient = logits.view(*ids.shape, -1), gradient.view(*ids.shape, -1)
@@ -124,7 +124,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     )
     weight = torch.where(labelled, fitted, 0.0)
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
-    return Reading(
+    return LossGradient(
         ids=ids.detach() if ids is not None and ids.shape == (batch, length) else None,
         rows=where // length,
         positions=where % length,

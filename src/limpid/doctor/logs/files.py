@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from limpid.doctor.records.names import STEPS, TRANSLATION, spelled
-from limpid.doctor.records.table import Curves, as_number, fill
+from limpid.doctor.logs.names import STEPS, TRANSLATION, spelled
+from limpid.doctor.logs.table import Curves, as_number, fill
 from limpid.errors import CheckpointError
 
 

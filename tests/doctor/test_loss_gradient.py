@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from limpid.doctor.reading import Reading, read
+from limpid.doctor.loss_gradient import LossGradient, read
 
 
-def reading(vocab: int, spread: float, shared: int, room: int, twice: bool) -> Reading:
+def reading(vocab: int, spread: float, shared: int, room: int, twice: bool) -> LossGradient:
     """Of a mean cross-entropy divided by `shared`, logits of this standard deviation."""
     generator = torch.Generator().manual_seed(vocab)
     logits = (spread * torch.randn(8, 32, vocab, generator=generator)).requires_grad_()

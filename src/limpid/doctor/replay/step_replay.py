@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from limpid.doctor.anatomy import Anatomy
-from limpid.doctor.breakage.search import Culprit, Searching
 from limpid.doctor.calls import IGNORED, Call, Micro, find_logits, find_loss
+from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.replay.non_finite import NonFiniteSearch, Origin
 from limpid.doctor.undisturbed import undisturbed
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Scene:
+class RecordedPass:
     """One forward and backward pass, ready to be made again."""
 
-    anatomy: Anatomy
+    info: ModelInfo
     call: Call
     micro: Micro | None = None
     rng: Tensor | None = None  # random state before the forward pass
@@ -35,35 +35,35 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReplayResult:
     """What a replay showed."""
 
-    culprit: Culprit | None
+    origin: Origin | None
     logits_finite: bool
     loss: float | None
 
 
-def replay(scene: Scene, backward: bool = True) -> Seen:
+def replay(recorded: RecordedPass, backward: bool = True) -> ReplayResult:
     """Make the pass, and the way back unless the forward pass breaks already."""
-    model, call = scene.anatomy.model, scene.call
+    model, call = recorded.info.model, recorded.call
     loss, finite = None, True
     with undisturbed(model, gradients=backward), _named(model) as stack:
         model.train()
-        if scene.rng is not None:
-            torch.set_rng_state(scene.rng)
-        searching = Searching(lambda: stack[-1] if stack else "model")
-        with searching, _format(scene):
-            own = {} if scene.weights is None else _leaves(scene.weights, model, backward)
+        if recorded.rng is not None:
+            torch.set_rng_state(recorded.rng)
+        searching = NonFiniteSearch(lambda: stack[-1] if stack else "model")
+        with searching, _format(recorded):
+            own = {} if recorded.weights is None else _leaves(recorded.weights, model, backward)
             output = functional_call(model, own, call.args, call.kwargs) if own else call.make(model)
             logits = find_logits(output)
             finite = logits is None or bool(torch.isfinite(logits).all())
             if searching.found is None:
                 stack[:] = ["loss"]
-                loss = _plain_loss(output, call, scene.micro)
+                loss = _plain_loss(output, call, recorded.micro)
                 if backward and loss is not None and loss.requires_grad:
                     searching.backward = True
                     loss.backward()
-    return Seen(searching.found, finite, None if loss is None else float(loss.detach()))
+    return ReplayResult(searching.found, finite, None if loss is None else float(loss.detach()))
 
 
 @contextlib.contextmanager
@@ -90,14 +90,14 @@ def _named(model: nn.Module) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def _format(scene: Scene) -> Iterator[None]:
+def _format(recorded: RecordedPass) -> Iterator[None]:
     """The formats that the step was computed in, or float32 in place of the narrow ones."""
-    kind = scene.anatomy.device.type
-    if scene.wide:
+    kind = recorded.info.device.type
+    if recorded.wide:
         with torch.autocast(kind, enabled=False), Widened():
             yield
-    elif scene.autocast is not None:
-        with torch.autocast(kind, scene.autocast, cache_enabled=False):
+    elif recorded.autocast is not None:
+        with torch.autocast(kind, recorded.autocast, cache_enabled=False):
             yield
     else:
         yield

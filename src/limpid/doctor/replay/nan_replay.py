@@ -13,52 +13,52 @@ from typing import Any
 
 import torch
 
-from limpid.doctor.anatomy import Anatomy, local
-from limpid.doctor.breakage.healing import heal, smaller_step
-from limpid.doctor.breakage.replay import Scene, replay
-from limpid.doctor.breakage.search import Culprit
 from limpid.doctor.calls import Call
 from limpid.doctor.finding import Finding
-from limpid.doctor.record import Past, StepRecord
+from limpid.doctor.model_info import ModelInfo, local
+from limpid.doctor.replay.counterfactuals import counterfactuals, smaller_step
+from limpid.doctor.replay.non_finite import Origin
+from limpid.doctor.replay.step_replay import RecordedPass, replay
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 
 
-def opened(watched: Watched, record: StepRecord, past: Past, loss: float) -> Finding:
+def opened(watched: Watched, record: StepRecord, history: History, loss: float) -> Finding:
     """The finding for a watched step that broke: the first of its micro-batches that shows where."""
     found = None
-    rates = record.rates if record.updated else past.last_rates
-    for scene in scenes(watched, record):
-        found = localise(scene, record.number, loss, past.previous, watched, rates)
+    rates = record.rates if record.updated else history.last_rates
+    for recorded in recorded_passes(watched, record):
+        found = localise(recorded, record.number, loss, history.previous, watched, rates)
         if "operation" in found.evidence or found.rule != "not-finite":
             return found
-    return found or unseen(watched.anatomy, record.number, loss)
+    return found or unseen(watched.info, record.number, loss)
 
 
-def scenes(watched: Watched, record: StepRecord) -> list[Scene]:
+def recorded_passes(watched: Watched, record: StepRecord) -> list[RecordedPass]:
     """The forward passes of a step, as they were."""
     micros = record.micros if len(record.micros) == len(record.calls) else [None] * len(record.calls)
     return [
-        Scene(watched.anatomy, call.detached(), micro, rng, autocast)
+        RecordedPass(watched.info, call.detached(), micro, rng, autocast)
         for call, micro, rng, autocast in zip(record.calls, micros, record.rng, record.autocast, strict=True)
     ]
 
 
 def with_smaller_step(finding: Finding, watched: Watched, record: StepRecord) -> Finding:
     """A finding of a loss that rises, with what the step it was seen at does to the loss of its own batch."""
-    healed = smaller_step(scenes(watched, record)[0], watched, record.rates)
+    outcome = smaller_step(recorded_passes(watched, record)[0], watched, record.rates)
     return replace(
         finding,
-        says=" ".join([finding.says, *healed.says]),
-        cause=healed.cause or finding.cause,
-        evidence=finding.evidence | healed.facts,
+        says=" ".join([finding.says, *outcome.says]),
+        cause=outcome.cause or finding.cause,
+        evidence=finding.evidence | outcome.facts,
     )
 
 
-def unseen(anatomy: Anatomy, step: int | None, loss: float) -> Finding:
+def unseen(info: ModelInfo, step: int | None, loss: float) -> Finding:
     """The finding for a step that cannot be made again."""
     why = (
         "each process holds a part of the parameters, and none can make the step alone"
-        if anatomy.sharded
+        if info.sharded
         else "the call of the model was not seen"
     )
     return _plain(
@@ -67,7 +67,7 @@ def unseen(anatomy: Anatomy, step: int | None, loss: float) -> Finding:
         f"{_what(loss)}.",
         f"unknown: {why}",
         "let the doctor see the forward pass: watch(model) before the loop"
-        if not anatomy.sharded
+        if not info.sharded
         else "make the step again in one process, watched",
         {},
         0.3,
@@ -79,7 +79,7 @@ def _what(loss: float) -> str:
 
 
 def localise(
-    scene: Scene,
+    recorded: RecordedPass,
     step: int | None,
     loss: float,
     before: Call | None = None,
@@ -90,9 +90,9 @@ def localise(
 
     before  the batch before; `watched` and `rates` (of the last update) let that update be taken back
     """
-    anatomy, call, micro = scene.anatomy, scene.call, scene.micro
+    info, call, micro = recorded.info, recorded.call, recorded.micro
     what = _what(loss)
-    bad = {name: int((~torch.isfinite(local(p.detach()))).sum()) for name, p in anatomy.parameters.items()}
+    bad = {name: int((~torch.isfinite(local(p.detach()))).sum()) for name, p in info.parameters.items()}
     odd = [name for name, count in bad.items() if count]
     if odd:
         count = sum(bad.values())
@@ -106,11 +106,11 @@ def localise(
             {"tensors": odd[:16], "elements": count},
             0.9,
         )
-    if anatomy.sharded:
-        return unseen(anatomy, step, loss)
-    seen = replay(scene)
-    culprit, finite = seen.culprit, seen.logits_finite
-    if culprit is None:
+    if info.sharded:
+        return unseen(info, step, loss)
+    seen = replay(recorded)
+    origin, finite = seen.origin, seen.logits_finite
+    if origin is None:
         labels = micro.labels if micro is not None and micro.labels is not None else call.labels
         if labels is not None and not bool((labels >= 0).any()):
             return Finding(
@@ -135,50 +135,50 @@ def localise(
             {},
             0.6,
         )
-    healed = heal(scene, culprit, before, watched, list(rates))
-    finding = _of(culprit, what, step, anatomy)
+    outcome = counterfactuals(recorded, origin, before, watched, list(rates))
+    finding = _of(origin, what, step, info)
     return replace(
         finding,
-        says=" ".join([finding.says, *healed.says]),
-        cause="; ".join(filter(None, [finding.cause, healed.cause])),
-        evidence=finding.evidence | healed.facts,
+        says=" ".join([finding.says, *outcome.says]),
+        cause="; ".join(filter(None, [finding.cause, outcome.cause])),
+        evidence=finding.evidence | outcome.facts,
     )
 
 
-def _of(culprit: Culprit, what: str, step: int | None, anatomy: Anatomy) -> Finding:
-    op = culprit.op.split(".")[0]
-    limit = float(torch.finfo(culprit.dtype).max)
-    format_name = str(culprit.dtype).removeprefix("torch.")
+def _of(origin: Origin, what: str, step: int | None, info: ModelInfo) -> Finding:
+    op = origin.op.split(".")[0]
+    limit = float(torch.finfo(origin.dtype).max)
+    format_name = str(origin.dtype).removeprefix("torch.")
     evidence = {
-        "operation": culprit.op,
-        "largest_input": culprit.largest,
-        "inputs": list(culprit.inputs),
-        "backward": culprit.backward,
+        "operation": origin.op,
+        "largest_input": origin.largest,
+        "inputs": list(origin.inputs),
+        "backward": origin.backward,
     }
-    if culprit.empty_rows:
+    if origin.empty_rows:
         return Finding(
             rule="attention-row-sees-nothing",
             severity="fault",
             step=step,
-            where=culprit.module,
-            says=f"{what}: {culprit.empty_rows} rows of a softmax in {culprit.module} are all -inf (no visible key), "
+            where=origin.module,
+            says=f"{what}: {origin.empty_rows} rows of a softmax in {origin.module} are all -inf (no visible key), "
             f"so that it is 0/0.",
             cause="the causal mask and the padding mask together hide every key",
             fix="let padded queries see themselves, pad on the right, or use a softmax that gives 0 for an empty row",
             refuted_by="a visible key in each of these rows",
-            evidence=evidence | {"empty_rows": culprit.empty_rows},
+            evidence=evidence | {"empty_rows": origin.empty_rows},
         )
-    if culprit.exact_largest is not None and culprit.exact_largest > limit:
+    if origin.exact_largest is not None and origin.exact_largest > limit:
         product = any(word in op for word in ("mm", "bmm", "matmul", "baddbmm", "dot"))
-        scores = product and _attends(culprit, anatomy)
-        evidence |= {"value": culprit.exact_largest, "limit": limit}
+        scores = product and _attends(origin, info)
+        evidence |= {"value": origin.exact_largest, "limit": limit}
         return Finding(
             rule="scores-overflow-half" if scores else "overflow-in-half",
             severity="fault",
             step=step,
-            where=culprit.module,
-            says=f"{what}: {culprit.module} {'attention scores' if scores else f'({op})'} reached "
-            f"{culprit.exact_largest:.3g} > {limit:.5g} ({format_name} maximum); the same product of the same numbers "
+            where=origin.module,
+            says=f"{what}: {origin.module} {'attention scores' if scores else f'({op})'} reached "
+            f"{origin.exact_largest:.3g} > {limit:.5g} ({format_name} maximum); the same product of the same numbers "
             f"is finite in float64.",
             cause="query and key norms grew beyond the format" if scores else f"values outgrew {format_name}",
             fix="scale queries before the product, bfloat16, QK-norm, or a lower rate"
@@ -198,16 +198,16 @@ def _of(culprit: Culprit, what: str, step: int | None, anatomy: Anatomy) -> Find
         "nll_loss_forward": "a mean over no label",
     }
     cause = next(
-        (text for word, text in why.items() if op.startswith(word)), f"{op} of numbers up to {culprit.largest:.3g}"
+        (text for word, text in why.items() if op.startswith(word)), f"{op} of numbers up to {origin.largest:.3g}"
     )
-    if culprit.backward:
+    if origin.backward:
         cause += ", in the backward pass"
     return _plain(
         step,
-        culprit.module,
+        origin.module,
         f"{what}: the first operation with finite inputs and a result that is not is {op} in "
-        f"{culprit.module}{' (backward)' if culprit.backward else ''}: inputs {', '.join(culprit.inputs[:2])} up to "
-        f"{culprit.largest:.3g}.",
+        f"{origin.module}{' (backward)' if origin.backward else ''}: inputs {', '.join(origin.inputs[:2])} up to "
+        f"{origin.largest:.3g}.",
         cause,
         "guard this operation (ε under a root or in a denominator, log_softmax for a log of probabilities, clamp)",
         evidence,
@@ -215,9 +215,9 @@ def _of(culprit: Culprit, what: str, step: int | None, anatomy: Anatomy) -> Find
     )
 
 
-def _attends(culprit: Culprit, anatomy: Anatomy) -> bool:
+def _attends(origin: Origin, info: ModelInfo) -> bool:
     """Whether a batched product is one of queries and keys: both with 3 axes, inside a module that attends."""
-    shapes = [entry[entry.index("[") :].count(",") for entry in culprit.inputs]
+    shapes = [entry[entry.index("[") :].count(",") for entry in origin.inputs]
     return all(count >= 2 for count in shapes[:2]) and len(shapes) >= 2
 
 

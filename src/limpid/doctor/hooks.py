@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grad
 from limpid.doctor.watched import Watched
 
 
-class Listener(Protocol):
+class LoopListener(Protocol):
     """Who is told. Each method must be quick, and must not raise."""
 
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
@@ -34,15 +34,15 @@ class Listener(Protocol):
     def on_event(self, name: str) -> None: ...
 
 
-class Taps:
+class Hooks:
     """Everything that was wrapped for one listener, and how to unwrap it."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: LoopListener) -> None:
         self.listener = listener
         self.undo: list[Callable[[], Any]] = []
         _drop(None)
         _patch()
-        LISTENING.append(weakref.ref(listener))
+        LISTENERS.append(weakref.ref(listener))
 
     def close(self) -> None:
         for undo in reversed(self.undo):
@@ -51,13 +51,13 @@ class Taps:
         _drop(self.listener)
 
     def everything(self, watched: Watched) -> None:
-        anatomy = watched.anatomy
-        self.model(anatomy.outer, outer=True)
-        if anatomy.outer is not anatomy.model:
-            if not anatomy.compiled:  # inside compiled code hooks would change what is compiled
-                self.model(anatomy.model, outer=False)
-        elif anatomy.core is not anatomy.model:  # some trainers call a part of the module themselves, never the whole
-            self.model(anatomy.core, outer=False)
+        info = watched.info
+        self.model(info.outer, outer=True)
+        if info.outer is not info.model:
+            if not info.compiled:  # inside compiled code hooks would change what is compiled
+                self.model(info.model, outer=False)
+        elif info.core is not info.model:  # some trainers call a part of the module themselves, never the whole
+            self.model(info.core, outer=False)
         for optimizer in watched.optimizers:
             self.optimizer(optimizer)
         if watched.scaler is not None:
@@ -131,7 +131,7 @@ class Taps:
         self.undo.append(lambda: setattr(owner, name, original) if own else vars(owner).pop(name, None))
 
 
-LISTENING: list[weakref.ref[Listener]] = []
+LISTENERS: list[weakref.ref[LoopListener]] = []
 """Who is told. Models are watched as long as somebody holds them: nothing here keeps one alive."""
 _originals: list[tuple[Any, str, Any]] = []
 """Functions that no object owns, as they were: (module, name, function)."""
@@ -157,7 +157,7 @@ def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():  # compiled code holds the original alone
-            for ref in LISTENING:
+            for ref in LISTENERS:
                 if (listener := ref()) is not None:
                     event(listener, *args, *kwargs.values())
         return original(*args, **kwargs)
@@ -166,9 +166,9 @@ def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
     setattr(owner, name, wrapped)
 
 
-def _drop(listener: Listener | None) -> None:
+def _drop(listener: LoopListener | None) -> None:
     """Tell this one nothing more, nor those that are gone; the last one leaves everything as it was."""
-    LISTENING[:] = [ref for ref in LISTENING if ref() is not None and ref() is not listener]
-    if not LISTENING:
+    LISTENERS[:] = [ref for ref in LISTENERS if ref() is not None and ref() is not listener]
+    if not LISTENERS:
         while _originals:
             setattr(*_originals.pop())

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import limpid
 from doctor.bench import VOCAB, Decoder, batch, groups, mean_loss
-from limpid.doctor.anatomy import Anatomy
-from limpid.doctor.breakage import healing
-from limpid.doctor.breakage.undoing import NotUndone, undone
 from limpid.doctor.finding import Finding
+from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.replay import counterfactuals
+from limpid.doctor.replay.undo_update import NotInvertible, weights_before_update
 from limpid.doctor.watched import Watched
 
 BREAKS = 6
@@ -181,7 +181,7 @@ def test_a_loss_that_rises_is_tried_at_a_tenth_of_its_rate() -> None:
 
 
 def test_weights_too_large_to_copy_are_not_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healing, "ROOM", 1024)
+    monkeypatch.setattr(counterfactuals, "ROOM", 1024)
 
     def make() -> tuple[Any, ...]:
         model = Narrow()
@@ -209,8 +209,8 @@ def test_an_update_is_taken_back_to_rounding(optimizer_of: Callable[[Any], torch
         optimizer.zero_grad()
         mean_loss(model, batch(number)).backward()
         optimizer.step()
-    watched = Watched(Anatomy(model), [optimizer])
-    whole, tenth = undone(watched, rates), undone(watched, rates, 0.9)
+    watched = Watched(ModelInfo(model), [optimizer])
+    whole, tenth = weights_before_update(watched, rates), weights_before_update(watched, rates, 0.9)
     for name, after in model.named_parameters():
         torch.testing.assert_close(whole[name], before[name], rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(tenth[name], before[name].lerp(after.detach(), 0.1), rtol=1e-5, atol=1e-7)
@@ -221,5 +221,5 @@ def test_an_update_that_nothing_remembers_is_not_taken_back() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=math.pi)
     mean_loss(model, batch(0)).backward()
     optimizer.step()
-    with pytest.raises(NotUndone, match="SGD keeps no record"):
-        undone(Watched(Anatomy(model), [optimizer]), [math.pi])
+    with pytest.raises(NotInvertible, match="SGD keeps no record"):
+        weights_before_update(Watched(ModelInfo(model), [optimizer]), [math.pi])

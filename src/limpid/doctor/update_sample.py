@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.anatomy import local
+from limpid.doctor.model_info import local
 from limpid.doctor.rounding import sample
 
 TENSORS, ELEMENTS = 96, 512
@@ -17,7 +17,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass
-class Update:
+class UpdateSample:
     """One update, tensor by tensor. All lists are parallel to `names`."""
 
     names: list[str] = field(default_factory=list)
@@ -69,9 +69,9 @@ def before(optimizer: Any, names: dict[int, str]) -> Before:
     )
 
 
-def after(taken: Before, optimizer: Any) -> Update:
+def after(taken: Before, optimizer: Any) -> UpdateSample:
     """Compare with what is there now."""
-    found = Update()
+    found = UpdateSample()
     dot = length = moved = 0.0
     for name, parameter, group, w, g in taken.entries:
         now = sample(parameter, ELEMENTS)

@@ -22,7 +22,7 @@ UNSET = ("empty", "new_empty", "_local_scalar")
 
 
 @dataclass
-class Culprit:
+class Origin:
     """The first operation that made a number that is none."""
 
     op: str
@@ -35,13 +35,13 @@ class Culprit:
     exact_largest: float | None = None  # of the same operation in float64
 
 
-class Searching(TorchDispatchMode):
+class NonFiniteSearch(TorchDispatchMode):
     """Stops looking at the first bad output; passes everything on unchanged."""
 
     def __init__(self, where: Callable[[], str]) -> None:
         super().__init__()
         self.where, self.backward = where, False
-        self.found: Culprit | None = None
+        self.found: Origin | None = None
         self.skipped = Skipped()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -66,7 +66,7 @@ class Searching(TorchDispatchMode):
             if infinite or name.startswith(FILLS):
                 return
         finite = [a[torch.isfinite(a)].abs().max() for a in inputs if bool(torch.isfinite(a).any())]
-        culprit = Culprit(
+        origin = Origin(
             name,
             self.where(),
             self.backward,
@@ -77,13 +77,13 @@ class Searching(TorchDispatchMode):
         if "softmax" in name and inputs:
             axis = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
             empty = (inputs[0] == -math.inf).all(axis)
-            culprit.empty_rows = int(empty.sum())
+            origin.empty_rows = int(empty.sum())
         if out.dtype in (torch.float16, torch.bfloat16):
             wide = [a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in args]
             again = func(*wide, **kwargs)
             if isinstance(again, Tensor) and bool(torch.isfinite(again).all()):
-                culprit.exact_largest = float(again.abs().max())
-        self.found = culprit
+                origin.exact_largest = float(again.abs().max())
+        self.found = origin
 
 
 def _flat(values: Any) -> list[Any]:

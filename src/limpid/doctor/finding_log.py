@@ -11,7 +11,7 @@ from limpid.doctor.finding import SEVERITIES, Finding
 from limpid.doctor.ranking import ranked
 
 
-class Chart:
+class FindingLog:
     """Everything found so far; each rule speaks once, and again when it becomes more severe."""
 
     def __init__(self, output: Path | None, say: Callable[[str], None] | bool, writer: Any) -> None:

@@ -33,7 +33,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-class Anatomy:
+class ModelInfo:
     """Names, roles and sizes of a model's parts."""
 
     def __init__(self, model: nn.Module) -> None:

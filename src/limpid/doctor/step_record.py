@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from limpid.doctor.attention import Heads
+from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro
-from limpid.doctor.reading import Reading
+from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.streams import Stream
-from limpid.doctor.updates import Update
+from limpid.doctor.update_sample import UpdateSample
 
 
-class Level(NamedTuple):
+class LogitLevel(NamedTuple):
     """Where logits stand as a whole, which softmax does not see."""
 
     log_z: float  # mean
@@ -37,9 +37,9 @@ class StepRecord:
     calls: list[Call] = field(default_factory=list)
     rng: list[Tensor] = field(default_factory=list)  # random state before each forward pass
     autocast: list[torch.dtype | None] = field(default_factory=list)  # format of autocast around each forward pass
-    readings: dict[int, Reading] = field(default_factory=dict)  # by forward pass
+    loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # by forward pass
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
-    heads: list[Heads] = field(default_factory=list)
+    heads: list[AttentionScores] = field(default_factory=list)
     roots: list[Tensor] = field(default_factory=list)  # what backward was called on
     loss: float | None = None  # as told, or the sum of the roots
     norm: float | None = None  # of the gradient, before clipping
@@ -54,22 +54,22 @@ class StepRecord:
     scale: float = 1.0
     updated: bool = False
     skipped: bool = False  # loss scaling saw infinities
-    told: bool = False
+    reported: bool = False
     stale: float = 0.0  # largest gradient left over from the step before, when backward began
     no_gradients: bool = False
     in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
-    update: Update | None = None
+    update: UpdateSample | None = None
     micros: list[Micro] = field(default_factory=list)
     labels: int = 0
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
-    level: Level | None = None  # of the logits, as the loss gets them where seen
+    level: LogitLevel | None = None  # of the logits, as the loss gets them where seen
     outer_called: bool = False
     inner_called: bool = False
     broken: bool = False
 
 
 @dataclass
-class Past:
+class History:
     """What earlier steps were like."""
 
     losses: Stream = field(default_factory=Stream)
@@ -85,9 +85,9 @@ class Past:
     empty_steps: int = 0
     zero_rates: int = 0
     decay_done: float = 0.0  # Σ η λ so far, of what should not decay
-    updates: list[tuple[int, Update]] = field(default_factory=list)
+    updates: list[tuple[int, UpdateSample]] = field(default_factory=list)
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
-    levels: list[tuple[int, Level]] = field(default_factory=list)
+    levels: list[tuple[int, LogitLevel]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # what single checks remember
     previous: Call | None = None
     previous_rng: Tensor | None = None

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from limpid.doctor.broadcasting import Differences, Shapes
 from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
-from limpid.doctor.reading import Reading, read_call
+from limpid.doctor.loss_gradient import LossGradient, read_call
 from limpid.doctor.undisturbed import seeded, undisturbed
 
 
 @dataclass
-class Rehearsal:
+class TrialPass:
     """What the pass showed."""
 
     loss: float = float("nan")
     calls: list[Call] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    loss_gradients: list[LossGradient] = field(default_factory=list)
     norms: dict[str, float | None] = field(default_factory=dict)  # of each parameter's gradient; None without one
     slope: float | None = None  # observed change of the loss along the gradient over the predicted one
     no_graph: bool = False  # the loss does not depend on any parameter
@@ -30,7 +30,7 @@ class Rehearsal:
     whose_loss: str = "the user's loss"
 
 
-def rehearse(
+def try_once(
     model: nn.Module,
     batch: Any,
     micros: list[Micro],
@@ -38,9 +38,9 @@ def rehearse(
     loss_function: Callable[..., Any] | None,
     device: torch.device,
     translates: bool = False,
-) -> Rehearsal:
+) -> TrialPass:
     """Run the loss once and back; then twice more along the gradient, to see whether it is one."""
-    seen = Rehearsal()
+    seen = TrialPass()
     compute = loss_of(model, batch, micros, loss, loss_function, device, seen)
     pending: list[Any] = []
 
@@ -59,7 +59,7 @@ def rehearse(
             gradient = gradients[slot] if slot < len(gradients) else None
             reading = None if gradient is None else read_call(kept, gradient, call, translates)
             if reading is not None:
-                seen.readings.append(reading)
+                seen.loss_gradients.append(reading)
 
         logits.grad_fn.register_prehook(back)
 
@@ -97,7 +97,7 @@ def loss_of(
     loss: Callable[..., Any] | None,
     loss_function: Callable[..., Any] | None,
     device: torch.device,
-    seen: Rehearsal,
+    seen: TrialPass,
 ) -> Callable[[], Tensor]:
     """The loss as the user computes it, or as a plain loop would."""
     if callable(loss):

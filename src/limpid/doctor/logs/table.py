@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from limpid.doctor.records.names import SPELLINGS, STEPS, SUMMARIES, TRANSLATION, spelled
+from limpid.doctor.logs.names import SPELLINGS, STEPS, SUMMARIES, TRANSLATION, spelled
 
 
 @dataclass

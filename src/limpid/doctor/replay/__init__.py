@@ -1,0 +1,1 @@
+"""A step that broke, made again: where the first non-finite number arises, and what prevents it."""
