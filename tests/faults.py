@@ -276,5 +276,5 @@ class UnlabelledLearnToo(maths.NegativeLogLikelihood):
 
 
 FAULTS: tuple[type[Operation], ...] = tuple(
-    fault for kind in maths.catalogue() for fault in kind.__subclasses__() if fault.__module__ == __name__
+    fault for kind in maths.catalogue(Operation) for fault in kind.__subclasses__() if fault.__module__ == __name__
 )

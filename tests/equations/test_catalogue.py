@@ -14,7 +14,7 @@ from limpid.equations.errata import OURS, errata
 from limpid.equations.measure import measure
 from limpid.equations.published import reproduce, rows
 from limpid.errors import ConfigError
-from limpid.maths import FORMULAS, Branch
+from limpid.maths import Branch, Formula, Operation, alignment, catalogue, foundations
 
 UNANSWERABLE = {
     "sca-epoch-refit-constants": "its runs have no licence and are not shipped",
@@ -64,7 +64,7 @@ def test_every_equation_says_what_it_is(entry) -> None:
         assert "Gives" in entry.text
 
 
-@pytest.mark.parametrize("name", [name for name, formula in FORMULAS.items() if formula.adjoint])
+@pytest.mark.parametrize("name", [formula.name for formula in catalogue(Formula) if formula.adjoint])
 def test_a_formula_with_an_adjoint_has_a_gradient_that_holds(name: str) -> None:
     found = measure(name)
     assert found
@@ -78,13 +78,14 @@ def test_a_formula_with_an_adjoint_has_a_gradient_that_holds(name: str) -> None:
 
 def test_every_public_operation_and_formula_is_in_the_catalogue() -> None:
     names = {entry.name for entry in ENTRIES}
-    public = [value for value in vars(maths).values() if isinstance(value, maths.Formula)]
-    assert {formula.name for formula in public} <= names
-    assert {operation.__name__ for operation in maths.catalogue()} <= names
+    public = [value for room in (maths, foundations) for value in vars(room).values()]
+    assert {formula.name for formula in public if isinstance(formula, Formula)} <= names
+    assert {operation.__name__ for operation in catalogue(Operation)} <= names
+    assert {"SGD", "Momentum", "Adam", "AdamW", "Muon"} <= names
 
 
 def test_help_shows_the_equation_its_gradient_and_its_source() -> None:
-    for thing in (maths.softmax, maths.RMSNorm, maths.dpo, maths.best_rank_k):
+    for thing in (foundations.softmax, maths.RMSNorm, alignment.dpo, foundations.best_rank_k):
         text = inspect.getdoc(thing)
         assert text is not None
         assert f"Equation {thing.equation}" in text

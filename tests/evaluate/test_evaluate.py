@@ -15,7 +15,7 @@ from limpid.evaluate.evaluation import Asked
 from limpid.evaluate.intervals import Estimate
 from limpid.evaluate.measure import encoded, measure
 from limpid.evaluate.metrics import Difference, difference, metrics
-from limpid.maths import bits_per_byte
+from limpid.maths.foundations import bits_per_byte
 from limpid.model.convert import save_folder
 from limpid.training.begin import start
 from limpid.training.loop import finish, loop

@@ -16,7 +16,7 @@ from limpid.inspect.units import units
 from limpid.inspect.watch import stages, watched
 from limpid.inspect.words import near
 from limpid.inspect.writes import writes
-from limpid.maths import best_rank_k, effective_rank
+from limpid.maths.foundations import best_rank_k, effective_rank
 
 WORDS = "the king and the queen and the man and the woman " * 40
 

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from limpid import maths
 from limpid.errors import DomainError, LimpidError
+from limpid.maths import alignment, foundations
 
 settings.register_profile("limpid", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("limpid")
@@ -29,54 +30,56 @@ def distributions(outcomes: int):
 
 @given(logits, st.floats(-1e4, 1e4), st.floats(0.05, 20))
 def test_softmax_sums_to_one_and_a_shift_changes_nothing(z, shift, temperature) -> None:
-    p = maths.softmax(z, temperature)
+    p = foundations.softmax(z, temperature)
     assert p.sum() == pytest.approx(1, abs=1e-14)
-    assert maths.softmax(z + shift, temperature) == pytest.approx(p, rel=1e-9 / min(1, temperature), abs=1e-300)
-    assert np.exp(maths.log_softmax(z)) == pytest.approx(maths.softmax(z), rel=1e-12)
+    assert foundations.softmax(z + shift, temperature) == pytest.approx(p, rel=1e-9 / min(1, temperature), abs=1e-300)
+    assert np.exp(foundations.log_softmax(z)) == pytest.approx(foundations.softmax(z), rel=1e-12)
     assert (np.argsort(p, kind="stable")[-1] == np.argsort(z, kind="stable")[-1]) or p.max() == p[np.argmax(z)]
 
 
 @given(distributions(6), distributions(6), st.sampled_from([2.0, math.e, 10.0]))
 def test_divergence_is_never_negative_and_is_what_cross_entropy_adds(p, q, base) -> None:
-    divergence = maths.kl_divergence(p, q, base)
+    divergence = foundations.kl_divergence(p, q, base)
     assert divergence >= 0
-    assert maths.kl_divergence(p, p, base) == pytest.approx(0, abs=1e-14)
-    whole = maths.cross_entropy(p, q, base)
+    assert foundations.kl_divergence(p, p, base) == pytest.approx(0, abs=1e-14)
+    whole = foundations.cross_entropy(p, q, base)
     if math.isfinite(whole):
-        assert whole == pytest.approx(maths.entropy(p, base) + divergence, rel=1e-10, abs=1e-12)
-    assert 0 <= maths.entropy(p, base) <= math.log(6) / math.log(base) + 1e-12
+        assert whole == pytest.approx(foundations.entropy(p, base) + divergence, rel=1e-10, abs=1e-12)
+    assert 0 <= foundations.entropy(p, base) <= math.log(6) / math.log(base) + 1e-12
 
 
 @given(distributions(12))
 def test_mutual_information_is_bounded_by_both_entropies(p) -> None:
     joint = p.reshape(3, 4)
-    told = maths.mutual_information(joint)
-    assert -1e-12 <= told <= min(maths.entropy(joint.sum(0)), maths.entropy(joint.sum(1))) + 1e-9
+    told = foundations.mutual_information(joint)
+    assert -1e-12 <= told <= min(foundations.entropy(joint.sum(0)), foundations.entropy(joint.sum(1))) + 1e-9
     apart = np.outer(joint.sum(1), joint.sum(0))
-    assert maths.mutual_information(apart / apart.sum()) == pytest.approx(0, abs=1e-9)
+    assert foundations.mutual_information(apart / apart.sum()) == pytest.approx(0, abs=1e-9)
 
 
 @given(vectors, vectors)
 def test_the_dot_product_is_lengths_times_cosine(x, y) -> None:
-    if maths.norm(x) == 0 or maths.norm(y) == 0:
+    if foundations.norm(x) == 0 or foundations.norm(y) == 0:
         with pytest.raises(DomainError):
-            maths.cosine_similarity(x, y)
+            foundations.cosine_similarity(x, y)
         return
-    cosine = maths.cosine_similarity(x, y)
+    cosine = foundations.cosine_similarity(x, y)
     assert -1 <= cosine <= 1
-    assert maths.dot(x, y) == pytest.approx(maths.norm(x) * maths.norm(y) * cosine, rel=1e-9, abs=1e-9 * maths.norm(x))
-    assert maths.cosine_similarity(3 * x, 1e-5 * y) == pytest.approx(cosine, abs=1e-12)
+    assert foundations.dot(x, y) == pytest.approx(
+        foundations.norm(x) * foundations.norm(y) * cosine, rel=1e-9, abs=1e-9 * foundations.norm(x)
+    )
+    assert foundations.cosine_similarity(3 * x, 1e-5 * y) == pytest.approx(cosine, abs=1e-12)
 
 
 @given(matrices, st.integers(0, 6))
 def test_the_best_approximation_is_as_far_as_the_singular_values_say(w, k) -> None:
-    found = maths.best_rank_k(w, k)
-    assert maths.frobenius_norm(w - found.matrix) == pytest.approx(found.error, abs=1e-9)
+    found = foundations.best_rank_k(w, k)
+    assert foundations.frobenius_norm(w - found.matrix) == pytest.approx(found.error, abs=1e-9)
     rng = np.random.default_rng(0)
     for _ in range(5):
         other = rng.standard_normal((w.shape[0], k)) @ rng.standard_normal((k, w.shape[1]))
-        assert maths.frobenius_norm(w - other) >= found.error - 1e-9
-    rank = maths.effective_rank(w)
+        assert foundations.frobenius_norm(w - other) >= found.error - 1e-9
+    rank = foundations.effective_rank(w)
     assert 0 <= rank <= min(w.shape) + 1e-9
     if np.abs(w).max() > 1e-6:
         assert rank >= 1 - 1e-9
@@ -86,14 +89,16 @@ def test_the_best_approximation_is_as_far_as_the_singular_values_say(w, k) -> No
 def test_matrix_products_associate_and_transpose_but_do_not_commute(seed) -> None:
     rng = np.random.default_rng(seed)
     a, b, c = (rng.standard_normal((4, 4)) for _ in range(3))
-    assert maths.matmul(maths.matmul(a, b), c) == pytest.approx(maths.matmul(a, maths.matmul(b, c)), abs=1e-12)
-    assert pytest.approx(maths.matmul(b.T, a.T), abs=1e-13) == maths.matmul(a, b).T
-    assert np.abs(maths.matmul(a, b) - maths.matmul(b, a)).max() > 1e-6
+    assert foundations.matmul(foundations.matmul(a, b), c) == pytest.approx(
+        foundations.matmul(a, foundations.matmul(b, c)), abs=1e-12
+    )
+    assert pytest.approx(foundations.matmul(b.T, a.T), abs=1e-13) == foundations.matmul(a, b).T
+    assert np.abs(foundations.matmul(a, b) - foundations.matmul(b, a)).max() > 1e-6
     assert (np.linalg.eigvalsh(a @ a.T) >= -1e-12).all()
     symmetric = a + a.T
-    values, vectors_ = maths.eigen(symmetric)
+    values, vectors_ = foundations.eigen(symmetric)
     assert vectors_ @ np.diag(values) @ vectors_.T == pytest.approx(symmetric, abs=1e-11)
-    assert maths.spectral_radius(symmetric) == pytest.approx(maths.spectral_norm(symmetric), rel=1e-12)
+    assert foundations.spectral_radius(symmetric) == pytest.approx(foundations.spectral_norm(symmetric), rel=1e-12)
 
 
 @given(seeds, st.integers(0, 400), st.integers(0, 400), st.sampled_from(["half", "interleaved"]))
@@ -108,7 +113,7 @@ def test_rotary_products_see_differences_of_positions_only(seed, i, j, layout) -
     here = turned(q, i) @ turned(k, j)
     later = turned(q, i + 37) @ turned(k, j + 37)
     assert here == pytest.approx(later, abs=1e-10)
-    assert maths.norm(turned(q, i)) == pytest.approx(maths.norm(q), rel=1e-12)
+    assert foundations.norm(turned(q, i)) == pytest.approx(foundations.norm(q), rel=1e-12)
 
 
 @given(seeds, st.integers(1, 20), st.integers(1, 20), st.integers(1, 25), st.booleans())
@@ -116,11 +121,11 @@ def test_tiled_attention_is_attention(seed, queries, more, tile, causal) -> None
     rng = np.random.default_rng(seed)
     keys = queries + more if causal else more
     q, k, v = 3 * rng.standard_normal((queries, 5)), rng.standard_normal((keys, 5)), rng.standard_normal((keys, 3))
-    tiled = maths.tiled_attention(q, k, v, causal=causal, tile=tile)
-    assert tiled.output == pytest.approx(maths.attention(q, k, v, causal=causal), abs=1e-12)
+    tiled = foundations.tiled_attention(q, k, v, causal=causal, tile=tile)
+    assert tiled.output == pytest.approx(foundations.attention(q, k, v, causal=causal), abs=1e-12)
     o_bar = rng.standard_normal((queries, 3))
-    found = maths.tiled_attention_gradient(o_bar, q, k, v, tiled, causal=causal, tile=tile)
-    for ours, plain in zip(found, maths.attention.backward(o_bar, q, k, v, causal=causal), strict=True):
+    found = foundations.tiled_attention_gradient(o_bar, q, k, v, tiled, causal=causal, tile=tile)
+    for ours, plain in zip(found, foundations.attention.backward(o_bar, q, k, v, causal=causal), strict=True):
         assert ours == pytest.approx(plain, abs=1e-11)
 
 
@@ -128,7 +133,7 @@ def test_tiled_attention_never_holds_all_scores() -> None:
     n, d = 2048, 16
     q, k, v = (np.random.default_rng(i).standard_normal((n, d)) for i in range(3))
     peaks = []
-    for way in (lambda: maths.attention(q, k, v), lambda: maths.tiled_attention(q, k, v, tile=64)):
+    for way in (lambda: foundations.attention(q, k, v), lambda: foundations.tiled_attention(q, k, v, tile=64)):
         tracemalloc.start()
         way()
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -143,7 +148,9 @@ def test_shared_heads_equal_repeated_ones(seed, kv_heads) -> None:
     q = rng.standard_normal((6, 5, 4))
     k, v = rng.standard_normal((kv_heads, 5, 4)), rng.standard_normal((kv_heads, 5, 3))
     repeated = (np.repeat(x, 6 // kv_heads, 0) for x in (k, v))
-    assert maths.attention(q, k, v, causal=True) == pytest.approx(maths.attention(q, *repeated, causal=True), abs=1e-14)
+    assert foundations.attention(q, k, v, causal=True) == pytest.approx(
+        foundations.attention(q, *repeated, causal=True), abs=1e-14
+    )
 
 
 @given(seeds, st.integers(1, 9))
@@ -151,8 +158,8 @@ def test_attention_with_a_cache_is_attention_without(seed, known) -> None:
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal((2, 10, 4)) for _ in range(3))
     for window in (None, 3):
-        whole = maths.attention(q, k, v, causal=True, window=window)
-        later = maths.attention(q[:, known:], k, v, causal=True, window=window)
+        whole = foundations.attention(q, k, v, causal=True, window=window)
+        later = foundations.attention(q[:, known:], k, v, causal=True, window=window)
         assert later == pytest.approx(whole[:, known:], abs=1e-14)
 
 
@@ -160,9 +167,9 @@ def test_attention_with_a_cache_is_attention_without(seed, known) -> None:
 def test_causal_attention_cannot_see_ahead(seed) -> None:
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal((7, 4)) for _ in range(3))
-    before = maths.attention(q, k, v, causal=True), maths.linear_attention(q, k, v, causal=True)
+    before = foundations.attention(q, k, v, causal=True), foundations.linear_attention(q, k, v, causal=True)
     k[5], v[5] = 100.0, -100.0
-    after = maths.attention(q, k, v, causal=True), maths.linear_attention(q, k, v, causal=True)
+    after = foundations.attention(q, k, v, causal=True), foundations.linear_attention(q, k, v, causal=True)
     for one, other in zip(before, after, strict=True):
         assert np.array_equal(one[:5], other[:5])
         assert not np.allclose(one[5:], other[5:])
@@ -195,11 +202,16 @@ def test_norms_ignore_scale_and_layer_norm_ignores_shift(seed) -> None:
 
 @given(distributions(9), st.floats(0.01, 1.0), st.integers(1, 9), st.floats(0, 1))
 def test_filters_keep_the_likeliest_and_a_distribution(p, mass, k, share) -> None:
-    for kept in (maths.top_p(p, mass), maths.top_k(p, k), maths.min_p(p, share), maths.epsilon_cutoff(p, share)):
+    for kept in (
+        foundations.top_p(p, mass),
+        foundations.top_k(p, k),
+        foundations.min_p(p, share),
+        foundations.epsilon_cutoff(p, share),
+    ):
         assert kept.sum() == pytest.approx(1, abs=1e-12)
         assert kept[np.argmax(p)] > 0
         assert p[kept > 0].min() >= p[kept == 0].max(initial=0.0) - 1e-15
-    inside = maths.top_p(p, mass, renormalise=False)
+    inside = foundations.top_p(p, mass, renormalise=False)
     assert inside.sum() >= mass - 1e-9
     least = inside[inside > 0].min()
     assert inside.sum() - least < mass + 1e-9  # the smallest such set
@@ -211,14 +223,14 @@ def test_lanczos_finds_the_eigenvalues_and_their_weights(seed) -> None:
     a = rng.standard_normal((12, 12))
     h = a + a.T
     start = rng.standard_normal(12)
-    found = maths.lanczos(lambda v: h @ v, start, 12)
+    found = foundations.lanczos(lambda v: h @ v, start, 12)
     assert found.values == pytest.approx(np.linalg.eigvalsh(h), abs=1e-8)
     assert found.weights.sum() == pytest.approx(1, abs=1e-12)
-    few = maths.lanczos(lambda v: h @ v, start, 6)
+    few = foundations.lanczos(lambda v: h @ v, start, 6)
     for value, residual in zip(few.values, few.residuals, strict=True):
         assert np.abs(np.linalg.eigvalsh(h) - value).min() <= residual + 1e-9
     at = np.linspace(-40, 40, 4001)
-    density = maths.spectral_density([found], at, 0.5)
+    density = foundations.spectral_density([found], at, 0.5)
     assert np.trapezoid(density, at) == pytest.approx(1, abs=1e-3)
 
 
@@ -226,7 +238,8 @@ def test_the_noise_scale_is_that_of_the_noise() -> None:
     rng = np.random.default_rng(0)
     signal, std = np.full(400, 0.1), 2.0
     found = [
-        maths.gradient_noise_scale(signal + std / math.sqrt(8) * rng.standard_normal((16, 400)), 8) for _ in range(50)
+        foundations.gradient_noise_scale(signal + std / math.sqrt(8) * rng.standard_normal((16, 400)), 8)
+        for _ in range(50)
     ]
     assert np.mean([one.variance for one in found]) == pytest.approx(400 * std**2, rel=0.02)
     assert np.mean([one.gradient_squared for one in found]) == pytest.approx(signal @ signal, rel=0.2)
@@ -238,10 +251,10 @@ def test_exact_derivatives_equal_differences(x, v) -> None:
         return np.sum(np.tanh(t / 100) * np.sin(t / 50)) + np.sum(t[:-1] * t[1:]) / 1e4
 
     scale = 1 + np.abs(x).max()
-    assert maths.gradient(f, x) == pytest.approx(maths.finite_difference(f, x, 1e-3 * scale), abs=1e-4)
-    along = maths.hessian(f, x) @ v
-    assert maths.hessian_vector_product(f, x, v) == pytest.approx(along, rel=1e-9, abs=1e-9)
-    assert maths.hessian(f, x) == pytest.approx(maths.hessian(f, x).T, abs=1e-12)
+    assert foundations.gradient(f, x) == pytest.approx(foundations.finite_difference(f, x, 1e-3 * scale), abs=1e-4)
+    along = foundations.hessian(f, x) @ v
+    assert foundations.hessian_vector_product(f, x, v) == pytest.approx(along, rel=1e-9, abs=1e-9)
+    assert foundations.hessian(f, x) == pytest.approx(foundations.hessian(f, x).T, abs=1e-12)
 
 
 @given(seeds)
@@ -249,42 +262,44 @@ def test_preferences_only_see_differences(seed) -> None:
     rng = np.random.default_rng(seed)
     a, b, c, d = rng.standard_normal((4, 6))
     shift = rng.standard_normal()
-    assert maths.dpo(a + shift, b + shift, c, d) == pytest.approx(maths.dpo(a, b, c, d), rel=1e-12)
-    assert maths.reward_loss(a, b) == pytest.approx(maths.reward_loss(a + shift, b + shift), rel=1e-12)
-    assert maths.dpo(a, b, a, b) == pytest.approx(np.full(6, math.log(2)), rel=1e-14)
-    assert (maths.ipo(a, b, c, d, 0.5) >= 0).all()
-    loss = maths.kto(a, c, np.arange(6) % 2 == 0)
+    assert alignment.dpo(a + shift, b + shift, c, d) == pytest.approx(alignment.dpo(a, b, c, d), rel=1e-12)
+    assert alignment.reward_loss(a, b) == pytest.approx(alignment.reward_loss(a + shift, b + shift), rel=1e-12)
+    assert alignment.dpo(a, b, a, b) == pytest.approx(np.full(6, math.log(2)), rel=1e-14)
+    assert (alignment.ipo(a, b, c, d, 0.5) >= 0).all()
+    loss = alignment.kto(a, c, np.arange(6) % 2 == 0)
     assert ((loss >= 0) & (loss <= 1)).all()
-    advantages = maths.group_advantages(rng.standard_normal((3, 5)))
+    advantages = alignment.group_advantages(rng.standard_normal((3, 5)))
     assert advantages.mean(-1) == pytest.approx(np.zeros(3), abs=1e-12)
-    assert maths.group_advantages(np.ones((2, 4))).tolist() == [[0.0] * 4] * 2
-    full = maths.generalised_advantages(a, b, 0.9, 1.0) + b
-    assert full == pytest.approx(maths.lambda_returns(a, np.append(np.full(5, 0.9), 0.0), np.append(b[1:], 0.0), 1.0))
+    assert alignment.group_advantages(np.ones((2, 4))).tolist() == [[0.0] * 4] * 2
+    full = alignment.generalised_advantages(a, b, 0.9, 1.0) + b
+    assert full == pytest.approx(
+        alignment.lambda_returns(a, np.append(np.full(5, 0.9), 0.0), np.append(b[1:], 0.0), 1.0)
+    )
 
 
 HUGE, TINY = 1e300, 1e-300
 EXTREMES = {
-    "softmax": (lambda: maths.softmax([HUGE, -HUGE, 0]), [1, 0, 0]),
-    "softmax of ties at the end": (lambda: maths.softmax([HUGE, HUGE]), [0.5, 0.5]),
-    "softmax with a mask": (lambda: maths.softmax([0, -math.inf, 0]), [0.5, 0, 0.5]),
-    "softmax of a certainty": (lambda: maths.softmax([math.inf, 0]), [1, 0]),
-    "log-softmax": (lambda: maths.log_softmax([HUGE, 0]), [0, -HUGE]),
-    "log-sum-exp": (lambda: maths.log_sum_exp([HUGE, -HUGE]), HUGE),
-    "log-sum-exp of nothing allowed": (lambda: maths.log_sum_exp([-math.inf, -math.inf]), -math.inf),
-    "norm, huge": (lambda: maths.norm([3 * HUGE, 4 * HUGE]), 5 * HUGE),
-    "norm, tiny": (lambda: maths.norm([3 * TINY, 4 * TINY]), 5 * TINY),
-    "norm of zeros": (lambda: maths.norm([0, 0]), 0),
-    "cosine": (lambda: maths.cosine_similarity([HUGE, 0], [HUGE, HUGE]), 2**-0.5),
-    "cosine, tiny": (lambda: maths.cosine_similarity([TINY, 0], [TINY, TINY]), 2**-0.5),
-    "entropy of certainty": (lambda: maths.entropy([1, 0]), 0),
-    "surprise at the impossible": (lambda: maths.surprise(0.0), math.inf),
-    "surprise at the certain": (lambda: maths.surprise(1.0), 0),
-    "divergence from the impossible": (lambda: maths.kl_divergence([0.5, 0.5], [1, 0]), math.inf),
-    "divergence of zeros": (lambda: maths.kl_divergence([1, 0], [1, 0]), 0),
-    "cross-entropy of zeros": (lambda: maths.cross_entropy([1, 0], [1, 0]), 0),
-    "binary cross-entropy": (lambda: maths.binary_cross_entropy([HUGE, -HUGE], [1, 0]), [0, 0]),
-    "reward": (lambda: maths.reward_loss([HUGE], [-HUGE]), [0]),
-    "reward lost": (lambda: maths.reward_loss([-1e308], [0]), [1e308]),
+    "softmax": (lambda: foundations.softmax([HUGE, -HUGE, 0]), [1, 0, 0]),
+    "softmax of ties at the end": (lambda: foundations.softmax([HUGE, HUGE]), [0.5, 0.5]),
+    "softmax with a mask": (lambda: foundations.softmax([0, -math.inf, 0]), [0.5, 0, 0.5]),
+    "softmax of a certainty": (lambda: foundations.softmax([math.inf, 0]), [1, 0]),
+    "log-softmax": (lambda: foundations.log_softmax([HUGE, 0]), [0, -HUGE]),
+    "log-sum-exp": (lambda: foundations.log_sum_exp([HUGE, -HUGE]), HUGE),
+    "log-sum-exp of nothing allowed": (lambda: foundations.log_sum_exp([-math.inf, -math.inf]), -math.inf),
+    "norm, huge": (lambda: foundations.norm([3 * HUGE, 4 * HUGE]), 5 * HUGE),
+    "norm, tiny": (lambda: foundations.norm([3 * TINY, 4 * TINY]), 5 * TINY),
+    "norm of zeros": (lambda: foundations.norm([0, 0]), 0),
+    "cosine": (lambda: foundations.cosine_similarity([HUGE, 0], [HUGE, HUGE]), 2**-0.5),
+    "cosine, tiny": (lambda: foundations.cosine_similarity([TINY, 0], [TINY, TINY]), 2**-0.5),
+    "entropy of certainty": (lambda: foundations.entropy([1, 0]), 0),
+    "surprise at the impossible": (lambda: foundations.surprise(0.0), math.inf),
+    "surprise at the certain": (lambda: foundations.surprise(1.0), 0),
+    "divergence from the impossible": (lambda: foundations.kl_divergence([0.5, 0.5], [1, 0]), math.inf),
+    "divergence of zeros": (lambda: foundations.kl_divergence([1, 0], [1, 0]), 0),
+    "cross-entropy of zeros": (lambda: foundations.cross_entropy([1, 0], [1, 0]), 0),
+    "binary cross-entropy": (lambda: foundations.binary_cross_entropy([HUGE, -HUGE], [1, 0]), [0, 0]),
+    "reward": (lambda: alignment.reward_loss([HUGE], [-HUGE]), [0]),
+    "reward lost": (lambda: alignment.reward_loss([-1e308], [0]), [1e308]),
     "rms norm, huge": (lambda: maths.RMSNorm()([[HUGE, -HUGE]], [1, 1]), [[1, -1]]),
     "rms norm, tiny": (lambda: maths.RMSNorm(0.0)([[TINY, -TINY]], [1, 1]), [[1, -1]]),
     "rms norm of zeros": (lambda: maths.RMSNorm()([[0.0, 0.0]], [1, 1]), [[0, 0]]),
@@ -303,17 +318,17 @@ EXTREMES = {
                  for x in (-HUGE, HUGE)],
         [0, 1, 0, 1, 0, 1, 0, 0],
     ),
-    "attention, one key far ahead": (lambda: maths.attention([[1.0]], [[1e200], [0.0]], [[3.0], [5.0]]), [[3]]),
+    "attention, one key far ahead": (lambda: foundations.attention([[1.0]], [[1e200], [0.0]], [[3.0], [5.0]]), [[3]]),
     "attention with an additive mask": (
-        lambda: maths.attention([[1.0]], [[1.0], [1.0]], [[3.0], [5.0]], mask=np.array([[0.0, -math.inf]])),
+        lambda: foundations.attention([[1.0]], [[1.0], [1.0]], [[3.0], [5.0]], mask=np.array([[0.0, -math.inf]])),
         [[3]],
     ),
-    "no label": (lambda: maths.softmax_cross_entropy([[1.0, 2.0]], [-100]), 0),
-    "no step at all": (lambda: maths.joint_log_probability([]), 0),
-    "rank 0": (lambda: maths.best_rank_k([[1.0, 2.0]], 0).matrix, [[0, 0]]),
-    "rank of zeros": (lambda: maths.effective_rank([[0.0, 0.0]]), 0),
-    "polar factor of zeros": (lambda: maths.polar_factor(np.zeros((2, 2))), [[0, 0], [0, 0]]),
-    "ppo beyond the clip": (lambda: maths.ppo([500.0], [0.0], [1.0]), [-1.2]),
+    "no label": (lambda: foundations.softmax_cross_entropy([[1.0, 2.0]], [-100]), 0),
+    "no step at all": (lambda: foundations.joint_log_probability([]), 0),
+    "rank 0": (lambda: foundations.best_rank_k([[1.0, 2.0]], 0).matrix, [[0, 0]]),
+    "rank of zeros": (lambda: foundations.effective_rank([[0.0, 0.0]]), 0),
+    "polar factor of zeros": (lambda: foundations.polar_factor(np.zeros((2, 2))), [[0, 0], [0, 0]]),
+    "ppo beyond the clip": (lambda: alignment.ppo([500.0], [0.0], [1.0]), [-1.2]),
     "clip of huge gradients": (lambda: maths.clip({"w": np.array([3 * HUGE, 4 * HUGE])}, 1.0)[0]["w"], [0.6, 0.8]),
     "adam, tiny gradients": (
         lambda: maths.Adam(eps=0.0).apply(
@@ -331,26 +346,26 @@ def test_extremes_have_their_mathematical_value(name: str) -> None:
 
 
 NO_ANSWER = {
-    "softmax of nothing": lambda: maths.softmax([]),
-    "softmax where nothing is allowed": lambda: maths.softmax([-math.inf, -math.inf]),
-    "log-softmax where nothing is allowed": lambda: maths.log_softmax([-math.inf, -math.inf]),
-    "softmax below absolute zero": lambda: maths.softmax([1.0, 2.0], temperature=-1),
-    "log-softmax of two certainties": lambda: maths.log_softmax([math.inf, math.inf]),
-    "cosine of zeros": lambda: maths.cosine_similarity([0, 0], [1, 1]),
-    "no distribution": lambda: maths.entropy([0.5, 0.6]),
-    "a negative probability": lambda: maths.surprise(-0.1),
-    "nothing can have happened": lambda: maths.bayes([0.5, 0.5], [0.0, 0.0]),
-    "no data": lambda: maths.gaussian_maximum_likelihood([]),
-    "a query that sees nothing": lambda: maths.attention([[1.0]], [[1.0]], [[1.0]], mask=np.array([[False]])),
-    "no keys": lambda: maths.attention(np.ones((1, 2)), np.ones((0, 2)), np.ones((0, 2))),
+    "softmax of nothing": lambda: foundations.softmax([]),
+    "softmax where nothing is allowed": lambda: foundations.softmax([-math.inf, -math.inf]),
+    "log-softmax where nothing is allowed": lambda: foundations.log_softmax([-math.inf, -math.inf]),
+    "softmax below absolute zero": lambda: foundations.softmax([1.0, 2.0], temperature=-1),
+    "log-softmax of two certainties": lambda: foundations.log_softmax([math.inf, math.inf]),
+    "cosine of zeros": lambda: foundations.cosine_similarity([0, 0], [1, 1]),
+    "no distribution": lambda: foundations.entropy([0.5, 0.6]),
+    "a negative probability": lambda: foundations.surprise(-0.1),
+    "nothing can have happened": lambda: foundations.bayes([0.5, 0.5], [0.0, 0.0]),
+    "no data": lambda: foundations.gaussian_maximum_likelihood([]),
+    "a query that sees nothing": lambda: foundations.attention([[1.0]], [[1.0]], [[1.0]], mask=np.array([[False]])),
+    "no keys": lambda: foundations.attention(np.ones((1, 2)), np.ones((0, 2)), np.ones((0, 2))),
     "zeros without ε": lambda: maths.RMSNorm(0.0)([[0.0, 0.0]], [1, 1]),
     "constants without ε": lambda: maths.LayerNorm(0.0)([[3.0, 3.0]], [1, 1], [0, 0]),
-    "infinite weights": lambda: maths.svd([[math.inf, 0.0]]),
-    "a mass of nothing": lambda: maths.top_p([0.5, 0.5], 0.0),
-    "a base of one": lambda: maths.entropy([0.5, 0.5], 1),
-    "a group of one": lambda: maths.group_advantages([[1.0]]),
-    "infinity against infinity": lambda: maths.dot([math.inf, 1.0], [0.0, 1.0]),
-    "no bytes": lambda: maths.bits_per_byte(1.0, 5, 0),
+    "infinite weights": lambda: foundations.svd([[math.inf, 0.0]]),
+    "a mass of nothing": lambda: foundations.top_p([0.5, 0.5], 0.0),
+    "a base of one": lambda: foundations.entropy([0.5, 0.5], 1),
+    "a group of one": lambda: alignment.group_advantages([[1.0]]),
+    "infinity against infinity": lambda: foundations.dot([math.inf, 1.0], [0.0, 1.0]),
+    "no bytes": lambda: foundations.bits_per_byte(1.0, 5, 0),
 }
 
 

@@ -70,3 +70,9 @@ def test_a_gate_by_hand() -> None:
 def test_gate_and_up_of_different_shapes_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"up has shape \(3, 7\), expected \(3, 5\)"):
         Gated()(np.ones((3, 5)), np.ones((3, 7)))
+
+
+def test_gelu_keeps_its_digits_where_one_plus_erf_cancels() -> None:
+    x = np.array([-7.0, -9.0, -20.0])
+    truth = [entry * math.erfc(-entry / math.sqrt(2)) / 2 for entry in x]
+    assert GELU()(x) == pytest.approx(truth, rel=1e-13, abs=0)

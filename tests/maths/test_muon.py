@@ -6,6 +6,7 @@ import torch
 
 from limpid import maths
 from limpid.config import ModelConfig, UpdateConfig
+from limpid.maths import foundations
 from limpid.maths.muon import orthogonal_spread
 from limpid.quantities import parameters
 
@@ -76,7 +77,7 @@ def test_what_is_left_out_of_the_rule_leaves_the_bound() -> None:
         "no look ahead": 0.8 * theta - rate * maths.newton_schulz(m),
         "no scale": 0.8 * theta - 0.1 * maths.newton_schulz(ahead),
         "four products": 0.8 * theta - rate * maths.newton_schulz(ahead, 4),
-        "the exact polar factor": 0.8 * theta - rate * maths.polar_factor(ahead),
+        "the exact polar factor": 0.8 * theta - rate * foundations.polar_factor(ahead),
     }
     assert {name for name, theta in wrong.items() if (np.abs(theta - new) <= allowed).all()} == set()
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from limpid.errors import ConfigError
-from limpid.maths import FORMULAS, Branch, catalogue
-from limpid.maths.muon import Muon
-from limpid.maths.operation import FACTS
-from limpid.maths.update import SGD, Adam, AdamW, Momentum
+from limpid.maths.catalogue import catalogue
+from limpid.maths.formula import Formula
+from limpid.maths.operation import FACTS, Branch, Operation
+from limpid.maths.update import UpdateRule
 
 STAGES = {
     "embedding": ("embedding",),
     "norm": ("norm",),
-    "attention": ("attention", "attend"),
-    "mlp": ("mlp", "activation", "linear", "dropout"),
+    "attention": ("attention", "attention_variants"),
+    "mlp": ("mlp", "activation", "linear", "dropout", "perceptron"),
     "logits": ("linear",),
     "loss": ("loss", "information", "preference", "policy"),
     "backward": ("calculus", "curvature"),
@@ -57,13 +57,13 @@ def entries() -> tuple[Entry, ...]:
 
 
 def _entries() -> Iterator[Entry]:
-    for operation in catalogue():
+    for operation in catalogue(Operation):
         call = inspect.signature(operation.forward)
         yield _entry(operation, "operation", operation.equation, operation.adjoint, call, operation.branch)
-    for formula in FORMULAS.values():
+    for formula in catalogue(Formula):
         call = inspect.signature(formula.function)
         yield _entry(formula.function, "formula", formula.equation, formula.adjoint, call, formula.branch, formula)
-    for rule in (SGD, Momentum, Adam, AdamW, Muon):
+    for rule in catalogue(UpdateRule):
         equation = r", \quad ".join(rule.equations)
         yield _entry(rule, "update rule", equation, (), inspect.signature(rule.apply), Branch.OPTIMISATION)
 

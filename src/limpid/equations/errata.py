@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from limpid import maths
 from limpid.equations.published import answered, reproduce
+from limpid.maths import foundations
 from limpid.maths.activation import GELU, GELUTanh
 
 Numbers = list[tuple[str, str]]
@@ -50,7 +50,7 @@ def _plain(value: Any) -> str:
 
 
 def _flops() -> Numbers:
-    flops = maths.matmul_flops(2048, 4096, 4096)
+    flops = foundations.matmul_flops(2048, 4096, 4096)
     return [("multiply-adds", f"{flops / 2e9:.1f} G"), ("floating-point operations", f"{flops / 1e9:.1f} GFLOP")]
 
 
@@ -90,15 +90,17 @@ def _nucleus() -> Numbers:
     at_most = np.cumsum(np.sort(p)[::-1]) <= 0.7
     return [
         ("p = 0.7 of [.5, .3, .1, .1]: tokens whose mass stays below it", str(int(at_most.sum()))),
-        ("the smallest set that reaches it", str(int((maths.top_p(p, 0.7) > 0).sum()))),
+        ("the smallest set that reaches it", str(int((foundations.top_p(p, 0.7) > 0).sum()))),
     ]
 
 
 def _penalty() -> Numbers:
     z = np.array([-2.0, 1.0])
-    right, divided = maths.repetition_penalty(z, np.array([0]), 2.0), np.array([z[0] / 2.0, z[1]])
+    right, divided = foundations.repetition_penalty(z, np.array([0]), 2.0), np.array([z[0] / 2.0, z[1]])
     found = (("before", z), ("multiplied", right), ("divided", divided))
-    return [(f"probability of a seen token with logit -2, {name}", f"{maths.softmax(x)[0]:.4f}") for name, x in found]
+    return [
+        (f"probability of a seen token with logit -2, {name}", f"{foundations.softmax(x)[0]:.4f}") for name, x in found
+    ]
 
 
 def _worked() -> Numbers:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from limpid import maths
-from limpid.maths import Formula
+from limpid.maths import Formula, alignment, foundations
 
 
 @dataclass(frozen=True)
@@ -85,102 +84,117 @@ def formula_examples() -> list[FormulaExample]:
     good = rng.random(7) < 0.5
     targets = np.array([[0, -100, 4], [2, 2, 1]])
     return [
-        FormulaExample("dot", maths.dot, (normal(7), normal(7)), torch.dot),
-        FormulaExample("norm", maths.norm, (normal(3, 5),), torch.linalg.norm),
+        FormulaExample("dot", foundations.dot, (normal(7), normal(7)), torch.dot),
+        FormulaExample("norm", foundations.norm, (normal(3, 5),), torch.linalg.norm),
         FormulaExample(
-            "cosine", maths.cosine_similarity, (normal(7), normal(7)), lambda x, y: F.cosine_similarity(x, y, 0)
+            "cosine", foundations.cosine_similarity, (normal(7), normal(7)), lambda x, y: F.cosine_similarity(x, y, 0)
         ),
-        FormulaExample("matmul", maths.matmul, (normal(3, 5), normal(5, 7)), torch.matmul),
-        FormulaExample("matmul with a vector", maths.matmul, (normal(3, 5), normal(5)), torch.matmul),
-        FormulaExample("spectral norm", maths.spectral_norm, (normal(5, 3),), lambda w: torch.linalg.matrix_norm(w, 2)),
-        FormulaExample("frobenius norm", maths.frobenius_norm, (normal(5, 3),), torch.linalg.matrix_norm),
-        FormulaExample("log-sum-exp", maths.log_sum_exp, (normal(3, 5, scale=9),), lambda z: z.logsumexp(-1)),
-        FormulaExample("softmax", maths.softmax, (normal(3, 5, scale=3),), lambda z: z.softmax(-1)),
+        FormulaExample("matmul", foundations.matmul, (normal(3, 5), normal(5, 7)), torch.matmul),
+        FormulaExample("matmul with a vector", foundations.matmul, (normal(3, 5), normal(5)), torch.matmul),
         FormulaExample(
-            "softmax, warm", maths.softmax, (normal(3, 5),), lambda z: (z / 0.3).softmax(-1), {"temperature": 0.3}
+            "spectral norm", foundations.spectral_norm, (normal(5, 3),), lambda w: torch.linalg.matrix_norm(w, 2)
+        ),
+        FormulaExample("frobenius norm", foundations.frobenius_norm, (normal(5, 3),), torch.linalg.matrix_norm),
+        FormulaExample("log-sum-exp", foundations.log_sum_exp, (normal(3, 5, scale=9),), lambda z: z.logsumexp(-1)),
+        FormulaExample("softmax", foundations.softmax, (normal(3, 5, scale=3),), lambda z: z.softmax(-1)),
+        FormulaExample(
+            "softmax, warm", foundations.softmax, (normal(3, 5),), lambda z: (z / 0.3).softmax(-1), {"temperature": 0.3}
         ),
         FormulaExample(
-            "softmax of all", maths.softmax, (normal(3, 5),), lambda z: z.ravel().softmax(-1).view(3, 5), {"axis": None}
+            "softmax of all",
+            foundations.softmax,
+            (normal(3, 5),),
+            lambda z: z.ravel().softmax(-1).view(3, 5),
+            {"axis": None},
         ),
-        FormulaExample("log-softmax", maths.log_softmax, (normal(3, 5, scale=90),), lambda z: z.log_softmax(-1)),
-        FormulaExample("joint", maths.joint_log_probability, (rng.random(7),), lambda x: x.log().sum()),
+        FormulaExample("log-softmax", foundations.log_softmax, (normal(3, 5, scale=90),), lambda z: z.log_softmax(-1)),
+        FormulaExample("joint", foundations.joint_log_probability, (rng.random(7),), lambda x: x.log().sum()),
         FormulaExample(
             "likelihood",
-            maths.gaussian_log_likelihood,
+            foundations.gaussian_log_likelihood,
             (np.array(0.3), tuple(normal(11))),
             lambda mean, x: torch.distributions.Normal(mean, 2.0).log_prob(x).sum(),
             {"std": 2.0},
         ),
-        FormulaExample("surprise", maths.surprise, (rng.random(7),), lambda x: -x.log2(), {"base": 2}),
-        FormulaExample("entropy", maths.entropy, (p,), lambda x: torch.special.entr(x).sum(-1), distributions=True),
+        FormulaExample("surprise", foundations.surprise, (rng.random(7),), lambda x: -x.log2(), {"base": 2}),
         FormulaExample(
-            "cross-entropy", maths.cross_entropy, (p, q), lambda x, y: -(x * y.log()).sum(-1), distributions=True
+            "entropy", foundations.entropy, (p,), lambda x: torch.special.entr(x).sum(-1), distributions=True
+        ),
+        FormulaExample(
+            "cross-entropy", foundations.cross_entropy, (p, q), lambda x, y: -(x * y.log()).sum(-1), distributions=True
         ),
         FormulaExample(
             "kl",
-            maths.kl_divergence,
+            foundations.kl_divergence,
             (p, q),
             lambda x, y: F.kl_div(y.log(), x, reduction="none").sum(-1),
             distributions=True,
         ),
         FormulaExample(
             "softmax cross-entropy",
-            maths.softmax_cross_entropy,
+            foundations.softmax_cross_entropy,
             (normal(2, 3, 5), targets),
             lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten()),
         ),
         FormulaExample(
             "binary cross-entropy",
-            maths.binary_cross_entropy,
+            foundations.binary_cross_entropy,
             (normal(7, scale=5), good.astype(int)),
             lambda z, y: F.binary_cross_entropy_with_logits(z, y.to(z), reduction="none"),
         ),
         FormulaExample(
-            "attention", maths.attention, (normal(5, 7), normal(11, 7), normal(11, 3)), F.scaled_dot_product_attention
+            "attention",
+            foundations.attention,
+            (normal(5, 7), normal(11, 7), normal(11, 3)),
+            F.scaled_dot_product_attention,
         ),
         FormulaExample(
             "attention, grouped and causal",
-            maths.attention,
+            foundations.attention,
             (normal(6, 5, 7), normal(2, 5, 7), normal(2, 5, 3)),
             grouped,
             {"causal": True},
         ),
         FormulaExample(
             "multi-head attention",
-            maths.multi_head_attention,
+            foundations.multi_head_attention,
             (normal(5, 6), *(normal(6, 6) for _ in range(4))),
             heads,
             {"num_heads": 3},
         ),
         FormulaExample(
             "linear attention",
-            maths.linear_attention,
+            foundations.linear_attention,
             (normal(7, 5), normal(7, 5), normal(7, 3)),
             linear,
             {"causal": True},
         ),
-        FormulaExample("reward", maths.reward_loss, (pairs[0], pairs[1]), lambda w, l: -F.logsigmoid(w - l)),
-        FormulaExample("dpo", maths.dpo, (*pairs,), smoothed, {"beta": 0.3, "label_smoothing": 0.1}),
+        FormulaExample("reward", alignment.reward_loss, (pairs[0], pairs[1]), lambda w, l: -F.logsigmoid(w - l)),
+        FormulaExample("dpo", alignment.dpo, (*pairs,), smoothed, {"beta": 0.3, "label_smoothing": 0.1}),
         FormulaExample(
-            "implicit reward", maths.implicit_reward, (pairs[0], pairs[1]), lambda x, y: 0.3 * (x - y), {"beta": 0.3}
+            "implicit reward",
+            alignment.implicit_reward,
+            (pairs[0], pairs[1]),
+            lambda x, y: 0.3 * (x - y),
+            {"beta": 0.3},
         ),
         FormulaExample(
-            "ipo", maths.ipo, (*pairs,), lambda a, b, c, d: (a - b - c + d - 1 / 0.6).square(), {"beta": 0.3}
+            "ipo", alignment.ipo, (*pairs,), lambda a, b, c, d: (a - b - c + d - 1 / 0.6).square(), {"beta": 0.3}
         ),
         FormulaExample(
             "kto",
-            maths.kto,
+            alignment.kto,
             (pairs[0], pairs[1], good.astype(int)),
             lambda x, y, judged: torch.where(
                 judged > 0, 1.5 * (1 - (0.3 * (x - y - 0.2)).sigmoid()), 1 - (0.3 * (0.2 - x + y)).sigmoid()
             ),
             {"beta": 0.3, "baseline": 0.2, "desirable_weight": 1.5},
         ),
-        FormulaExample("ppo", maths.ppo, (new, old, advantages), lambda n, o, a: -clipped(n, o, a)),
-        FormulaExample("grpo", maths.grpo, (new, old, reference, advantages), group_relative(False)),
+        FormulaExample("ppo", alignment.ppo, (new, old, advantages), lambda n, o, a: -clipped(n, o, a)),
+        FormulaExample("grpo", alignment.grpo, (new, old, reference, advantages), group_relative(False)),
         FormulaExample(
             "grpo, weighted",
-            maths.grpo,
+            alignment.grpo,
             (new, old, reference, advantages),
             group_relative(True),
             {"importance_weighted": True},

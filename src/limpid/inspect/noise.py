@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from limpid.inspect.hvp import Loss
-from limpid.maths import gradient_noise_scale
+from limpid.maths.foundations import gradient_noise_scale
 from limpid.progress import Report
 
 Array = np.ndarray[Any, Any]

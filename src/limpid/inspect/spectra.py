@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import nn
 
 from limpid.inspect.plots import panels, plain, save
-from limpid.maths import entropy
+from limpid.maths.foundations import entropy
 
 Array = np.ndarray[Any, Any]
 KEPT = 0.9

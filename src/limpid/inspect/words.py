@@ -10,7 +10,7 @@ import torch
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError
 from limpid.inspect.subject import the_token
-from limpid.maths import analogy, neighbours
+from limpid.maths.foundations import analogy, neighbours
 from limpid.model import Transformer
 
 COUNT = 8

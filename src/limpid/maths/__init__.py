@@ -1,9 +1,12 @@
-"""The step as mathematics: every operation forward and backward by hand, NumPy float64; and the foundations below it.
+"""One training step as mathematics: every operation forward and backward by hand, in NumPy float64.
 
-Read step.py first, then what it is made of: embedding, norm, linear, attention, mlp, loss, chain, update. The
-foundations: vectors, matrices, probability, information, calculus, curvature, optimisation, sampling. The losses that
-teach preferences: preference, policy.
+Read step.py first, then what it is made of, in order: embedding, norm, linear, attention, mlp, loss, chain, update.
+Losses of alignment (DPO, PPO, GRPO, …) are in `alignment`; what stands by itself (softmax of a list, entropy, singular
+values, schedules) is in `foundations`. Their names can be reached from here too: `maths.softmax([2, 1, 0.5])`.
 """
+
+from importlib import import_module
+from typing import Any
 
 from limpid.maths.activation import GELU as GELU
 from limpid.maths.activation import GELUTanh as GELUTanh
@@ -20,63 +23,28 @@ from limpid.maths.activation import silu as silu
 from limpid.maths.activation import squared_relu as squared_relu
 from limpid.maths.activation import swish as swish
 from limpid.maths.activation import tanh as tanh
-from limpid.maths.attend import attention as attention
-from limpid.maths.attend import attention_weights as attention_weights
-from limpid.maths.attend import linear_attention as linear_attention
-from limpid.maths.attend import multi_head_attention as multi_head_attention
-from limpid.maths.attend import tiled_attention as tiled_attention
-from limpid.maths.attend import tiled_attention_gradient as tiled_attention_gradient
 from limpid.maths.attention import CausalSoftmax as CausalSoftmax
 from limpid.maths.attention import Mix as Mix
 from limpid.maths.attention import Scores as Scores
-from limpid.maths.calculus import chain_rule as chain_rule
-from limpid.maths.calculus import definiteness as definiteness
-from limpid.maths.calculus import finite_difference as finite_difference
-from limpid.maths.calculus import gradient as gradient
-from limpid.maths.calculus import hessian as hessian
-from limpid.maths.calculus import hessian_vector_product as hessian_vector_product
-from limpid.maths.calculus import jacobian as jacobian
+from limpid.maths.catalogue import catalogue as catalogue
 from limpid.maths.chain import Chain as Chain
-from limpid.maths.curvature import gradient_noise_scale as gradient_noise_scale
-from limpid.maths.curvature import lanczos as lanczos
-from limpid.maths.curvature import spectral_density as spectral_density
 from limpid.maths.dropout import Dropout as Dropout
 from limpid.maths.embedding import Embedding as Embedding
 from limpid.maths.embedding import LearnedPositions as LearnedPositions
 from limpid.maths.embedding import Rotary as Rotary
 from limpid.maths.embedding import SinusoidalPositions as SinusoidalPositions
-from limpid.maths.formula import FORMULAS as FORMULAS
 from limpid.maths.formula import Formula as Formula
-from limpid.maths.information import binary_cross_entropy as binary_cross_entropy
-from limpid.maths.information import bits_per_byte as bits_per_byte
-from limpid.maths.information import cross_entropy as cross_entropy
-from limpid.maths.information import entropy as entropy
-from limpid.maths.information import kl_divergence as kl_divergence
-from limpid.maths.information import mutual_information as mutual_information
-from limpid.maths.information import softmax_cross_entropy as softmax_cross_entropy
-from limpid.maths.information import surprise as surprise
 from limpid.maths.linear import Add as Add
 from limpid.maths.linear import Linear as Linear
 from limpid.maths.loss import LogSoftmax as LogSoftmax
 from limpid.maths.loss import NegativeLogLikelihood as NegativeLogLikelihood
 from limpid.maths.loss import next_token_loss as next_token_loss
 from limpid.maths.loss import perplexity as perplexity
-from limpid.maths.matrices import best_rank_k as best_rank_k
-from limpid.maths.matrices import effective_rank as effective_rank
-from limpid.maths.matrices import eigen as eigen
-from limpid.maths.matrices import frobenius_norm as frobenius_norm
-from limpid.maths.matrices import matmul as matmul
-from limpid.maths.matrices import matmul_flops as matmul_flops
-from limpid.maths.matrices import polar_factor as polar_factor
-from limpid.maths.matrices import spectral_norm as spectral_norm
-from limpid.maths.matrices import spectral_radius as spectral_radius
-from limpid.maths.matrices import svd as svd
 from limpid.maths.mlp import Gated as Gated
-from limpid.maths.mlp import back_propagate as back_propagate
 from limpid.maths.mlp import geglu as geglu
-from limpid.maths.mlp import perceptron as perceptron
 from limpid.maths.mlp import swiglu as swiglu
 from limpid.maths.muon import Muon as Muon
+from limpid.maths.muon import newton_schulz as newton_schulz
 from limpid.maths.norm import BatchNorm as BatchNorm
 from limpid.maths.norm import LayerNorm as LayerNorm
 from limpid.maths.norm import RMSNorm as RMSNorm
@@ -85,47 +53,6 @@ from limpid.maths.norm import layer_norm as layer_norm
 from limpid.maths.norm import rms_norm as rms_norm
 from limpid.maths.operation import Branch as Branch
 from limpid.maths.operation import Operation as Operation
-from limpid.maths.operation import catalogue as catalogue
-from limpid.maths.optimisation import constant_schedule as constant_schedule
-from limpid.maths.optimisation import cosine_restarts as cosine_restarts
-from limpid.maths.optimisation import cosine_schedule as cosine_schedule
-from limpid.maths.optimisation import gradient_step as gradient_step
-from limpid.maths.optimisation import initial_std as initial_std
-from limpid.maths.optimisation import linear_schedule as linear_schedule
-from limpid.maths.optimisation import momentum_window as momentum_window
-from limpid.maths.optimisation import muon_step as muon_step
-from limpid.maths.optimisation import newton_schulz as newton_schulz
-from limpid.maths.optimisation import polynomial_schedule as polynomial_schedule
-from limpid.maths.optimisation import warmup as warmup
-from limpid.maths.optimisation import warmup_stable_decay as warmup_stable_decay
-from limpid.maths.policy import generalised_advantages as generalised_advantages
-from limpid.maths.policy import group_advantages as group_advantages
-from limpid.maths.policy import grpo as grpo
-from limpid.maths.policy import lambda_returns as lambda_returns
-from limpid.maths.policy import ppo as ppo
-from limpid.maths.policy import rewards_with_kl as rewards_with_kl
-from limpid.maths.preference import dpo as dpo
-from limpid.maths.preference import implicit_reward as implicit_reward
-from limpid.maths.preference import ipo as ipo
-from limpid.maths.preference import kto as kto
-from limpid.maths.preference import reward_loss as reward_loss
-from limpid.maths.probability import bayes as bayes
-from limpid.maths.probability import gaussian_log_likelihood as gaussian_log_likelihood
-from limpid.maths.probability import gaussian_maximum_likelihood as gaussian_maximum_likelihood
-from limpid.maths.probability import is_distribution as is_distribution
-from limpid.maths.probability import joint_log_probability as joint_log_probability
-from limpid.maths.probability import log_softmax as log_softmax
-from limpid.maths.probability import log_sum_exp as log_sum_exp
-from limpid.maths.probability import maximum_a_posteriori as maximum_a_posteriori
-from limpid.maths.probability import maximum_likelihood as maximum_likelihood
-from limpid.maths.probability import softmax as softmax
-from limpid.maths.probability import speculative_speedup as speculative_speedup
-from limpid.maths.rules import rule as rule
-from limpid.maths.sampling import epsilon_cutoff as epsilon_cutoff
-from limpid.maths.sampling import min_p as min_p
-from limpid.maths.sampling import repetition_penalty as repetition_penalty
-from limpid.maths.sampling import top_k as top_k
-from limpid.maths.sampling import top_p as top_p
 from limpid.maths.step import Step as Step
 from limpid.maths.step import step as step
 from limpid.maths.transformer import transformer as transformer
@@ -133,9 +60,14 @@ from limpid.maths.update import SGD as SGD
 from limpid.maths.update import Adam as Adam
 from limpid.maths.update import AdamW as AdamW
 from limpid.maths.update import Momentum as Momentum
+from limpid.maths.update import UpdateRule as UpdateRule
 from limpid.maths.update import clip as clip
-from limpid.maths.vectors import analogy as analogy
-from limpid.maths.vectors import cosine_similarity as cosine_similarity
-from limpid.maths.vectors import dot as dot
-from limpid.maths.vectors import neighbours as neighbours
-from limpid.maths.vectors import norm as norm
+from limpid.maths.update import rule as rule
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the foundations and of alignment."""
+    for room in ("limpid.maths.foundations", "limpid.maths.alignment"):
+        if name in vars(import_module(room)):
+            return vars(import_module(room))[name]
+    raise AttributeError(f"limpid.maths has no {name!r}: limpid.maths.catalogue() lists what there is")

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.maths.operation import Array, Branch, Operation
-from limpid.maths.special import erfc
 
 
 class Activation(Operation):
@@ -161,7 +160,10 @@ class GELU(Activation):
 
     @staticmethod
     def _share(x: Array) -> Array:
-        return 0.5 * erfc(x / -math.sqrt(2))  # 1 + erf without its cancellation
+        from scipy.special import erfc  # SciPy is loaded by those who ask for GELU alone
+
+        share: Array = 0.5 * erfc(x / -math.sqrt(2))  # 1 + erf without its cancellation
+        return share
 
     @staticmethod
     def _density(x: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from limpid.errors import DomainError
+from limpid.maths.catalogue import register
 from limpid.maths.operation import Array, Branch, described
 
 R = TypeVar("R")
@@ -34,7 +35,7 @@ class Formula(Generic[R]):
         self.equation, self.branch, self.source, self.adjoint = equation, branch, source, adjoint
         self.__doc__ = described(function.__doc__, equation, adjoint, branch, source)
         self._backward: Callable[..., Any] | None = None
-        FORMULAS[self.name] = self
+        register(self.name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """The value; lists will do for arrays.
@@ -66,10 +67,6 @@ class Formula(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<formula {self.name}: {self.equation}>"
-
-
-FORMULAS: dict[str, Formula[Any]] = {}
-"""Every formula there is, by name."""
 
 
 def formula(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from limpid.errors import DomainError, ShapeError
+from limpid.maths.catalogue import register
 
 Array = np.ndarray
 
@@ -60,6 +61,7 @@ class Operation(ABC):
     def __init_subclass__(cls) -> None:
         if "equation" in vars(cls):
             cls.__doc__ = described(cls.__doc__, cls.equation, cls.adjoint, cls.branch, cls.source)
+            register(cls.__name__, cls)
 
     @abstractmethod
     def forward(self, *inputs: Any) -> tuple[Array, Any]:
@@ -103,18 +105,6 @@ class Operation(ABC):
     def _real(self, position: int) -> bool:
         """Whether an input holds numbers, not ids: it then has a gradient."""
         return position < len(self.adjoint) and bool(self.adjoint[position])
-
-
-def catalogue() -> tuple[type[Operation], ...]:
-    """Every operation there is, by name."""
-    found: dict[str, type[Operation]] = {}
-    pending: list[Any] = [Operation]
-    while pending:
-        for kind in pending.pop().__subclasses__():
-            pending.append(kind)
-            if not getattr(kind, "__abstractmethods__", None) and kind.__module__.startswith("limpid.maths."):
-                found[kind.__name__] = kind
-    return tuple(found[name] for name in sorted(found))
 
 
 def require_shape(name: str, array: Array, expected: Sequence[int], way_out: str) -> None:

@@ -10,9 +10,8 @@ from limpid.config import TrainConfig
 from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
-from limpid.maths.rules import rule
 from limpid.maths.transformer import transformer
-from limpid.maths.update import Arrays, clip
+from limpid.maths.update import Arrays, clip, rule
 from limpid.schedule import learning_rate
 
 

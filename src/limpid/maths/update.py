@@ -9,7 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from limpid.config import UpdateConfig
+from limpid.errors import ConfigError
+from limpid.maths.catalogue import register
 from limpid.maths.operation import Array
+from limpid.quantities import Parameter
 
 Arrays = dict[str, Array]
 Index = tuple[int, ...]
@@ -53,6 +57,10 @@ class UpdateRule(ABC):
     moments: ClassVar[tuple[str, ...]] = ()
     equations: ClassVar[tuple[str, ...]]
     source: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        if "equations" in vars(cls):
+            register(cls.__name__, cls)
 
     @abstractmethod
     def apply(
@@ -300,3 +308,21 @@ class AdamW(Adam):
     decoupled = True
     equations = (r"\theta \leftarrow (1 - \eta \lambda)\, \theta", *Adam.equations[1:])
     source = "Loshchilov & Hutter 2019, algorithm 2, arXiv:1711.05101"
+
+
+def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:
+    """The update rule that a configuration asks for; muon is for matrices inside blocks, AdamW then moves the rest."""
+    from limpid.maths.muon import Muon  # which is built on this file
+
+    match update.optimizer:
+        case "sgd":
+            return SGD(update.weight_decay)
+        case "momentum":
+            return Momentum(update.weight_decay, update.beta1)
+        case "adam":
+            return Adam(update.weight_decay, update.beta1, update.beta2, update.eps)
+        case "muon" if parameter.hidden:
+            return Muon(update.weight_decay)
+        case "adamw" | "muon":
+            return AdamW(update.weight_decay, update.beta1, update.beta2, update.eps)
+    raise ConfigError(f"optimizer is {update.optimizer!r}: choose one of adamw, muon, adam, momentum, sgd")

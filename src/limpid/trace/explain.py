@@ -15,8 +15,7 @@ from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
 from limpid.maths.rounding import rounded, unit_roundoff
-from limpid.maths.rules import rule
-from limpid.maths.update import Arrays, clip_scale
+from limpid.maths.update import Arrays, clip_scale, rule
 from limpid.quantities import parameters
 from limpid.trace.compare import outline
 from limpid.trace.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient

@@ -12,9 +12,8 @@ from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
-from limpid.maths.rules import rule
 from limpid.maths.transformer import transformer
-from limpid.maths.update import Arrays, UpdateRule, clip_scale
+from limpid.maths.update import Arrays, UpdateRule, clip_scale, rule
 from limpid.quantities import parameters
 from limpid.schedule import learning_rate
 from limpid.trace.compare import Agreement, agreement

@@ -7,46 +7,48 @@ from typing import Any
 
 import numpy as np
 
-from limpid import maths, plan
+from limpid import plan
 from limpid.equations.answers.kinds import Inputs, a, kind
+from limpid.maths import foundations
 
 
 @kind("sampling.top_p_filter", "top_p")
 def _top_p(x: Inputs) -> Any:
-    return maths.top_p(x["probs"], x["top_p"], renormalise=False).tolist()
+    return foundations.top_p(x["probs"], x["top_p"], renormalise=False).tolist()
 
 
 @kind("sampling.min_p_filter", "min_p")
 def _min_p(x: Inputs) -> Any:
     probs = a(x["probs"])
-    return np.where(maths.min_p(probs / probs.sum(-1, keepdims=True), x["min_p"]) > 0, probs, 0.0).tolist()
+    return np.where(foundations.min_p(probs / probs.sum(-1, keepdims=True), x["min_p"]) > 0, probs, 0.0).tolist()
 
 
 @kind("sampling.epsilon_filter", "epsilon_cutoff")
 def _epsilon(x: Inputs) -> Any:
-    return maths.epsilon_cutoff(x["probs"], x["epsilon"], renormalise=False).tolist()
+    return foundations.epsilon_cutoff(x["probs"], x["epsilon"], renormalise=False).tolist()
 
 
 @kind("sampling.repetition_penalty", "repetition_penalty")
 def _repetition(x: Inputs) -> Any:
-    return maths.repetition_penalty(x["logits"], np.arange(len(x["logits"])), x["penalty"]).tolist()
+    return foundations.repetition_penalty(x["logits"], np.arange(len(x["logits"])), x["penalty"]).tolist()
 
 
 @kind("sampling.top_k_kept_count", "top_k")
 def _top_k(x: Inputs) -> Any:
-    return int((maths.top_k(maths.softmax(x["logits"]), max(x["k"], x["min_tokens"])) > 0).sum())
+    return int((foundations.top_k(foundations.softmax(x["logits"]), max(x["k"], x["min_tokens"])) > 0).sum())
 
 
 @kind("beam.sequence_probability", "joint_log_probability")
 def _beam(x: Inputs) -> Any:
     return {
-        name: math.exp(maths.joint_log_probability(x[key])) for name, key in (("greedy", "greedy"), ("beam", "beam2"))
+        name: math.exp(foundations.joint_log_probability(x[key]))
+        for name, key in (("greedy", "greedy"), ("beam", "beam2"))
     }
 
 
 @kind("speculative.expected_speedup", "speculative_speedup")
 def _speculative(x: Inputs) -> Any:
-    tokens, speedup = maths.speculative_speedup(x["alpha"], x["gamma"], x["draft_cost"])
+    tokens, speedup = foundations.speculative_speedup(x["alpha"], x["gamma"], x["draft_cost"])
     return {"tokens_per_round": tokens, "speedup": speedup}
 
 

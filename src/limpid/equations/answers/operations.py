@@ -8,28 +8,29 @@ import numpy as np
 
 from limpid import maths
 from limpid.equations.answers.kinds import Inputs, a, kind
+from limpid.maths import foundations
 from limpid.maths.activation import GELU, GELUTanh, Sigmoid, SiLU
-from limpid.maths.preference import log_sigmoid
+from limpid.maths.alignment.preference import log_sigmoid
 
 
 @kind("softmax", "softmax")
 def _softmax(x: Inputs) -> Any:
-    return [maths.softmax(row) for row in x["x"]]
+    return [foundations.softmax(row) for row in x["x"]]
 
 
 @kind("softmax.all", "softmax")
 def _softmax_all(x: Inputs) -> Any:
-    return maths.softmax(x["x"], axis=None).tolist()
+    return foundations.softmax(x["x"], axis=None).tolist()
 
 
 @kind("softmax.rows", "softmax")
 def _softmax_rows(x: Inputs) -> Any:
-    return {"small": maths.softmax(x["x"]).tolist(), "large": maths.softmax(x["big"]).tolist()}
+    return {"small": foundations.softmax(x["x"]).tolist(), "large": foundations.softmax(x["big"]).tolist()}
 
 
 @kind("log_softmax", "log_softmax")
 def _log_softmax(x: Inputs) -> Any:
-    return maths.log_softmax(x["x"]).tolist()
+    return foundations.log_softmax(x["x"]).tolist()
 
 
 @kind("sigmoid_and_log_sigmoid", "Sigmoid")
@@ -74,12 +75,12 @@ def _swiglu(x: Inputs) -> Any:
 def _attention(x: Inputs) -> Any:
     tokens = a(x["x"])
     query, key, value = (tokens @ a(x[name]) for name in ("w_q", "w_k", "w_v"))
-    return maths.attention(query, key, value, scale=None if x["scaled"] else 1.0).tolist()
+    return foundations.attention(query, key, value, scale=None if x["scaled"] else 1.0).tolist()
 
 
 @kind("attention.sliding_window_two_sided", "attention")
 def _window(x: Inputs) -> Any:
-    return maths.attention(x["q"], x["k"], x["v"], window=x["window"] + 1).tolist()
+    return foundations.attention(x["q"], x["k"], x["v"], window=x["window"] + 1).tolist()
 
 
 @kind("positional.sinusoidal", "SinusoidalPositions")
@@ -93,17 +94,17 @@ def _softmax_matmul(x: Inputs) -> Any:
     first, second = a(x["a"]), a(x["b"])
     product = first @ second
     ones = np.ones((2, 2))
-    p_bar, second_bar = maths.matmul.backward(ones, maths.softmax(product), second)
-    (product_bar,) = maths.softmax.backward(p_bar, product)
-    first_bar, also = maths.matmul.backward(product_bar, first, second)
+    p_bar, second_bar = foundations.matmul.backward(ones, foundations.softmax(product), second)
+    (product_bar,) = foundations.softmax.backward(p_bar, product)
+    first_bar, also = foundations.matmul.backward(product_bar, first, second)
     return [np.asarray(first_bar).tolist(), np.asarray(a(second_bar) + a(also)).tolist()]
 
 
 @kind("gradient.cross_entropy", "softmax_cross_entropy", "matmul")
 def _loss_matmul(x: Inputs) -> Any:
     first, second = a(x["a"]), a(x["b"])
-    (logits_bar, _) = maths.softmax_cross_entropy.backward(1.0, first @ second, a(x["targets"]))
-    return [np.asarray(bar).tolist() for bar in maths.matmul.backward(logits_bar, first, second)]
+    (logits_bar, _) = foundations.softmax_cross_entropy.backward(1.0, first @ second, a(x["targets"]))
+    return [np.asarray(bar).tolist() for bar in foundations.matmul.backward(logits_bar, first, second)]
 
 
 @kind("gradient.sigmoid_neuron", "Sigmoid")

@@ -9,6 +9,7 @@ import numpy as np
 
 from limpid import maths
 from limpid.equations.answers.kinds import Inputs, a, kind
+from limpid.maths import foundations
 
 
 @kind("adamw.single_step", "Adam", "AdamW")
@@ -61,14 +62,14 @@ def _quadratic(x: Inputs) -> Any:
 
 @kind("schedule.values", "warmup", "linear_schedule", "cosine_schedule")
 def _schedules(x: Inputs) -> Any:
-    shapes = {"linear": maths.linear_schedule, "cosine": maths.cosine_schedule}
+    shapes = {"linear": foundations.linear_schedule, "cosine": foundations.cosine_schedule}
     return {name: [_scheduled(x, shapes[name], step) for step in range(x["steps"])] for name in x["kinds"]}
 
 
 @kind("schedule.cosine_with_warmup", "warmup", "cosine_schedule")
 def _cosine(x: Inputs) -> Any:
     def waves(progress: float) -> float:
-        return float(maths.cosine_schedule(progress, x["cycles"]))
+        return float(foundations.cosine_schedule(progress, x["cycles"]))
 
     return [_scheduled({**x, "steps": x["total"]}, waves, step) for step in x["steps"]]
 
@@ -76,5 +77,5 @@ def _cosine(x: Inputs) -> Any:
 def _scheduled(x: Inputs, shape: Callable[[float], float], step: int) -> float:
     """Learning rate after warm-up along a shape."""
     if step < x["warmup"]:
-        return float(x["lr"] * maths.warmup(step, x["warmup"]))
+        return float(x["lr"] * foundations.warmup(step, x["warmup"]))
     return float(x["lr"] * shape((step - x["warmup"]) / (x["steps"] - x["warmup"])))

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.errors import DomainError, ShapeError
+from limpid.maths.alignment.preference import _alike
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch
-from limpid.maths.preference import _alike
 
 
 @formula(

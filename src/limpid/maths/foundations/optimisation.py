@@ -1,8 +1,6 @@
-"""Optimisation one piece at a time: schedules as shapes, windows of running means, matrices made orthogonal."""
+"""Optimisation piece by piece: learning-rate schedules, gradient steps, momentum, initialisation."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -10,6 +8,8 @@ from jaxtyping import Float
 from limpid import schedule
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.formula import floats, formula
+from limpid.maths.foundations.matrices import polar_factor
+from limpid.maths.muon import newton_schulz
 from limpid.maths.operation import Array, Branch
 
 WARMUP = "Goyal et al. 2017, section 2.2, arXiv:1706.02677"
@@ -73,41 +73,6 @@ def momentum_window(beta: float) -> float:
 
 
 @formula(
-    r"X \leftarrow a X + (b\, X X^\top + c\, (X X^\top)^2) X, \quad X_0 = M / \lVert M \rVert_F",
-    Branch.LINEAR_ALGEBRA,
-    "Jordan et al. 2024 (Muon); cubic form, Björck & Bowie 1971, doi:10.1137/0708036",
-)
-def newton_schulz(
-    m: Float[Array, "m n"],
-    steps: int = 5,
-    coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
-    rounded: Callable[[Array], Array] = lambda product: product,
-) -> Float[Array, "m n"]:
-    """Bring every singular value near 1 by matrix products alone: a cheap approximation of UVᵀ.
-
-    Takes   m             (m, n)
-            steps         iterations; five bring singular values from 0.01‖M‖ up between 0.7 and 1.2
-            coefficients  of the odd polynomial a σ + b σ³ + c σ⁵ that each step applies to every singular value
-            rounded       what becomes of each product, for looking at how rounding spreads
-    Gives   (m, n)        the singular vectors stay as they are; (1.5, -0.5, 0) converges to UVᵀ exactly, but slowly
-    Limits  zeros stay zeros
-    Raises  ShapeError when m is no matrix
-    """
-    from limpid.maths.vectors import norm
-
-    m = floats(m)
-    if m.ndim != 2:
-        raise ShapeError(f"m has shape {m.shape}: a matrix is needed")
-    a, b, c = coefficients
-    wide = m if m.shape[0] <= m.shape[1] else m.T  # the smaller product
-    x = wide / (norm(m) or 1.0)
-    for _ in range(steps):
-        gram = rounded(x @ x.T)
-        x = rounded(a * x + rounded(b * gram + c * gram @ gram) @ x)
-    return x if m.shape[0] <= m.shape[1] else x.T
-
-
-@formula(
     r"m \leftarrow \beta m + (1 - \beta) g, \quad \tilde m = (1 - \beta) g + \beta m, \quad "
     r"\theta \leftarrow (1 - \eta \lambda) \theta - \eta \sqrt{\max(1, \tfrac{rows}{columns})}\, "
     r"\operatorname{polar}(\tilde m)",
@@ -130,8 +95,6 @@ def muon_step(
     Gives   the new parameter and the new momentum
     Raises  ShapeError when the shapes differ or are no matrices
     """
-    from limpid.maths.matrices import polar_factor
-
     parameter, gradient, momentum = floats(parameter), floats(gradient), floats(momentum)
     if parameter.ndim != 2 or not parameter.shape == gradient.shape == momentum.shape:
         raise ShapeError(f"shapes are {parameter.shape}, {gradient.shape}, {momentum.shape}: three alike matrices")

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.formula import floats, formula
+from limpid.maths.foundations.probability import certain, log_softmax
 from limpid.maths.loss import NO_LABEL
 from limpid.maths.operation import Array, Branch
-from limpid.maths.probability import certain, log_softmax
 
 SHANNON = "Shannon 1948, Bell System Technical Journal 27"
 

@@ -160,7 +160,7 @@ def frobenius_norm(w: Float[Array, "m n"]) -> float:
     Limits  0 only for zeros, where the gradient is taken as 0
     Raises  ShapeError when w is no matrix
     """
-    from limpid.maths.vectors import norm
+    from limpid.maths.foundations.vectors import norm
 
     if floats(w).ndim != 2:
         raise ShapeError(f"w has shape {floats(w).shape}: a matrix is needed")

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 
 from limpid.errors import DomainError
 from limpid.maths.formula import floats, formula
+from limpid.maths.foundations.probability import certain
 from limpid.maths.operation import Array, Branch
-from limpid.maths.probability import certain
 
 
 @formula(

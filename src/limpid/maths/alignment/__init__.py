@@ -1,0 +1,13 @@
+"""Losses of alignment, each a function of log-probabilities: preferences between answers, policy gradients."""
+
+from limpid.maths.alignment.policy import generalised_advantages as generalised_advantages
+from limpid.maths.alignment.policy import group_advantages as group_advantages
+from limpid.maths.alignment.policy import grpo as grpo
+from limpid.maths.alignment.policy import lambda_returns as lambda_returns
+from limpid.maths.alignment.policy import ppo as ppo
+from limpid.maths.alignment.policy import rewards_with_kl as rewards_with_kl
+from limpid.maths.alignment.preference import dpo as dpo
+from limpid.maths.alignment.preference import implicit_reward as implicit_reward
+from limpid.maths.alignment.preference import ipo as ipo
+from limpid.maths.alignment.preference import kto as kto
+from limpid.maths.alignment.preference import reward_loss as reward_loss
