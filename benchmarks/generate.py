@@ -23,7 +23,8 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 
 from limpid.config import ModelConfig
-from limpid.model import Cache, Decoder, Transformer, initialise
+from limpid.generate import Decoder
+from limpid.model import Cache, Transformer, initialise
 from limpid.model.convert import save_folder
 from limpid.plan import parameter_count
 

@@ -21,11 +21,11 @@ from transformers import (
 from limpid.config import ModelConfig, Sampling
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
 from limpid.errors import ConfigError, DataError
-from limpid.generate import generate, stream
+from limpid.generate import Decoder, generate, stream
 from limpid.generate.chat import chat
+from limpid.generate.detokenize import Detokenizer
 from limpid.generate.sampling import allowed, next_tokens, penalised
-from limpid.generate.text import Text
-from limpid.model import Decoder, Transformer, initialise
+from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 
 VARIANTS = {
@@ -191,7 +191,7 @@ def test_draws_follow_the_probabilities() -> None:
 
 def test_pieces_add_up_to_the_whole_text_and_never_split_a_character(tokenizer: Tokenizer) -> None:
     text = "naïve 日本 🙂 end"
-    grown = Text(tokenizer, ())
+    grown = Detokenizer(tokenizer, ())
     pieces = [grown.add(token) for token in tokenizer.encode(text)]
     assert "".join(pieces) + grown.finish() == text
     assert not any("\ufffd" in piece for piece in pieces)
@@ -214,7 +214,7 @@ def test_the_stream_is_the_completion(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("stop", [("END",), ("xEN", "END"), ("N",), ("D and", "END an")])
 def test_a_stop_string_across_tokens_is_cut_off(stop: tuple[str, ...]) -> None:
     tokenizer = train_bpe(["text END and more"] * 9, 262)
-    grown = Text(tokenizer, stop)
+    grown = Detokenizer(tokenizer, stop)
     given_out = ""
     for token in tokenizer.encode("text END and more"):
         given_out += grown.add(token)
@@ -226,7 +226,7 @@ def test_a_stop_string_across_tokens_is_cut_off(stop: tuple[str, ...]) -> None:
 
 
 def test_held_back_text_comes_out_when_it_was_no_stop_string(tokenizer: Tokenizer) -> None:
-    grown = Text(tokenizer, ("ENDING",))
+    grown = Detokenizer(tokenizer, ("ENDING",))
     pieces = [grown.add(token) for token in tokenizer.encode("the END")]
     assert "".join(pieces) == "the "
     assert grown.finish() == "END"

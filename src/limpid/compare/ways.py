@@ -191,7 +191,7 @@ def cached(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bo
 
 def sampler(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
     """The decoder that samples: first position as a prompt, the others one by one through compiled code."""
-    from limpid.model import Decoder
+    from limpid.generate import Decoder
 
     decoder = Decoder(one.model())
     cache = Cache(one.config, len(tokens), tokens.shape[1], decoder.compute, None)

@@ -14,8 +14,9 @@ from limpid.config import WeightFormat
 from limpid.config.options import to_dict
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
-from limpid.model import Cache, Decoder, Transformer
-from limpid.model.compiled import relative
+from limpid.generate import Decoder
+from limpid.generate.cpu.kernels import relative_probabilities
+from limpid.model import Cache, Transformer
 
 Array = np.ndarray[Any, Any]
 
@@ -35,9 +36,9 @@ class Predictor:
 
     def __init__(self, model: Transformer, start: int | None, weights: WeightFormat = "auto") -> None:
         self.decoder = Decoder(model, weights)
-        if self.decoder.one_position is None:
+        if self.decoder.position_decoder is None:
             raise ConfigError(f"the model computes in {model.compute}, whose sums have no fixed order: take float32")
-        self._turns = self.decoder.one_position.weights.cos, self.decoder.one_position.weights.sin
+        self._rotation_tables = self.decoder.position_decoder.weights.cos, self.decoder.position_decoder.weights.sin
         self.start = 0 if start is None else start
         self.context = model.config.context_length
         self.kept = self.context // KEPT
@@ -70,7 +71,7 @@ class Predictor:
             raise CheckpointError(
                 "the model's logits are not numbers: its weights diverged; take an earlier checkpoint"
             )
-        return np.asarray(relative(self._logits))
+        return np.asarray(relative_probabilities(self._logits))
 
     def _step(self, token: int) -> None:
         with torch.inference_mode():
@@ -81,7 +82,7 @@ class Predictor:
         """8 bytes that change with any bit of the predictions after some tokens, or of what later ones turn by."""
         self.reset()
         digest = hashlib.blake2b(digest_size=8)
-        for table in self._turns:
+        for table in self._rotation_tables:
             digest.update(table.tobytes())
         size = self.decoder.config.vocab_size
         for number in range(PROBE):

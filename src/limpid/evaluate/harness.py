@@ -19,8 +19,7 @@ from limpid.evaluate.subject import open_subject
 from limpid.evaluate.surprises import judge
 from limpid.evaluate.tasks import pair_tokens, score
 from limpid.evaluate.windows import Windows
-from limpid.generate import generate
-from limpid.model import Decoder
+from limpid.generate import Decoder, generate
 from limpid.progress import Report
 
 

@@ -1,13 +1,14 @@
-"""The step, used: a model continues text."""
+"""A model continues text: sampling, beam search, chat, and the decoder that makes them fast."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from limpid.config import Sampling as Sampling
-from limpid.generate.decode import Completion as Completion
+from limpid.generate.completion import Completion as Completion
 from limpid.generate.decode import generate as generate
 from limpid.generate.decode import stream as stream
+from limpid.generate.decoder import Decoder as Decoder
 from limpid.generate.model import open_model as open_model
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from limpid.config import Sampling
-from limpid.generate.decode import Completion, encoded
+from limpid.generate.completion import Completion, encode_prompt
+from limpid.generate.decoder import Decoder
+from limpid.generate.detokenize import Detokenizer
 from limpid.generate.sampling import penalised
-from limpid.generate.text import Text
-from limpid.model import Cache, Decoder
+from limpid.model import Cache
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
     The search ends when no running beam, at its present length, could still beat the worst of as many finished ones,
     which is what transformers' `generate` does. Source: Wu et al. 2016, section 7, arXiv:1609.08144.
     """
-    prompt_tokens = encoded(model, tokenizer, prompt)
+    prompt_tokens = encode_prompt(model.config, tokenizer, prompt)
     room = min(sampling.max_new_tokens, model.config.context_length - len(prompt_tokens) + 1)
     beams, end = sampling.num_beams, tokenizer.end_of_text
     cache = Cache(model.config, 1, len(prompt_tokens) + room, model.compute, None)
@@ -47,21 +48,21 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
             elif len(following) < beams:
                 following.append((score, tokens, beam))
         finished = sorted(finished, key=lambda item: -item[0])[:beams]
-        if not following or _settled(finished, following[0][0] / length**sampling.length_penalty, beams):
+        if not following or _search_is_over(finished, following[0][0] / length**sampling.length_penalty, beams):
             break
         cache.select(torch.tensor([beam for _, _, beam in following]))
         running = [(score, tokens) for score, tokens, _ in following]
         inputs = torch.tensor([tokens[-1:] for _, tokens in running])
-    return _completed(finished[0][1], tokenizer, sampling, room)
+    return _completion(finished[0][1], tokenizer, sampling, room)
 
 
-def _settled(finished: list[tuple[float, list[int]]], best_running: float, beams: int) -> bool:
+def _search_is_over(finished: list[tuple[float, list[int]]], best_running: float, beams: int) -> bool:
     """Whether as many beams are finished as were asked for, and none that runs is better than the worst of them."""
     return len(finished) == beams and best_running <= finished[-1][0]
 
 
-def _completed(tokens: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> Completion:
-    text = Text(tokenizer, sampling.stop)
+def _completion(tokens: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> Completion:
+    text = Detokenizer(tokenizer, sampling.stop)
     for token in tokens:
         if token == tokenizer.end_of_text:
             text.finish()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from limpid.config import Sampling
 from limpid.generate.decode import stream
-from limpid.model import Decoder, Transformer
+from limpid.generate.decoder import Decoder
+from limpid.model import Transformer
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer

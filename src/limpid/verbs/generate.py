@@ -12,7 +12,7 @@ from limpid.config.flags import read
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
-    from limpid.model import Decoder
+    from limpid.generate import Decoder
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokeniz
     """A model ready to decode, and its tokenizer; a spinner tells that the first call on a machine compiles."""
     from rich.console import Console
 
-    from limpid.generate import open_model
-    from limpid.model import Decoder
+    from limpid.generate import Decoder, open_model
 
     model, tokenizer = open_model(what)
     with Console(stderr=True).status("preparing to decode (compiled once per machine, some seconds)"):

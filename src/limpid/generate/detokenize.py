@@ -1,4 +1,4 @@
-"""Tokens to text while they come: no half character, and nothing of a stop string."""
+"""Tokens to text while they come, without half characters and without any part of a stop string."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ INCOMPLETE = "\ufffd"
 """What a decoder writes for bytes that are not yet a character."""
 
 
-class Text:
-    """One continuation as it grows. What has been handed out is never taken back."""
+class Detokenizer:
+    """One continuation as it grows. What was returned is never taken back."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
         self.tokenizer, self.stop = tokenizer, stop
         self.tokens: list[int] = []
         self.text = ""  # whole characters so far
-        self.given = 0  # characters handed out
+        self.emitted = 0  # characters returned
         self.stopped = False
         self._settled = 0  # tokens whose text is final
         self._context = 0  # tokens before those, which a decoder may need to see
@@ -33,7 +33,7 @@ class Text:
             return ""
         self.text += with_new[len(before) :]
         self._context, self._settled = self._settled, len(self.tokens)
-        return self._hand_out(self._certain())
+        return self._emit(self._certain())
 
     def finish(self) -> str:
         """The rest, when nothing more comes: incomplete characters included."""
@@ -42,7 +42,7 @@ class Text:
         before = self.tokenizer.decode(self.tokens[self._context : self._settled])
         self.text += self.tokenizer.decode(self.tokens[self._context :])[len(before) :]
         self._cut()
-        return self._hand_out(len(self.text))
+        return self._emit(len(self.text))
 
     def _certain(self) -> int:
         """How many characters cannot be part of a stop string."""
@@ -60,13 +60,13 @@ class Text:
         """End the text before the first stop string in it."""
         found = [
             place
-            for place in (self.text.find(stop, max(0, self.given - len(stop))) for stop in self.stop)
+            for place in (self.text.find(stop, max(0, self.emitted - len(stop))) for stop in self.stop)
             if place >= 0
         ]
         if found:
-            self.text, self.stopped = self.text[: max(min(found), self.given)], True
+            self.text, self.stopped = self.text[: max(min(found), self.emitted)], True
         return self.stopped
 
-    def _hand_out(self, end: int) -> str:
-        new, self.given = self.text[self.given : end], max(self.given, end)
+    def _emit(self, end: int) -> str:
+        new, self.emitted = self.text[self.emitted : end], max(self.emitted, end)
         return new

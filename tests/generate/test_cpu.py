@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from limpid.model.compiled import exp, product
+from limpid.generate.cpu.kernels import exp, product
 
 FORMATS = {
     "float64": lambda w: (w, w),

@@ -3,6 +3,8 @@
 At one position the weights are read once for very few products, so time goes to memory and to calls; this leaves
 only the first. Every operation is written in the order in which it is rounded, sums over many entries as vectors of a
 fixed width: bits depend neither on the processor, nor on threads, nor on what the compiler makes of it.
+
+All of it is one file because numba's cache of compiled code watches the file of a function, not those of what it calls.
 """
 
 from __future__ import annotations
@@ -22,22 +24,22 @@ LANES, VECTORS = 16, 4
 """A sum runs in 4 vectors of 16 entries, so that no addition waits for the one before it."""
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 
-compiled = njit(cache=True, error_model="numpy")
-on_all_cores = njit(cache=True, error_model="numpy", parallel=PARALLEL)
+jit = njit(cache=True, error_model="numpy")
+parallel_jit = njit(cache=True, error_model="numpy", parallel=PARALLEL)
 
 
-def _as_float(builder, found, kind, wanted):
+def _as_float(builder, value, kind, wanted):
     """Entries of weights as floats: bfloat16 comes as the upper half of a float32, int8 as whole numbers."""
-    vector = isinstance(found.type, ir.VectorType)
+    vector = isinstance(value.type, ir.VectorType)
 
     def of(scalar):
-        return ir.VectorType(scalar, found.type.count) if vector else scalar
+        return ir.VectorType(scalar, value.type.count) if vector else scalar
 
     if kind == types.uint16:
-        wide = builder.zext(found, of(ir.IntType(32)))
-        places = ir.Constant(wide.type, [16] * found.type.count if vector else 16)
-        return builder.bitcast(builder.shl(wide, places), of(ir.FloatType()))
-    return builder.sitofp(found, of(wanted)) if kind == types.int8 else found
+        bits = builder.zext(value, of(ir.IntType(32)))
+        places = ir.Constant(bits.type, [16] * value.type.count if vector else 16)
+        return builder.bitcast(builder.shl(bits, places), of(ir.FloatType()))
+    return builder.sitofp(value, of(wanted)) if kind == types.int8 else value
 
 
 @intrinsic
@@ -59,13 +61,13 @@ def dot(typing, weights, x):
                 address = builder.gep(row.data, [place])
                 if lanes > 1:
                     address = builder.bitcast(address, ir.VectorType(one, lanes).as_pointer())
-                found = builder.load(address, align=kind.dtype.bitwidth // 8)
-                read.append(_as_float(builder, found, kind.dtype, number))
+                value = builder.load(address, align=kind.dtype.bitwidth // 8)
+                read.append(_as_float(builder, value, kind.dtype, number))
             return builder.fmul(*read)
 
         def added(start, stop, sums, lanes):
-            step = ir.Constant(size, len(sums) * lanes)
-            with cgutils.for_range_slice(builder, start, stop, step, size) as (place, _):
+            stride = ir.Constant(size, len(sums) * lanes)
+            with cgutils.for_range_slice(builder, start, stop, stride, size) as (place, _):
                 for i, total in enumerate(sums):
                     at = builder.add(place, ir.Constant(size, i * lanes))
                     builder.store(builder.fadd(builder.load(total), entries(at, lanes)), total)
@@ -90,7 +92,7 @@ def dot(typing, weights, x):
 
 
 @intrinsic
-def ask_for(typing, array, offset):
+def prefetch(typing, array, offset):
     """Tell the processor that the cache line `offset` bytes behind the start of an array will be read."""
 
     def generate(context, builder, signature, arguments):
@@ -106,33 +108,34 @@ def ask_for(typing, array, offset):
     return types.void(array, types.intp), generate
 
 
-AHEAD = 2048
-"""Bytes between what is multiplied and what is asked for: the processor guesses too, but not across each 4096."""
-LINE = 64
+PREFETCH_DISTANCE = 2048
+"""Bytes between what is multiplied and what is prefetched: the processor prefetches too, but not across each 4096."""
+CACHE_LINE = 64
 
 
-ALONE = 1 << 16
+SINGLE_THREAD_BELOW = 1 << 16
 """Multiplications below which a second core takes longer to wake than to help."""
 
 
-@on_all_cores
+@parallel_jit
 def product(x, weight, scale, bias, y):
     """y = x Wᵀ + b: every row of W is read once, for all rows of x."""
     width = 8
     d_out = weight.shape[0]
-    if x.shape[0] * weight.size < ALONE:
-        outputs(x, weight, scale, bias, y, 0, d_out)
+    if x.shape[0] * weight.size < SINGLE_THREAD_BELOW:
+        product_rows(x, weight, scale, bias, y, 0, d_out)
         return
     for chunk in prange((d_out + width - 1) // width):
-        outputs(x, weight, scale, bias, y, chunk * width, min(d_out, (chunk + 1) * width))
+        product_rows(x, weight, scale, bias, y, chunk * width, min(d_out, (chunk + 1) * width))
 
 
-@compiled
-def outputs(x, weight, scale, bias, y, first, last):
+@jit
+def product_rows(x, weight, scale, bias, y, first, last):
+    """The entries of y from `first` up to `last`."""
     for o in range(first, last):
         w = weight[o]
-        for line in range(0, w.shape[0] * w.itemsize, LINE):
-            ask_for(w, AHEAD + line)
+        for line in range(0, w.shape[0] * w.itemsize, CACHE_LINE):
+            prefetch(w, PREFETCH_DISTANCE + line)
         for row in range(x.shape[0]):
             total = dot(w, x[row])
             if scale.size:
@@ -146,7 +149,7 @@ LN_2, LN_2_REST = float.fromhex("0x1.62e42fee00000p-1"), float.fromhex("0x1.a39e
 DEGREE = 13
 
 
-@compiled
+@jit
 def exp(x):
     """eˣ in float64 to about one unit in the last place, x clamped to ±708: libraries differ in the last bit.
 
@@ -163,7 +166,7 @@ def exp(x):
     return series * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
 
 
-@compiled
+@jit
 def norm(x, weight, bias, eps, centred, y):
     """RMSNorm, or LayerNorm when centred, of one vector."""
     mean = 0.0
@@ -178,14 +181,15 @@ def norm(x, weight, bias, eps, centred, y):
         y[i] = value + bias[i] if bias.size else value
 
 
-@compiled
+@jit
 def norm_rows(x, weight, bias, eps, centred, y):
+    """`norm` of every row."""
     for row in range(x.shape[0]):
         norm(x[row], weight, bias, eps, centred, y[row])
 
 
-@compiled
-def turn(head, cos, sin, halves):
+@jit
+def rotate(head, cos, sin, halves):
     """Rotate the pairs of one head in place."""
     pairs = cos.size
     for i in range(pairs):
@@ -195,20 +199,20 @@ def turn(head, cos, sin, halves):
         head[b] = first * sin[i] + second * cos[i]
 
 
-@on_all_cores
+@parallel_jit
 def attend(heads, keys, values, padding, length, window, num_heads, mixed):
     """Each head's softmax-weighted sum of the values from its first visible position up to `length`."""
     count = heads.shape[0] * num_heads
-    if 2 * count * (length + 1) * keys.shape[3] < ALONE:
+    if 2 * count * (length + 1) * keys.shape[3] < SINGLE_THREAD_BELOW:
         for place in range(count):
-            mix(place, heads, keys, values, padding, length, window, num_heads, mixed)
+            attend_head(place, heads, keys, values, padding, length, window, num_heads, mixed)
         return
     for place in prange(count):
-        mix(place, heads, keys, values, padding, length, window, num_heads, mixed)
+        attend_head(place, heads, keys, values, padding, length, window, num_heads, mixed)
 
 
-@compiled
-def mix(place, heads, keys, values, padding, length, window, num_heads, mixed):
+@jit
+def attend_head(place, heads, keys, values, padding, length, window, num_heads, mixed):
     """One row's and head's share of `attend`."""
     row, h = place // num_heads, place % num_heads
     group = num_heads // keys.shape[1]
@@ -232,8 +236,8 @@ def mix(place, heads, keys, values, padding, length, window, num_heads, mixed):
             out[i] += weight * value[t, i]
 
 
-@compiled
-def bend(x, activation):
+@jit
+def activate(x, activation):
     """The MLP's nonlinearity."""
     if activation == 0:
         return x / (1 + exp(-x))
@@ -246,70 +250,70 @@ def bend(x, activation):
     return max(x, 0.0) ** 2
 
 
-@compiled
-def hide(wide, activation, gated, hidden):
+@jit
+def gated_hidden(gate_up, activation, gated, hidden):
     """f(gate) ⊙ up, or f(up)."""
     d_ff = hidden.shape[1]
     for row in range(hidden.shape[0]):
         for i in range(d_ff):
-            value = bend(wide[row, i], activation)
-            hidden[row, i] = value * wide[row, d_ff + i] if gated else value
+            value = activate(gate_up[row, i], activation)
+            hidden[row, i] = value * gate_up[row, d_ff + i] if gated else value
 
 
-@compiled
-def step(x, weights, form, keys, values, padding, length):
+@jit
+def decode_position(x, weights, options, keys, values, padding, length):
     """Logits of one more position: `x` (batch, d_model) becomes (batch, vocab); keys and values are stored."""
     batch = x.shape[0]
-    d_head, turned = keys.shape[4], form.num_heads + form.num_kv_heads
-    heads = np.empty((batch, turned + form.num_kv_heads, d_head), x.dtype)
-    mixed = np.empty((batch, form.num_heads, d_head), x.dtype)
-    wide = np.empty((batch, weights.widen.numbers.shape[1]), x.dtype)
-    hidden = np.empty((batch, weights.mlp_output.numbers.shape[2]), x.dtype)
+    d_head, num_rotated = keys.shape[4], options.num_heads + options.num_kv_heads
+    heads = np.empty((batch, num_rotated + options.num_kv_heads, d_head), x.dtype)
+    mixed = np.empty((batch, options.num_heads, d_head), x.dtype)
+    gate_up = np.empty((batch, weights.gate_up.entries.shape[1]), x.dtype)
+    hidden = np.empty((batch, weights.mlp_output.entries.shape[2]), x.dtype)
     normed, written = np.empty_like(x), np.empty_like(x)
     no_bias = np.empty(0, x.dtype)
-    for i in range(weights.attend.numbers.shape[0]):
-        if form.norm_first:
-            norm_rows(x, weights.norm1[i], weights.norm1_bias[i], form.eps, form.layer_norm, normed)
-        entering, attend_in = normed if form.norm_first else x, weights.attend
-        product(entering, attend_in.numbers[i], attend_in.scale[i], weights.attend_bias[i], heads.reshape((batch, -1)))
+    for i in range(weights.query_key_value.entries.shape[0]):
+        if options.pre_norm:
+            norm_rows(x, weights.norm1[i], weights.norm1_bias[i], options.eps, options.layer_norm, normed)
+        entering, qkv = normed if options.pre_norm else x, weights.query_key_value
+        product(entering, qkv.entries[i], qkv.scale[i], weights.query_key_value_bias[i], heads.reshape((batch, -1)))
         for row in range(batch):
             position = max(length - padding[row], 0)
-            for h in range(turned):
+            for h in range(num_rotated):
                 if weights.query_norm.size:
-                    gain = weights.query_norm[i] if h < form.num_heads else weights.key_norm[i]
-                    norm(heads[row, h], gain, no_bias, form.eps, False, heads[row, h])
+                    gain = weights.query_norm[i] if h < options.num_heads else weights.key_norm[i]
+                    norm(heads[row, h], gain, no_bias, options.eps, False, heads[row, h])
                 if weights.cos.size:
-                    turn(heads[row, h], weights.cos[position], weights.sin[position], form.halves)
-            for h in range(form.num_kv_heads):
-                keys[i, row, h, length] = heads[row, form.num_heads + h]
-                values[i, row, h, length] = heads[row, turned + h]
-        attend(heads, keys[i], values[i], padding, length, weights.window[i], form.num_heads, mixed)
+                    rotate(heads[row, h], weights.cos[position], weights.sin[position], options.halves)
+            for h in range(options.num_kv_heads):
+                keys[i, row, h, length] = heads[row, options.num_heads + h]
+                values[i, row, h, length] = heads[row, num_rotated + h]
+        attend(heads, keys[i], values[i], padding, length, weights.window[i], options.num_heads, mixed)
         out = weights.attention_output
-        product(mixed.reshape((batch, -1)), out.numbers[i], out.scale[i], weights.attention_output_bias[i], written)
+        product(mixed.reshape((batch, -1)), out.entries[i], out.scale[i], weights.attention_output_bias[i], written)
         x += written
-        if form.norm_first:
-            norm_rows(x, weights.norm2[i], weights.norm2_bias[i], form.eps, form.layer_norm, normed)
+        if options.pre_norm:
+            norm_rows(x, weights.norm2[i], weights.norm2_bias[i], options.eps, options.layer_norm, normed)
         else:
-            norm_rows(x, weights.norm1[i], weights.norm1_bias[i], form.eps, form.layer_norm, x)
-        entering, widen = normed if form.norm_first else x, weights.widen
-        product(entering, widen.numbers[i], widen.scale[i], weights.widen_bias[i], wide)
-        hide(wide, form.activation, form.gated, hidden)
+            norm_rows(x, weights.norm1[i], weights.norm1_bias[i], options.eps, options.layer_norm, x)
+        entering, gate_up_in = normed if options.pre_norm else x, weights.gate_up
+        product(entering, gate_up_in.entries[i], gate_up_in.scale[i], weights.gate_up_bias[i], gate_up)
+        gated_hidden(gate_up, options.activation, options.gated, hidden)
         down = weights.mlp_output
-        product(hidden, down.numbers[i], down.scale[i], weights.mlp_output_bias[i], written)
+        product(hidden, down.entries[i], down.scale[i], weights.mlp_output_bias[i], written)
         x += written
-        if not form.norm_first:
-            norm_rows(x, weights.norm2[i], weights.norm2_bias[i], form.eps, form.layer_norm, x)
-    if form.norm_first:
-        norm_rows(x, weights.final_norm, weights.final_norm_bias, form.eps, form.layer_norm, x)
-    logits = np.empty((batch, weights.head.numbers.shape[1]), x.dtype)
-    product(x, weights.head.numbers[0], weights.head.scale[0], no_bias, logits)
+        if not options.pre_norm:
+            norm_rows(x, weights.norm2[i], weights.norm2_bias[i], options.eps, options.layer_norm, x)
+    if options.pre_norm:
+        norm_rows(x, weights.final_norm, weights.final_norm_bias, options.eps, options.layer_norm, x)
+    logits = np.empty((batch, weights.output_matrix.entries.shape[1]), x.dtype)
+    product(x, weights.output_matrix.entries[0], weights.output_matrix.scale[0], no_bias, logits)
     return logits
 
 
-@compiled
-def relative(logits):
+@jit
+def relative_probabilities(logits):
     """Each token's probability over the likeliest one's."""
-    found, largest = np.empty_like(logits), logits.max()
+    relative, largest = np.empty_like(logits), logits.max()
     for i in range(logits.size):
-        found[i] = exp(logits[i] - largest)
-    return found
+        relative[i] = exp(logits[i] - largest)
+    return relative

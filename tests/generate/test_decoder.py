@@ -5,8 +5,8 @@ import torch
 
 from limpid.config import ModelConfig
 from limpid.errors import ConfigError
-from limpid.model import Cache, Decoder, Transformer, initialise, observed
-from limpid.model.decoding import resolved
+from limpid.generate.decoder import Decoder, resolve_format
+from limpid.model import Cache, Transformer, initialise, observed
 
 VARIANTS = {
     "llama": {},
@@ -128,8 +128,8 @@ class Head:
 def test_auto_reads_half_as_much_where_that_loses_nothing() -> None:
     whole, half = model(), model()
     half.to(torch.bfloat16).to(torch.float32)
-    assert resolved(whole, "auto") == "fp32"
-    assert resolved(half, "auto") == "bf16"
+    assert resolve_format(whole, "auto") == "fp32"
+    assert resolve_format(half, "auto") == "bf16"
     tokens = draw(2, 24)
     long, short = (step_by_step(Decoder(half, weights), tokens, None, first=3) for weights in ("fp32", "auto"))
     assert torch.allclose(long, short, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Decoding: several positions go through the model, a single one of every row through its compiled twin."""
+"""A model ready to decode: several positions go through the model, a single one of every row through compiled code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from limpid.errors import ConfigError
 from limpid.model.cache import Cache
 from limpid.model.transformer import Transformer
 
-FORMATS = (torch.float32, torch.float64)
+COMPILED_FORMATS = (torch.float32, torch.float64)
 
 
-def resolved(model: Transformer, weights: WeightFormat) -> WeightFormat:
+def resolve_format(model: Transformer, weights: WeightFormat) -> WeightFormat:
     """The format in which to read a model's matrices.
 
     Raises  ConfigError for a narrow format beside float64
@@ -39,15 +39,15 @@ class Decoder:
     def __init__(self, model: Transformer, weights: WeightFormat = "auto") -> None:
         """Weights are read as they are, as bf16 or as int8; auto takes bf16 where that changes none of them."""
         self.model, self.config, self.compute = model.eval(), model.config, model.compute
-        self.one_position = None
-        if self.compute in FORMATS and model.embed.tokens.weight.dtype == self.compute:
-            from limpid.model.one_position import OnePosition
+        self.position_decoder = None
+        if self.compute in COMPILED_FORMATS and model.embed.tokens.weight.dtype == self.compute:
+            from limpid.generate.cpu.position import PositionDecoder
 
-            self.one_position = OnePosition(model, resolved(model, weights))
+            self.position_decoder = PositionDecoder(model, resolve_format(model, weights))
 
     @classmethod
     def of(cls, model: Transformer | Decoder) -> Decoder:
-        """`model` itself where it is one already."""
+        """A decoder of `model`, which may be one already."""
         return model if isinstance(model, Decoder) else cls(model)
 
     def __call__(
@@ -61,7 +61,7 @@ class Decoder:
         last = cache.length - unused + tokens.shape[1] - 1
         if last >= self.config.context_length:
             raise IndexError(f"position {last} lies outside the context of {self.config.context_length}")
-        if tokens.shape[1] == 1 and self.one_position is not None:
-            return self.one_position(tokens, cache)
+        if tokens.shape[1] == 1 and self.position_decoder is not None:
+            return self.position_decoder(tokens, cache)
         logits: Tensor = self.model(tokens, cache, last_only)
         return logits

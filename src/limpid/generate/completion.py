@@ -1,0 +1,53 @@
+"""What decoding takes and gives: a prompt's tokens, pieces of text as they come, a whole completion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from limpid.config import ModelConfig
+from limpid.errors import DataError
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model made of one prompt."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: str  # stop, length, end of text, context
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some more text of one row."""
+
+    row: int
+    text: str
+    finish: str | None = None  # set on the last piece of a row
+
+
+def encode_prompt(config: ModelConfig, tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """A prompt's tokens; an empty one starts a new document.
+
+    Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no end of text
+    """
+    tokens = tokenizer.encode(prompt)
+    if not tokens:
+        if tokenizer.end_of_text is None:
+            raise DataError(
+                "the prompt is empty, and the tokenizer has no end-of-text token to start from: give a prompt"
+            )
+        tokens = [tokenizer.end_of_text]
+    context = config.context_length
+    if len(tokens) > context:
+        raise DataError(f"the prompt has {len(tokens)} tokens, the model's context holds {context}: shorten the prompt")
+    if max(tokens) >= config.vocab_size:
+        raise DataError(
+            f"token {max(tokens)} of the prompt lies outside the model's vocabulary of {config.vocab_size}: "
+            "tokenizer and model do not belong together"
+        )
+    return tokens
