@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from limpid.plan import kept
+from limpid.plan import engine_memory
 from limpid.plan.figure import shown
 from plan.measured import configured, peak_bytes
 
@@ -28,7 +28,7 @@ def main() -> None:
         for precision in ("fp32", "bf16"):
             for accumulation in (1, 2):
                 config = configured(**size, precision=precision, gradient_accumulation_steps=accumulation)
-                planned = next(one.value for one in kept.figures(config) if one.name == "memory.total")
+                planned = next(one.value for one in engine_memory.figures(config) if one.name == "memory.total")
                 measured = peak_bytes(config)
                 rows = f"{size['batch_size']} × {size['context_length']} tokens"
                 name = (f"{size['num_layers']} × {size['d_model']}, {rows}, "

@@ -13,8 +13,8 @@ from limpid.config import RunConfig, TrainConfig
 from limpid.maths import Chain, next_token_loss, transformer
 from limpid.maths.step import update
 from limpid.maths.update import clip
-from limpid.memory import keep_freed_memory
 from limpid.quantities import parameters
+from limpid.training.allocator import keep_freed_memory
 
 ROUNDS = 3
 

@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
-from limpid.plan.fit import NAMES, Points, fit, points_of
-from limpid.plan.scaling import REFIT
+from limpid.plan.laws.fit import NAMES, Points, fit, points_of
+from limpid.plan.laws.scaling import REFIT
 
 
 def drawn(noise: float, seed: int) -> Points:

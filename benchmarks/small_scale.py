@@ -23,7 +23,7 @@ from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.config.recipes import recipe
 from limpid.plan import parameter_count
-from limpid.training.budget import shaped, tokens_per_step
+from limpid.training.time_budget import tokens_per_step, with_width
 
 TABLE = Path(__file__).with_suffix(".csv")
 WIDTHS = (64, 96, 128, 192, 256, 320)
@@ -38,7 +38,9 @@ def configured(width: int, steps: int) -> TrainConfig:
         "model": {**recipe("fast")["model"], "mlp": "plain", "activation": "relu2"},
         "run": {"max_steps": steps, "eval_steps": 0, "eval_batches": 64, "save_steps": 0, "compile": "off"},
     })  # fmt: skip
-    return dataclasses.replace(config, model=shaped(dataclasses.replace(config.model, vocab_size=VOCABULARY), width))
+    return dataclasses.replace(
+        config, model=with_width(dataclasses.replace(config.model, vocab_size=VOCABULARY), width)
+    )
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ OPEN = """
 import io, resource, sys, time
 from pathlib import Path
 from rich.console import Console
-from limpid.memory import keep_freed_memory
+from limpid.training.allocator import keep_freed_memory
 from limpid.trace import open_step
 keep_freed_memory()
 start = time.perf_counter()

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
-    from limpid.training.pace import Pace
+    from limpid.training.time_budget import StepBudget
 
 
 def train(
-    config: TrainConfig | None = None, name: str | None = None, console: Console | None = None, pace: Pace | None = None
+    config: TrainConfig | None = None,
+    name: str | None = None,
+    console: Console | None = None,
+    step_budget: StepBudget | None = None,
 ) -> Run:
     """Train a model to the last step and return its run; silent unless a console is given.
 
-    With a `pace`, and the schedule warmup_stable_decay, the steps are as many as end on time.
+    With a `step_budget`, and the schedule warmup_stable_decay, the steps are as many as end on time.
     Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
     """
     from rich.console import Console
@@ -34,7 +37,7 @@ def train(
 
     shown = console or Console(file=io.StringIO())
     training = start(config or TrainConfig(), name, shown)
-    training.pace = pace
+    training.step_budget = step_budget
     doctor = attend(training, lambda line: shown.print(line, markup=False))
     try:
         loop(training, shown, continue_text, doctor)

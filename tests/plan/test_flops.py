@@ -11,9 +11,9 @@ from limpid.config import ModelConfig
 from limpid.maths import Chain, next_token_loss, transformer
 from limpid.model import Transformer, initialise
 from limpid.plan.architecture import of_config
-from limpid.plan.architectures import published
 from limpid.plan.flops import figures, forward_flops_per_token
 from limpid.plan.huggingface import of_their_config
+from limpid.plan.published import published
 from limpid.quantities import parameters
 from plan.families import their_config
 

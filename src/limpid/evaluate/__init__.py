@@ -33,8 +33,8 @@ def evaluate_model(
 
     from limpid.evaluate import show
     from limpid.evaluate.evaluation import evaluate
-    from limpid.memory import keep_freed_memory
     from limpid.progress import progress
+    from limpid.training.allocator import keep_freed_memory
 
     keep_freed_memory()
     with progress(Screen(stderr=True)) as report:

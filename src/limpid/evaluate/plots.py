@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from limpid.evaluate.evaluation import Reading
-from limpid.inspect.plots import FIRST, INK, SECOND, panels, plain, save
+from limpid.plots import FIRST, INK, SECOND, panels, plain, save
 
 
 def reliability(readings: tuple[Reading, ...], file: Path) -> Path:

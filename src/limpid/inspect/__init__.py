@@ -33,12 +33,12 @@ def inspect_model(
     from limpid.inspect import landscape as around
     from limpid.inspect import show, show_landscape
     from limpid.inspect.document import document
-    from limpid.inspect.plots import figure
     from limpid.inspect.structure import structure
     from limpid.inspect.subject import open_subject
-    from limpid.memory import keep_freed_memory
+    from limpid.plots import figure
     from limpid.progress import progress
     from limpid.run import write_atomically
+    from limpid.training.allocator import keep_freed_memory
 
     keep_freed_memory()
     start = time.perf_counter()

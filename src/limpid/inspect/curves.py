@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from limpid.inspect.hvp import TOGETHER, Loss, flat
-from limpid.inspect.plots import FIRST, SECOND, figure, plain, save
+from limpid.plots import FIRST, SECOND, figure, plain, save
 from limpid.progress import Report
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from limpid.inspect.plots import panels, save
 from limpid.inspect.watch import Quantities
+from limpid.plots import panels, save
 
 NAMED = 40
 """Tokens up to which each is named at the axes."""

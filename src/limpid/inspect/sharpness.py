@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 
 from limpid.inspect.hvp import Loss
-from limpid.inspect.plots import FIRST, figure, plain, save
 from limpid.maths.foundations import lanczos, spectral_density
 from limpid.maths.foundations.curvature import Ritz
+from limpid.plots import FIRST, figure, plain, save
 from limpid.progress import Report
 
 Array = np.ndarray[Any, Any]

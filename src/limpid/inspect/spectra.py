@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import nn
 
-from limpid.inspect.plots import panels, plain, save
 from limpid.maths.foundations import entropy
+from limpid.plots import panels, plain, save
 
 Array = np.ndarray[Any, Any]
 KEPT = 0.9

@@ -10,8 +10,8 @@ from limpid.plan.flops import flops_per_token as flops_per_token
 from limpid.plan.parameters import parameter_count as parameter_count
 
 if TYPE_CHECKING:
-    from limpid.plan.planned import Plan as Plan
-    from limpid.plan.planned import plan as plan
+    from limpid.plan.report import Plan as Plan
+    from limpid.plan.report import plan as plan
 
 LATER = ("Plan", "plan")
 """Names whose module is loaded on first use: training needs the counts only."""
@@ -19,7 +19,7 @@ LATER = ("Plan", "plan")
 
 def __getattr__(name: str) -> Any:
     if name in LATER:
-        from limpid.plan import planned
+        from limpid.plan import report
 
-        return getattr(planned, name)
+        return getattr(report, name)
     raise AttributeError(f"limpid.plan has no name {name!r}")

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from limpid.plan.account import account, layout_of
 from limpid.plan.architecture import Architecture
 from limpid.plan.figure import shown
+from limpid.plan.memory_model import layout_of, memory_model
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject
 
@@ -23,7 +23,7 @@ def what_would_fit(subject: Subject, options: Options, context: int, limit: floa
 
     def total(change: Change) -> float:
         changed = dataclasses.replace(options, **change)
-        figures, _ = account(subject, changed, changed.context_length or context)
+        figures, _ = memory_model(subject, changed, changed.context_length or context)
         return float(next(one.value for one in figures if one.name == "memory.total"))
 
     found = False

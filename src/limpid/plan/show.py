@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from limpid.plan.figure import Figure, plain, readable, shown
-from limpid.plan.planned import Plan
-from limpid.plan.scaling import LAWS, Law
+from limpid.plan.laws.scaling import LAWS, Law
+from limpid.plan.report import Plan
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limpid.plan.fit import Fit
+    from limpid.plan.laws.fit import Fit
 
 HEADING = "bold blue"
 TITLES = {

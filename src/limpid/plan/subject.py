@@ -9,8 +9,8 @@ from pathlib import Path
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import CheckpointError, ConfigError
 from limpid.plan.architecture import Architecture, of_config
-from limpid.plan.architectures import known, published, suggestion
 from limpid.plan.huggingface import of_file
+from limpid.plan.published import known, published, suggestion
 
 ASSUMED_VOCABULARY = 2048
 """What the tokenizer chooses on the default text; see data/tokenizer.py."""
@@ -67,7 +67,7 @@ def _named(what: str) -> Subject:
             f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
             f"{suggestion(what)}"
         ) from error
-    from limpid.plan.runs import progress_of
+    from limpid.plan.laws.runs import progress_of
 
     config = run.read_config()
     tokens, speed = progress_of(run)

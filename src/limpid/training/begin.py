@@ -21,11 +21,10 @@ from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.training import checkpoint
-from limpid.training.engine import settle
-from limpid.training.pace import FILES, Pace
+from limpid.training.autotune import resolve_auto
 from limpid.training.precision import arithmetic, device
 from limpid.training.step import State, make_scaler, step
-from limpid.training.until import Until
+from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
 from limpid.training.update import make_optimizer
 
 
@@ -38,7 +37,7 @@ class Training:
     tokens: Tokens
     batches: Batches
     state: State
-    pace: Pace | None = None
+    step_budget: StepBudget | None = None
 
 
 def start(
@@ -46,11 +45,11 @@ def start(
     name: str | None,
     console: Console,
     progress: Report | None = None,
-    until: Until | None = None,
+    deadline: Deadline | None = None,
 ) -> Training:
     """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1.
 
-    With `until`, the number of steps, and the size where that is open, follow from the time there is.
+    With a deadline, the number of steps, and the size where that is open, follow from the time there is.
     """
     source = None if config.run.init_from is None else initial_model(Path(config.run.init_from))
     if source is not None:
@@ -64,28 +63,28 @@ def start(
             f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out"
         )
     set_threads(config)
-    config = settle(
+    config = resolve_auto(
         dataclasses.replace(
             config,
             model=dataclasses.replace(config.model, vocab_size=vocab_size),
             run=dataclasses.replace(config.run, threads=torch.get_num_threads()),
         )
     )
-    pace = None
-    if until is not None:
-        config, pace = until.arranged(config, len(tokens.train), console, progress)
+    step_budget = None
+    if deadline is not None:
+        config, step_budget = deadline.fit(config, len(tokens.train), console, progress)
     state = fresh_state(config)
     if source is not None:
         state.model.load_state_dict(source[1])
     training = dataclasses.replace(
-        _assembled(None, config, tokens, state), pace=pace
+        _assembled(None, config, tokens, state), step_budget=step_budget
     )  # every size is checked before a folder appears
     training.run = new_run(name)
     write_atomically(training.run.tokenizer_file, tokens.tokenizer.to_json().encode())
     began = time.perf_counter()
     checkpoint.save(training.run, state, config, tokens.fingerprint)
-    if pace is not None:
-        pace.files = FILES * (time.perf_counter() - began)
+    if step_budget is not None:
+        step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
     write_config(training.run.config_file, config)  # last: from here on the folder is a run
     return training
 

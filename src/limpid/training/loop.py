@@ -23,10 +23,10 @@ from limpid.run import write_config
 from limpid.training import checkpoint
 from limpid.training.begin import Training
 from limpid.training.journal import Journal
-from limpid.training.pace import SETTLING
 from limpid.training.precision import device
 from limpid.training.record import record_step
 from limpid.training.step import Outcome, mean_surprise, step
+from limpid.training.time_budget import UNTIMED_STEPS
 
 Sampler = Callable[[Transformer, Tokenizer, str, int], str]
 """Continue a prompt with a model, by a seed."""
@@ -80,11 +80,12 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                 if asked():
                     _save(training, journal)
                     raise Interrupted
-                if training.pace is not None and not training.pace.settled:
-                    if training.pace.guessed and state.step == SETTLING:
-                        training.pace.rehearsed, training.pace.guessed = rehearsed(training, sampler), False
-                    journal.config = training.config = training.pace.follow(training.config, state.step)
-                    if training.pace.settled:
+                budget = training.step_budget
+                if budget is not None and not budget.final:
+                    if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
+                        budget.finish_seconds = rehearsed(training, sampler)
+                    journal.config = training.config = budget.adjust(training.config, state.step)
+                    if budget.final:
                         write_config(run.config_file, training.config)
     finally:
         journal.close()

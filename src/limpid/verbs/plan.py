@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from limpid.plan.figure import Figure
-    from limpid.plan.planned import Plan
+    from limpid.plan.report import Plan
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def verb(argv: Sequence[str]) -> int:
 
 
 def _planned(flags: PlanFlags) -> Plan:
-    from limpid.plan.planned import planned
+    from limpid.plan.report import planned
     from limpid.plan.subject import subject
 
     what, options = subject(flags.what), flags.training
@@ -90,7 +90,7 @@ def _engine(flags: PlanFlags, console: Console) -> int:
     from rich.table import Table
 
     from limpid.plan.subject import subject
-    from limpid.training.engine import explain
+    from limpid.training.autotune import explain
 
     found = subject(flags.what)
     if found.config is None:
@@ -121,8 +121,8 @@ def _why(figure: Figure, as_json: bool, console: Console) -> int:
 
 def _allocation(flags: PlanFlags, asked: dict[str, float], console: Console) -> int:
     """The partner of one of the three; of two, parameters and tokens, how far they are from the best."""
-    from limpid.plan.planned import Plan
-    from limpid.plan.scaling import APPROACH_3, LAWS, REFIT, allocate, judge
+    from limpid.plan.laws.scaling import APPROACH_3, LAWS, REFIT, allocate, judge
+    from limpid.plan.report import Plan
     from limpid.plan.show import tell_allocation, tell_judgement
 
     tokens = flags.training.tokens

@@ -16,7 +16,7 @@ from limpid.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limpid.plan.fit import Fit
+    from limpid.plan.laws.fit import Fit
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def verb(argv: Sequence[str]) -> int:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from rich.console import Console
 
-    from limpid.plan.fit import fit, points_of
-    from limpid.plan.runs import points
+    from limpid.plan.laws.fit import fit, points_of
+    from limpid.plan.laws.runs import points
     from limpid.progress import progress
 
     notes: list[str] = []
@@ -69,7 +69,7 @@ def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, 
 
     drawn = []
     if output is not None:
-        from limpid.plan.plots import draw_fit
+        from limpid.plan.laws.plots import draw_fit
 
         drawn = draw_fit(fitted, Path(output))
     if as_json:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from limpid.config.flags import read
 from limpid.config.options import require
-from limpid.sweep import Sweep
+from limpid.plan.laws.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,18 @@ def verb(argv: Sequence[str]) -> int:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from rich.console import Console
 
-    from limpid.plan.fit import fit, points_of
-    from limpid.plan.runs import points
+    from limpid.api import train
+    from limpid.plan.laws.fit import fit, points_of
+    from limpid.plan.laws.runs import points
     from limpid.progress import progress
-    from limpid.sweep import train_all
     from limpid.training.loop import Interrupted
+    from limpid.training.sweep import train_all
     from limpid.verbs.plan_fit import show
 
     aside = Console(stderr=True, highlight=False)
     with progress(aside) as report:
         try:
-            runs, notes = train_all(flags.sweep, report)
+            runs, notes = train_all(flags.sweep, train, report)
         except Interrupted:
             aside.print("stopped, everything saved: the same command goes on from there")
             return 130

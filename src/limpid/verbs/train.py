@@ -16,7 +16,7 @@ from limpid.errors import ConfigError
 
 if TYPE_CHECKING:
     from limpid.training.begin import Training
-    from limpid.training.until import Until
+    from limpid.training.time_budget import Deadline
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ def verb(argv: Sequence[str]) -> int:
     base = base if minutes is None else _merged(base, TIMED)
     options = typed if file is None else _merged(read_options(Path(file)), typed)
     config = from_dict(TrainConfig, _merged(base, options))
-    until = None if minutes is None else _until(began, minutes, options, config.update.schedule)
+    deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
     from limpid.training.begin import start
 
-    return _train(lambda console, progress: start(config, name, console, progress, until))
+    return _train(lambda console, progress: start(config, name, console, progress, deadline))
 
 
-def _until(began: float, minutes: float, options: dict[str, Any], schedule: str) -> Until:
+def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: str) -> Deadline:
     """When a run of so many minutes ends, and whether the options name its size."""
-    from limpid.training.until import Until
+    from limpid.training.time_budget import Deadline
 
     if not 0 < minutes < math.inf:
         raise ConfigError(f"minutes is {minutes}: it must be above 0")
@@ -82,8 +82,8 @@ def _until(began: float, minutes: float, options: dict[str, Any], schedule: str)
             "allows; leave --schedule out"
         )
     sizes = {"d_model", "num_layers", "num_heads", "num_kv_heads", "d_head", "d_ff"}
-    sized = bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
-    return Until(began + 60 * minutes, sized)
+    size_given = bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
+    return Deadline(began + 60 * minutes, size_given)
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +106,8 @@ def _train(begin: Callable[..., Training]) -> int:
 
     from limpid.diagnose import attend
     from limpid.generate import continue_text
-    from limpid.memory import keep_freed_memory
     from limpid.progress import progress
+    from limpid.training.allocator import keep_freed_memory
     from limpid.training.begin import describe
     from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
 

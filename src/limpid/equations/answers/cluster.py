@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
-from limpid.plan import cluster, scaling
+from limpid.plan import cluster
+from limpid.plan.laws import scaling
 
 
 @kind("cluster.training_days_8tp")

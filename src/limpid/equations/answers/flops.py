@@ -6,8 +6,9 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.equations.answers.parameters import chinchilla, decoder, entries
-from limpid.plan import cluster, scaling
+from limpid.plan import cluster
 from limpid.plan.flops import attention_widths, forward_flops_per_token, weights_that_multiply
+from limpid.plan.laws import scaling
 from limpid.plan.parameters import count
 
 PEAK_A100 = cluster.DEVICES["a100"].flops

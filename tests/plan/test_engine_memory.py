@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpid.plan import kept
+from limpid.plan import engine_memory
 from limpid.plan.figure import evaluate
 from plan.measured import configured, peak_bytes
 
@@ -40,15 +40,15 @@ PLAIN = {"norm": "layer", "mlp": "plain", "activation": "gelu", "positions": "le
 )
 def test_planned_memory_is_within_five_percent_of_the_measured_peak(options: dict) -> None:
     config = configured(**options)
-    planned = next(one.value for one in kept.figures(config) if one.name == "memory.total")
+    planned = next(one.value for one in engine_memory.figures(config) if one.name == "memory.total")
     assert planned == pytest.approx(peak_bytes(config), rel=0.05)
 
 
 def test_a_row_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configured()
-    whole = kept.rows(config, True)
-    monkeypatch.setattr(kept, "rows", lambda *_: tuple(row for row in whole if row.name != "mlp.activation"))
-    planned = next(one.value for one in kept.figures(config) if one.name == "memory.total")
+    whole = engine_memory.rows(config, True)
+    monkeypatch.setattr(engine_memory, "rows", lambda *_: tuple(row for row in whole if row.name != "mlp.activation"))
+    planned = next(one.value for one in engine_memory.figures(config) if one.name == "memory.total")
     assert planned != pytest.approx(peak_bytes(config), rel=0.05)
 
 
@@ -57,8 +57,8 @@ def test_every_parameter_has_its_gradient_in_one_row() -> None:
 
     for options in ({}, PLAIN, {"qk_norm": True, "norm_placement": "post"}, {"tied": False, "mlp_bias": True}):
         config = configured(**options)
-        numbers = kept.sizes(config)
-        learned = sum(evaluate(row.learned, numbers) for row in kept.rows(config, True))
+        numbers = engine_memory.sizes(config)
+        learned = sum(evaluate(row.learned, numbers) for row in engine_memory.rows(config, True))
         assert learned == parameter_count(config.model)
 
 
@@ -66,8 +66,8 @@ def test_the_figures_add_up() -> None:
     for options in ({}, {"precision": "bf16", "batch_size": 1}, {"windowed_blocks": (1,), "attention_window": 9}):
         config = configured(**options)
         for formed in (True, False):
-            worst = kept.peak(config, formed)
-            found = {one.name: one.value for one in kept.figures(config, formed)}
+            worst = engine_memory.peak(config, formed)
+            found = {one.name: one.value for one in engine_memory.figures(config, formed)}
             assert found["memory.activations"] == sum(worst.kept.values())
             assert found["memory.passing"] == worst.passing
             assert found["memory.total"] == pytest.approx(
@@ -77,6 +77,6 @@ def test_the_figures_add_up() -> None:
 
 def test_more_sequences_need_more_and_narrow_numbers_less() -> None:
     def total(**options: object) -> float:
-        return next(one.value for one in kept.figures(configured(**options)) if one.name == "memory.total")
+        return next(one.value for one in engine_memory.figures(configured(**options)) if one.name == "memory.total")
 
     assert total(batch_size=16) > total(batch_size=8) > total(batch_size=8, precision="bf16")

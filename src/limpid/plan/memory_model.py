@@ -6,14 +6,14 @@ import dataclasses
 from typing import Any
 
 from limpid.config import TrainConfig
-from limpid.plan import kept, memory
+from limpid.plan import engine_memory, memory
 from limpid.plan.figure import Figure
 from limpid.plan.memory import Layout
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject
 
 
-def account(subject: Subject, options: Options, context: int) -> tuple[list[Figure], str]:
+def memory_model(subject: Subject, options: Options, context: int) -> tuple[list[Figure], str]:
     """The account of memory, and in words which one it is."""
     if _here(subject, options) and subject.config is not None:
         config = _with(subject.config, options)
@@ -23,7 +23,7 @@ def account(subject: Subject, options: Options, context: int) -> tuple[list[Figu
         said = (f"memory: as limpid trains it on one device, {where}: {run.precision}, {run.batch_size} × "
                 f"{config.model.context_length:,} tokens per micro-batch"
                 f"{', each block computed again' * (run.gradient_checkpointing == 'on')}")  # fmt: skip
-        return kept.figures(config, on_processor), said
+        return engine_memory.figures(config, on_processor), said
     layout = layout_of(subject, options, context)
     said = (f"memory: the standard account: {layout.precision}, {layout.optimizer}, {layout.batch} × "
             f"{layout.context:,} tokens per micro-batch, ZeRO {layout.zero} over {layout.replicas} replicas, tensor "

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.plan.scaling import Law
+from limpid.plan.laws.scaling import Law
 from limpid.progress import Report
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

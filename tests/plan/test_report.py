@@ -12,10 +12,10 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.errors import ConfigError
 from limpid.plan import plan
 from limpid.plan.activations import korthikanti
-from limpid.plan.architectures import published
 from limpid.plan.cluster import device_named, megatron_flops
 from limpid.plan.figure import evaluate, figure, readable, shown
 from limpid.plan.memory import Layout, decoding, training
+from limpid.plan.published import published
 from limpid.run import write_config
 
 

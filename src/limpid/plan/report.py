@@ -11,11 +11,12 @@ from typing import Any
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.plan import cluster, flops, memory, parameters, scaling
-from limpid.plan.account import account
+from limpid.plan import cluster, flops, memory, parameters
 from limpid.plan.advice import what_would_fit
 from limpid.plan.architecture import Architecture
 from limpid.plan.figure import Figure, figure, given
+from limpid.plan.laws import scaling
+from limpid.plan.memory_model import memory_model
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject, subject
 
@@ -83,7 +84,7 @@ def planned(subject: Subject, options: Options) -> Plan:
     trained = options if stored is None else dataclasses.replace(options, precision=None)
     if stored is not None:
         notes.append(f"{stored} is a format to generate in: training is planned without it")
-    sections["memory"], spelled = account(subject, trained, context)
+    sections["memory"], spelled = memory_model(subject, trained, context)
     notes.append(spelled)
     if model.head:
         weights = options.precision or ("bf16" if subject.config is None else "fp32")

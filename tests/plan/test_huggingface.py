@@ -12,9 +12,9 @@ import pytest
 from limpid.config import ModelConfig
 from limpid.errors import ConfigError
 from limpid.plan.architecture import Architecture, of_config
-from limpid.plan.architectures import known, published, published_names
 from limpid.plan.huggingface import FORMS, of_file, of_their_config
 from limpid.plan.parameters import count, figures
+from limpid.plan.published import known, published, published_names
 from limpid.quantities import parameters
 from plan.families import CHANGES, their_config, their_count
 

@@ -22,7 +22,7 @@ ROOM, CACHED, ROWS = 1 << 26, 1 << 19, 128
 """Bytes of logits that the loss forms at a time; how many of them it takes the softmax of, in at least so many rows."""
 MOMENTS = {"adamw": 2, "muon": 2, "adam": 2, "momentum": 1, "sgd": 0}
 """Per parameter; muon keeps one of matrices inside blocks."""
-MEASURED = "what the engine keeps; measured by tests/plan/test_kept.py"
+MEASURED = "what the engine keeps; measured by tests/plan/test_engine_memory.py"
 
 
 @dataclass(frozen=True)

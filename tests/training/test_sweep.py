@@ -1,4 +1,4 @@
-"""A sweep: runs of a scaling law planned within a time budget, trained, taken up again."""
+"""A sweep: its runs trained once, ended on time, taken up again."""
 
 from __future__ import annotations
 
@@ -8,44 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from limpid.api import train
 from limpid.errors import ConfigError
+from limpid.plan.laws.runs import points
+from limpid.plan.laws.sweep import BATCH, CONTEXT, FEWEST_STEPS, Sweep, SweepRun, TimeModel, model_config
 from limpid.plan.parameters import parameter_count
-from limpid.plan.runs import points
-from limpid.sweep import (
-    BATCH,
-    CONTEXT,
-    FEWEST_STEPS,
-    Planned,
-    Speed,
-    Sweep,
-    largest_that_fits,
-    model_of,
-    runs_of,
-    train_all,
-)
+from limpid.training.sweep import train_all
 
-HERE = Speed(per_run=1.0, per_layer=1e-3, per_flop=1e-11)
+HERE = TimeModel(per_run=1.0, per_layer=1e-3, per_flop=1e-11)
 
 
-def test_runs_of_one_budget_share_its_compute() -> None:
-    for run in runs_of(1e13, 3, 4):
-        budget = 1e13 * 4 ** (int(run.name[1]) - 1)
-        spent = 6 * parameter_count(model_of(run.num_layers, run.d_model)) * run.steps * BATCH * CONTEXT
-        assert spent == pytest.approx(budget, rel=0.05)
-
-
-def test_the_sweep_fills_its_time_and_no_more() -> None:
-    for minutes in (5, 60):
-        runs = largest_that_fits(60 * minutes, 3, 4, HERE)
-        assert 0.5 * 60 * minutes < HERE.total(runs) <= 60 * minutes
-
-
-def test_too_little_time_is_refused() -> None:
-    with pytest.raises(ConfigError, match="give more --minutes"):
-        largest_that_fits(0.01, 3, 4, HERE)
-
-
-def kept(folder: Path, runs: list[Planned], speed: Speed) -> Sweep:
+def planned(folder: Path, runs: list[SweepRun], speed: TimeModel) -> Sweep:
     """A sweep that was planned before, on its own text."""
     (folder / "text.txt").write_text("".join(f"{n} and {n * n} make {n + n * n}.\n" for n in range(4000)))
     sweep = Sweep(paths=("text.txt",))
@@ -63,23 +36,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_sweep_trains_its_runs_once(here: Path) -> None:
-    sweep = kept(here, [Planned(f"c1-n{n}", 1, 16 * n, 3) for n in (1, 2)], HERE)
-    runs, notes = train_all(sweep)
+    sweep = planned(here, [SweepRun(f"c1-n{n}", 1, 16 * n, 3) for n in (1, 2)], HERE)
+    runs, notes = train_all(sweep, train)
     assert not notes
     written = [run.metrics_file.stat().st_mtime_ns for run in runs]
     found = points([str(run.path) for run in runs])
-    assert [size for size, _, _ in found] == [parameter_count(model_of(1, 16 * n)) for n in (1, 2)]
+    assert [size for size, _, _ in found] == [parameter_count(model_config(1, 16 * n)) for n in (1, 2)]
     assert all(tokens == 3 * BATCH * CONTEXT for _, tokens, _ in found)
-    again, _ = train_all(sweep)
+    again, _ = train_all(sweep, train)
     assert [run.metrics_file.stat().st_mtime_ns for run in again] == written
     with pytest.raises(ConfigError, match="other options"):
-        train_all(Sweep(paths=("text.txt",), minutes=3))
+        train_all(Sweep(paths=("text.txt",), minutes=3), train)
 
 
 def test_runs_that_would_end_too_late_are_shortened_or_left_out(here: Path) -> None:
-    slow = Speed(per_run=0, per_layer=10.0, per_flop=0)
-    sweep = kept(here, [Planned("long", 10, 16, 10**4), Planned("short", 1, 16, 10**3)], slow)
-    runs, notes = train_all(sweep)
+    slow = TimeModel(per_run=0, per_layer=10.0, per_flop=0)
+    sweep = planned(here, [SweepRun("long", 10, 16, 10**4), SweepRun("short", 1, 16, 10**3)], slow)
+    runs, notes = train_all(sweep, train)
     assert [run.path.name for run in runs] == ["short"]
     assert "left out are long; the same command goes on" in notes[0]
     steps = {run["name"]: run["steps"] for run in json.loads((sweep.folder / "sweep.json").read_text())["runs"]}

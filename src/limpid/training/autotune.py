@@ -14,7 +14,7 @@ import torch
 from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
 from limpid.model.mixing import SHORT
-from limpid.plan import flops_per_token, kept
+from limpid.plan import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, device, measured_peak, resolve
 
 UTILISATION = 0.3
@@ -34,7 +34,7 @@ class Choice:
     why: str
 
 
-def settle(config: TrainConfig) -> TrainConfig:
+def resolve_auto(config: TrainConfig) -> TrainConfig:
     """The configuration with every `auto` decided for this machine; a run records it, and keeps to it when resumed.
 
     Raises  ConfigError when something was asked for that this machine or model cannot do
@@ -74,7 +74,7 @@ def compiled(config: TrainConfig) -> tuple[bool, str]:
         return False, f"torch.compile finds no {'Triton' if device().type == 'cuda' else 'C++ compiler (g++)'} here"
     if config.run.compile == "on":
         return True, "compile is on"
-    seconds = config.run.max_steps * step_seconds(config)
+    seconds = config.run.max_steps * estimated_step_seconds(config)
     saved = COMPILED_SHARE * seconds
     once = f"compiling, {COMPILE_SECONDS:.0f} s once, would save about {_span(saved)}"
     return saved > 2 * COMPILE_SECONDS, f"the run takes about {_span(seconds)}: {once}"
@@ -87,7 +87,7 @@ def recomputed(config: TrainConfig) -> tuple[bool, str]:
             config.run.gradient_checkpointing == "on",
             f"gradient_checkpointing is {config.run.gradient_checkpointing}",
         )
-    figures = {one.name: one.value for one in kept.figures(config, device().type == "cpu")}
+    figures = {one.name: one.value for one in engine_memory.figures(config, device().type == "cpu")}
     needed, there = figures["memory.total"], MEMORY_SHARE * available_bytes()
     said = f"training holds {needed / 1e9:.2f} GB at its worst moment; {there / 1e9:.1f} GB may be used"
     return needed > there, said
@@ -104,7 +104,7 @@ def available_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def step_seconds(config: TrainConfig) -> float:
+def estimated_step_seconds(config: TrainConfig) -> float:
     """About how long a step takes, uncompiled: its matrix products at `UTILISATION` of this machine's peak."""
     tokens = config.run.batch_size * config.run.gradient_accumulation_steps * config.model.context_length
     flops = 3 * tokens * flops_per_token(config.model, config.model.context_length)

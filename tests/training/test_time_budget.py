@@ -14,8 +14,8 @@ from limpid.errors import ConfigError
 from limpid.model.families import family_of
 from limpid.plan import parameter_count
 from limpid.schedule import learning_rate
-from limpid.training import budget
-from limpid.training.pace import Pace, decays_next
+from limpid.training import time_budget
+from limpid.training.time_budget import StepBudget, decays_next
 
 CONFIG = TrainConfig(
     ModelConfig(vocab_size=300, context_length=32),
@@ -28,16 +28,16 @@ CONFIG = TrainConfig(
 def speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of exactly 100 GFLOP/s, at whatever it does."""
     monkeypatch.setattr(
-        budget,
+        time_budget,
         "measured_step_seconds",
-        lambda config: 0.003 * config.model.num_layers + 2 * budget.step_seconds(config),
+        lambda config: 0.003 * config.model.num_layers + 2 * time_budget.estimated_step_seconds(config),
     )
-    monkeypatch.setattr("limpid.training.engine.measured_peak", lambda dtype: 1e11)
+    monkeypatch.setattr("limpid.training.autotune.measured_peak", lambda dtype: 1e11)
 
 
 @pytest.mark.usefixtures("speed")
 def test_more_time_trains_larger_models_on_more_tokens() -> None:
-    chosen = [budget.within(CONFIG, seconds, 10**12, sized=False) for seconds in (30, 300, 3000, 30000)]
+    chosen = [time_budget.best_size(CONFIG, seconds, 10**12, size_given=False) for seconds in (30, 300, 3000, 30000)]
     sizes = [parameter_count(choice.config.model) for choice in chosen]
     tokens = [choice.config.run.max_steps for choice in chosen]
     assert sizes == sorted(set(sizes))
@@ -47,47 +47,49 @@ def test_more_time_trains_larger_models_on_more_tokens() -> None:
 
 @pytest.mark.usefixtures("speed")
 def test_the_speed_of_sizes_that_were_not_measured_follows_from_two_that_were() -> None:
-    configs = [dataclasses.replace(CONFIG, model=budget.shaped(CONFIG.model, width)) for width in budget.WIDTHS]
-    truth = [budget.measured_step_seconds(config) for config in configs]
-    assert budget.fitted(configs, {0: truth[0], 3: truth[3]}) == pytest.approx(truth, rel=1e-9)
+    configs = [
+        dataclasses.replace(CONFIG, model=time_budget.with_width(CONFIG.model, width)) for width in time_budget.WIDTHS
+    ]
+    truth = [time_budget.measured_step_seconds(config) for config in configs]
+    assert time_budget.predicted_step_seconds(configs, {0: truth[0], 3: truth[3]}) == pytest.approx(truth, rel=1e-9)
 
 
 @pytest.mark.usefixtures("speed")
 def test_little_text_asks_for_a_smaller_model_never_a_larger_one() -> None:
-    plenty, little = (budget.within(CONFIG, 3000, tokens, sized=False) for tokens in (10**12, 10**5))
+    plenty, little = (time_budget.best_size(CONFIG, 3000, tokens, size_given=False) for tokens in (10**12, 10**5))
     assert little.loss > plenty.loss
-    assert budget.worth(4e5, 1e5) < 4e5
+    assert time_budget.effective_tokens(4e5, 1e5) < 4e5
 
 
 @pytest.mark.usefixtures("speed")
 def test_a_given_size_is_kept() -> None:
     config = dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, d_model=96, num_heads=6, d_ff=256))
-    chosen = budget.within(config, 60, 10**9, sized=True)
+    chosen = time_budget.best_size(config, 60, 10**9, size_given=True)
     assert chosen.config.model == config.model
-    assert chosen.config.run.max_steps == int(60 / chosen.seconds_per_step)
+    assert chosen.config.run.max_steps == int(60 / chosen.step_seconds)
 
 
 def test_repeated_text_is_worth_what_the_paper_says() -> None:
     """Four epochs are nearly as good as fresh text; beyond sixteen little is added."""
-    assert budget.worth(50, 100) == 50
-    assert budget.worth(400, 100) == pytest.approx(372, rel=0.01)
-    assert budget.worth(10**6, 100) == pytest.approx(100 + 1539)
+    assert time_budget.effective_tokens(50, 100) == 50
+    assert time_budget.effective_tokens(400, 100) == pytest.approx(372, rel=0.01)
+    assert time_budget.effective_tokens(10**6, 100) == pytest.approx(100 + 1539)
 
 
 def test_a_step_is_really_measured() -> None:
-    small = dataclasses.replace(CONFIG, model=budget.shaped(CONFIG.model, 64))
-    large = dataclasses.replace(CONFIG, model=budget.shaped(CONFIG.model, 384))
-    assert 0 < budget.measured_step_seconds(small) < budget.measured_step_seconds(large)
+    small = dataclasses.replace(CONFIG, model=time_budget.with_width(CONFIG.model, 64))
+    large = dataclasses.replace(CONFIG, model=time_budget.with_width(CONFIG.model, 384))
+    assert 0 < time_budget.measured_step_seconds(small) < time_budget.measured_step_seconds(large)
 
 
 def test_the_law_is_that_of_the_runs_on_file() -> None:
-    from limpid.plan.fit import fit, points_of
+    from limpid.plan.laws.fit import fit, points_of
 
     with (Path(__file__).parents[2] / "benchmarks" / "small_scale.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = ([float(row[name]) for row in rows] for name in ("parameters", "tokens", "loss"))
     found = fit(points_of(*columns), resamples=20)
-    for name, value in budget.LAW.constants.items():
+    for name, value in time_budget.LAW.constants.items():
         assert found.law.constants[name] == pytest.approx(value, rel=0.02)
 
 
@@ -95,14 +97,14 @@ def test_steps_are_counted_until_the_rate_falls_and_not_after(monkeypatch: pytes
     """Every step has the rate that the final number of steps gives it: it can be replayed."""
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    pace, config, rates = Pace(deadline=160.0, rehearsed=1.0, files=0.5), CONFIG, []
+    budget, config, rates = StepBudget(160.0, finish_seconds=1.0, write_seconds=0.5), CONFIG, []
     step = 0
     while step < config.run.max_steps:
         step += 1
         rates.append(learning_rate(step, config.run.max_steps, config.update))
         now[0] += 0.5 if step > 20 else 0.25  # slower than it began
-        config = pace.follow(config, step)
-    assert pace.settled
+        config = budget.adjust(config, step)
+    assert budget.final
     assert rates == [learning_rate(number, config.run.max_steps, config.update) for number in range(1, step + 1)]
     assert 145 < now[0] <= 162
     assert rates[-1] < 0.15 * max(rates)

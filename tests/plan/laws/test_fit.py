@@ -11,9 +11,9 @@ import pytest
 from scipy.optimize import check_grad
 
 from limpid.errors import ConfigError
-from limpid.plan.fit import NAMES, Objective, Points, fit, minimum, points_of
-from limpid.plan.runs import points
-from limpid.plan.scaling import APPROACH_1, APPROACH_2, APPROACH_3, LAWS, REFIT, Law, allocate, judge
+from limpid.plan.laws.fit import NAMES, Objective, Points, fit, minimum, points_of
+from limpid.plan.laws.runs import points
+from limpid.plan.laws.scaling import APPROACH_1, APPROACH_2, APPROACH_3, LAWS, REFIT, Law, allocate, judge
 
 
 def drawn(law: Law, noise: float, seed: int, budgets: int = 5, sizes: int = 6) -> Points:

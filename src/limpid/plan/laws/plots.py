@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from limpid.inspect.plots import FIRST, INK, SECOND, panels, plain, save
-from limpid.plan.fit import Fit
-from limpid.plan.scaling import Law
+from limpid.plan.laws.fit import Fit
+from limpid.plan.laws.scaling import Law
+from limpid.plots import FIRST, INK, SECOND, panels, plain, save
 
 CLOSE = 0.15
 """Runs whose compute differs by less than this share lie on one iso-FLOP curve."""

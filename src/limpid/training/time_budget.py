@@ -1,0 +1,216 @@
+"""Runs that end at a given time (`--minutes`): the size of the model, the tokens, and the number of steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+
+from limpid.config import ModelConfig, TrainConfig
+from limpid.data.batches import MicroBatch
+from limpid.errors import ConfigError
+from limpid.plan import parameter_count
+from limpid.plan.laws.scaling import Law
+from limpid.progress import Report
+from limpid.training.autotune import estimated_step_seconds, resolve_auto
+
+LAW = Law("small scale", 2.1156, 67.519, 163.48, 0.37548, 0.35421, "`limpid plan fit benchmarks/small_scale.csv`")
+"""Of the fast recipe with a plain MLP on Python's standard library, 0.4 to 7 million parameters, 20 runs."""
+WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280)
+"""Values of d_model to choose from."""
+REPEAT_DECAY = 15.39
+"""Epochs after which repeated text is worth little. Source: Muennighoff et al. 2023, eq. 5, arXiv:2305.16264."""
+
+FINISH_SECONDS = 4.0
+"""Assumed time of evaluation and sample after the last step, until it is measured."""
+EXIT_SECONDS = 0.5
+"""Time that the process takes to end."""
+UNTIMED_STEPS = 3
+"""First steps of a run, which allocate and may compile, and say nothing about its speed."""
+FINAL_WRITES = 3
+"""Checkpoints' worth of bytes that are written at the end: two checkpoints and the model's folder."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a run is to end, and whether the size of its model was given."""
+
+    at_seconds: float
+    """On the clock of time.perf_counter."""
+    size_given: bool
+
+    def fit(
+        self, config: TrainConfig, unique_tokens: int, console: Console, report: Report | None
+    ) -> tuple[TrainConfig, StepBudget]:
+        """The configuration that makes the most of the time left, and the budget that keeps to the deadline.
+
+        Raises  ConfigError when no time is left
+        """
+        if self._seconds_left() <= 0:
+            raise ConfigError(
+                "no time is left to train: reading the text and finishing take the minutes given; give more of them"
+            )
+        if report is not None:
+            report("measuring steps", 0, 1)
+        chosen = best_size(config, self._seconds_left(), unique_tokens, size_given=self.size_given)
+        steps, model = chosen.config.run.max_steps, chosen.config.model
+        console.print(
+            f"chosen for the time: {parameter_count(model):,} parameters and about "
+            f"{steps * tokens_per_step(chosen.config):,} tokens, {steps:,} steps of "
+            f"{1e3 * chosen.step_seconds:.0f} ms",
+            highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
+        steps = max(1, int(max(0.0, self._seconds_left()) / chosen.step_seconds))  # measuring took some of the time
+        return with_max_steps(chosen.config, steps), StepBudget(self.at_seconds)
+
+    def _seconds_left(self) -> float:
+        return self.at_seconds - FINISH_SECONDS - time.perf_counter()
+
+
+@dataclass
+class StepBudget:
+    """Sets `max_steps` from the measured speed of steps, for as long as the schedule allows it.
+
+    Under warm-up–stable–decay no step before the decay depends on how many there are: until then the number may
+    change, and every step can still be replayed bit for bit.
+    """
+
+    deadline_seconds: float
+    """On the clock of time.perf_counter."""
+    finish_seconds: float | None = None
+    """Time of evaluation and sample after the last step; None until it is measured."""
+    write_seconds: float = 0.0
+    """Time of writing the last checkpoints and the model's folder."""
+    most_steps: int | None = None
+    """Upper bound, whatever time there is."""
+    final: bool = False
+    """Whether the number of steps stands."""
+    _timed_from: tuple[int, float] | None = None  # step, clock
+
+    def adjust(self, config: TrainConfig, step: int) -> TrainConfig:
+        """The configuration after `step` steps, with as many steps in all as end on time."""
+        now = time.perf_counter()
+        if self.final or step < UNTIMED_STEPS:
+            return config
+        if self._timed_from is None:
+            self._timed_from = (step, now)
+            return config
+        first, began = self._timed_from
+        step_seconds = (now - began) / (step - first)
+        finish = FINISH_SECONDS if self.finish_seconds is None else self.finish_seconds
+        left = self.deadline_seconds - finish - self.write_seconds - EXIT_SECONDS - now
+        steps = step + max(1, int(left / max(step_seconds, 1e-9)))
+        if self.most_steps is not None:
+            steps = max(step + 1, min(self.most_steps, steps))
+        config = with_max_steps(config, steps)
+        self.final = decays_next(config, step)
+        return config
+
+
+def decays_next(config: TrainConfig, step: int) -> bool:
+    """Whether the learning rate begins to fall within the next step."""
+    warmup, last = config.update.warmup_steps, config.run.max_steps
+    return (step + 1 - warmup) / max(1, last - warmup) > 1 - config.update.decay_fraction
+
+
+def with_max_steps(config: TrainConfig, steps: int) -> TrainConfig:
+    """The same configuration with another number of steps."""
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
+
+
+@dataclass(frozen=True)
+class SizeChoice:
+    """A configuration of one size, and what it reaches in the time there is."""
+
+    config: TrainConfig
+    step_seconds: float
+    measured: bool
+    """Whether `step_seconds` was measured; otherwise it follows from other sizes."""
+    loss: float
+    """By the law, nats per token; only differences mean something."""
+
+
+def best_size(config: TrainConfig, seconds: float, unique_tokens: int, *, size_given: bool) -> SizeChoice:
+    """The configuration with the least predicted loss after so many seconds of training.
+
+    A step takes a time per block and a time per FLOP. Two sizes are measured first, then the one that the fit of both
+    times prefers, until the preferred one has been measured.
+    """
+    models = [config.model] if size_given else [with_width(config.model, width) for width in WIDTHS]
+    configs = [resolve_auto(dataclasses.replace(config, model=model)) for model in models]
+    measured = {place: measured_step_seconds(configs[place]) for place in {0, min(3, len(configs) - 1)}}
+    while True:
+        predicted = predicted_step_seconds(configs, measured)
+        choices = [
+            _choice(one, measured.get(place, predicted[place]), place in measured, seconds, unique_tokens)
+            for place, one in enumerate(configs)
+        ]
+        best = min(range(len(choices)), key=lambda place: choices[place].loss)
+        if choices[best].measured:
+            break
+        measured[best] = measured_step_seconds(configs[best])
+    chosen = choices[best]
+    steps = max(1, int(seconds / chosen.step_seconds))
+    update = dataclasses.replace(chosen.config.update, warmup_steps=min(chosen.config.update.warmup_steps, steps // 10))
+    return dataclasses.replace(chosen, config=with_max_steps(dataclasses.replace(chosen.config, update=update), steps))
+
+
+def _choice(config: TrainConfig, step_seconds: float, measured: bool, seconds: float, unique_tokens: int) -> SizeChoice:
+    tokens = max(1, int(seconds / step_seconds)) * tokens_per_step(config)
+    loss = LAW.loss(parameter_count(config.model), effective_tokens(tokens, unique_tokens))
+    return SizeChoice(config, step_seconds, measured, loss)
+
+
+def with_width(model: ModelConfig, width: int) -> ModelConfig:
+    """`model` in another size: a block per 64 features, heads of 32 features, of 64 from 512 on."""
+    heads = width // (64 if width >= 512 else 32)
+    return dataclasses.replace(
+        model, d_model=width, num_layers=max(2, round(width / 64)), num_heads=heads, num_kv_heads=0, d_head=0, d_ff=0
+    )
+
+
+def predicted_step_seconds(configs: list[TrainConfig], measured: dict[int, float]) -> list[float]:
+    """Seconds per step of every size, from those measured: so much per block, and so much per estimated second."""
+    terms = np.array([(one.model.num_layers, estimated_step_seconds(one)) for one in configs])
+    places, seconds = list(measured), np.array(list(measured.values()))
+    solved, *_ = np.linalg.lstsq(terms[places] / seconds[:, None], np.ones(len(places)), rcond=None)
+    if (solved < 0).any() or len(places) == 1:
+        solved = np.array([0.0, float(np.median(seconds / terms[places, 1]))])
+    return [float(value) for value in terms @ solved]
+
+
+def tokens_per_step(config: TrainConfig) -> int:
+    """Tokens of one update, all micro-batches together."""
+    return config.run.batch_size * config.run.gradient_accumulation_steps * config.model.context_length
+
+
+def effective_tokens(tokens: float, unique_tokens: float) -> float:
+    """How many tokens of fresh text as many tokens are worth when they repeat. Source: that of `REPEAT_DECAY`."""
+    repeats = max(0.0, tokens / unique_tokens - 1)
+    return min(tokens, unique_tokens) + unique_tokens * REPEAT_DECAY * (1 - math.exp(-repeats / REPEAT_DECAY))
+
+
+def measured_step_seconds(config: TrainConfig, steps: int = 5) -> float:
+    """Median time of a step on random tokens, the first two left out."""
+    from limpid.training.begin import fresh_state
+    from limpid.training.step import step
+
+    uncompiled = dataclasses.replace(config, run=dataclasses.replace(config.run, compile="off"))
+    state, rng, seconds = fresh_state(uncompiled), np.random.default_rng(0), []
+    for _ in range(steps):
+        shape = (config.run.batch_size, config.model.context_length + 1)
+        batch = [
+            MicroBatch(tokens[:, :-1], tokens[:, 1:], ())
+            for tokens in (
+                rng.integers(0, config.model.vocab_size, shape) for _ in range(config.run.gradient_accumulation_steps)
+            )
+        ]
+        began = time.perf_counter()
+        step(state, batch, uncompiled)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[2:])
