@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from limpid.config import ModelConfig
-from limpid.maths import Chain, next_token_loss, transformer
+from limpid.maths import Chain
 from limpid.quantities import parameters
 
 CONFIG = ModelConfig(vocab_size=1024, d_model=256, num_layers=4, num_heads=8, context_length=128)
@@ -26,7 +26,7 @@ def main() -> None:
     for _ in range(ROUNDS):
         chain = Chain({**learned, "tokens": tokens, "targets": np.roll(tokens, -1, 1)})
         began = time.perf_counter()
-        next_token_loss(chain, transformer(chain, CONFIG))
+        forward(chain, CONFIG)
         between = time.perf_counter()
         chain.backward("loss")
         forward.append(between - began)

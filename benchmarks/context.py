@@ -31,7 +31,7 @@ def measured(config: TrainConfig, length: int, rounds: int) -> tuple[float, int]
     """Median seconds of a step, and the most bytes it held at once."""
     state = fresh_state(config)
     tokens = np.random.default_rng(0).integers(0, config.model.vocab_size, (1, length + 1))
-    batch = [MicroBatch(tokens[:, :-1], tokens[:, 1:], (0,))]
+    batch = [MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, (0,))]
     step(state, batch, config)
     seconds = []
     for _ in range(rounds):

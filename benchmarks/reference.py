@@ -10,8 +10,8 @@ import numpy as np
 
 from generate import MODELS
 from limpid.config import RunConfig, TrainConfig
-from limpid.maths import Chain, next_token_loss, transformer
-from limpid.maths.step import update
+from limpid.maths import Chain
+from limpid.maths.step import forward, update
 from limpid.maths.update import clip
 from limpid.quantities import parameters
 from limpid.training.allocator import keep_freed_memory
@@ -30,7 +30,7 @@ def main() -> None:
     for _ in range(ROUNDS + 1):
         marks = [time.perf_counter()]
         chain = Chain({**learned, "tokens": tokens[:, :-1], "targets": tokens[:, 1:]})
-        next_token_loss(chain, transformer(chain, config.model))
+        forward(chain, config.model)
         marks.append(time.perf_counter())
         gradients = chain.backward("loss")
         marks.append(time.perf_counter())

@@ -36,7 +36,7 @@ model, rows, precision = {
 }[sys.argv[1]]
 config = TrainConfig(model, run=RunConfig(precision=precision, batch_size=rows))
 tokens = np.random.default_rng(0).integers(0, model.vocab_size, (rows, model.context_length + 1))
-batch = [MicroBatch(tokens[:, :-1], tokens[:, 1:], tuple(range(rows)))]
+batch = [MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, tuple(range(rows)))]
 record_step(Path(sys.argv[2]), fresh_state(config), batch, config, run="benchmark", token_text=str)
 """
 OPEN = """

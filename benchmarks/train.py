@@ -84,9 +84,9 @@ def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool)
     def one(index: int) -> float:
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            made = model(torch.as_tensor(batches[index].inputs))
+            made = model(torch.as_tensor(batches[index]["tokens"]))
             logits = getattr(made, "logits", made)
-            loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index].targets).flatten())
+            loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index]["targets"]).flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -124,7 +124,7 @@ def main() -> None:
     batches = []
     for _ in range((1 + options.rounds) * TURN):
         tokens = rng.integers(0, model.vocab_size, (shape[0], shape[1] + 1))
-        batches.append(MicroBatch(tokens[:, :-1], tokens[:, 1:], tuple(range(shape[0]))))
+        batches.append(MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, tuple(range(shape[0]))))
     precision = resolve("auto")
     sides = {
         "plain PyTorch, fp32": plain_side(model, batches, autocast=False),

@@ -76,7 +76,7 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
     import torch
 
     from limpid.doctor.doctor import Doctor
-    from limpid.objectives.language_model import language_model, log_probabilities
+    from limpid.objectives.losses import log_probabilities, next_token_loss
     from limpid.training.begin import replay
 
     run = find_run(what)
@@ -84,14 +84,14 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
     training = replay(run, number)
     state = training.state
     batch = training.batches.batch(number)
-    targets = [torch.as_tensor(micro.targets) for micro in batch]
+    targets = [torch.as_tensor(micro["targets"]) for micro in batch]
     labels = max(1, sum(int((target >= 0).sum()) for target in targets))
 
     def loss(model: Any, _: Any) -> Any:
         device = next(model.parameters()).device
         return sum(
-            language_model(
-                log_probabilities(model(torch.as_tensor(micro.inputs).to(device))), target.to(device), labels
+            next_token_loss(
+                log_probabilities(model(torch.as_tensor(micro["tokens"]).to(device))), target.to(device), labels
             )
             for micro, target in zip(batch, targets, strict=True)
         )

@@ -12,6 +12,9 @@ from typing import Literal
 
 from limpid.config import ModelConfig
 
+NO_LABEL = -100
+"""Target of a position that has no next token to learn; transformers' convention."""
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -16,9 +16,8 @@ from limpid.compare.taken import Taken
 from limpid.compare.verdict import judge
 from limpid.compare.ways import Way, tokens_for, way
 from limpid.config import ModelConfig
-from limpid.maths.loss import next_token_loss
 from limpid.maths.rounding import FORMATS
-from limpid.maths.transformer import transformer
+from limpid.maths.step import forward
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 
@@ -116,7 +115,7 @@ def slipped(one: Way, slip, tokens: np.ndarray, targets: np.ndarray) -> Taken:
     """What an engine with the slip would show in float32."""
     parameters = {name: tensor.double().numpy() for name, tensor in one.weights.items()}
     chain = Slipped({**parameters, "tokens": tokens, "targets": targets}, slip)
-    next_token_loss(chain, transformer(chain, one.config))
+    forward(chain, one.config)
     seen = {link.name: chain.values[link.name].astype(np.float32).astype(np.float64) for link in chain.links}
     single = FORMATS["fp32"]
     stored = dict.fromkeys(seen, single)

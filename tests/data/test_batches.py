@@ -23,8 +23,8 @@ def test_a_batch_depends_on_nothing_but_seed_and_step() -> None:
     there = {step: forwards.batch(step) for step in range(1, 40)}
     for step in reversed(range(1, 40)):
         for one, other in zip(there[step], backwards.batch(step), strict=True):
-            assert np.array_equal(one.inputs, other.inputs)
-            assert np.array_equal(one.targets, other.targets)
+            assert np.array_equal(one["tokens"], other["tokens"])
+            assert np.array_equal(one["targets"], other["targets"])
             assert one.rows == other.rows
 
 
@@ -36,15 +36,15 @@ def test_micro_batches_have_their_sizes_and_64_bit_ids() -> None:
     parts = batches().batch(5)
     assert len(parts) == 2
     for micro in parts:
-        assert micro.inputs.shape == micro.targets.shape == (3, CONTEXT)
-        assert micro.inputs.dtype == micro.targets.dtype == np.int64
+        assert micro["tokens"].shape == micro["targets"].shape == (3, CONTEXT)
+        assert micro["tokens"].dtype == micro["targets"].dtype == np.int64
         assert len(micro.rows) == 3
 
 
 def test_targets_are_the_tokens_after_the_inputs_and_rows_say_where() -> None:
     for micro in batches().batch(4):
-        assert np.array_equal(micro.targets, micro.inputs + 1)  # the tokens count up
-        assert micro.inputs[:, 0].tolist() == list(micro.rows)
+        assert np.array_equal(micro["targets"], micro["tokens"] + 1)  # the tokens count up
+        assert micro["tokens"][:, 0].tolist() == list(micro.rows)
 
 
 @given(
@@ -76,13 +76,15 @@ def test_epochs_differ_in_order_and_offset() -> None:
 
 def test_every_token_is_a_target_sooner_or_later() -> None:
     source = batches(37, batch_size=1, accumulation=1)
-    targets = {int(target) for step in range(1, 400) for micro in source.batch(step) for target in micro.targets.flat}
+    targets = {
+        int(target) for step in range(1, 400) for micro in source.batch(step) for target in micro["targets"].flat
+    }
     assert targets == set(range(1, 37))
 
 
 def test_a_split_of_one_row_is_enough() -> None:
     micro = batches(CONTEXT + 1, batch_size=2, accumulation=1).batch(9)[0]
-    assert micro.inputs.tolist() == [list(range(CONTEXT))] * 2
+    assert micro["tokens"].tolist() == [list(range(CONTEXT))] * 2
 
 
 def test_epoch_counts_the_windows_seen() -> None:
@@ -117,7 +119,7 @@ def test_validation_windows_are_fixed_and_share_no_target() -> None:
     found = list(validation_batches(tokens, CONTEXT, 5, 15))
     again = list(validation_batches(tokens, CONTEXT, 5, 15))
     assert [micro.rows for micro in found] == [micro.rows for micro in again]
-    targets = [int(target) for micro in found for target in micro.targets.flat]
+    targets = [int(target) for micro in found for target in micro["targets"].flat]
     assert len(targets) == len(set(targets)) == 15 * CONTEXT
     assert max(targets) > 110  # spread over the whole split
 

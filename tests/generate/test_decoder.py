@@ -6,7 +6,7 @@ import torch
 from limpid.config import ModelConfig
 from limpid.errors import ConfigError
 from limpid.generate.decoder import Decoder, resolve_format
-from limpid.model import Cache, Transformer, initialise, observed
+from limpid.model import Cache, Transformer, initialise
 
 VARIANTS = {
     "llama": {},
@@ -120,8 +120,7 @@ class Head:
 
     def __call__(self, tokens: torch.Tensor, cache: Cache, last_only: bool) -> torch.Tensor:
         seen = {}
-        with observed(lambda name, value: seen.setdefault(name, value)):
-            self.net(tokens, cache, last_only)
+        self.net(tokens, cache, last_only, observe=lambda name, value: seen.setdefault(name, value))
         return seen["final_norm"] @ self.matrix.T
 
 

@@ -11,8 +11,7 @@ from limpid.inspect.hvp import Loss
 from limpid.inspect.jacobians import Path, forward, gradient_path, paths, random_path, redrawn
 from limpid.inspect.noise import coordinates, noise, variance_of_means
 from limpid.inspect.sharpness import sharpness
-from limpid.model import observed
-from limpid.objectives.language_model import language_model, log_probabilities
+from limpid.objectives.losses import log_probabilities, next_token_loss
 
 TINY = {"d_model": 4, "num_heads": 2, "d_ff": 3, "num_layers": 1, "vocab_size": 7}
 
@@ -52,9 +51,10 @@ def test_the_product_is_the_one_of_torch_s_own_function() -> None:
     names = list(loss.parameters)
 
     def value(*parameters):
-        with observed(lambda name, value: value):
-            logits = functional_call(loss.model, dict(zip(names, parameters, strict=True)), (loss.inputs,))
-        return language_model(log_probabilities(logits), loss.targets, loss.targets.numel())
+        logits = functional_call(
+            loss.model, dict(zip(names, parameters, strict=True)), (loss.inputs,), {"path": "plain"}
+        )
+        return next_token_loss(log_probabilities(logits), loss.targets, loss.targets.numel())
 
     v = torch.randn(loss.size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     _, theirs = torch.autograd.functional.hvp(value, tuple(loss.parameters.values()), tuple(loss.split(v).values()))
@@ -64,7 +64,7 @@ def test_the_product_is_the_one_of_torch_s_own_function() -> None:
 def test_the_gradient_and_the_loss_are_those_of_the_engine() -> None:
     looked, found = model("qwen3"), tokens(5, 10)
     loss = Loss(looked, found[:, :-1], found[:, 1:], torch.float64)
-    value = language_model(log_probabilities(looked(found[:, :-1])), found[:, 1:], 45)
+    value = next_token_loss(log_probabilities(looked(found[:, :-1])), found[:, 1:], 45)
     value.backward()
     theirs = torch.cat([parameter.grad.flatten() for parameter in looked.parameters()])
     assert loss.value() == pytest.approx(value.item(), rel=1e-12)
@@ -143,8 +143,7 @@ def test_the_stack_as_it_is_is_the_model(variant: str) -> None:
         seen[name] = value
         return value
 
-    with observed(keep):
-        looked(tokens(2))
+    looked(tokens(2), observe=keep)
     end = "residual2" if looked.config.norm_placement == "pre" else "norm2"
     for block, value in enumerate(forward(looked, tokens(2))[1:]):
         assert torch.allclose(value, seen[f"blocks.{block}.{end}"], rtol=1e-12, atol=1e-13)
@@ -161,9 +160,8 @@ def test_gains_multiply_to_the_length_of_the_whole_way_back() -> None:
             ends[name] = value
         return value
 
-    with observed(keep):
-        logits = looked(found[:, :-1])
-    language_model(log_probabilities(logits), found[:, 1:], 18).backward()
+    logits = looked(found[:, :-1], observe=keep)
+    next_token_loss(log_probabilities(logits), found[:, 1:], 18).backward()
     before, after = (float(ends[name].grad.norm()) for name in ("embed.sum", "blocks.3.residual2"))
     way = gradient_path(looked, found[:, :-1], found[:, 1:])
     assert len(way.gains) == 4

@@ -10,7 +10,7 @@ import torch
 from limpid import maths
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
-from limpid.model import observed
+from limpid.maths.step import forward
 from limpid.quantities import parameters, quantities
 from limpid.training.begin import fresh_state
 from limpid.training.record import Observation
@@ -53,7 +53,7 @@ def batches(config: TrainConfig) -> list[MicroBatch]:
     rng = np.random.default_rng(1)
     tokens = rng.integers(0, config.model.vocab_size, (9, 3, config.model.context_length + 1))
     targets = np.where(rng.random(tokens[..., 1:].shape) < 0.2, -100, tokens[..., 1:])
-    return [MicroBatch(t[:, :-1], y, (0,)) for t, y in zip(tokens, targets, strict=True)]
+    return [MicroBatch({"tokens": t[:, :-1], "targets": y}, (0,)) for t, y in zip(tokens, targets, strict=True)]
 
 
 def numpy(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
@@ -69,11 +69,10 @@ def test_every_quantity_and_every_gradient_equals_the_engines(variant: str) -> N
     config = configuration(variant)
     state, micro = fresh_state(config), batches(config)[0]
     seen = Observation()
-    with observed(seen):
-        backward(state, [micro], config)
-    theirs = numpy(seen.tensors())
+    backward(state, [micro], config, path="plain", observe=seen.observe)
+    theirs = numpy(seen.tensors("plain"))
     kept = {name.removeprefix("batch/"): mask for name, mask in theirs.items() if name.startswith("batch/")}
-    batch = {"tokens": micro.inputs, "targets": micro.targets, **kept}
+    batch = {"tokens": micro["tokens"], "targets": micro["targets"], **kept}
     ours = maths.step(numpy(dict(state.model.named_parameters())), numpy(moments(state, config)), batch, config, 1)
     names = [quantity.name for quantity in quantities(config.model)]
     assert [link.name for link in ours.chain.links] == names
@@ -96,7 +95,7 @@ def test_nine_steps_equal_the_engines(variant: str, rule: str) -> None:
     ours, memory = numpy(dict(state.model.named_parameters())), numpy(moments(state, config))
     for number, micro in enumerate(batches(config), 1):
         outcome = engine_step(state, [micro], config)
-        step = maths.step(ours, memory, {"tokens": micro.inputs, "targets": micro.targets}, config, number)
+        step = maths.step(ours, memory, {"tokens": micro["tokens"], "targets": micro["targets"]}, config, number)
         ours, memory = step.parameters, step.moments
         assert step.loss == pytest.approx(outcome.loss, rel=1e-11)
         assert step.grad_norm == pytest.approx(outcome.grad_norm, rel=1e-10)
@@ -118,8 +117,8 @@ def test_the_whole_backward_pass_belongs_to_the_forward_pass(variant: str) -> No
 
     def loss(t: float) -> tuple[float, maths.Chain]:
         moved = {name: weight + t * direction[name] for name, weight in weights.items()}
-        chain = maths.Chain({**moved, "tokens": micro.inputs, "targets": micro.targets})
-        return float(chain.values[maths.next_token_loss(chain, maths.transformer(chain, config.model))]), chain
+        chain = maths.Chain({**moved, "tokens": micro["tokens"], "targets": micro["targets"]})
+        return float(chain.values[forward(chain, config.model)]), chain
 
     h = 1e-4
     along = (8 * (loss(h)[0] - loss(-h)[0]) - (loss(2 * h)[0] - loss(-2 * h)[0])) / (12 * h)
@@ -137,7 +136,7 @@ def test_thirty_steps_on_one_batch_learn_it_by_heart() -> None:
     )
     state, micro = fresh_state(config), batches(config)[0]
     ours, memory = numpy(dict(state.model.named_parameters())), numpy(moments(state, config))
-    batch = {"tokens": micro.inputs, "targets": micro.targets}
+    batch = {"tokens": micro["tokens"], "targets": micro["targets"]}
     losses = []
     for number in range(1, 31):
         step = maths.step(ours, memory, batch, config, number)
@@ -151,13 +150,13 @@ def test_no_token_sees_a_later_one() -> None:
     config = configuration("llama")
     state, micro = fresh_state(config), batches(config)[0]
     weights = numpy(dict(state.model.named_parameters()))
-    tokens = micro.inputs.copy()
+    tokens = micro["tokens"].copy()
     tokens[:, 4] = (tokens[:, 4] + 1) % 13
 
     def logits(tokens: np.ndarray) -> np.ndarray:
         chain = maths.Chain({**weights, "tokens": tokens})
         return chain.values[maths.transformer(chain, config.model)]
 
-    before, after = logits(micro.inputs), logits(tokens)
+    before, after = logits(micro["tokens"]), logits(tokens)
     assert np.array_equal(before[:, :4], after[:, :4])
     assert not np.allclose(before[:, 4], after[:, 4])

@@ -38,7 +38,7 @@ def peak_bytes(config: TrainConfig) -> int:
 
     def batch() -> tuple[MicroBatch, ...]:
         rows = [rng.integers(0, config.model.vocab_size, size) for _ in range(config.run.gradient_accumulation_steps)]
-        return tuple(MicroBatch(tokens, np.roll(tokens, -1, 1), ()) for tokens in rows)
+        return tuple(MicroBatch({"tokens": tokens, "targets": np.roll(tokens, -1, 1)}, ()) for tokens in rows)
 
     step(state, batch(), config)
     second = batch()

@@ -8,7 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from limpid.config import ModelConfig
-from limpid.maths import Chain, next_token_loss, transformer
+from limpid.maths import Chain
+from limpid.maths.step import forward
 from limpid.model import Transformer, initialise
 from limpid.plan.architecture import of_config
 from limpid.plan.flops import figures, forward_flops_per_token
@@ -69,7 +70,7 @@ def test_flops_equal_the_sum_over_the_operations_of_a_step(config: ModelConfig) 
     learned = {p.name: rng.standard_normal(p.shape) for p in parameters(config)}
     tokens = rng.integers(0, config.vocab_size, (BATCH, POSITIONS))
     chain = Chain({**learned, "tokens": tokens, "targets": np.roll(tokens, -1, 1)})
-    next_token_loss(chain, transformer(chain, config))
+    forward(chain, config)
     summed = sum(link.operation.flops(*(chain.values[name] for name in link.inputs)) for link in chain.links)
     assert summed == BATCH * POSITIONS * forward_flops_per_token(of_config(config), POSITIONS)
 

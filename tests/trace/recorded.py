@@ -57,7 +57,9 @@ def batch(config: TrainConfig, number: int) -> list[MicroBatch]:
     for part in range(config.run.gradient_accumulation_steps):
         tokens = rng.integers(0, config.model.vocab_size, (4, config.model.context_length + 1))
         missing = rng.random((4, config.model.context_length)) < 0.1 + 0.5 * (part % 2)
-        found.append(MicroBatch(tokens[:, :-1], np.where(missing, -100, tokens[:, 1:]), (0, 11, 22, 33)))
+        found.append(
+            MicroBatch({"tokens": tokens[:, :-1], "targets": np.where(missing, -100, tokens[:, 1:])}, (0, 11, 22, 33))
+        )
     return found
 
 

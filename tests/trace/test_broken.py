@@ -15,15 +15,16 @@ import limpid.model.dropout
 import limpid.model.mlp
 import limpid.model.norm
 import limpid.model.transformer
+import limpid.objectives.losses
 import limpid.training.begin
-import limpid.training.record
 import limpid.training.step
 from limpid import maths
-from limpid.objectives.language_model import Surprise
+from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.quantities import quantities
 from limpid.trace import open_step, verify_step
 from limpid.training.record import Observation
 
+NEXT_TOKEN_LOSS = limpid.objectives.losses.next_token_loss
 HALF_AND_SINGLE = ("fp32", "bf16")
 
 
@@ -32,67 +33,61 @@ def first(tmp_path: Path, variant: str, precision: str, **options) -> str:
     return "nothing" if check is None else f"{check.name} ({check.kind})"
 
 
-def wrong_rotation(x, angles, layout):
+def wrong_rotation(x, angles, layout, mode):
     cos, sin = angles
     first_half, second_half = x.chunk(2, -1)
     return torch.cat((first_half * cos + second_half * sin, second_half * cos - first_half * sin), -1).to(x.dtype)
 
 
-def rms_norm_with_eps_outside_the_root(ctx, x, weight, eps):
-    inverse = 1 / (x.float().square().mean(-1, keepdim=True).sqrt() + eps)
-    ctx.save_for_backward(x * inverse, inverse, weight)
-    return x * inverse * weight
+def rms_norm_with_eps_outside_the_root(x, weight, eps):
+    return x / (x.float().square().mean(-1, keepdim=True).sqrt() + eps) * weight
 
 
-def layer_norm_without_mean(self, x):
+def layer_norm_without_mean(self, x, mode):
     return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight + self.bias
 
 
-def swapped_mlp(self, x):
-    gate, up = self.report("gate", self.gate(x)), self.report("up", self.up(x))
-    hidden = self.report("hidden", gate * self.activation(up))
-    return self.report("output", self.output(hidden))
+def swapped_mlp(self, x, mode):
+    gate, up = self.report(mode, "gate", self.gate(x)), self.report(mode, "up", self.up(x))
+    hidden = self.report(mode, "hidden", gate * self.activation(up))
+    return self.report(mode, "output", self.output(hidden))
 
 
-def block_without_residual(self, x, compute, angles, mask, cache=None):
-    normed = self.report("norm1", self.norm1(x).to(compute))
-    x = self.report("residual1", self.attention(normed, angles, mask, cache).to(x.dtype))
-    normed = self.report("norm2", self.norm2(x).to(compute))
-    return self.report("residual2", x + self.mlp(normed))
+def block_without_residual(self, x, compute, angles, mask, cache, mode):
+    normed = self.report(mode, "norm1", self.norm1(x, mode).to(compute))
+    x = self.report(mode, "residual1", self.attention(normed, angles, mask, cache, mode).to(x.dtype))
+    normed = self.report(mode, "norm2", self.norm2(x, mode).to(compute))
+    return self.report(mode, "residual2", x + self.mlp(normed, mode))
 
 
-def dropout_without_rescaling(self, x):
+def dropout_without_rescaling(self, x, mode):
     if not (self.training and self.probability):
         return x
     kept = torch.empty_like(x).bernoulli_(1 - self.probability)
-    limpid.model.dropout.report(f"kept({self.name})", kept)
-    return limpid.model.dropout.report(self.name, x * kept)
+    mode.report(f"kept({self.name})", kept)
+    return mode.report(self.name, x * kept)
 
 
 def mixing(change):
-    """mix_plainly after `change` of query, key and value."""
-    original = limpid.model.attention.Attention.mix_plainly
+    """plain_attention after `change` of query, key and value."""
+    original = limpid.model.attention.Attention.plain_attention
 
-    def mix_plainly(self, query, key, value, visible):
-        return original(self, *change(query, key, value), visible)
+    def plain_attention(self, query, key, value, visible, mode):
+        return original(self, *change(query, key, value), visible, mode)
 
-    return mix_plainly
+    return plain_attention
 
 
 def later_mask(positions, window, device):
     return torch.ones(positions, positions, dtype=torch.bool, device=device).tril(1)
 
 
-def shifted_language_model(log_probabilities, targets, labels):
-    from limpid.objectives.language_model import language_model
-
-    return language_model(log_probabilities, targets.roll(1, 1), labels)
+def shifted_next_token_loss(log_probabilities, targets, labels):
+    return NEXT_TOKEN_LOSS(log_probabilities, targets.roll(1, 1), labels)
 
 
 def halved_loss(log_probabilities, targets, labels):
-    from limpid.objectives.language_model import language_model
-
-    return language_model(log_probabilities, targets, 2 * labels)
+    return NEXT_TOKEN_LOSS(log_probabilities, targets, 2 * labels)
 
 
 ENGINE = {
@@ -104,11 +99,15 @@ ENGINE = {
         "llama", limpid.model.attention, "math", SimpleNamespace(sqrt=lambda _: 1.0, inf=math.inf),
         "blocks.0.attention.scores (forward)",
     ),
-    "mask off by one": ("llama", limpid.model.attention, "causal", later_mask, "blocks.0.attention.weights (forward)"),
-    "targets off by one": ("llama", limpid.training.step, "language_model", shifted_language_model, "loss (forward)"),
-    "twice as many labels": ("llama", limpid.training.step, "language_model", halved_loss, "loss (forward)"),
+    "mask off by one": (
+        "llama", limpid.model.attention, "causal_mask", later_mask, "blocks.0.attention.weights (forward)",
+    ),
+    "targets off by one": (
+        "llama", limpid.objectives.losses, "next_token_loss", shifted_next_token_loss, "loss (forward)",
+    ),
+    "twice as many labels": ("llama", limpid.objectives.losses, "next_token_loss", halved_loss, "loss (forward)"),
     "ε outside the root": (
-        "llama", limpid.model.norm.Scaled, "forward", staticmethod(rms_norm_with_eps_outside_the_root),
+        "llama", limpid.model.norm, "rms_norm", rms_norm_with_eps_outside_the_root,
         "blocks.0.norm1 (forward)",
     ),
     "no mean": ("gpt-2", limpid.model.norm.LayerNorm, "forward", layer_norm_without_mean, "blocks.0.norm1 (forward)"),
@@ -124,16 +123,17 @@ ENGINE = {
         "dropout", limpid.model.dropout.Dropout, "forward", dropout_without_rescaling, "embed.dropped (forward)",
     ),
     "wrong key head": (
-        "shared keys in a window", limpid.model.attention.Attention, "mix_plainly",
+        "shared keys in a window", limpid.model.attention.Attention, "plain_attention",
         mixing(lambda q, k, v: (q, k.flip(1), v)), "blocks.0.attention.scores (forward)",
     ),
     "wrong value head": (
-        "shared keys in a window", limpid.model.attention.Attention, "mix_plainly",
+        "shared keys in a window", limpid.model.attention.Attention, "plain_attention",
         mixing(lambda q, k, v: (q, k, v.flip(1))), "blocks.0.attention.mixed (forward)",
     ),
     "clipping at twice the norm": (
         "llama", limpid.training.step, "clip",
-        lambda model, limit, clip=limpid.training.step.clip: clip(model, 2 * limit), "m(embed.tokens.weight) (update)",
+        lambda *state, clip=limpid.training.step.clip: clip(*state[:-1], 2 * state[-1]),
+        "m(embed.tokens.weight) (update)",
     ),
     "rate of the step before": (
         "llama", limpid.training.step, "learning_rate",
@@ -181,14 +181,14 @@ def test_decay_of_gains_is_caught(precision: str, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("precision", HALF_AND_SINGLE)
 def test_missing_bias_correction_is_caught(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = limpid.training.record.update
+    original = limpid.training.step.update
 
-    def update(state, losses, labels, config):
-        for memory in state.optimizer.state.values():
+    def update(optimizer, scaler, rate, *, finite):
+        for memory in optimizer.state.values():
             memory["step"].fill_(1e6)  # 1 - βᵗ is 1
-        return original(state, losses, labels, config)
+        return original(optimizer, scaler, rate, finite=finite)
 
-    monkeypatch.setattr(limpid.training.record, "update", update)
+    monkeypatch.setattr(limpid.training.step, "update", update)
     assert first(tmp_path, "llama", precision) == "embed.tokens.weight (update)"
 
 
@@ -196,12 +196,12 @@ def test_missing_bias_correction_is_caught(precision: str, tmp_path: Path, monke
 def test_a_fault_of_the_fast_path_alone_is_caught(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Surprise.backward
+    original = LinearCrossEntropy.backward
 
     def backward(ctx, loss_bar):
         return original(ctx, 0.5 * loss_bar)
 
-    monkeypatch.setattr(Surprise, "backward", staticmethod(backward))
+    monkeypatch.setattr(LinearCrossEntropy, "backward", staticmethod(backward))
     assert first(tmp_path, "llama", precision) == "grad(embed.tokens.weight) (fast path)"
 
 
@@ -209,7 +209,7 @@ def test_a_fault_of_the_fast_path_alone_is_caught(
 def test_a_softmax_that_passes_its_gradient_on_unchanged_is_caught(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = limpid.model.attention.Attention.mix_plainly
+    original = limpid.model.attention.Attention.plain_attention
 
     class Careless(torch.autograd.Function):
         @staticmethod
@@ -220,16 +220,16 @@ def test_a_softmax_that_passes_its_gradient_on_unchanged_is_caught(
         def backward(ctx, bar):
             return 0.5 * bar
 
-    def mix_plainly(self, query, key, value, visible):
-        return original(self, Careless.apply(query), key, value, visible)
+    def plain_attention(self, query, key, value, visible, mode):
+        return original(self, Careless.apply(query), key, value, visible, mode)
 
-    monkeypatch.setattr(limpid.model.attention.Attention, "mix_plainly", mix_plainly)
+    monkeypatch.setattr(limpid.model.attention.Attention, "plain_attention", plain_attention)
     assert first(tmp_path, "llama", precision) == "blocks.1.attention.query_rotated (backward)"
 
 
 def corrupted(name_of_interest: str, *, gradient: bool):
     """An observation that sees (and passes on) one quantity, or its gradient, off by a thirty-second."""
-    original = Observation.__call__
+    original = Observation.observe
 
     def see(self, name, value):
         if name != name_of_interest:
@@ -255,7 +255,7 @@ EVERY = [
 def test_any_quantity_three_percent_off_is_named(
     variant: str, name: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Observation, "__call__", corrupted(name, gradient=False))
+    monkeypatch.setattr(Observation, "observe", corrupted(name, gradient=False))
     assert first(tmp_path, variant, precision) == f"{name} (forward)"
 
 
@@ -263,7 +263,7 @@ def test_any_quantity_three_percent_off_is_named(
 def test_any_gradient_three_percent_off_is_named(
     variant: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Observation, "__call__", corrupted(name, gradient=True))
+    monkeypatch.setattr(Observation, "observe", corrupted(name, gradient=True))
     assert first(tmp_path, variant, "fp32") == f"{name} (backward)"
 
 

@@ -23,7 +23,13 @@ def losses(config: TrainConfig) -> list[float]:
     state, found = fresh_state(config), []
     for _ in range(4):
         tokens = torch.randint(0, config.model.vocab_size, (3, config.model.context_length + 1), generator=generator)
-        found.append(step(state, [MicroBatch(tokens[:, :-1].numpy(), tokens[:, 1:].numpy(), (0, 1, 2))], config).loss)
+        found.append(
+            step(
+                state,
+                [MicroBatch({"tokens": tokens[:, :-1].numpy(), "targets": tokens[:, 1:].numpy()}, (0, 1, 2))],
+                config,
+            ).loss
+        )
     return found
 
 
@@ -44,7 +50,7 @@ def test_activations_computed_again_are_not_kept() -> None:
         model, held = fresh_state(config).model.train(), []
         tokens = torch.zeros(4, config.model.context_length, dtype=torch.long)
         with torch.autograd.graph.saved_tensors_hooks(lambda x: held.append(x.nbytes) or x, lambda x: x):
-            model.stream(tokens)
+            model.hidden(tokens)
         return sum(held)
 
     assert kept(configured(gradient_checkpointing="on")) < kept(configured()) / 5

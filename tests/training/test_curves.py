@@ -104,7 +104,7 @@ def test_two_hundred_steps_differ_by_no_more_than_transformers_differs_from_itse
     curves: tuple[list[float], ...] = ([], [], [])
     for number in range(1, STEPS + 1):
         batch = training.batches.batch(number)
-        inputs, targets = torch.as_tensor(batch[0].inputs), torch.as_tensor(batch[0].targets)
+        inputs, targets = torch.as_tensor(batch[0]["tokens"]), torch.as_tensor(batch[0]["targets"])
         curves[0].append(step(training.state, batch, training.config).loss)
         curves[1].append(eager.step(number, inputs, targets))
         curves[2].append(fused.step(number, inputs, targets))

@@ -68,7 +68,7 @@ CONFIG = TrainConfig(
 
 def batch(number: int) -> list[MicroBatch]:
     tokens = torch.randint(0, 23, (2, 13), generator=torch.Generator().manual_seed(number)).numpy()
-    return [MicroBatch(tokens[:, :-1], tokens[:, 1:], (0, 1))]
+    return [MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, (0, 1))]
 
 
 def test_muon_leaves_tables_gains_and_the_output_matrix_to_adamw() -> None:

@@ -17,11 +17,10 @@ from limpid.maths.attention import CausalSoftmax, Scores
 from limpid.maths.chain import Chain
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary
 from limpid.maths.linear import Add, Linear
-from limpid.maths.loss import next_token_loss
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import LayerNorm, RMSNorm
 from limpid.maths.operation import Array, Operation
-from limpid.maths.transformer import transformer
+from limpid.maths.step import forward
 
 Slip = Callable[[Operation], Operation | None]
 """What an operation becomes by a slip; None where it does not apply."""
@@ -55,7 +54,7 @@ def causes(config: ModelConfig, seen: Taken, name: str, limits: dict[str, Array]
         chain = Slipped({**seen.parameters, "tokens": seen.tokens, "targets": seen.targets}, slip)
         try:
             with np.errstate(all="ignore"):
-                next_token_loss(chain, transformer(chain, config))
+                forward(chain, config)
         except ValueError:  # a slip that does not even fit explains nothing
             continue
         if chain.applied:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from limpid.compare.taken import Taken
 from limpid.errors import ConfigError
-from limpid.training.step import mean_surprise
 
 if TYPE_CHECKING:
     from limpid.compare.ways import Way
@@ -39,12 +38,14 @@ def take(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool
 
 def _worker(rank: int, one: Way, tokens: Tensor, targets: Tensor, backward: bool, folder: str) -> None:
     """One process: its rows, its share of the loss, and the sum with the others."""
+    from limpid.compare.ways import next_token_loss
+
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=one.processes)
     mine = torch.arange(len(tokens)).tensor_split(one.processes)[rank]
     model = one.model()
     logits = model(tokens[mine])
-    loss = mean_surprise(model, tokens[mine], targets[mine], targets.numel())
+    loss = next_token_loss(model, tokens[mine], targets[mine], targets.numel())
     whole = torch.zeros(*tokens.shape, logits.shape[-1], dtype=logits.dtype)
     whole[mine] = logits.detach()
     shared = {"logits": whole, "loss": loss.detach()}

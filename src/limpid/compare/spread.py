@@ -15,10 +15,9 @@ from limpid.compare.taken import Taken
 from limpid.config import ModelConfig
 from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
-from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array, Operation
 from limpid.maths.rounding import bound, rounded, smallest_normal, unit_roundoff
-from limpid.maths.transformer import transformer
+from limpid.maths.step import forward
 
 PASSES = 4
 TIMES = 4.0
@@ -92,7 +91,7 @@ class Spread:
 def exact(config: ModelConfig, way: Taken) -> Chain:
     """The forward pass in float64, with its loss last."""
     chain = Chain({**way.parameters, "tokens": way.tokens, "targets": way.targets})
-    next_token_loss(chain, transformer(chain, config))
+    forward(chain, config)
     return chain
 
 
@@ -122,7 +121,7 @@ def spread(config: ModelConfig, way: Taken, *, backward: bool) -> Spread:
         for number in range(PASSES):
             values = {**way.parameters, "tokens": way.tokens, "targets": way.targets}
             disturbed = Disturbed(values, way, np.random.default_rng(number))
-            next_token_loss(disturbed, transformer(disturbed, config))
+            forward(disturbed, config)
             for name, found in distances.items():
                 found.append(length(disturbed.values[name] - chain.values[name]))
             bars = disturbed.backward("loss") if backward else {}

@@ -12,19 +12,21 @@ from torch import Tensor
 
 from limpid.compare.taken import Taken
 from limpid.config import ModelConfig
+from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
-from limpid.model import Transformer, observed
+from limpid.model import Transformer
 from limpid.model.cache import Cache
 from limpid.model.lora import Adapter, load_adapter
-from limpid.objectives.language_model import log_probabilities
+from limpid.model.observe import FAST, Mode
+from limpid.objectives import NEXT_TOKEN, POLICY
+from limpid.objectives.losses import log_probabilities
 from limpid.run import find_run
 from limpid.training.begin import initial_model
 from limpid.training.precision import FORMATS as DTYPES
 from limpid.training.precision import NAMES
 from limpid.training.record import Observation
-from limpid.training.step import mean_surprise
 
 ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""
@@ -152,13 +154,12 @@ Taking = Callable[[Way, Taken, Tensor, Tensor, bool], None]
 def plain(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool) -> None:
     """Our engine on the path that forms every quantity."""
     model, observation = one.model(), Observation()
-    with observed(observation):
-        loss = mean_surprise(model, tokens, targets, targets.numel())
-        if backward:
-            loss.backward()
+    loss = next_token_loss(model, tokens, targets, targets.numel(), Mode("plain", observation.observe))
+    if backward:
+        loss.backward()
     for name, parts in observation.values.items():
         see(taken, name, parts[0])
-    for name, bars in observation.gradients.items():
+    for name, bars in observation.bars.items():
         taken.gradients[name] = bars[0].double().numpy()
     parameter_gradients(taken, model)
 
@@ -228,12 +229,18 @@ CHOSEN = tuple(name for name in PATHS if name != "processes")
 
 def ends(taken: Taken, model: Transformer, tokens: Tensor, targets: Tensor, backward: bool) -> None:
     """Logits, loss and parameter gradients of a path that shows no more."""
-    loss = mean_surprise(model, tokens, targets, targets.numel())
+    loss = next_token_loss(model, tokens, targets, targets.numel())
     see(taken, "logits", model(tokens))
     see(taken, "loss", loss)
     if backward:
         loss.backward()
         parameter_gradients(taken, model)
+
+
+def next_token_loss(model: Transformer, tokens: Tensor, targets: Tensor, labels: int, mode: Mode = FAST) -> Tensor:
+    """The share of these rows in the mean over `labels`, nats."""
+    batch = MicroBatch({"tokens": tokens.numpy(), "targets": targets.numpy()})
+    return NEXT_TOKEN.loss({POLICY: model}, batch, labels, mode).value
 
 
 def see(taken: Taken, name: str, value: Tensor) -> None:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
+from limpid.errors import DataError
+
 Array = np.ndarray[Any, Any]
+TOKENS = ("tokens", "chosen", "rejected")
+"""Arrays of token ids that a model reads."""
 ROUNDS = 6
 """Rounds of the Feistel network; four already pass as random (Luby & Rackoff 1988)."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows that go through the model together."""
+    """Rows that go through the model together, as the named arrays that the objective asks for."""
 
-    inputs: Int64[Array, "batch position"]  # token ids
-    targets: Int64[Array, "batch position"]  # the token after each input
-    rows: tuple[int, ...]  # where each row starts in the split, tokens
+    arrays: Mapping[str, Array]  # tokens and targets, (batch, position); masks, rewards, …
+    rows: tuple[int, ...] = ()  # where each row starts in the split, tokens
+
+    def __getitem__(self, name: str) -> Array:
+        try:
+            return self.arrays[name]
+        except KeyError:
+            held = ", ".join(self.arrays)
+            raise DataError(f"the batch holds {held}, but no {name!r}, which the objective asks for") from None
+
+    @property
+    def size(self) -> int:
+        """Tokens that go through the model."""
+        return sum(array.size for name, array in self.arrays.items() if name in TOKENS)
 
 
 class Batches:
@@ -103,4 +118,5 @@ def _mixed(x: UInt64[Array, " row"]) -> UInt64[Array, " row"]:
 
 def _cut(tokens: Int[Array, " token"], starts: Int64[Array, " row"], context_length: int) -> MicroBatch:
     windows = tokens[starts[:, None] + np.arange(context_length + 1)].astype(np.int64)
-    return MicroBatch(windows[:, :-1], windows[:, 1:], tuple(int(start) for start in starts))
+    arrays = {"tokens": windows[:, :-1], "targets": windows[:, 1:]}
+    return MicroBatch(arrays, tuple(int(start) for start in starts))

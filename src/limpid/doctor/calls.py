@@ -114,8 +114,9 @@ def micro_batches(batch: Any) -> list[Micro]:
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         entry = {name: _tensor(batch[name]) for name in batch}
         return [Micro(_first(entry, ID_NAMES), _first(entry, LABEL_NAMES), _first(entry, MASK_NAMES), batch)]
-    if hasattr(batch, "inputs") and hasattr(batch, "targets"):
-        return [Micro(_ids(batch.inputs), _ids(batch.targets), None, batch)]
+    if isinstance(getattr(batch, "arrays", None), Mapping):
+        entry = {name: _tensor(array) for name, array in batch.arrays.items()}
+        return [Micro(_first(entry, ID_NAMES), _first(entry, LABEL_NAMES), None, batch)]
     if isinstance(batch, tuple | list) and batch:
         if all(_is_array(entry) for entry in batch):
             tensors = [_tensor(entry) for entry in batch]

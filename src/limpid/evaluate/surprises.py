@@ -14,7 +14,7 @@ from torch import Tensor
 from limpid.errors import CheckpointError
 from limpid.evaluate.windows import Row
 from limpid.model import Cache, Transformer
-from limpid.objectives.language_model import log_probabilities
+from limpid.objectives.losses import log_probabilities
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -1,4 +1,4 @@
-"""A loss that can be differentiated twice: its value, gradient and products with its Hessian.
+"""A loss that can be differentiated twice, on the plain path: its value, gradient and products with its Hessian.
 
 The product is exact: H v is the gradient of (gradient · v) (Pearlmutter 1994, doi:10.1162/neco.1994.6.1.147).
 """
@@ -10,46 +10,15 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from limpid.inspect.watch import in_format
-from limpid.model import Transformer, observed
-from limpid.model.norm import RMSNorm
-from limpid.objectives.language_model import language_model, log_probabilities
+from limpid.model import Transformer
+from limpid.objectives.losses import log_probabilities, next_token_loss
 
 TOGETHER = 4
 """Rows that go through the model at once."""
-
-
-class PlainRMSNorm(nn.Module):
-    """x / rms(x) ⊙ weight from PyTorch's own operations.
-
-    The engine's RMSNorm keeps what its hand-written backward needs as constants, so that a derivative of it would lack
-    every term that comes through them.
-    """
-
-    def __init__(self, norm: RMSNorm) -> None:
-        super().__init__()
-        self.weight, self.eps = norm.weight, norm.eps
-
-    def forward(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
-
-
-def twice_differentiable(model: Transformer, dtype: torch.dtype) -> Transformer:
-    """A copy made of operations whose derivatives can be differentiated."""
-    copied = in_format(model, dtype)
-    for module in list(copied.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, RMSNorm):
-                setattr(module, name, PlainRMSNorm(child))
-    return copied
-
-
-def plainly(name: str, value: Tensor) -> Tensor:
-    """Listens to nothing; that somebody listens makes attention take its plain path."""
-    return value
 
 
 class Loss:
@@ -62,7 +31,7 @@ class Loss:
         targets: Int[Tensor, "row position"],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.model = twice_differentiable(model, dtype)
+        self.model = in_format(model, dtype)
         self.parameters = dict(self.model.named_parameters())
         self.inputs, self.targets = inputs, targets
 
@@ -121,9 +90,8 @@ class Loss:
         """The loss of a few rows at a time, each with its share of the mean."""
         inputs, targets = self.inputs[rows], self.targets[rows]
         for some, after in zip(inputs.split(TOGETHER), targets.split(TOGETHER), strict=True):
-            with observed(plainly):
-                logits = functional_call(self.model, parameters, (some,))
-            yield language_model(log_probabilities(logits), after, targets.numel())
+            logits = functional_call(self.model, parameters, (some,), {"path": "plain"})
+            yield next_token_loss(log_probabilities(logits), after, targets.numel())
 
 
 def flat(tensors: Any) -> Float[Tensor, " parameter"]:

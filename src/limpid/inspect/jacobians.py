@@ -21,7 +21,7 @@ from limpid.inspect.watch import blocks, in_format
 from limpid.model import Transformer, initialise
 from limpid.model.embedding import Angles
 from limpid.model.transformer import Block
-from limpid.objectives.language_model import language_model, log_probabilities
+from limpid.objectives.losses import log_probabilities, next_token_loss
 
 RESCALED = (0.5, 1.0, 2.0)
 """Standard deviations of freshly drawn weights, as multiples of the configuration's."""
@@ -116,7 +116,7 @@ def gradient_path(
     """Gains for the gradient of the loss, through the model as it is."""
     stream = forward(model, tokens)
     surprise = log_probabilities(read_out(model, stream[-1]))
-    return back("the loss's own gradient", stream, language_model(surprise, targets, targets.numel()))
+    return back("the loss's own gradient", stream, next_token_loss(surprise, targets, targets.numel()))
 
 
 def paths(model: Transformer, tokens: Int[Tensor, "batch position"]) -> tuple[Path, ...]:

@@ -63,7 +63,7 @@ class Subject:
         longest = min(self.model.config.context_length, ROW)
         if self.validation is not None:
             batch = next(iter(validation_batches(self.validation, longest, count, count)))
-            return torch.as_tensor(batch.inputs), torch.as_tensor(batch.targets)
+            return torch.as_tensor(batch["tokens"]), torch.as_tensor(batch["targets"])
         labels = len(self.tokens) - 1
         length = min(longest, max(4, labels // count))
         number = min(count, labels // length)

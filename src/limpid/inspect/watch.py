@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from limpid.model import Transformer, observed
+from limpid.model import Transformer
 from limpid.model.transformer import Block
 
 Quantities = dict[str, Tensor]
@@ -34,8 +34,8 @@ def watched(
             kept[name] = value
         return value
 
-    with torch.no_grad(), observed(listen):
-        model(tokens)
+    with torch.no_grad():
+        model(tokens, path="plain", observe=listen)
     return kept
 
 

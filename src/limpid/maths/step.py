@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from limpid import quantities
-from limpid.config import TrainConfig
+from limpid.config import ModelConfig, TrainConfig
 from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
@@ -28,19 +28,29 @@ class Step:
     moments: Arrays  # after the update: m/NAME, v/NAME
 
 
+ChainLoss = Callable[[Chain, ModelConfig], str]
+"""Computes a loss in a chain that holds the parameters and the batch; returns its name."""
+
+
+def forward(chain: Chain, config: ModelConfig) -> str:
+    """Every quantity from the tokens to the next-token loss; returns the loss's name."""
+    return next_token_loss(chain, transformer(chain, config))
+
+
 def step(
     parameters: Mapping[str, Array],
     moments: Mapping[str, Array],
     batch: Mapping[str, Array],
     config: TrainConfig,
     number: int,
+    objective: ChainLoss = forward,
 ) -> Step:
     """Update `number` (1 is the first) of a run.
 
     batch  tokens and targets, (batch, position), and the mask kept(NAME) of every dropout
     """
     chain = Chain({**parameters, **batch})
-    loss = next_token_loss(chain, transformer(chain, config.model))
+    loss = objective(chain, config.model)
     gradients = chain.backward(loss)
     clipped, norm = clip({name: gradients[name] for name in parameters}, config.update.max_grad_norm)
     rate = learning_rate(number, config.run.max_steps, config.update)

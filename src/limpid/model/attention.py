@@ -12,10 +12,10 @@ from limpid.config import ModelConfig
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, rotate
+from limpid.model.kernels.attention import attention, causal_mask, short_attention
 from limpid.model.linear import Linear
-from limpid.model.mixing import causal, mix, mix_short
 from limpid.model.norm import RMSNorm
-from limpid.model.observe import Part, observing
+from limpid.model.observe import FAST, Mode, Part
 
 
 class Attention(Part):
@@ -46,40 +46,50 @@ class Attention(Part):
         angles: Angles | None,
         mask: Float[Tensor, "query key"] | None = None,
         cache: Cache | None = None,
+        mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
         heads = (*x.shape[:2], -1, self.config.d_head)
         projected = (self.query(x), self.key(x), self.value(x))
         query, key, value = (
-            self.report(name, y.view(heads)) for name, y in zip(("query", "key", "value"), projected, strict=True)
+            self.report(mode, name, y.view(heads)) for name, y in zip(("query", "key", "value"), projected, strict=True)
         )
         if self.query_norm is not None and self.key_norm is not None:
-            query = self.report("query_norm", self.query_norm(query))
-            key = self.report("key_norm", self.key_norm(key))
+            query = self.report(mode, "query_norm", self.query_norm(query, mode))
+            key = self.report(mode, "key_norm", self.key_norm(key, mode))
         if angles is not None:
-            query = self.report("query_rotated", rotate(query, angles, self.config.rotary_layout))
-            key = self.report("key_rotated", rotate(key, angles, self.config.rotary_layout))
+            query = self.report(mode, "query_rotated", rotate(query, angles, self.config.rotary_layout, mode))
+            key = self.report(mode, "key_rotated", rotate(key, angles, self.config.rotary_layout, mode))
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extend(self.block, key, value)
         visible = None if cache is None else cache.visible(query.shape[2], self.window)
-        if observing() or (self.training and self.config.dropout):
-            mixed = self.mix_plainly(query, key, value, visible)
+        if mode.plain or (self.training and self.config.dropout):
+            mixed = self.plain_attention(query, key, value, visible, mode)
+        elif mask is None:
+            mixed = attention(query, key, value, visible, self.window)
         else:
-            mixed = mix(query, key, value, visible, self.window) if mask is None else mix_short(query, key, value, mask)
-        mixed = self.report("mixed", mixed.transpose(1, 2))
-        return self.dropout(self.report("output", self.output(mixed.flatten(-2))))
+            mixed = short_attention(query, key, value, mask)
+        mixed = self.report(mode, "mixed", mixed.transpose(1, 2))
+        return self.dropout(self.report(mode, "output", self.output(mixed.flatten(-2))), mode)
 
-    def mix_plainly(self, query: Tensor, key: Tensor, value: Tensor, visible: Bool[Tensor, "..."] | None) -> Tensor:
-        """The same as `mix` with every quantity formed: scores, weights, mixed."""
+    def plain_attention(
+        self,
+        query: Float[Tensor, "batch head query d_head"],
+        key: Float[Tensor, "batch kv_head key d_head"],
+        value: Float[Tensor, "batch kv_head key d_head"],
+        visible: Bool[Tensor, "..."] | None,
+        mode: Mode = FAST,
+    ) -> Float[Tensor, "batch head query d_head"]:
+        """The same as the fused kernels with every quantity formed: scores, weights, mixed."""
         batch, _, positions, d_head = query.shape
         grouped = query.view(batch, self.config.num_kv_heads, -1, positions, d_head)  # query heads of each key head
         scores = grouped @ key[:, :, None].transpose(-1, -2) / math.sqrt(d_head)
-        scores = self.report("scores", scores.flatten(1, 2))
+        scores = self.report(mode, "scores", scores.flatten(1, 2))
         if visible is None:
-            visible = causal(positions, self.window, query.device)
+            visible = causal_mask(positions, self.window, query.device)
         weights = scores.masked_fill(~visible, -math.inf).softmax(-1, dtype=self.softmax_dtype(scores.dtype))
-        weights = self.report("weights", weights.to(scores.dtype))
-        weights = self.weights_dropout(weights)
+        weights = self.report(mode, "weights", weights.to(scores.dtype))
+        weights = self.weights_dropout(weights, mode)
         mixed = weights.view(batch, self.config.num_kv_heads, -1, positions, key.shape[2]) @ value[:, :, None]
         return mixed.flatten(1, 2)
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
-from limpid.model.observe import report
+from limpid.model.kernels.rotation import FusedRotation, rotation
+from limpid.model.observe import FAST, Mode
 
 Angles = tuple[Float[Tensor, "... position 1 pairs"], Float[Tensor, "... position 1 pairs"]]
 """Cosines and sines."""
 
 
-class Table(nn.Module):
-    """One learned vector per row."""
+class Table(nn.Embedding):
+    """One learned vector per row: fast twin of maths.Embedding. Initialised by `model.initialise`."""
 
-    def __init__(self, rows: int, d_model: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(rows, d_model))
-
-    def forward(self, rows: Int[Tensor, "..."]) -> Float[Tensor, "... d_model"]:
-        return F.embedding(rows, self.weight)
+    def reset_parameters(self) -> None:
+        """Nothing is drawn here."""
 
 
 class Embed(nn.Module):
@@ -38,16 +33,16 @@ class Embed(nn.Module):
         self.positions = Table(config.context_length, config.d_model) if config.positions == "learned" else None
 
     def forward(
-        self, tokens: Int[Tensor, "batch position"], positions: Int[Tensor, "*rows position"]
+        self, tokens: Int[Tensor, "batch position"], positions: Int[Tensor, "*rows position"], mode: Mode = FAST
     ) -> Float[Tensor, "batch position d_model"]:
-        x = report("embed.tokens", self.tokens(tokens))
+        x = mode.report("embed.tokens", self.tokens(tokens))
         if self.positions is not None:
             added = self.positions(positions)
         elif self.config.positions == "sinusoidal":
             added = sinusoidal(positions, self.config.d_model, self.config.rotary_base).to(x.dtype)
         else:
             return x
-        return report("embed.sum", x + report("embed.positions", added))
+        return mode.report("embed.sum", x + mode.report("embed.positions", added))
 
 
 def sinusoidal(positions: Int[Tensor, "*rows position"], d_model: int, base: float) -> Float[Tensor, "... d_model"]:
@@ -105,53 +100,11 @@ class Rotation:
 
 
 def rotate(
-    x: Float[Tensor, "batch position head d_head"], angles: Angles, layout: str
+    x: Float[Tensor, "batch position head d_head"], angles: Angles, layout: str, mode: Mode = FAST
 ) -> Float[Tensor, "batch position head d_head"]:
     """Fast twin of maths.Rotary."""
     halves = layout == "half"
-    if torch.compiler.is_compiling():
-        return turned(x, angles, halves)
-    y: Tensor = Turn.apply(x, *angles, halves)
+    if mode.plain or torch.compiler.is_compiling():
+        return rotation(x, *angles, halves)
+    y: Tensor = FusedRotation.apply(x, *angles, halves)
     return y
-
-
-def turned(x: Tensor, angles: Angles, halves: bool) -> Tensor:
-    """The same as `Turn` in one expression, which a compiler makes one pass of, there and back."""
-    (cos, sin), pairs = angles, x.shape[-1] // 2
-    two = -2 if halves else -1  # the axis along which the two features of a pair lie
-    split = x.unflatten(-1, (2, pairs) if halves else (pairs, 2))
-    y = split * cos.unsqueeze(two) + split.flip(two) * torch.stack((-sin, sin), two)
-    return y.flatten(-2).to(x.dtype)
-
-
-class Turn(torch.autograd.Function):
-    """Every pair turned by its angle, in the format of the angles; being linear, it goes back by the opposite turn.
-
-    Written out, PyTorch would take three times as many passes over the heads, most of them in mixed formats.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, halves: bool) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        ctx.halves = halves
-        wide = x.to(torch.promote_types(x.dtype, cos.dtype))
-        y = torch.empty_like(wide)
-        (first, second), (one, other) = pairs(wide, halves), pairs(y, halves)
-        torch.mul(first, cos, out=one)
-        one.addcmul_(second, sin, value=-1)
-        torch.mul(second, cos, out=other)
-        other.addcmul_(first, sin)
-        return y.to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor, None, None, None]:
-        cos, sin = ctx.saved_tensors
-        return Turn.apply(y_bar, cos, -sin, ctx.halves), None, None, None
-
-
-def pairs(x: Tensor, halves: bool) -> tuple[Tensor, Tensor]:
-    """The first and the second feature of every pair, as views."""
-    if halves:
-        middle = x.shape[-1] // 2
-        return x[..., :middle], x[..., middle:]
-    return x[..., 0::2], x[..., 1::2]

@@ -1,4 +1,4 @@
-"""The MLP: each position on its own, widened, bent by a nonlinearity, narrowed again."""
+"""The MLP: each position on its own, widened, passed through a nonlinearity, narrowed again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
 from limpid.model.linear import Linear
-from limpid.model.observe import Part
+from limpid.model.observe import FAST, Mode, Part
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -37,9 +37,11 @@ class Mlp(Part):
         self.output = Linear(config.d_ff, config.d_model, config.mlp_bias)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
-    def forward(self, x: Float[Tensor, "batch position d_model"]) -> Float[Tensor, "batch position d_model"]:
-        gate = None if self.gate is None else self.report("gate", self.gate(x))
-        up = self.report("up", self.up(x))
+    def forward(
+        self, x: Float[Tensor, "batch position d_model"], mode: Mode = FAST
+    ) -> Float[Tensor, "batch position d_model"]:
+        gate = None if self.gate is None else self.report(mode, "gate", self.gate(x))
+        up = self.report(mode, "up", self.up(x))
         hidden = self.activation(up) if gate is None else self.activation(gate) * up
-        output = self.output(self.report("hidden", hidden))
-        return self.dropout(self.report("output", output))
+        output = self.output(self.report(mode, "hidden", hidden))
+        return self.dropout(self.report(mode, "output", output), mode)

@@ -1,48 +1,47 @@
-"""Reporting quantities by name: whoever listens sees every value of the step; nobody pays when nobody does."""
+"""How one forward pass runs: on which path, observed by whom. An argument: two models can be observed at once."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
-Listener = Callable[[str, Tensor], Tensor]
+Path = Literal["fast", "plain"]
+"""fast: fused kernels, as training runs. plain: PyTorch's operations, every quantity formed, twice differentiable."""
 
-_listener: Listener | None = None
-
-
-def report(name: str, value: Tensor) -> Tensor:
-    """Pass `value` on, through the listener when there is one. What it returns is what the model goes on with."""
-    return value if _listener is None else _listener(name, value)
+Observe = Callable[[str, Tensor], Tensor]
+"""Called with the name and value of every quantity that the path forms; the model goes on with what it returns."""
 
 
-def observing() -> bool:
-    """Whether somebody listens: fused paths, which never form some quantities, then give way to plain ones."""
-    return _listener is not None
+@dataclass(frozen=True)
+class Mode:
+    """How one forward pass runs."""
+
+    path: Path = "fast"
+    observe: Observe | None = None
+    loss_scale: float = 1.0  # what the loss is multiplied by before backward: kernels round gradients that have it
+
+    @property
+    def plain(self) -> bool:
+        return self.path == "plain"
+
+    def report(self, name: str, value: Tensor) -> Tensor:
+        """Show a quantity to the observer, if there is one."""
+        return value if self.observe is None else self.observe(name, value)
+
+
+FAST = Mode()
 
 
 class Part(nn.Module):
-    """A part of the model with a place in the vocabulary, such as blocks.3.attention.
-
-    The place is read only when somebody listens: code compiled for one block then serves every block.
-    """
+    """A part of the model with a place in the vocabulary, such as blocks.3.attention."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
-    def report(self, what: str, value: Tensor) -> Tensor:
-        """`report`, under the part's own name."""
-        return value if _listener is None else _listener(f"{self.name}.{what}", value)
-
-
-@contextlib.contextmanager
-def observed(listener: Listener) -> Iterator[None]:
-    """Report every quantity of the forward passes inside this block to `listener`."""
-    global _listener
-    before, _listener = _listener, listener
-    try:
-        yield
-    finally:
-        _listener = before
+    def report(self, mode: Mode, what: str, value: Tensor) -> Tensor:
+        """Show a quantity of this part; the name is read only then, so that compiled code serves every block."""
+        return value if mode.observe is None else mode.observe(f"{self.name}.{what}", value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,11 +17,11 @@ from limpid.model.attention import Attention
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, Embed, Rotation
+from limpid.model.kernels.attention import short_masks
 from limpid.model.linear import Linear
-from limpid.model.mixing import short_masks
 from limpid.model.mlp import Mlp
 from limpid.model.norm import norm
-from limpid.model.observe import Part, observing, report
+from limpid.model.observe import FAST, Mode, Observe, Part, Path
 from limpid.quantities import parameters
 
 
@@ -44,33 +43,21 @@ class Block(Part):
         angles: Angles | None,
         mask: Tensor | None,
         cache: Cache | None = None,
+        mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
         if self.pre:
-            normed = self.report("norm1", self.norm1(x).to(compute))
-            x = self.report("residual1", x + self.attention(normed, angles, mask, cache))
-            normed = self.report("norm2", self.norm2(x).to(compute))
-            return self.report("residual2", x + self.mlp(normed))
-        x = self.report("residual1", x + self.attention(x.to(compute), angles, mask, cache))
-        x = self.report("norm1", self.norm1(x))
-        x = self.report("residual2", x + self.mlp(x.to(compute)))
-        return self.report("norm2", self.norm2(x))
+            normed = self.report(mode, "norm1", self.norm1(x, mode).to(compute))
+            x = self.report(mode, "residual1", x + self.attention(normed, angles, mask, cache, mode))
+            normed = self.report(mode, "norm2", self.norm2(x, mode).to(compute))
+            return self.report(mode, "residual2", x + self.mlp(normed, mode))
+        x = self.report(mode, "residual1", x + self.attention(x.to(compute), angles, mask, cache, mode))
+        x = self.report(mode, "norm1", self.norm1(x, mode))
+        x = self.report(mode, "residual2", x + self.mlp(x.to(compute), mode))
+        return self.report(mode, "norm2", self.norm2(x, mode))
 
 
-@dataclass(frozen=True)
-class End:
-    """Where the model ends when nobody needs all logits at once."""
-
-    stream: Float[Tensor, "batch position d_model"]
-    matrix: Float[Tensor, "vocab d_model"]
-
-    @property
-    def logits(self) -> Float[Tensor, "batch position vocab"]:
-        """Formed now, for whoever looks."""
-        return F.linear(self.stream, self.matrix.to(self.stream.dtype))
-
-
-def through(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
-    """What a block makes of the stream; a function of the block, so that what is compiled for one serves all."""
+def run_block(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
+    """A function of the block, so that what is compiled for one serves all."""
     y: Tensor = block(x, *rest)
     return y
 
@@ -98,53 +85,50 @@ class Transformer(nn.Module):
         tokens: Int[Tensor, "batch position"],
         cache: Cache | None = None,
         last_only: bool = False,
-        formed: bool = True,
-    ) -> Float[Tensor, "batch position vocab"] | End:
-        """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds.
-
-        Logits that are not to be `formed` stay at the two factors they are made of.
-        """
-        x = self.stream(tokens, cache)
-        if not formed:
-            return End(x, self.output_matrix)
+        path: Path = "fast",
+        observe: Observe | None = None,
+    ) -> Float[Tensor, "batch position vocab"]:
+        """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds."""
+        mode = Mode(path, observe)
+        x = self.hidden(tokens, cache, mode)
         x = x[:, -1:] if last_only else x
-        return report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
+        return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 
     @property
     def output_matrix(self) -> Float[Tensor, "vocab d_model"]:
-        """Turns the stream into logits; the token embedding itself when tied."""
+        """Turns the last hidden state into logits; the token embedding itself when tied."""
         matrix: Tensor = self.embed.tokens.weight if self.logits is None else self.logits.weight
         return matrix
 
-    def stream(
-        self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None
+    def hidden(
+        self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None, mode: Mode = FAST
     ) -> Float[Tensor, "batch position d_model"]:
         """The residual stream at its end, normed, in the format of matrix products."""
         count = tokens.shape[1]
         positions = torch.arange(count, device=tokens.device) if cache is None else cache.positions(count)
-        x = self.embed_dropout(self.embed(tokens, positions))
+        x = self.embed_dropout(self.embed(tokens, positions, mode), mode)
         angles = None if self.rotation is None else self.rotation.at(positions, x.dtype)
         windows = [self.config.window(i) for i in range(len(self.blocks))]
-        masks = short_masks(set(windows), x, self.compute) if cache is None else {}
-        run = self._runner()
+        masks = short_masks(set(windows), x, self.compute) if cache is None and not mode.plain else {}
+        run = self._block_runner(mode)
         for block, window in zip(self.blocks, windows, strict=True):
-            x = run(block, x, self.compute, angles, masks.get(window), cache)
+            x = run(block, x, self.compute, angles, masks.get(window), cache, mode)
         if cache is not None:
             cache.advance(count)
         if self.final_norm is not None:
-            x = report("final_norm", self.final_norm(x).to(self.compute))
+            x = mode.report("final_norm", self.final_norm(x, mode).to(self.compute))
         return x.to(self.compute)
 
-    def _runner(self) -> Callable[..., Tensor]:
-        """How blocks are run: one kernel after the other, or, where training has nothing to show, as was arranged."""
-        if not self.training or observing():
-            return through
-        run = through if self.compiled is None else self.compiled
+    def _block_runner(self, mode: Mode) -> Callable[..., Tensor]:
+        """How blocks are run: one kernel after the other, or, on the fast path of training, as was arranged."""
+        if not self.training or mode.plain:
+            return run_block
+        run = run_block if self.compiled is None else self.compiled
         return functools.partial(checkpoint, run, use_reentrant=False) if self.recomputed else run
 
     def compile_blocks(self) -> None:
         """Let torch.compile fuse the passes over arrays inside a block; one compilation serves all of them."""
-        self.compiled = torch.compile(through)
+        self.compiled = torch.compile(run_block)
 
 
 def initialise(model: Transformer, seed: int) -> Transformer:

@@ -10,10 +10,8 @@ import numpy as np
 
 from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
-from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array, Operation
 from limpid.maths.rounding import bound, rounded, unit_roundoff
-from limpid.maths.transformer import transformer
 from limpid.trace.record import Record
 
 
@@ -76,7 +74,7 @@ def outline(record: Record) -> list[Link]:
     """Every operation of the recorded step, in order, without its numbers."""
     known = {name.removeprefix("before/"): np.empty(0) for name in record.names if name.startswith("before/")}
     chain = Outline({**known, **record.batch()})
-    next_token_loss(chain, transformer(chain, record.config.model))
+    record.objective.chain(chain, record.config.model)
     return chain.links
 
 

@@ -16,6 +16,8 @@ from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
+from limpid.objectives import Objective
+from limpid.objectives import from_document as objective_from
 from limpid.quantities import parameters
 
 VERSION = 1
@@ -45,6 +47,11 @@ class Record:
         except (OSError, SafetensorError) as error:
             reason = "there is no such file" if not self.path.is_file() else " ".join(str(error).split())
             raise CheckpointError(f"cannot open the recorded step {self.path}: {reason}") from error
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What the step minimised; next-token prediction where the record does not say."""
+        return objective_from(self.meta.get("objective", {"name": "next_token"}))
 
     @cached_property
     def meta(self) -> dict[str, Any]:

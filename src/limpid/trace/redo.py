@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from limpid.maths.chain import Chain
-from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
-from limpid.maths.transformer import transformer
 from limpid.maths.update import Arrays, UpdateRule, clip_scale, rule
 from limpid.quantities import parameters
 from limpid.schedule import learning_rate
@@ -39,7 +37,7 @@ def redo(record: Record) -> EndToEnd:
     learned = [parameter.name for parameter in parameters(record.config.model)]
     chain = Chain({name: record.exact(f"before/{name}") for name in learned} | record.batch())
     with np.errstate(all="ignore"):
-        loss = next_token_loss(chain, transformer(chain, record.config.model))
+        loss = record.objective.chain(chain, record.config.model)
         gradients = chain.backward(loss)
     unit = unit_roundoff(record.compute_format)
     drift = {

@@ -13,7 +13,7 @@ import torch
 
 from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
-from limpid.model.mixing import SHORT
+from limpid.model.kernels.attention import SHORT
 from limpid.plan import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, device, measured_peak, resolve
 

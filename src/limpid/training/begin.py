@@ -17,6 +17,7 @@ from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import load_folder
+from limpid.objectives import POLICY
 from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
@@ -150,7 +151,7 @@ def fresh_state(config: TrainConfig) -> State:
     if config.run.compile == "on":
         model.compile_blocks()
     model.recomputed = config.run.gradient_checkpointing == "on"
-    return State(model, make_optimizer(model, config.update), make_scaler(formats))
+    return State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
 
 
 def set_threads(config: TrainConfig) -> None:

@@ -53,7 +53,7 @@ class Journal:
 
     def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None:
         """Record one step: a line of metrics, a line per micro-batch, and now and then one on the console."""
-        tokens = sum(micro.inputs.size for micro in batch)
+        tokens = sum(micro.size for micro in batch)
         # the first steps pay for allocations, and some for a closer look; what is said follows the recent ones
         self.seconds = seconds if not self.seconds else 0.9 * self.seconds + 0.1 * seconds
         norm, clip = outcome.grad_norm, self.config.update.max_grad_norm
@@ -78,7 +78,7 @@ class Journal:
                 "step": outcome.number,
                 "micro_batch": index,
                 "rows": list(micro.rows),
-                "tokens": int(micro.inputs.size),
+                "tokens": micro.size,
                 "labels": outcome.labels[index],
                 "loss": outcome.micro_losses[index] * sum(outcome.labels) / max(1, outcome.labels[index]),
             }

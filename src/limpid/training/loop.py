@@ -18,14 +18,14 @@ from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
-from limpid.objectives.language_model import count_labels
+from limpid.model.observe import FAST
+from limpid.objectives import NEXT_TOKEN
 from limpid.run import write_config
 from limpid.training import checkpoint
 from limpid.training.begin import Training
 from limpid.training.journal import Journal
-from limpid.training.precision import device
 from limpid.training.record import record_step
-from limpid.training.step import Outcome, mean_surprise, step
+from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
 
 Sampler = Callable[[Transformer, Tokenizer, str, int], str]
@@ -117,9 +117,8 @@ def evaluate(training: Training) -> tuple[float, float]:
     model.eval()
     with torch.no_grad():
         for micro in validation_batches(tokens.validation, length, together, rows * config.run.eval_batches):
-            targets = torch.as_tensor(micro.targets).to(device())
-            total += float(mean_surprise(model, torch.as_tensor(micro.inputs).to(device()), targets, 1))
-            labels += count_labels(targets)
+            total += float(NEXT_TOKEN.loss(training.state.models, micro, 1, FAST).value)
+            labels += NEXT_TOKEN.labels(micro)
     loss = total / max(1, labels)
     bytes_per_token = tokens.validation_bytes / len(tokens.validation)
     return loss, loss / math.log(2) / bytes_per_token

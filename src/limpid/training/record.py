@@ -12,11 +12,11 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.config.options import to_dict
-from limpid.data.batches import MicroBatch
-from limpid.model import observed
+from limpid.data.batches import TOKENS, MicroBatch
+from limpid.objectives import NEXT_TOKEN, Objective, to_document
 from limpid.run import folder_written_atomically
 from limpid.training.precision import NAMES
-from limpid.training.step import Outcome, State, backward, update
+from limpid.training.step import Outcome, State, backward, step
 from limpid.training.update import read_moments
 
 VERSION = 1
@@ -30,6 +30,7 @@ def record_step(
     *,
     run: str,
     token_text: Callable[[int], str],
+    objective: Objective = NEXT_TOKEN,
 ) -> Outcome:
     """Take the next step and write to `file` all that it depended on and all that the engine computed.
 
@@ -40,49 +41,59 @@ def record_step(
     moments = read_moments(state.model, state.optimizer, config.update)
     tensors |= {f"before/{name}": moment.clone() for name, moment in moments.items()}
     tensors |= _batch(batch)
-    observation = Observation()
-    with observed(observation):
-        backward(state, batch, config)
-    tensors |= observation.tensors()
-    tensors |= {f"plain/grad({name})": gradient for name, gradient in _gradients(state).items()}
-
-    losses, labels = backward(state, batch, config)
-    tensors |= {f"fast/grad({name})": gradient for name, gradient in _gradients(state).items()}
-    outcome = update(state, losses, labels, config)
+    plain = Observation()
+    backward(state, batch, config, objective, "plain", plain.observe)
+    plain.gradients(state)
+    tensors |= plain.tensors("plain")
+    fast = Observation(quantities=False)
+    outcome = step(state, batch, config, objective, fast)
+    tensors |= fast.tensors("fast")
     tensors["fast/loss"] = torch.tensor(outcome.loss, dtype=torch.float64)
     tensors["fast/grad_norm"] = torch.tensor(outcome.grad_norm, dtype=torch.float64)
     tensors |= {f"after/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
     tensors |= {
         f"after/{name}": moment for name, moment in read_moments(state.model, state.optimizer, config.update).items()
     }
-    _write(file, tensors, _metadata(state, batch, config, outcome, run, token_text))
+    _write(file, tensors, _metadata(state, batch, config, objective, outcome, run, token_text))
     return outcome
 
 
 class Observation:
-    """Every reported quantity of the micro-batches, and its gradient once backward has passed."""
+    """Every quantity of the micro-batches, its gradient once backward has passed, and those of the parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quantities: bool = True) -> None:
+        self.quantities = quantities
         self.values: dict[str, list[Tensor]] = {}
-        self.gradients: dict[str, list[Tensor]] = {}
+        self.bars: dict[str, list[Tensor]] = {}
+        self.parameter_bars: dict[str, Tensor] = {}
 
-    def __call__(self, name: str, value: Tensor) -> Tensor:
-        self.values.setdefault(name, []).append(value.detach())
-        if value.requires_grad:
-            value.register_hook(lambda gradient: self.gradients.setdefault(name, []).append(gradient))
+    def observe(self, name: str, value: Tensor) -> Tensor:
+        """Keep a quantity, and its gradient once there is one."""
+        if self.quantities:
+            self.values.setdefault(name, []).append(value.detach())
+            if value.requires_grad:
+                value.register_hook(lambda bar: self.bars.setdefault(name, []).append(bar))
         return value
 
-    def tensors(self) -> dict[str, Tensor]:
+    def gradients(self, state: State) -> None:
+        """Keep every parameter's gradient, without the loss scale, a power of two."""
+        scale = state.scaler.get_scale()
+        self.parameter_bars = {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / scale
+            for name, parameter in state.model.named_parameters()
+        }
+
+    def tensors(self, path: str) -> dict[str, Tensor]:
         """Micro-batches joined along batch; quantities that have no batch axis once, the loss and its parts summed."""
         kept = {name: parts for name, parts in self.values.items() if name.startswith("kept(")}
-        found = {f"batch/{name}": torch.cat(parts).to(torch.uint8) for name, parts in kept.items()}
+        tensors = {f"batch/{name}": torch.cat(parts).to(torch.uint8) for name, parts in kept.items()}
         for name, parts in self.values.items():
             if name not in kept:
-                found[f"plain/{name}"] = self._joined(name, parts)
-        for name, parts in self.gradients.items():
+                tensors[f"{path}/{name}"] = self._joined(name, parts)
+        for name, parts in self.bars.items():
             joined = parts[0] if name == "loss" else self._joined(name, parts, summed=True)
-            found[f"plain/grad({name})"] = joined
-        return found
+            tensors[f"{path}/grad({name})"] = joined
+        return tensors | {f"{path}/grad({name})": bar for name, bar in self.parameter_bars.items()}
 
     @staticmethod
     def _joined(name: str, parts: list[Tensor], *, summed: bool = False) -> Tensor:
@@ -94,30 +105,20 @@ class Observation:
 
 
 def _batch(batch: Sequence[MicroBatch]) -> dict[str, Tensor]:
-    return {
-        "batch/tokens": torch.cat([torch.as_tensor(micro.inputs) for micro in batch]),
-        "batch/targets": torch.cat([torch.as_tensor(micro.targets) for micro in batch]),
-    }
-
-
-def _gradients(state: State) -> dict[str, Tensor]:
-    """Every parameter's gradient without the loss scale, a power of two."""
-    scale = state.scaler.get_scale()
-    return {
-        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / scale
-        for name, parameter in state.model.named_parameters()
-    }
+    return {f"batch/{name}": torch.cat([torch.as_tensor(micro[name]) for micro in batch]) for name in batch[0].arrays}
 
 
 def _metadata(
     state: State,
     batch: Sequence[MicroBatch],
     config: TrainConfig,
+    objective: Objective,
     outcome: Outcome,
     run: str,
     token_text: Callable[[int], str],
 ) -> dict[str, object]:
-    tokens = sorted({int(token) for micro in batch for part in (micro.inputs, micro.targets) for token in part.flat})
+    ids = [micro[name] for micro in batch for name in (*TOKENS, "targets") if name in micro.arrays]
+    tokens = sorted({int(token) for array in ids for token in array.flat})
     first = next(state.model.parameters())
     return {
         "version": VERSION,
@@ -126,12 +127,13 @@ def _metadata(
         "update_number": state.updates if outcome.updated else state.updates + 1,
         "updated": outcome.updated,
         "config": to_dict(config),
+        "objective": to_document(objective),
         "precision": {"parameters": NAMES[first.dtype], "compute": NAMES[state.model.compute]},
         "learning_rate": outcome.learning_rate,
         "loss_scale": outcome.loss_scale,
         "labels": sum(outcome.labels),
         "micro_batches": [
-            {"rows": list(micro.rows), "tokens": int(micro.inputs.size), "labels": labels, "loss": repr(loss)}
+            {"rows": list(micro.rows), "tokens": micro.size, "labels": labels, "loss": repr(loss)}
             for micro, labels, loss in zip(batch, outcome.labels, outcome.micro_losses, strict=True)
         ],
         "token_texts": {str(token): token_text(token) for token in tokens if token >= 0},

@@ -57,7 +57,7 @@ def record_text(folder: Path, text: str, file: Path | None) -> Path:
     )
     state = fresh_state(config)
     state.model.load_state_dict(weights)
-    batch = [MicroBatch(tokens[None, :-1], tokens[None, 1:], (0,))]
+    batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
     name = folder.resolve().name
     file = RUNS / f"{name}-step.safetensors" if file is None else file
     record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)

@@ -1,23 +1,23 @@
-"""One training step at speed: forward, loss, backward, clip, update. Read it beside maths/step.py."""
+"""One training step at speed: forward, loss, backward, clip, rate, update. Read it beside maths/step.py."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer
-from limpid.model.observe import observing, report
-from limpid.objectives.language_model import Surprise, count_labels, language_model, log_probabilities
+from limpid.model.observe import Mode, Observe, Path
+from limpid.objectives import NEXT_TOKEN, POLICY, Loss, Objective
 from limpid.schedule import learning_rate
 from limpid.training.precision import Arithmetic, device
-from limpid.training.update import clip
+from limpid.training.update import clip, update
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Outcome:
     learning_rate: float
     loss_scale: float  # 1 unless float16
     updated: bool  # False when gradients were not finite: parameters are as before
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the objective's own, over the whole step
 
     @property
     def finite(self) -> bool:
@@ -42,11 +43,26 @@ class Outcome:
 class State:
     """Everything a step changes."""
 
-    model: Transformer
+    models: dict[str, Transformer]  # the one that is trained under POLICY; a reference or reward model beside it
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     step: int = 0  # steps taken
     updates: int = 0  # updates made: fewer than steps when float16 overflowed
+
+    @property
+    def model(self) -> Transformer:
+        """The one that is trained."""
+        return self.models[POLICY]
+
+
+class Recorder(Protocol):
+    """Sees a step while it is taken, and changes nothing."""
+
+    def observe(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Called with every quantity that the fast path forms."""
+
+    def gradients(self, state: State) -> None:
+        """Called once all gradients are there, multiplied by the loss scale, before clipping."""
 
 
 def make_scaler(arithmetic: Arithmetic) -> torch.amp.GradScaler:
@@ -54,65 +70,58 @@ def make_scaler(arithmetic: Arithmetic) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device().type, enabled=arithmetic.scales_loss)
 
 
-def step(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> Outcome:
+def step(
+    state: State,
+    batch: Sequence[MicroBatch],
+    config: TrainConfig,
+    objective: Objective = NEXT_TOKEN,
+    recorder: Recorder | None = None,
+) -> Outcome:
     """Take the next step on its micro-batches."""
-    losses, labels = backward(state, batch, config)
-    return update(state, losses, labels, config)
+    number, scale = state.step + 1, state.scaler.get_scale()
+    losses = backward(state, batch, config, objective, observe=None if recorder is None else recorder.observe)
+    if recorder is not None:
+        recorder.gradients(state)
+    norm = clip(state.model, state.optimizer, state.scaler, config.update.max_grad_norm)
+    rate = learning_rate(number, config.run.max_steps, config.update)
+    updated = update(state.optimizer, state.scaler, rate, finite=math.isfinite(norm))
+    state.step, state.updates = number, state.updates + updated
+    shares = tuple(float(loss.value) for loss in losses)
+    labels = tuple(objective.labels(micro) for micro in batch)
+    return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, _summed(losses))
 
 
-def backward(state: State, batch: Sequence[MicroBatch], config: TrainConfig) -> tuple[list[float], list[int]]:
+def backward(
+    state: State,
+    batch: Sequence[MicroBatch],
+    config: TrainConfig,
+    objective: Objective = NEXT_TOKEN,
+    path: Path = "fast",
+    observe: Observe | None = None,
+) -> list[Loss]:
     """Forward, loss and backward of every micro-batch; gradients add up to those of the mean over all labels.
 
-    They stay multiplied by the loss scale until the update.
+    They are left multiplied by the loss scale.
     """
-    number = state.step + 1
-    if not state.model.training:
-        state.model.train()
+    mode = Mode(path, observe, state.scaler.get_scale())
+    state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
-    targets = [torch.as_tensor(micro.targets) for micro in batch]
-    labels = [count_labels(target) for target in targets]
-    losses = []
-    for index, (micro, target) in enumerate(zip(batch, targets, strict=True)):
+    labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
+    for index, micro in enumerate(batch):
         if config.model.dropout:
-            torch.manual_seed(dropout_seed(config.run.seed, number, index))
-        tokens, scale = torch.as_tensor(micro.inputs).to(device()), state.scaler.get_scale()
-        loss = mean_surprise(state.model, tokens, target.to(device()), max(1, sum(labels)), scale)
-        state.scaler.scale(loss).backward()
-        losses.append(float(loss.detach()))
-    return losses, labels
-
-
-def update(state: State, losses: list[float], labels: list[int], config: TrainConfig) -> Outcome:
-    """Clip and update, unless a gradient is not finite: then nothing moves."""
-    number = state.step + 1
-    rate = learning_rate(number, config.run.max_steps, config.update)
-    for group in state.optimizer.param_groups:
-        group["lr"] = rate
-    scale = state.scaler.get_scale()
-    state.scaler.unscale_(state.optimizer)
-    norm = clip(state.model, config.update.max_grad_norm)
-    updated = math.isfinite(norm)
-    if updated or state.scaler.is_enabled():
-        state.scaler.step(state.optimizer)  # float16: skips by itself when gradients overflowed
-        state.scaler.update()
-    state.step, state.updates = number, state.updates + updated
-    return Outcome(number, sum(losses), tuple(losses), tuple(labels), norm, rate, scale, updated)
-
-
-def mean_surprise(model: Transformer, tokens: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
-    """The loss of one micro-batch: straight from the stream, or step by step when somebody wants to see the quantities.
-
-    `scale` is what it will be multiplied by before backward.
-    """
-    if not observing():
-        end = model(tokens, formed=False)
-        matrix = end.matrix if torch.is_grad_enabled() else end.matrix.detach()
-        loss: Tensor = Surprise.apply(end.stream, matrix, targets, labels, scale)
-        return loss
-    surprises = report("log_probabilities", log_probabilities(model(tokens)))
-    return report("loss", language_model(surprises, targets, labels))
+            torch.manual_seed(dropout_seed(config.run.seed, state.step + 1, index))
+        loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
+        state.scaler.scale(loss.value).backward()  # backward
+        losses.append(Loss(loss.value.detach(), loss.metrics))
+    return losses
 
 
 def dropout_seed(seed: int, number: int, micro_batch: int) -> int:
     """Dropout masks, like batches, are a function of (seed, step, micro-batch)."""
     return int(np.random.SeedSequence((seed, number, micro_batch)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _summed(losses: Sequence[Loss]) -> dict[str, float]:
+    """Every metric over all micro-batches, each of which holds its share."""
+    names = dict.fromkeys(name for loss in losses for name in loss.metrics)
+    return {name: float(sum(float(loss.metrics[name]) for loss in losses if name in loss.metrics)) for name in names}

@@ -205,7 +205,7 @@ def measured_step_seconds(config: TrainConfig, steps: int = 5) -> float:
     for _ in range(steps):
         shape = (config.run.batch_size, config.model.context_length + 1)
         batch = [
-            MicroBatch(tokens[:, :-1], tokens[:, 1:], ())
+            MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]})
             for tokens in (
                 rng.integers(0, config.model.vocab_size, shape) for _ in range(config.run.gradient_accumulation_steps)
             )

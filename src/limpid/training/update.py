@@ -77,10 +77,23 @@ def is_hidden(name: str, parameter: Tensor) -> bool:
     return Parameter(name, tuple(parameter.shape), (), "normal").hidden
 
 
-def clip(model: nn.Module, max_grad_norm: float | None) -> float:
-    """Scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
+def clip(
+    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, max_grad_norm: float | None
+) -> float:
+    """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
+    scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf if max_grad_norm is None else max_grad_norm)
     return float(norm)
+
+
+def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, rate: float, *, finite: bool) -> bool:
+    """Move every parameter by its rule, unless a gradient is not finite: then nothing moves. Returns whether it did."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    if finite or scaler.is_enabled():
+        scaler.step(optimizer)  # float16: skips by itself when gradients overflowed
+        scaler.update()
+    return finite
 
 
 def read_moments(model: nn.Module, optimizer: torch.optim.Optimizer, update: UpdateConfig) -> dict[str, Tensor]:

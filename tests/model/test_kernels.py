@@ -1,12 +1,12 @@
-"""The quick ways to attend and to rotate, against definitions and finite differences."""
+"""Fused attention and rotation, against definitions and finite differences."""
 
 import math
 
 import pytest
 import torch
 
-from limpid.model.embedding import Turn, turned
-from limpid.model.mixing import causal, mix, mix_short, short_masks
+from limpid.model.kernels.attention import attention, causal_mask, short_attention, short_masks
+from limpid.model.kernels.rotation import FusedRotation, rotation
 
 BATCH, HEADS, KV_HEADS, POSITIONS, D_HEAD = 2, 6, 3, 7, 4
 
@@ -22,14 +22,14 @@ def test_mixing_in_two_products_is_attention_and_so_are_its_gradients(window: in
     query, key, value = heads(HEADS), heads(KV_HEADS), heads(KV_HEADS).detach().mul(2).requires_grad_()
     like = torch.zeros(BATCH, POSITIONS, 1, dtype=torch.float64)
     mask = short_masks({window}, like, torch.float64)[window]
-    assert torch.autograd.gradcheck(lambda *qkv: mix_short(*qkv, mask), (query, key, value))
+    assert torch.autograd.gradcheck(lambda *qkv: short_attention(*qkv, mask), (query, key, value))
 
     group = HEADS // KV_HEADS
     scores = query @ key.repeat_interleave(group, 1).transpose(-1, -2) / math.sqrt(D_HEAD)
-    weights = scores.masked_fill(~causal(POSITIONS, window, query.device), -math.inf).softmax(-1)
+    weights = scores.masked_fill(~causal_mask(POSITIONS, window, query.device), -math.inf).softmax(-1)
     defined = weights @ value.repeat_interleave(group, 1)
-    torch.testing.assert_close(mix_short(query, key, value, mask), defined)
-    torch.testing.assert_close(mix(query, key, value, None, window), defined)
+    torch.testing.assert_close(short_attention(query, key, value, mask), defined)
+    torch.testing.assert_close(attention(query, key, value, None, window), defined)
 
 
 @pytest.mark.parametrize("halves", [True, False])
@@ -38,7 +38,7 @@ def test_both_ways_to_rotate_turn_alike_there_and_back(halves: bool) -> None:
     angle = torch.randn(POSITIONS, 1, D_HEAD // 2, dtype=torch.float64)
     angles, y_bar = (angle.cos(), angle.sin()), torch.randn_like(x)
     one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
-    y, z = Turn.apply(one, *angles, halves), turned(other, angles, halves)
+    y, z = FusedRotation.apply(one, *angles, halves), rotation(other, *angles, halves)
     torch.testing.assert_close(y, z)
     torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
     y.backward(y_bar)

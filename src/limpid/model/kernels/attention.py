@@ -1,4 +1,7 @@
-"""Attention without a sight of its weights: two ways to mix values, each the quicker one somewhere."""
+"""Fused attention: softmax(query · keyᵀ / √d_head + mask) · value, without handing out scores or weights.
+
+Two kernels, each the faster one somewhere: PyTorch's own, and two batched products for short contexts on a processor.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ SHORT = 512
 """Positions up to which all weights of a block are formed on a processor: beyond, they no longer fit its caches."""
 
 
-def mix(
+def attention(
     query: Float[Tensor, "batch head query d_head"],
     key: Float[Tensor, "batch kv_head key d_head"],
     value: Float[Tensor, "batch kv_head key d_head"],
@@ -25,14 +28,14 @@ def mix(
     """Values weighted by softmax(query · key / √d_head) over the visible keys; visible None is causal."""
     positions = query.shape[2]
     if visible is None and window is not None and window < positions:
-        visible = causal(positions, window, query.device)
+        visible = causal_mask(positions, window, query.device)
     shared = query.shape[1] != key.shape[1]
     is_causal = visible is None and positions > 1
     return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, is_causal=is_causal, enable_gqa=shared)
 
 
 def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:
-    """What `mix_short` adds to the scores, for each window: 0 or -∞; empty where `mix` is the quicker way.
+    """What `short_attention` adds to the scores, for each window: 0 or -∞; empty where `attention` is faster.
 
     Made once for all blocks, and outside of them: compiled into a block it would be made again for every head.
     """
@@ -40,16 +43,16 @@ def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> d
     if not (1 < positions <= SHORT and like.device.type == "cpu" and torch.is_grad_enabled()):
         return {}
     zeros = like.new_zeros(positions, positions, dtype=dtype)
-    return {window: zeros.masked_fill(~causal(positions, window, like.device), -math.inf) for window in windows}
+    return {window: zeros.masked_fill(~causal_mask(positions, window, like.device), -math.inf) for window in windows}
 
 
-def mix_short(
+def short_attention(
     query: Float[Tensor, "batch head query d_head"],
     key: Float[Tensor, "batch kv_head key d_head"],
     value: Float[Tensor, "batch kv_head key d_head"],
     mask: Float[Tensor, "query key"],
 ) -> Float[Tensor, "batch head query d_head"]:
-    """`mix` in two batched products, mask and scale inside the first.
+    """`attention` in two batched products, mask and scale inside the first.
 
     PyTorch's own kernel takes five times as long for 128 positions in bf16.
     """
@@ -58,11 +61,11 @@ def mix_short(
     queries = query.reshape(groups, -1, d_head)  # the query heads of one key head, one after the other
     keys, values = key.reshape(groups, positions, d_head), value.reshape(groups, positions, d_head)
     mask = mask.repeat(queries.shape[1] // positions, 1).expand(groups, -1, -1)
-    mixed: Tensor = Mix.apply(queries, keys, values, mask)
+    mixed: Tensor = ShortAttention.apply(queries, keys, values, mask)
     return mixed.view(query.shape)
 
 
-class Mix(torch.autograd.Function):
+class ShortAttention(torch.autograd.Function):
     """softmax(query · key / √d_head + mask) · value. Every product is formed as it is read next, none is transposed."""
 
     @staticmethod
@@ -86,7 +89,7 @@ class Mix(torch.autograd.Function):
         return query_bar, key_bar, value_bar, None
 
 
-def causal(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:
+def causal_mask(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:
     """Which keys each query may see: itself and what came before, over at most `window` positions."""
     visible = torch.ones(positions, positions, dtype=torch.bool, device=device).tril()
     return visible if window is None else visible.triu(1 - window)

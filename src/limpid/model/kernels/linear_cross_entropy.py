@@ -1,0 +1,86 @@
+"""Fused linear cross-entropy: from the last hidden state to the loss, and both gradients, a group of rows at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from limpid.quantities import NO_LABEL
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "batch position d_model"],
+    matrix: Float[Tensor, "vocab d_model"],
+    targets: Int[Tensor, "batch position"],
+    labels: int,
+    scale: float = 1.0,
+) -> Float[Tensor, ""]:
+    """-1/labels Σ log softmax(hidden · matrixᵀ)[target], nats per label; `scale` is the loss scale of backward."""
+    matrix = matrix if torch.is_grad_enabled() else matrix.detach()
+    loss: Tensor = LinearCrossEntropy.apply(hidden, matrix, targets, labels, scale)
+    return loss
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """The next-token loss of hidden @ matrixᵀ without ever holding all logits: never forms logits, log_probabilities.
+
+    A group of rows at a time becomes logits, its share of the loss, and at once its share of both gradients, which are
+    ready when backward asks for them. `scale` is the loss scale, so that float16 rounds what is scaled already.
+    """
+
+    LOGITS_BYTES = 1 << 26
+    """Bytes of logits at a time: large enough for whole matrix products, small beside what a block keeps."""
+    CHUNK_LOGITS = 1 << 19
+    """Logits at a time whose softmax is formed, at least of `CHUNK_ROWS` rows: they stay in the processor's cache."""
+    CHUNK_ROWS = 128
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
+        x, weight, targets = hidden.flatten(0, -2), matrix.to(hidden.dtype), targets.flatten()
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        x_bar, weight_bar = torch.empty_like(x), None
+        count = max(1, LinearCrossEntropy.LOGITS_BYTES // (weight.shape[0] * weight.element_size()))
+        chunk_rows = max(LinearCrossEntropy.CHUNK_ROWS, LinearCrossEntropy.CHUNK_LOGITS // weight.shape[0])
+        buffer = x.new_empty((min(chunk_rows, len(x)), weight.shape[0]), dtype=wide)
+        total = x.new_zeros((), dtype=wide)
+        for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
+            logits = rows @ weight.T
+            parts = (logits.split(chunk_rows), answers.split(chunk_rows))
+            for part, answer in zip(*parts, strict=True):
+                total += chunk_loss(part, answer, scale / labels, buffer[: len(part)], with_gradient)
+            if with_gradient:
+                torch.mm(logits, weight, out=bar)
+                product = logits.T @ rows
+                weight_bar = product.to(matrix.dtype) if weight_bar is None else weight_bar.add_(product)
+        ctx.save_for_backward(x_bar.view_as(hidden), weight_bar)
+        ctx.scale = scale
+        return total / labels
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        hidden_bar, matrix_bar = ctx.saved_tensors
+        factor = loss_bar / ctx.scale
+        if factor.device.type != "cpu" or factor != 1:
+            hidden_bar, matrix_bar = hidden_bar * factor.to(hidden_bar.dtype), matrix_bar * factor.to(matrix_bar.dtype)
+        return hidden_bar, matrix_bar, None, None, None
+
+
+def chunk_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, with_gradient: bool) -> Tensor:
+    """Σ -log p(target) of some rows; with the gradient, their logits become weight · (p - 1[target])."""
+    labelled = targets != NO_LABEL
+    target = targets.where(labelled, 0)[:, None]
+    at_target = logits.gather(1, target).to(buffer.dtype)
+    largest = logits.amax(-1, keepdim=True).to(buffer.dtype)
+    p = buffer.copy_(logits).sub_(largest).exp_()
+    mass = p.sum(-1, keepdim=True)
+    if with_gradient:
+        weights = weight * labelled[:, None].to(p.dtype)
+        p.mul_(weights / mass).scatter_add_(1, target, -weights)
+        logits.copy_(p)
+    return (mass.log_().add_(largest).sub_(at_target))[labelled].sum()

@@ -1,0 +1,33 @@
+"""Losses as pure functions of log-probabilities, in PyTorch."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from limpid.quantities import NO_LABEL
+
+
+def log_probabilities(logits: Float[Tensor, "batch position vocab"]) -> Float[Tensor, "batch position vocab"]:
+    """log softmax, formed in at least float32 whatever the format of the logits, in nats."""
+    return F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def next_token_loss(
+    log_probabilities: Float[Tensor, "batch position vocab"], targets: Int[Tensor, "batch position"], labels: int
+) -> Float[Tensor, ""]:
+    """-1/labels Σ log p(target), nats per label.
+
+    `labels` counts the labels of the whole step, so that micro-batches add up to the mean over all of them however
+    unevenly labels fall. Source: Bengio et al. 2003, eq. 1, JMLR 3.
+    """
+    vocab = log_probabilities.shape[-1]
+    total = F.nll_loss(log_probabilities.view(-1, vocab), targets.flatten(), ignore_index=NO_LABEL, reduction="sum")
+    return total / labels
+
+
+def count_labels(targets: Int[Tensor, "batch position"]) -> int:
+    """How many positions have a label."""
+    return int((targets != NO_LABEL).sum())
