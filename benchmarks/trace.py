@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.training.begin import fresh_state
+from limpid.training.state import fresh_state
 from limpid.training.record import record_step
 
 model, rows, precision = {

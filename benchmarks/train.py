@@ -28,8 +28,8 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.plan import flops_per_token, parameter_count
 from limpid.training.allocator import keep_freed_memory
-from limpid.training.begin import fresh_state
 from limpid.training.precision import measured_peak, resolve
+from limpid.training.state import fresh_state
 from limpid.training.step import step
 
 Side = Callable[[int], float]

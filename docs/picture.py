@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from limpid.recording import recorded
 from limpid.trace import open_step
+from limpid.training.replay import recorded
 
 COLUMNS, HEAD, TAIL = 132, 46, 3
 

@@ -32,8 +32,8 @@ def train(
 
     from limpid.diagnose import attend
     from limpid.generate import continue_text
-    from limpid.training.begin import start
     from limpid.training.loop import finish, loop
+    from limpid.training.start import start
 
     shown = console or Console(file=io.StringIO())
     training = start(config or TrainConfig(), name, shown)
@@ -60,7 +60,7 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
 
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
-    from limpid.recording import recorded
     from limpid.trace import document, verify_step
+    from limpid.training.replay import recorded
 
     return document(verify_step(recorded(str(what), step, text)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from limpid.doctor.doctor import Doctor
     from limpid.doctor.rule import Rule
-    from limpid.training.begin import Training
+    from limpid.training.start import Training
 
 COLOURS = {"fault": "red", "warning": "yellow", "notice": "dim"}
 
@@ -77,7 +77,7 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
 
     from limpid.doctor.doctor import Doctor
     from limpid.objectives.losses import log_probabilities, next_token_loss
-    from limpid.training.begin import replay
+    from limpid.training.replay import replay
 
     run = find_run(what)
     number = min(run.latest_checkpoint() + 1, run.read_config().run.max_steps)

@@ -15,7 +15,7 @@ from limpid.doctor.curves import diagnose
 from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
 from limpid.doctor.rules import RULES
-from limpid.training.begin import start
+from limpid.training.start import start
 from small import config, corpus
 
 

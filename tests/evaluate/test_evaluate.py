@@ -17,8 +17,8 @@ from limpid.evaluate.measure import encoded, measure
 from limpid.evaluate.metrics import Difference, difference, metrics
 from limpid.maths.foundations import bits_per_byte
 from limpid.model.convert import save_folder
-from limpid.training.begin import start
 from limpid.training.loop import finish, loop
+from limpid.training.start import start
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from tests.inspect.looked_at import is_blank
 from limpid.errors import CheckpointError, ConfigError
 from limpid.inspect import inspect_model
 from limpid.inspect.subject import open_subject
-from limpid.training.begin import start
 from limpid.training.loop import finish, loop
+from limpid.training.start import start
 from small import config, corpus, quiet
 
 PICTURES = ["attention-00.png", "attention-01.png", "singular-values.png"]

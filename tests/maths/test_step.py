@@ -12,8 +12,8 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.maths.step import forward
 from limpid.quantities import parameters, quantities
-from limpid.training.begin import fresh_state
 from limpid.training.record import Observation
+from limpid.training.state import fresh_state
 from limpid.training.step import backward
 from limpid.training.step import step as engine_step
 from limpid.training.update import read_moments

@@ -12,8 +12,10 @@ from torch.profiler import ProfilerActivity, profile
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer, initialise
+from limpid.objectives import POLICY
 from limpid.training.precision import arithmetic
-from limpid.training.step import State, make_scaler, step
+from limpid.training.state import State, make_scaler
+from limpid.training.step import step
 from limpid.training.update import make_optimizer
 
 
@@ -33,7 +35,7 @@ def peak_bytes(config: TrainConfig) -> int:
     formats, rng = arithmetic(config.run.precision), np.random.default_rng(0)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), 0)
     model.recomputed = config.run.gradient_checkpointing == "on"
-    state = State(model, make_optimizer(model, config.update), make_scaler(formats))
+    state = State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
     size = (config.run.batch_size, config.model.context_length)
 
     def batch() -> tuple[MicroBatch, ...]:

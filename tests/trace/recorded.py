@@ -7,8 +7,8 @@ import torch
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
-from limpid.training.begin import fresh_state
 from limpid.training.record import record_step
+from limpid.training.state import fresh_state
 from limpid.training.step import step
 
 SMALL = {

@@ -16,7 +16,7 @@ import limpid.model.mlp
 import limpid.model.norm
 import limpid.model.transformer
 import limpid.objectives.losses
-import limpid.training.begin
+import limpid.training.state
 import limpid.training.step
 from limpid import maths
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
@@ -155,7 +155,7 @@ def test_a_broken_engine_is_caught_at_the_quantity_that_is_broken(
 
 
 def optimizer_with(monkeypatch: pytest.MonkeyPatch, make) -> None:
-    monkeypatch.setattr(limpid.training.begin, "make_optimizer", make)
+    monkeypatch.setattr(limpid.training.state, "make_optimizer", make)
 
 
 @pytest.mark.parametrize("precision", HALF_AND_SINGLE)

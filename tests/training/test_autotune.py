@@ -9,7 +9,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.training import autotune
-from limpid.training.begin import fresh_state
+from limpid.training.state import fresh_state
 from limpid.training.step import step
 
 

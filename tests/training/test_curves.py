@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from limpid.config import ModelConfig, TrainConfig
 from limpid.quantities import parameters
 from limpid.schedule import learning_rate
-from limpid.training.begin import start
+from limpid.training.start import start
 from limpid.training.step import step
 from small import config, quiet
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from limpid.errors import CheckpointError
 from limpid.run import Run, find_run
-from limpid.training.begin import resume, start
 from limpid.training.loop import loop
+from limpid.training.start import resume, start
 from small import config, quiet
 
 KILLS = 50

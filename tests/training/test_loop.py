@@ -11,8 +11,9 @@ import torch
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.run import Run
-from limpid.training.begin import replay, resume, start
 from limpid.training.loop import Diverged, Interrupted, finish, loop
+from limpid.training.replay import replay
+from limpid.training.start import resume, start
 from limpid.training.step import step
 from small import config, quiet, replaced
 

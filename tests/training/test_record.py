@@ -11,9 +11,9 @@ from safetensors import safe_open
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import from_dict
 from limpid.quantities import parameters, quantities
-from limpid.training.begin import start
 from limpid.training.loop import loop
-from limpid.training.reopen import record_past
+from limpid.training.replay import record_past
+from limpid.training.start import start
 from small import config, quiet
 
 

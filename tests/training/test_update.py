@@ -12,8 +12,8 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.run import Run
 from limpid.training import checkpoint, optimizers
-from limpid.training.begin import fresh_state
 from limpid.training.muon import Muon
+from limpid.training.state import fresh_state
 from limpid.training.step import step
 
 SHAPES = [(12, 12)] * 3 + [(30, 12)] * 2 + [(12, 30), (7, 5), (1, 9)]

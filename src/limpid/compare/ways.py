@@ -23,10 +23,10 @@ from limpid.model.observe import FAST, Mode
 from limpid.objectives import NEXT_TOKEN, POLICY
 from limpid.objectives.losses import log_probabilities
 from limpid.run import find_run
-from limpid.training.begin import initial_model
 from limpid.training.precision import FORMATS as DTYPES
 from limpid.training.precision import NAMES
 from limpid.training.record import Observation
+from limpid.training.start import initial_model
 
 ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""

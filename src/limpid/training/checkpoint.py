@@ -16,7 +16,7 @@ from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import CheckpointError
 from limpid.quantities import parameters
 from limpid.run import Run, folder_written_atomically
-from limpid.training.step import State
+from limpid.training.state import State
 from limpid.training.update import read_moments, write_moments
 
 VERSION = 1

@@ -22,9 +22,9 @@ from limpid.model.observe import FAST
 from limpid.objectives import NEXT_TOKEN
 from limpid.run import write_config
 from limpid.training import checkpoint
-from limpid.training.begin import Training
-from limpid.training.journal import Journal
+from limpid.training.metrics import MetricsLogger
 from limpid.training.record import record_step
+from limpid.training.start import Training
 from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
 
@@ -62,33 +62,33 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
     Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
     """
     run, state, every = training.run, training.state, training.config.run
-    journal = Journal(run, training.config, console, state.step + 1)
+    metrics = MetricsLogger(run, training.config, console, state.step + 1)
     try:
         with interruptions() as asked:
             while state.step < (last := training.config.run.max_steps):
-                outcome = _one(training, journal, watcher)
+                outcome = _one(training, metrics, watcher)
                 if not outcome.updated and not state.scaler.is_enabled():
                     state.step -= 1  # nothing moved: the state is still the one before this step
-                    _save(training, journal)
+                    _save(training, metrics)
                     raise Diverged(outcome)
                 if _due(state.step, every.eval_steps, last):
-                    journal.evaluation(state.step, *evaluate(training))
+                    metrics.evaluation(state.step, *evaluate(training))
                 if every.sample_steps and state.step % every.sample_steps == 0 and state.step < last:
-                    journal.say(sample(training, sampler))
+                    metrics.say(sample(training, sampler))
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
-                    _save(training, journal)  # the state before the last step too: that step then opens at once
+                    _save(training, metrics)  # the state before the last step too: that step then opens at once
                 if asked():
-                    _save(training, journal)
+                    _save(training, metrics)
                     raise Interrupted
                 budget = training.step_budget
                 if budget is not None and not budget.final:
                     if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
                         budget.finish_seconds = rehearsed(training, sampler)
-                    journal.config = training.config = budget.adjust(training.config, state.step)
+                    metrics.config = training.config = budget.adjust(training.config, state.step)
                     if budget.final:
                         write_config(run.config_file, training.config)
     finally:
-        journal.close()
+        metrics.close()
 
 
 def finish(training: Training) -> str | None:
@@ -161,7 +161,7 @@ def interruptions() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _one(training: Training, journal: Journal, watcher: Watcher | None) -> Outcome:
+def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) -> Outcome:
     """Take the next step, recorded when asked for, and log it."""
     number = training.state.step + 1
     began = time.perf_counter()
@@ -179,12 +179,12 @@ def _one(training: Training, journal: Journal, watcher: Watcher | None) -> Outco
         outcome = step(training.state, batch, training.config)
     if watcher is not None:
         watcher.step(outcome.loss, batch)
-    journal.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))
+    metrics.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))
     return outcome
 
 
-def _save(training: Training, journal: Journal) -> None:
-    journal.sync()
+def _save(training: Training, metrics: MetricsLogger) -> None:
+    metrics.sync()
     checkpoint.save(training.run, training.state, training.config, training.tokens.fingerprint)
     last = training.config.run.max_steps
     checkpoint.prune(training.run, training.config.run.save_total_limit, {0, last - 1, last, training.state.step})

@@ -16,7 +16,8 @@ from limpid.data.batches import TOKENS, MicroBatch
 from limpid.objectives import NEXT_TOKEN, Objective, to_document
 from limpid.run import folder_written_atomically
 from limpid.training.precision import NAMES
-from limpid.training.step import Outcome, State, backward, step
+from limpid.training.state import State
+from limpid.training.step import Outcome, backward, step
 from limpid.training.update import read_moments
 
 VERSION = 1

@@ -12,11 +12,10 @@ import torch
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.model import Transformer
 from limpid.model.observe import Mode, Observe, Path
-from limpid.objectives import NEXT_TOKEN, POLICY, Loss, Objective
+from limpid.objectives import NEXT_TOKEN, Loss, Objective
 from limpid.schedule import learning_rate
-from limpid.training.precision import Arithmetic, device
+from limpid.training.state import State
 from limpid.training.update import clip, update
 
 
@@ -39,22 +38,6 @@ class Outcome:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
-@dataclass
-class State:
-    """Everything a step changes."""
-
-    models: dict[str, Transformer]  # the one that is trained under POLICY; a reference or reward model beside it
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    step: int = 0  # steps taken
-    updates: int = 0  # updates made: fewer than steps when float16 overflowed
-
-    @property
-    def model(self) -> Transformer:
-        """The one that is trained."""
-        return self.models[POLICY]
-
-
 class Recorder(Protocol):
     """Sees a step while it is taken, and changes nothing."""
 
@@ -63,11 +46,6 @@ class Recorder(Protocol):
 
     def gradients(self, state: State) -> None:
         """Called once all gradients are there, multiplied by the loss scale, before clipping."""
-
-
-def make_scaler(arithmetic: Arithmetic) -> torch.amp.GradScaler:
-    """Loss scaling for float16; for other formats one that does nothing."""
-    return torch.amp.GradScaler(device().type, enabled=arithmetic.scales_loss)
 
 
 def step(

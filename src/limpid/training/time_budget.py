@@ -197,7 +197,7 @@ def effective_tokens(tokens: float, unique_tokens: float) -> float:
 
 def measured_step_seconds(config: TrainConfig, steps: int = 5) -> float:
     """Median time of a step on random tokens, the first two left out."""
-    from limpid.training.begin import fresh_state
+    from limpid.training.state import fresh_state
     from limpid.training.step import step
 
     uncompiled = dataclasses.replace(config, run=dataclasses.replace(config.run, compile="off"))

@@ -30,8 +30,8 @@ def verb(argv: Sequence[str]) -> int:
         raise ConfigError("explain takes a run and an entry, as in: limpid explain last 'logits[0, 0, 7]'")
     from rich.console import Console
 
-    from limpid.recording import recorded
     from limpid.trace import explain_entry
+    from limpid.training.replay import recorded
 
     record = None if flags.worked else recorded(before[0] if before else "last", flags.step, None)
     return explain_entry(record, entry, as_json=flags.json, console=Console(highlight=False))

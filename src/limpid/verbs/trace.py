@@ -36,9 +36,9 @@ def verb(argv: Sequence[str]) -> int:
         return _worked(flags)
     from rich.console import Console
 
-    from limpid.recording import recorded
     from limpid.trace import open_step
     from limpid.training.allocator import keep_freed_memory
+    from limpid.training.replay import recorded
 
     keep_freed_memory()
     console = Console(highlight=False)

@@ -15,7 +15,7 @@ from limpid.config.options import from_dict
 from limpid.errors import ConfigError
 
 if TYPE_CHECKING:
-    from limpid.training.begin import Training
+    from limpid.training.start import Training
     from limpid.training.time_budget import Deadline
 
 
@@ -63,7 +63,7 @@ def verb(argv: Sequence[str]) -> int:
     options = typed if file is None else _merged(read_options(Path(file)), typed)
     config = from_dict(TrainConfig, _merged(base, options))
     deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
-    from limpid.training.begin import start
+    from limpid.training.start import start
 
     return _train(lambda console, progress: start(config, name, console, progress, deadline))
 
@@ -95,7 +95,7 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resumed(run: Any, max_steps: int | None, console: Any) -> Training:
-    from limpid.training.begin import resume
+    from limpid.training.start import resume
 
     return resume(run, max_steps, console)
 
@@ -108,8 +108,8 @@ def _train(begin: Callable[..., Training]) -> int:
     from limpid.generate import continue_text
     from limpid.progress import progress
     from limpid.training.allocator import keep_freed_memory
-    from limpid.training.begin import describe
     from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
+    from limpid.training.start import describe
 
     keep_freed_memory()
     console = Console(soft_wrap=True, highlight=False)

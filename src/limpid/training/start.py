@@ -1,4 +1,4 @@
-"""Where a run begins: new, resumed, or replayed up to a step."""
+"""A training run, new or resumed: its configuration, tokens, batches and state."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.options import to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
-from limpid.errors import CheckpointError, ConfigError
-from limpid.model import Transformer, initialise
+from limpid.errors import ConfigError
 from limpid.model.convert import load_folder
-from limpid.objectives import POLICY
 from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
-from limpid.training.precision import arithmetic, device
-from limpid.training.step import State, make_scaler, step
+from limpid.training.precision import device
+from limpid.training.state import State, fresh_state, set_threads
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
-from limpid.training.update import make_optimizer
 
 
 @dataclass
@@ -77,17 +74,15 @@ def start(
     state = fresh_state(config)
     if source is not None:
         state.model.load_state_dict(source[1])
-    training = dataclasses.replace(
-        _assembled(None, config, tokens, state), step_budget=step_budget
-    )  # every size is checked before a folder appears
-    training.run = new_run(name)
-    write_atomically(training.run.tokenizer_file, tokens.tokenizer.to_json().encode())
+    batches = _batches(config, tokens)  # every size is checked before a folder appears
+    run = new_run(name)
+    write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
     began = time.perf_counter()
-    checkpoint.save(training.run, state, config, tokens.fingerprint)
+    checkpoint.save(run, state, config, tokens.fingerprint)
     if step_budget is not None:
         step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
-    write_config(training.run.config_file, config)  # last: from here on the folder is a run
-    return training
+    write_config(run.config_file, config)  # last: from here on the folder is a run
+    return Training(run, config, tokens, batches, state, step_budget)
 
 
 def resume(run: Run, max_steps: int | None, console: Console) -> Training:
@@ -115,49 +110,9 @@ def open_run(run: Run, config: TrainConfig, at: int) -> Training:
     record = checkpoint.read_record(run.checkpoint(at))
     set_threads(config)
     tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
-    training = _assembled(run, config, tokens, fresh_state(config))
-    checkpoint.load(run, at, training.state, config)
-    return training
-
-
-def replay(run: Run, number: int, progress: Report | None = None) -> Training:
-    """A run in the state just before step `number`: the nearest checkpoint before it, replayed without a trace."""
-    config = run.read_config()
-    steps = run.checkpoint_steps()
-    if not steps:
-        raise CheckpointError(f"{run.path} holds no complete checkpoint: nothing to replay from")
-    reachable = min(steps[-1] + 1, config.run.max_steps)
-    if not 1 <= number <= max(reachable, steps[-1]):
-        raise CheckpointError(f"step {number} lies outside the run: {run.path} can open steps 1 … {reachable}")
-    before = [at for at in steps if at < number]
-    if not before:
-        raise CheckpointError(
-            f"no checkpoint before step {number} is left in {run.path}: the oldest is {steps[0]}; "
-            "train with --save-total-limit 0 to keep them all"
-        )
-    training = open_run(run, config, before[-1])
-    while training.state.step < number - 1:
-        step(training.state, training.batches.batch(training.state.step + 1), config)
-        if progress is not None:
-            progress(f"replaying from step {before[-1]}", training.state.step - before[-1], number - 1 - before[-1])
-    return training
-
-
-def fresh_state(config: TrainConfig) -> State:
-    """Model, optimizer and loss scaling before the first step."""
-    formats = arithmetic(config.run.precision)
-    model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
-    model.to(device())
-    if config.run.compile == "on":
-        model.compile_blocks()
-    model.recomputed = config.run.gradient_checkpointing == "on"
-    return State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
-
-
-def set_threads(config: TrainConfig) -> None:
-    """Use as many threads as the run did before: the order of sums, hence the last bit, depends on it."""
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
+    state = fresh_state(config)
+    checkpoint.load(run, at, state, config)
+    return Training(run, config, tokens, _batches(config, tokens), state)
 
 
 def initial_model(path: Path) -> tuple[ModelConfig, dict[str, torch.Tensor], Path]:
@@ -184,15 +139,9 @@ def _adopted(config: TrainConfig, model: ModelConfig, tokenizer: Path) -> TrainC
     )
 
 
-def _assembled(run: Run | None, config: TrainConfig, tokens: Tokens, state: State) -> Training:
-    batches = Batches(
-        tokens.train,
-        config.model.context_length,
-        config.run.batch_size,
-        config.run.gradient_accumulation_steps,
-        config.run.seed,
-    )
-    return Training(run or Run(Path()), config, tokens, batches, state)
+def _batches(config: TrainConfig, tokens: Tokens) -> Batches:
+    run = config.run
+    return Batches(tokens.train, config.model.context_length, run.batch_size, run.gradient_accumulation_steps, run.seed)
 
 
 def describe(training: Training) -> list[str]:

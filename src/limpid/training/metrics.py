@@ -29,8 +29,8 @@ ALIASES = {
 """Names that dashboards of the field look for, beside ours."""
 
 
-class Journal:
-    """Appends to the run's records and speaks to its user."""
+class MetricsLogger:
+    """Appends to the run's records, and writes to the console."""
 
     def __init__(self, run: Run, config: TrainConfig, console: Console, first: int) -> None:
         self.run, self.config, self.console = run, config, console
@@ -138,7 +138,7 @@ class Journal:
                     self.tensorboard.add_scalar(key, value, entry["step"])
 
     def sync(self) -> None:
-        """Push what was written to the disk: a checkpoint must not be newer than its journal."""
+        """Push what was written to the disk: a checkpoint must not be newer than its metrics."""
         for stream in (self.metrics, self.ledger):
             stream.flush()
             os.fsync(stream.fileno())

@@ -1,0 +1,112 @@
+"""A past step: replayed from the nearest checkpoint before it, and recorded now if it was not then."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from limpid.config import DataConfig, RunConfig, TrainConfig
+from limpid.data.batches import MicroBatch
+from limpid.data.tokenizer import Tokenizer
+from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.progress import Report
+from limpid.run import RUNS, Run, find_run
+from limpid.training.record import record_step
+from limpid.training.start import Training, initial_model, open_run
+from limpid.training.state import fresh_state
+from limpid.training.step import step
+
+
+def replay(run: Run, number: int, progress: Report | None = None) -> Training:
+    """A run in the state just before step `number`: the nearest checkpoint before it, replayed without a trace."""
+    config = run.read_config()
+    steps = run.checkpoint_steps()
+    if not steps:
+        raise CheckpointError(f"{run.path} holds no complete checkpoint: nothing to replay from")
+    reachable = min(steps[-1] + 1, config.run.max_steps)
+    if not 1 <= number <= max(reachable, steps[-1]):
+        raise CheckpointError(f"step {number} lies outside the run: {run.path} can open steps 1 … {reachable}")
+    before = [at for at in steps if at < number]
+    if not before:
+        raise CheckpointError(
+            f"no checkpoint before step {number} is left in {run.path}: the oldest is {steps[0]}; "
+            "train with --save-total-limit 0 to keep them all"
+        )
+    training = open_run(run, config, before[-1])
+    while training.state.step < number - 1:
+        step(training.state, training.batches.batch(training.state.step + 1), config)
+        if progress is not None:
+            progress(f"replaying from step {before[-1]}", training.state.step - before[-1], number - 1 - before[-1])
+    return training
+
+
+def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
+    """The file of the step asked for, recorded now if it was not before."""
+    path = Path(what)
+    if path.is_file():
+        if step is not None or text is not None:
+            raise ConfigError(f"{path} is one recorded step: leave out {'--step' if text is None else '--text'}")
+        return path
+    if text is not None:
+        if step is not None:
+            raise ConfigError("--text takes a step of its own on that text: leave out --step")
+        return record_text(path, text, None if output is None else Path(output))
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        raise ConfigError(f'{path} is a model, which has taken no steps: give a text, as in --text "To be or not"')
+    run = find_run(what)
+    number = run.read_config().run.max_steps if step is None else step
+    if step is None:
+        steps = run.checkpoint_steps()
+        number = min(number, steps[-1]) if steps and steps[-1] else number
+    if number >= 1 and run.recorded_step(number).is_file():
+        return run.recorded_step(number)
+    return record_past(run, number)
+
+
+def record_past(run: Run, number: int, progress: Report | None = None) -> Path:
+    """Record step `number` of a run, replayed from the nearest checkpoint before it; returns its file."""
+    training = replay(run, number, progress)
+    file = run.recorded_step(number)
+    record_step(
+        file,
+        training.state,
+        training.batches.batch(number),
+        training.config,
+        run=run.path.name,
+        token_text=training.tokens.tokenizer.token_text,
+    )
+    return file
+
+
+def record_text(folder: Path, text: str, file: Path | None) -> Path:
+    """Record the first update of a run or Hugging Face folder on one text, with the default update rule, in float32.
+
+    Raises  CheckpointError when the folder has no tokenizer; DataError when the text is too short or too long
+    """
+    model, weights, tokenizer_file = initial_model(folder)
+    if not tokenizer_file.is_file():
+        raise CheckpointError(f"{folder} has no tokenizer.json: limpid cannot turn --text into tokens without it")
+    tokenizer = Tokenizer.load(tokenizer_file)
+    tokens = np.array(tokenizer.encode(text), dtype=np.int64)
+    if not 2 <= len(tokens) <= model.context_length + 1:
+        raise DataError(
+            f"the text has {len(tokens)} tokens, expected 2 to {model.context_length + 1}: "
+            "every token but the first is a label, and the context holds the rest"
+        )
+    if tokens.max() >= model.vocab_size:
+        raise DataError(f"token {tokens.max()} lies outside the model's vocabulary of {model.vocab_size}: "
+                        "tokenizer and model do not belong together")  # fmt: skip
+    config = TrainConfig(
+        model=dataclasses.replace(model, dropout=0.0),
+        data=DataConfig(tokenizer=str(tokenizer_file.name)),
+        run=RunConfig(max_steps=1, batch_size=1, precision="fp32"),
+    )
+    state = fresh_state(config)
+    state.model.load_state_dict(weights)
+    batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
+    name = folder.resolve().name
+    file = RUNS / f"{name}-step.safetensors" if file is None else file
+    record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)
+    return file

@@ -1,0 +1,51 @@
+"""What a run starts from and every step changes: models, optimizer, loss scale, counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from limpid.config import TrainConfig
+from limpid.model import Transformer, initialise
+from limpid.objectives import POLICY
+from limpid.training.precision import Arithmetic, arithmetic, device
+from limpid.training.update import make_optimizer
+
+
+@dataclass
+class State:
+    """Everything a step changes."""
+
+    models: dict[str, Transformer]  # the one that is trained under POLICY; a reference or reward model beside it
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    step: int = 0  # steps taken
+    updates: int = 0  # updates made: fewer than steps when float16 overflowed
+
+    @property
+    def model(self) -> Transformer:
+        """The one that is trained."""
+        return self.models[POLICY]
+
+
+def fresh_state(config: TrainConfig) -> State:
+    """Model, optimizer and loss scaling before the first step."""
+    formats = arithmetic(config.run.precision)
+    model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
+    model.to(device())
+    if config.run.compile == "on":
+        model.compile_blocks()
+    model.recomputed = config.run.gradient_checkpointing == "on"
+    return State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
+
+
+def make_scaler(arithmetic: Arithmetic) -> torch.amp.GradScaler:
+    """Loss scaling for float16; for other formats one that does nothing."""
+    return torch.amp.GradScaler(device().type, enabled=arithmetic.scales_loss)
+
+
+def set_threads(config: TrainConfig) -> None:
+    """Use as many threads as the run did before: the order of sums, hence the last bit, depends on it."""
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
