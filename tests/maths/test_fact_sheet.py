@@ -9,7 +9,7 @@ import pytest
 from limpid import maths
 from limpid.config import UpdateConfig
 from limpid.errors import ShapeError
-from limpid.maths import foundations
+from limpid.maths import UpdateInput, foundations
 from limpid.maths.attention import Scores
 from limpid.maths.operation import Operation
 from limpid.schedule import learning_rate
@@ -161,7 +161,7 @@ def test_momentum_is_a_weighted_mean_of_the_past() -> None:
     gradients = np.random.default_rng(0).standard_normal(40)
     rule, m, theta = maths.Momentum(beta1=0.9), np.zeros(1), np.zeros(1)
     for number, g in enumerate(gradients, 1):
-        theta, moments = rule.apply(theta, np.array([g]), {"m": m}, 0.1, number, False)
+        theta, moments = rule.apply(UpdateInput(theta, np.array([g]), {"m": m}, 0.1, number, False))
         m = moments["m"]
     weights = 0.1 * 0.9 ** np.arange(40)[::-1]
     assert m[0] == pytest.approx(float(weights @ gradients), rel=1e-12)
@@ -170,11 +170,11 @@ def test_momentum_is_a_weighted_mean_of_the_past() -> None:
 def test_adamw_digit_by_digit() -> None:
     theta, g, zero = np.array([0.024634]), np.array([-0.352893]), {"m": np.zeros(1), "v": np.zeros(1)}
     rule = maths.AdamW(weight_decay=0.01)
-    moved, moments = rule.apply(theta, g, zero, 0.001, 1, True)
+    moved, moments = rule.apply(given := UpdateInput(theta, g, zero, 0.001, 1, True))
     assert moments["m"][0] == near(-0.035289, abs=5e-7)
     assert moments["v"][0] == near(0.000124533, abs=5e-10)
     assert moved[0] == near(0.025634, abs=5e-7)
-    text = "\n".join(rule.written(0.024634, -0.352893, {"m": 0.0, "v": 0.0}, 0.001, 1, True))
+    text = "\n".join(rule.derivation(given, (0,)))
     for written in (
         "0.024633754",
         "-0.0352893",
@@ -193,15 +193,15 @@ def test_the_first_step_of_adam_divides_by_the_gradient(g: float, multiplier: fl
     """Every entry moves by the learning rate, however large its gradient: the multiplier is 1/|g|, but for ε."""
     rule, zero = maths.AdamW(), {"m": np.zeros(1), "v": np.zeros(1)}
     for sign in (1, -1):
-        moved, _ = rule.apply(np.zeros(1), np.array([sign * g]), zero, 0.001, 1, False)
+        moved, _ = rule.apply(UpdateInput(np.zeros(1), np.array([sign * g]), zero, 0.001, 1, False))
         assert -sign * float(moved[0]) / (0.001 * g) == pytest.approx(multiplier, rel=1e-5)
 
 
 def test_decay_joins_the_gradient_or_stands_apart() -> None:
     zero = {"m": np.zeros(1), "v": np.zeros(1)}
     theta, g = np.array([2.0]), np.array([1e-3])
-    coupled, _ = maths.Adam(0.1).apply(theta, g, zero, 0.01, 1, True)
-    apart, _ = maths.AdamW(0.1).apply(theta, g, zero, 0.01, 1, True)
+    coupled, _ = maths.Adam(0.1).apply(UpdateInput(theta, g, zero, 0.01, 1, True))
+    apart, _ = maths.AdamW(0.1).apply(UpdateInput(theta, g, zero, 0.01, 1, True))
     assert 2.0 - coupled[0] == pytest.approx(0.01, rel=1e-6)  # rescaled like a gradient: the same step as without
     assert 2.0 - apart[0] == pytest.approx(0.01 + 0.01 * 0.1 * 2.0, rel=1e-4)
 
@@ -279,7 +279,7 @@ def test_an_mlp_can_fit_a_curve() -> None:
         error = layers.z[-1] - y
         weights, biases, _ = foundations.back_propagate(2 * error / len(x), layers, parameters[0::2])
         for i, bar in enumerate((weights[0], biases[0], weights[1], biases[1])):
-            parameters[i], moments[i] = rule.apply(parameters[i], bar, moments[i], 0.02, number, False)
+            parameters[i], moments[i] = rule.apply(UpdateInput(parameters[i], bar, moments[i], 0.02, number, False))
     assert float(np.square(error).mean()) < 1e-3
 
 

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from limpid import maths
 from limpid.errors import DomainError, LimpidError
-from limpid.maths import alignment, foundations
+from limpid.maths import UpdateInput, alignment, foundations
 
 settings.register_profile("limpid", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("limpid")
@@ -184,7 +184,7 @@ def test_adam_does_not_see_the_scale_of_gradients(seed, scale) -> None:
         theta, moments = np.ones(4), {"m": np.zeros(4), "v": np.zeros(4)}
         gradients = np.random.default_rng(seed).standard_normal((10, 4))
         for number, g in enumerate(gradients, 1):
-            theta, moments = rule.apply(theta, factor * g, moments, 0.01, number, True)
+            theta, moments = rule.apply(UpdateInput(theta, factor * g, moments, 0.01, number, True))
         ends.append(theta)
     assert ends[0] == pytest.approx(ends[1], rel=1e-9)
     assert rng is not None
@@ -332,7 +332,7 @@ EXTREMES = {
     "clip of huge gradients": (lambda: maths.clip({"w": np.array([3 * HUGE, 4 * HUGE])}, 1.0)[0]["w"], [0.6, 0.8]),
     "adam, tiny gradients": (
         lambda: maths.Adam(eps=0.0).apply(
-            np.zeros(1), np.array([1e-100]), {"m": np.zeros(1), "v": np.zeros(1)}, 0.1, 1, False
+            UpdateInput(np.zeros(1), np.array([1e-100]), {"m": np.zeros(1), "v": np.zeros(1)}, 0.1, 1, False)
         )[0],
         [-0.1],
     ),

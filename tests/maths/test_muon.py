@@ -6,7 +6,7 @@ import torch
 
 from limpid import maths
 from limpid.config import ModelConfig, UpdateConfig
-from limpid.maths import foundations
+from limpid.maths import UpdateInput, foundations
 from limpid.maths.muon import orthogonal_spread
 from limpid.quantities import parameters
 
@@ -25,7 +25,7 @@ def theirs(theta: np.ndarray, gradients: list[np.ndarray], rate: float, decay: f
 def ours(rule: maths.Muon, theta: np.ndarray, gradients: list[np.ndarray], rate: float) -> np.ndarray:
     memory = {"m": np.zeros(theta.shape)}
     for number, gradient in enumerate(gradients, 1):
-        theta, memory = rule.apply(theta, gradient, memory, rate, number, True)
+        theta, memory = rule.apply(UpdateInput(theta, gradient, memory, rate, number, True))
     return theta
 
 
@@ -48,7 +48,7 @@ def test_four_updates_are_pytorchs_with_products_in_float64(
 def test_pytorchs_bf16_products_stay_within_the_spread(shape: tuple[int, int]) -> None:
     theta, gradients = drawn(shape)
     rule, zero = maths.Muon(0.3), {"m": np.zeros(shape)}
-    rounding = rule.rounding(theta, gradients[0], zero, 0.1, 1, True)
+    rounding = rule.rounding(UpdateInput(theta, gradients[0], zero, 0.1, 1, True))
     exact = ours(rule, theta, gradients[:1], 0.1)
     gap = np.abs(theirs(theta, gradients[:1], 0.1, 0.3) - exact)
     assert (gap <= rounding["absolute"] + 2**-50 * rounding["parameter"]).all()
@@ -68,8 +68,9 @@ def test_what_is_left_out_of_the_rule_leaves_the_bound() -> None:
     gradients[0] *= 10  # so that it weighs in beside what is remembered
     memory = {"m": gradients[1]}
     rule = maths.Muon(2.0)
-    new, after = rule.apply(theta, gradients[0], memory, 0.1, 1, True)
-    allowed = rule.rounding(theta, gradients[0], memory, 0.1, 1, True)["absolute"]
+    given = UpdateInput(theta, gradients[0], memory, 0.1, 1, True)
+    new, after = rule.apply(given)
+    allowed = rule.rounding(given)["absolute"]
     rate, m = rule.rate(0.1, theta.shape), after["m"]
     ahead = rule.ahead(m, gradients[0])
     wrong = {
@@ -84,7 +85,7 @@ def test_what_is_left_out_of_the_rule_leaves_the_bound() -> None:
 
 def test_a_gradient_of_zeros_only_decays() -> None:
     theta, _ = drawn((5, 3))
-    new, memory = maths.Muon(0.5).apply(theta, np.zeros((5, 3)), {"m": np.zeros((5, 3))}, 0.1, 1, True)
+    new, memory = maths.Muon(0.5).apply(UpdateInput(theta, np.zeros((5, 3)), {"m": np.zeros((5, 3))}, 0.1, 1, True))
     np.testing.assert_allclose(new, 0.95 * theta)
     assert not memory["m"].any()
 
@@ -93,7 +94,7 @@ def test_entries_move_about_as_far_as_adamws() -> None:
     """A root mean square of 0.2 learning rates, whatever the shape."""
     for shape in ((64, 256), (256, 64), (96, 96)):
         gradient = np.random.default_rng(0).standard_normal(shape)
-        moved, _ = maths.Muon().apply(np.zeros(shape), gradient, {"m": np.zeros(shape)}, 1.0, 1, False)
+        moved, _ = maths.Muon().apply(UpdateInput(np.zeros(shape), gradient, {"m": np.zeros(shape)}, 1.0, 1, False))
         assert np.sqrt(np.mean(moved**2)) == pytest.approx(0.2, rel=0.2)
 
 
@@ -112,6 +113,7 @@ def test_the_derivation_of_an_entry_ends_at_its_new_value() -> None:
     theta, gradients = drawn((6, 9))
     memory = {"m": gradients[1]}
     rule = maths.Muon(0.1)
-    new, _ = rule.apply(theta, gradients[0], memory, 0.02, 3, True)
-    lines = rule.derivation(theta, gradients[0], memory, 0.02, 3, True, (4, 7))
+    given = UpdateInput(theta, gradients[0], memory, 0.02, 3, True)
+    new, _ = rule.apply(given)
+    lines = rule.derivation(given, (4, 7))
     assert float(lines[-1].rsplit("=", 1)[1]) == pytest.approx(new[4, 7], rel=1e-7)

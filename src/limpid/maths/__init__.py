@@ -60,6 +60,7 @@ from limpid.maths.update import SGD as SGD
 from limpid.maths.update import Adam as Adam
 from limpid.maths.update import AdamW as AdamW
 from limpid.maths.update import Momentum as Momentum
+from limpid.maths.update import UpdateInput as UpdateInput
 from limpid.maths.update import UpdateRule as UpdateRule
 from limpid.maths.update import clip as clip
 from limpid.maths.update import rule as rule

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +15,7 @@ from limpid.errors import ShapeError
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch
 from limpid.maths.rounding import unit_roundoff
-from limpid.maths.update import Arrays, Index, UpdateRule, global_norm
+from limpid.maths.update import Arrays, Index, UpdateInput, UpdateRule, global_norm
 
 UNIT = unit_roundoff(ml_dtypes.bfloat16)
 """Of the format in which the engine multiplies, whatever the format of the parameters."""
@@ -76,12 +76,14 @@ class Muon(UpdateRule):
         "Jordan et al. 2024 (Muon); scale and decay, Liu et al. 2025, section 2.2, eq. 4, arXiv:2502.16982"
     )
 
-    def apply(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> tuple[Array, Arrays]:
-        m = self.beta * moments["m"] + (1 - self.beta) * gradient
-        shrunk = (1 - learning_rate * self.decay(decayed)) * parameter
-        return shrunk - self.rate(learning_rate, parameter.shape) * newton_schulz(self.ahead(m, gradient)), {"m": m}
+    def terms(self, x: UpdateInput) -> dict[str, Any]:
+        m = self.beta * x.moments["m"] + (1 - self.beta) * x.gradient
+        ahead = self.ahead(m, x.gradient)
+        theta = (1 - x.learning_rate * self.decay(x)) * x.parameter
+        direction = newton_schulz(ahead)
+        rate = self.rate(x.learning_rate, x.parameter.shape)
+        parameter = theta - rate * direction
+        return {"m": m, "ahead": ahead, "theta": theta, "direction": direction, "rate": rate, "parameter": parameter}
 
     def ahead(self, m: Array, gradient: Array) -> Array:
         """Nesterov's look ahead: the momentum that the next step would have if the gradient stayed."""
@@ -91,44 +93,31 @@ class Muon(UpdateRule):
         """What the orthogonal matrix is multiplied by: its entries have a root mean square of 1/√max(shape)."""
         return 0.2 * learning_rate * math.sqrt(max(shape))
 
-    def rounding(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> Arrays:
-        m_error = 4 * (self.beta * np.abs(moments["m"]) + (1 - self.beta) * np.abs(gradient))
-        new, after = self.apply(parameter, gradient, moments, learning_rate, number, decayed)
-        spread = orthogonal_spread(self.ahead(after["m"], gradient))
-        moved = np.full(parameter.shape, self.rate(learning_rate, parameter.shape) * spread)
-        return {"parameter": np.abs(new) + 2 * np.abs(parameter), "m": m_error, "absolute": moved}
+    def rounding(self, x: UpdateInput) -> Arrays:
+        terms = self.terms(x)
+        m_error = 4 * (self.beta * np.abs(x.moments["m"]) + (1 - self.beta) * np.abs(x.gradient))
+        moved = np.full(x.parameter.shape, terms["rate"] * orthogonal_spread(terms["ahead"]))
+        return {"parameter": np.abs(terms["parameter"]) + 2 * np.abs(x.parameter), "m": m_error, "absolute": moved}
 
-    def derivation(
-        self,
-        parameter: Array,
-        gradient: Array,
-        moments: Arrays,
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-        at: Index,
-    ) -> tuple[str, ...]:
-        beta, before, g = self.beta, float(moments["m"][at]), float(gradient[at])
-        m = beta * np.asarray(moments["m"], np.float64) + (1 - beta) * np.asarray(gradient, np.float64)
-        ahead = self.ahead(m, np.asarray(gradient, np.float64))
-        norm, direction = float(np.linalg.norm(ahead)), newton_schulz(ahead)
-        values = np.linalg.svd(ahead, compute_uv=False) / (norm or 1.0)
-        made = np.linalg.svd(direction, compute_uv=False)
-        theta, decay = float(parameter[at]), self.decay(decayed)
-        shrunk, rate = theta * (1 - learning_rate * decay), self.rate(learning_rate, parameter.shape)
-        rows, columns = parameter.shape
-        x = float(direction[at])
+    def derivation(self, x: UpdateInput, at: Index) -> tuple[str, ...]:
+        exact = (np.asarray(array, np.float64) for array in (x.parameter, x.gradient, x.moments["m"]))
+        parameter, gradient, before = exact
+        x = replace(x, parameter=parameter, gradient=gradient, moments={"m": before})
+        terms, beta = self.terms(x), self.beta
+        ahead, norm = terms["ahead"], float(np.linalg.norm(terms["ahead"])) or 1.0
+        values = np.linalg.svd(ahead, compute_uv=False) / norm
+        made = np.linalg.svd(terms["direction"], compute_uv=False)
+        m, theta, direction = (float(terms[name][at]) for name in ("m", "theta", "direction"))
+        g, rate = float(gradient[at]), terms["rate"]
         return (
-            f"m = {beta:g} · {before:.8g} + {1 - beta:.6g} · {g:.8g} = {m[at]:.8g}",
-            f"m̃ = {beta:g} · {m[at]:.8g} + {1 - beta:.6g} · {g:.8g} = {ahead[at]:.8g}",
-            f"X₀ = {ahead[at]:.8g} / {norm:.8g} = {ahead[at] / (norm or 1.0):.8g}   divided by the norm of all of m̃",
-            f"X₅ = {x:.8g}   five products bring singular values from {values[-1]:.3g} … {values[0]:.3g} "
+            f"m = {beta:g} · {before[at]:.8g} + {1 - beta:.6g} · {g:.8g} = {m:.8g}",
+            f"m̃ = {beta:g} · {m:.8g} + {1 - beta:.6g} · {g:.8g} = {ahead[at]:.8g}",
+            f"X₀ = {ahead[at]:.8g} / {norm:.8g} = {ahead[at] / norm:.8g}   divided by the norm of all of m̃",
+            f"X₅ = {direction:.8g}   five products bring singular values from {values[-1]:.3g} … {values[0]:.3g} "
             f"to {made[-1]:.3g} … {made[0]:.3g}",
-            f"θ' = {theta:.8g} · (1 - {learning_rate:g} · {decay:g}) = {shrunk:.8g}",
-            f"rate = 0.2 · {learning_rate:g} · √{max(rows, columns)} = {rate:.8g}",
-            f"θ = {shrunk:.8g} - {rate:.8g} · {x:.8g} = {shrunk - rate * x:.8g}",
+            f"θ' = {parameter[at]:.8g} · (1 - {x.learning_rate:g} · {self.decay(x):g}) = {theta:.8g}",
+            f"rate = 0.2 · {x.learning_rate:g} · √{max(parameter.shape)} = {rate:.8g}",
+            f"θ = {theta:.8g} - {rate:.8g} · {direction:.8g} = {terms['parameter'][at]:.8g}",
         )
 
 

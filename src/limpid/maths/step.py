@@ -11,7 +11,7 @@ from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.operation import Array
 from limpid.maths.transformer import transformer
-from limpid.maths.update import Arrays, clip, rule
+from limpid.maths.update import Arrays, UpdateInput, clip, rule
 from limpid.schedule import learning_rate
 
 
@@ -71,7 +71,9 @@ def update(
     for learned in quantities.parameters(config.model):
         name, how = learned.name, rule(config.update, learned)
         remembered = {kind: moments[f"{kind}/{name}"] for kind in how.moments}
-        moved, memory = how.apply(parameters[name], gradients[name], remembered, rate, number, learned.decayed)
+        moved, memory = how.apply(
+            UpdateInput(parameters[name], gradients[name], remembered, rate, number, learned.decayed)
+        )
         new_parameters[name] = moved
         new_moments.update({f"{kind}/{name}": array for kind, array in memory.items()})
     return new_parameters, new_moments

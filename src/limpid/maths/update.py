@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from limpid.config import UpdateConfig
 from limpid.errors import ConfigError
@@ -45,11 +46,32 @@ def clip_scale(norm: float, max_grad_norm: float | None) -> float:
 
 
 @dataclass(frozen=True)
-class UpdateRule(ABC):
-    """How one parameter moves: the arrays `moments` are what it remembers of earlier gradients.
+class UpdateInput:
+    """What one parameter's update is made from."""
 
-    `apply` and `rounding` take the same things: parameter θ, (clipped) gradient g, moments, learning rate η, the number
-    t of the update (1 is the first), and whether weight decay applies to this parameter.
+    parameter: Float[Array, "*shape"]  # θ
+    gradient: Float[Array, "*shape"]  # g, clipped
+    moments: dict[str, Float[Array, "*shape"]]  # what the rule remembers of earlier gradients, by name
+    learning_rate: float  # η
+    number: int  # t of the update; 1 is the first
+    decayed: bool  # whether weight decay applies to this parameter
+
+    def at(self, index: Index) -> UpdateInput:
+        """The same for one entry."""
+        moments = {kind: np.asarray(moment[index]) for kind, moment in self.moments.items()}
+        return replace(
+            self,
+            parameter=np.asarray(self.parameter[index]),
+            gradient=np.asarray(self.gradient[index]),
+            moments=moments,
+        )
+
+
+@dataclass(frozen=True)
+class UpdateRule(ABC):
+    """How one parameter moves.
+
+    `terms` is the rule, a line per equation; the new values, their bounds and the text of an entry are read off it.
     """
 
     weight_decay: float = 0.0
@@ -63,65 +85,43 @@ class UpdateRule(ABC):
             register(cls.__name__, cls)
 
     @abstractmethod
-    def apply(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> tuple[Array, Arrays]:
-        """The new parameter and the new moments."""
+    def terms(self, x: UpdateInput) -> dict[str, Any]:
+        """Every quantity of the update by name: what is formed on the way, the new moments, the new `parameter`."""
 
     @abstractmethod
-    def rounding(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> Arrays:
+    def rounding(self, x: UpdateInput) -> Arrays:
         """Error bounds of the new `parameter` and of each new moment, in units of the engine's u.
 
         `absolute`, where there is one, bounds what of the parameter's error has another unit.
         """
 
-    def decay(self, decayed: bool) -> float:
-        """λ for matrices, 0 for gains and biases."""
-        return self.weight_decay if decayed else 0.0
-
     @abstractmethod
-    def derivation(
-        self,
-        parameter: Array,
-        gradient: Array,
-        moments: Arrays,
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-        at: Index,
-    ) -> tuple[str, ...]:
+    def derivation(self, x: UpdateInput, at: Index) -> tuple[str, ...]:
         """The update of the entry `at` written out with its numbers, a line per equation."""
+
+    def apply(self, x: UpdateInput) -> tuple[Array, Arrays]:
+        """The new parameter and the new moments."""
+        terms = self.terms(x)
+        return terms["parameter"], {kind: terms[kind] for kind in self.moments}
+
+    def decay(self, x: UpdateInput) -> float:
+        """λ for matrices, 0 for gains and biases."""
+        return self.weight_decay if x.decayed else 0.0
 
 
 class EntryByEntry(UpdateRule):
-    """A rule that moves each entry by its own gradient and memory alone."""
+    """A rule that moves each entry by its own gradient and moments alone."""
 
-    def derivation(
-        self,
-        parameter: Array,
-        gradient: Array,
-        moments: Arrays,
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-        at: Index,
-    ) -> tuple[str, ...]:
-        remembered = {kind: float(moment[at]) for kind, moment in moments.items()}
-        return self.written(float(parameter[at]), float(gradient[at]), remembered, learning_rate, number, decayed)
+    lines: ClassVar[tuple[str, ...]]
+    """The equations as text, a slot for each number: terms by name, the input's fields, the rule's as `rule.NAME`."""
 
-    @abstractmethod
-    def written(
-        self,
-        parameter: float,
-        gradient: float,
-        moments: dict[str, float],
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-    ) -> tuple[str, ...]:
-        """One entry's update written out with its numbers, a line per equation."""
+    def derivation(self, x: UpdateInput, at: Index) -> tuple[str, ...]:
+        entry = x.at(at)
+        before = {f"{kind}_before": float(moment) for kind, moment in entry.moments.items()}
+        numbers = {name: float(term) for name, term in self.terms(entry).items()}
+        numbers |= {"theta_before": float(entry.parameter), "gradient": float(entry.gradient), "decay": self.decay(x)}
+        slots = {**numbers, **before, "rate": x.learning_rate, "t": x.number, "rule": self}
+        return tuple(line.format(**slots) for line in self.lines)
 
 
 @dataclass(frozen=True)
@@ -133,34 +133,18 @@ class SGD(EntryByEntry):
 
     equations = (r"g \leftarrow g + \lambda \theta", r"\theta \leftarrow \theta - \eta g")
     source = "Robbins & Monro 1951, eq. 8, doi:10.1214/aoms/1177729586"
+    lines = (
+        "g = {gradient:.8g} + {decay:g} · {theta_before:.8g} = {g:.8g}",
+        "θ = {theta_before:.8g} - {rate:g} · {g:.8g} = {parameter:.8g}",
+    )
 
-    def apply(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> tuple[Array, Arrays]:
-        return parameter - learning_rate * (gradient + self.decay(decayed) * parameter), {}
+    def terms(self, x: UpdateInput) -> dict[str, Any]:
+        g = x.gradient + self.decay(x) * x.parameter
+        return {"g": g, "parameter": x.parameter - x.learning_rate * g}
 
-    def rounding(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> Arrays:
-        step = np.abs(gradient) + 3 * self.decay(decayed) * np.abs(parameter)
-        new, _ = self.apply(parameter, gradient, moments, learning_rate, number, decayed)
-        return {"parameter": np.abs(new) + 4 * learning_rate * step}
-
-    def written(
-        self,
-        parameter: float,
-        gradient: float,
-        moments: dict[str, float],
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-    ) -> tuple[str, ...]:
-        decay = self.decay(decayed)
-        g = gradient + decay * parameter
-        return (
-            f"g = {gradient:.8g} + {decay:g} · {parameter:.8g} = {g:.8g}",
-            f"θ = {parameter:.8g} - {learning_rate:g} · {g:.8g} = {parameter - learning_rate * g:.8g}",
-        )
+    def rounding(self, x: UpdateInput) -> Arrays:
+        step = np.abs(x.gradient) + 3 * self.decay(x) * np.abs(x.parameter)
+        return {"parameter": np.abs(self.terms(x)["parameter"]) + 4 * x.learning_rate * step}
 
 
 @dataclass(frozen=True)
@@ -179,38 +163,22 @@ class Momentum(EntryByEntry):
         r"\theta \leftarrow \theta - \eta m",
     )
     source = "Polyak 1964, eq. 9, doi:10.1016/0041-5553(64)90137-5"
+    lines = (
+        "g = {gradient:.8g} + {decay:g} · {theta_before:.8g} = {g:.8g}",
+        "m = {rule.beta1:g} · {m_before:.8g} + {beta1_left:.6g} · {g:.8g} = {m:.8g}",
+        "θ = {theta_before:.8g} - {rate:g} · {m:.8g} = {parameter:.8g}",
+    )
 
-    def apply(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> tuple[Array, Arrays]:
-        m = self.beta1 * moments["m"] + (1 - self.beta1) * (gradient + self.decay(decayed) * parameter)
-        return parameter - learning_rate * m, {"m": m}
+    def terms(self, x: UpdateInput) -> dict[str, Any]:
+        g = x.gradient + self.decay(x) * x.parameter
+        beta1_left = 1 - self.beta1
+        m = self.beta1 * x.moments["m"] + beta1_left * g
+        return {"g": g, "beta1_left": beta1_left, "m": m, "parameter": x.parameter - x.learning_rate * m}
 
-    def rounding(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> Arrays:
-        new, _ = self.apply(parameter, gradient, moments, learning_rate, number, decayed)
-        pull = np.abs(gradient) + self.decay(decayed) * np.abs(parameter)
-        error = 4 * (self.beta1 * np.abs(moments["m"]) + (1 - self.beta1) * 2 * pull)
-        return {"parameter": np.abs(new) + 2 * learning_rate * error, "m": error}
-
-    def written(
-        self,
-        parameter: float,
-        gradient: float,
-        moments: dict[str, float],
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-    ) -> tuple[str, ...]:
-        decay, beta = self.decay(decayed), self.beta1
-        g = gradient + decay * parameter
-        m = beta * moments["m"] + (1 - beta) * g
-        return (
-            f"g = {gradient:.8g} + {decay:g} · {parameter:.8g} = {g:.8g}",
-            f"m = {beta:g} · {moments['m']:.8g} + {1 - beta:.6g} · {g:.8g} = {m:.8g}",
-            f"θ = {parameter:.8g} - {learning_rate:g} · {m:.8g} = {parameter - learning_rate * m:.8g}",
-        )
+    def rounding(self, x: UpdateInput) -> Arrays:
+        pull = np.abs(x.gradient) + self.decay(x) * np.abs(x.parameter)
+        error = 4 * (self.beta1 * np.abs(x.moments["m"]) + (1 - self.beta1) * 2 * pull)
+        return {"parameter": np.abs(self.terms(x)["parameter"]) + 2 * x.learning_rate * error, "m": error}
 
 
 @dataclass(frozen=True)
@@ -234,71 +202,47 @@ class Adam(EntryByEntry):
         r"\theta \leftarrow \theta - \eta\, \hat m / (\sqrt{\hat v} + \varepsilon)",
     )
     source: ClassVar[str] = "Kingma & Ba 2015, algorithm 1, arXiv:1412.6980"
+    lines: ClassVar[tuple[str, ...]] = (
+        "g = {gradient:.8g} + {decay:g} · {theta_before:.8g} = {g:.8g}",
+        "m = {rule.beta1:g} · {m_before:.8g} + {beta1_left:.6g} · {g:.8g} = {m:.8g}",
+        "v = {rule.beta2:g} · {v_before:.8g} + {beta2_left:.6g} · ({g:.8g})² = {v:.8g}",
+        "m̂ = {m:.8g} / (1 - {rule.beta1:g}^{t}) = {m_hat:.8g}",
+        "v̂ = {v:.8g} / (1 - {rule.beta2:g}^{t}) = {v_hat:.8g}",
+        "effective rate = {rate:g} / (√{v_hat:.8g} + {rule.eps:g}) = {effective:.6g}, "
+        "{multiplier:.6g} × the learning rate",
+        "step = {effective:.8g} · {m_hat:.8g} = {step:.8g}",
+        "θ = {theta:.8g} - {step:.8g} = {parameter:.8g}",
+    )
 
-    def apply(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> tuple[Array, Arrays]:
-        decay = self.decay(decayed)
-        if self.decoupled:
-            parameter = parameter * (1 - learning_rate * decay)
-        elif decay:
-            gradient = gradient + decay * parameter
-        m = self.beta1 * moments["m"] + (1 - self.beta1) * gradient
-        v = self.beta2 * moments["v"] + (1 - self.beta2) * gradient * gradient
-        m_hat = m / (1 - self.beta1**number)
-        v_hat = v / (1 - self.beta2**number)
-        return parameter - learning_rate * m_hat / (np.sqrt(v_hat) + self.eps), {"m": m, "v": v}
-
-    def rounding(
-        self, parameter: Array, gradient: Array, moments: Arrays, learning_rate: float, number: int, decayed: bool
-    ) -> Arrays:
-        decay = self.decay(decayed)
-        new, after = self.apply(parameter, gradient, moments, learning_rate, number, decayed)
-        pulled = 0.0 if self.decoupled else decay * np.abs(parameter)
-        pull = np.abs(gradient) + pulled  # an upper bound of |g|, whose error is at most 3 u of it
-        m_error = 4 * (self.beta1 * np.abs(moments["m"]) + 2 * (1 - self.beta1) * pull)
-        v_error = 5 * (self.beta2 * moments["v"] + 2 * (1 - self.beta2) * pull * (pull + pulled))
-        root = np.sqrt(after["v"] / (1 - self.beta2**number))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            relative = np.where(after["v"] > 0, v_error / after["v"], 0.0) / 2 + 8  # the root halves it
-        step = learning_rate / (1 - self.beta1**number) / (root + self.eps)
-        moved = step * (m_error + np.abs(after["m"]) * np.minimum(relative, 1e6))
-        return {"parameter": np.abs(new) + 3 * np.abs(parameter - new) + np.abs(parameter) + moved,
-                "m": m_error, "v": v_error}  # fmt: skip
-
-    def written(
-        self,
-        parameter: float,
-        gradient: float,
-        moments: dict[str, float],
-        learning_rate: float,
-        number: int,
-        decayed: bool,
-    ) -> tuple[str, ...]:
-        decay, lines = self.decay(decayed), []
-        g, theta = gradient, parameter
-        if self.decoupled:
-            theta = parameter * (1 - learning_rate * decay)
-            lines.append(f"θ' = {parameter:.8g} · (1 - {learning_rate:g} · {decay:g}) = {theta:.8g}")
-        else:
-            g = gradient + decay * parameter
-            lines.append(f"g = {gradient:.8g} + {decay:g} · {parameter:.8g} = {g:.8g}")
-        m = self.beta1 * moments["m"] + (1 - self.beta1) * g
-        v = self.beta2 * moments["v"] + (1 - self.beta2) * g * g
-        m_hat, v_hat = m / (1 - self.beta1**number), v / (1 - self.beta2**number)
-        effective = learning_rate / (math.sqrt(v_hat) + self.eps)
+    def terms(self, x: UpdateInput) -> dict[str, Any]:
+        decay, beta1_left, beta2_left = self.decay(x), 1 - self.beta1, 1 - self.beta2
+        theta = x.parameter * (1 - x.learning_rate * decay) if self.decoupled else x.parameter
+        g = x.gradient + decay * x.parameter if decay and not self.decoupled else x.gradient
+        m = self.beta1 * x.moments["m"] + beta1_left * g
+        v = self.beta2 * x.moments["v"] + beta2_left * g * g
+        m_hat = m / (1 - self.beta1**x.number)
+        v_hat = v / (1 - self.beta2**x.number)
+        multiplier = 1 / (np.sqrt(v_hat) + self.eps)
+        effective = x.learning_rate * multiplier
         step = effective * m_hat
-        return (
-            *lines,
-            f"m = {self.beta1:g} · {moments['m']:.8g} + {1 - self.beta1:.6g} · {g:.8g} = {m:.8g}",
-            f"v = {self.beta2:g} · {moments['v']:.8g} + {1 - self.beta2:.6g} · ({g:.8g})² = {v:.8g}",
-            f"m̂ = {m:.8g} / (1 - {self.beta1:g}^{number}) = {m_hat:.8g}",
-            f"v̂ = {v:.8g} / (1 - {self.beta2:g}^{number}) = {v_hat:.8g}",
-            f"effective rate = {learning_rate:g} / (√{v_hat:.8g} + {self.eps:g}) = {effective:.6g}, "
-            f"{effective / learning_rate if learning_rate else 0.0:.6g} × the learning rate",
-            f"step = {effective:.8g} · {m_hat:.8g} = {step:.8g}",
-            f"θ = {theta:.8g} - {step:.8g} = {theta - step:.8g}",
-        )
+        return {
+            "theta": theta, "g": g, "beta1_left": beta1_left, "beta2_left": beta2_left, "m": m, "v": v, "m_hat": m_hat,
+            "v_hat": v_hat, "multiplier": multiplier, "effective": effective, "step": step, "parameter": theta - step,
+        }  # fmt: skip
+
+    def rounding(self, x: UpdateInput) -> Arrays:
+        decay, terms = self.decay(x), self.terms(x)
+        pulled = 0.0 if self.decoupled else decay * np.abs(x.parameter)
+        pull = np.abs(x.gradient) + pulled  # an upper bound of |g|, whose error is at most 3 u of it
+        m_error = 4 * (self.beta1 * np.abs(x.moments["m"]) + 2 * (1 - self.beta1) * pull)
+        v_error = 5 * (self.beta2 * x.moments["v"] + 2 * (1 - self.beta2) * pull * (pull + pulled))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            relative = np.where(terms["v"] > 0, v_error / terms["v"], 0.0) / 2 + 8  # the root halves it
+        scale = np.abs(terms["effective"]) / (1 - self.beta1**x.number)
+        moved = scale * (m_error + np.abs(terms["m"]) * np.minimum(relative, 1e6))
+        new, before = terms["parameter"], x.parameter
+        return {"parameter": np.abs(new) + 3 * np.abs(before - new) + np.abs(before) + moved,
+                "m": m_error, "v": v_error}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -308,6 +252,7 @@ class AdamW(Adam):
     decoupled = True
     equations = (r"\theta \leftarrow (1 - \eta \lambda)\, \theta", *Adam.equations[1:])
     source = "Loshchilov & Hutter 2019, algorithm 2, arXiv:1711.05101"
+    lines = ("θ' = {theta_before:.8g} · (1 - {rate:g} · {decay:g}) = {theta:.8g}", *Adam.lines[1:])
 
 
 def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:

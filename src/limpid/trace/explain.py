@@ -15,7 +15,7 @@ from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
 from limpid.maths.rounding import rounded, unit_roundoff
-from limpid.maths.update import Arrays, clip_scale, rule
+from limpid.maths.update import Arrays, UpdateInput, clip_scale, rule
 from limpid.quantities import parameters
 from limpid.trace.compare import outline
 from limpid.trace.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
@@ -107,10 +107,11 @@ class Recorded:
         clipped = f"g = {g:.8g} · {scale:.8g} = {g * scale:.8g}   {why}"
         before = self._mapped(f"before/{name}")
         moments = {kind: self._mapped(f"before/{kind}/{name}") for kind in how.moments}
-        lines = how.derivation(
+        given = UpdateInput(
             before, scale * gradient.astype(np.float64), moments, record.meta["learning_rate"],
-            record.meta["update_number"], parameter.decayed, index,
+            record.meta["update_number"], parameter.decayed,
         )  # fmt: skip
+        lines = how.derivation(given, index)
         after = float(self._mapped(f"after/{name}")[index])
         return clipped, *lines, f"the engine has {after:.8g}"
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from limpid.jsonable import jsonable
 from limpid.latex import readable
 from limpid.maths.operation import Array
+from limpid.maths.update import UpdateInput
 from limpid.quantities import parameters, quantities
 from limpid.trace.names import our_name
 from limpid.trace.terminal import BACKWARD, FORWARD, UPDATE, shown
@@ -108,15 +109,15 @@ def _print_parameter(step: StepReport, parameter: ParameterReport, console: Cons
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.abs(gradient))), gradient.shape))
     how = update.rules[parameter.name]
     moments = {kind: record.exact(f"before/{kind}/{parameter.name}") for kind in how.moments}
-    lines = how.derivation(
+    given = UpdateInput(
         record.exact(f"before/{parameter.name}"),
         gradient * update.clip_scale,
         moments,
         update.learning_rate,
         update.number,
         parameter.decayed,
-        at,
     )
+    lines = how.derivation(given, at)
     console.print(
         Text(
             f"  update of entry {list(at)}, the one with the largest gradient ({gradient[at]:.8g} before clipping)",

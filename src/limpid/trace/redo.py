@@ -11,7 +11,7 @@ import numpy as np
 from limpid.maths.chain import Chain
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
-from limpid.maths.update import Arrays, UpdateRule, clip_scale, rule
+from limpid.maths.update import Arrays, UpdateInput, UpdateRule, clip_scale, rule
 from limpid.quantities import parameters
 from limpid.schedule import learning_rate
 from limpid.trace.compare import Agreement, agreement
@@ -127,8 +127,8 @@ def redo_update(record: Record) -> Update:
         with np.errstate(all="ignore"):
             gradient = scale * record.exact(f"fast/grad({parameter.name})")
             moments: Arrays = {kind: record.exact(f"before/{kind}/{parameter.name}") for kind in how.moments}
-            after, memory = how.apply(before, gradient, moments, rate, number, parameter.decayed)
-            roundings = how.rounding(before, gradient, moments, rate, number, parameter.decayed)
+            given = UpdateInput(before, gradient, moments, rate, number, parameter.decayed)
+            (after, memory), roundings = how.apply(given), how.rounding(given)
         for kind, moment in memory.items():
             checks.append(_compared(record, f"{kind}/{parameter.name}", moment, roundings[kind]))
         absolute = roundings.get("absolute", 0.0)

@@ -20,7 +20,7 @@ from limpid.maths.linear import Add, Linear
 from limpid.maths.loss import next_token_loss
 from limpid.maths.norm import LayerNorm
 from limpid.maths.operation import Array
-from limpid.maths.update import AdamW, Arrays
+from limpid.maths.update import AdamW, Arrays, UpdateInput
 
 WORDS = ("<PAD>", "<BOS>", "<EOS>", "I", "like", "transformers")
 TEXT = ("<BOS>", "I", "like", "transformers", "<EOS>")
@@ -96,7 +96,7 @@ def worked_step() -> Worked:
     for name, parameter in before.items():
         start = {kind: np.zeros_like(parameter) for kind in RULE.moments}
         after[name], moments[name] = RULE.apply(
-            parameter, gradients[name], start, LEARNING_RATE, 1, decayed=parameter.ndim >= 2
+            UpdateInput(parameter, gradients[name], start, LEARNING_RATE, 1, decayed=parameter.ndim >= 2)
         )
     return Worked(chain, float(chain.values[loss]), gradients, before, after, moments)
 
@@ -105,4 +105,6 @@ def derivation(step: Worked, name: str, index: tuple[int, ...]) -> tuple[str, ..
     """One parameter's update, written out."""
     before, gradient = step.before[name], step.gradients[name]
     zero = np.zeros(before.shape)
-    return RULE.derivation(before, gradient, {"m": zero, "v": zero}, LEARNING_RATE, 1, before.ndim >= 2, index)
+    return RULE.derivation(
+        UpdateInput(before, gradient, {"m": zero, "v": zero}, LEARNING_RATE, 1, before.ndim >= 2), index
+    )

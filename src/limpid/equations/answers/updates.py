@@ -9,7 +9,7 @@ import numpy as np
 
 from limpid import maths
 from limpid.equations.answers.kinds import Inputs, a, kind
-from limpid.maths import foundations
+from limpid.maths import UpdateInput, foundations
 
 
 @kind("adamw.single_step", "Adam", "AdamW")
@@ -17,7 +17,10 @@ def _adamw(x: Inputs) -> Any:
     options = {name: x[name] for name in ("beta1", "beta2", "eps")}
     rules = {"adam": maths.Adam(0.0, **options), "adamw": maths.AdamW(x["adamw_weight_decay"], **options)}
     start = {"m": np.zeros(4), "v": np.zeros(4)}
-    return {name: rule.apply(a(x["x"]), a(x["grad"]), start, x["lr"], 1, True)[0] for name, rule in rules.items()}
+    return {
+        name: rule.apply(UpdateInput(a(x["x"]), a(x["grad"]), start, x["lr"], 1, True))[0]
+        for name, rule in rules.items()
+    }
 
 
 @kind("adamw.linear_layer", "AdamW", "Linear")
@@ -29,14 +32,16 @@ def _adamw_layer(x: Inputs) -> Any:
         y, saved = maths.Linear().forward(a(batch), learned["weight"], learned["bias"])
         bars = dict(zip(("weight", "bias"), maths.Linear().backward(np.ones_like(y), saved)[1:], strict=True))
         for name, bar in bars.items():
-            learned[name], moments[name] = rule.apply(learned[name], bar, moments[name], x["lr"], number, True)
+            learned[name], moments[name] = rule.apply(
+                UpdateInput(learned[name], bar, moments[name], x["lr"], number, True)
+            )
     return {name: p.tolist() for name, p in learned.items()}
 
 
 @kind("adam.moments", "Adam")
 def _moments(x: Inputs) -> Any:
     rule = maths.Adam(0.0, x["beta1"], x["beta2"], x["eps"])
-    moved, moments = rule.apply(a(x["x"]), a(x["grad"]), {"m": a(0.0), "v": a(0.0)}, x["lr"], 1, False)
+    moved, moments = rule.apply(UpdateInput(a(x["x"]), a(x["grad"]), {"m": a(0.0), "v": a(0.0)}, x["lr"], 1, False))
     return {"x": moved, **moments}
 
 
@@ -47,8 +52,8 @@ def _regression(x: Inputs) -> Any:
     for number in range(1, x["steps"] + 1):
         predicted, saved = maths.Linear().forward(points, weight, bias)
         _, weight_bar, bias_bar = maths.Linear().backward(2 * (predicted - y[:, None]), saved)
-        weight = rule.apply(weight, weight_bar, {}, x["lr"], number, False)[0]
-        bias = rule.apply(bias, bias_bar, {}, x["lr"], number, False)[0]
+        weight = rule.apply(UpdateInput(weight, weight_bar, {}, x["lr"], number, False))[0]
+        bias = rule.apply(UpdateInput(bias, bias_bar, {}, x["lr"], number, False))[0]
     return {"weight": weight[0].tolist(), "bias": float(bias[0])}
 
 
@@ -56,7 +61,7 @@ def _regression(x: Inputs) -> Any:
 def _quadratic(x: Inputs) -> Any:
     rule, at = maths.SGD(), a(x["x0"])
     for number in range(1, x["steps"] + 1):
-        at = rule.apply(at, 2 * (at - x["target"]), {}, x["lr"], number, False)[0]
+        at = rule.apply(UpdateInput(at, 2 * (at - x["target"]), {}, x["lr"], number, False))[0]
     return float(at)
 
 
