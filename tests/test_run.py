@@ -1,13 +1,12 @@
-"""The run folder: whole or absent, found by name, never overwritten."""
+"""The run folder: whole or absent, never overwritten."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from limpid.config import TrainConfig
 from limpid.errors import CheckpointError
-from limpid.run import find_run, folder_written_atomically, new_run, write_atomically, write_config
+from limpid.run import folder_written_atomically, new_run, write_atomically, write_config
 
 
 @pytest.fixture(autouse=True)
@@ -26,24 +25,10 @@ def test_runs_are_numbered_from_one() -> None:
     assert [new_run(None).path.name for _ in range(3)] == ["001", "002", "003"]
 
 
-def test_a_run_is_found_by_name_by_path_and_as_the_last() -> None:
-    first, second = a_run("first"), a_run("second")
-    os.utime(first / "config.toml", (2e9, 2e9))
-    assert find_run("second").path == second
-    assert find_run(first).path == first
-    assert find_run("last").path == first
-
-
 def test_a_run_that_exists_is_not_started_again() -> None:
     a_run("mine")
     with pytest.raises(CheckpointError, match="--resume runs/mine"):
         new_run("mine")
-
-
-@pytest.mark.parametrize("name", ["nowhere", "last"])
-def test_no_run_says_what_there_is(name: str) -> None:
-    with pytest.raises(CheckpointError, match="limpid train"):
-        find_run(name)
 
 
 def test_a_failed_folder_leaves_the_old_one(here: Path) -> None:

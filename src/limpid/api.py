@@ -50,9 +50,13 @@ def train(
 
 def load(path: str | Path) -> tuple[Transformer, Tokenizer]:
     """Model and tokenizer of a run, or of a Hugging Face folder."""
-    from limpid.generate import open_model
+    from limpid.data.tokenizer import load_tokenizer
+    from limpid.model.weights import load_model
+    from limpid.source import find_model
 
-    return open_model(path)
+    source = find_model(path)
+    tokenizer = load_tokenizer(source)
+    return load_model(source), tokenizer
 
 
 def open_step(what: str | Path, step: int | None = None, text: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from limpid.doctor.logs.table import Curves
 from limpid.doctor.ranking import ranked
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
-from limpid.run import RUNS, find_run
+from limpid.source import Run, find_run, find_source
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -187,8 +187,9 @@ def located(what: str) -> Path:
     """A run by name, or any file or folder."""
     if what != "last" and Path(what).exists():
         return Path(what)
-    if what == "last" or (RUNS / what / "config.toml").is_file():
-        return find_run(what).path
+    source = find_source(what)
+    if isinstance(source, Run):
+        return source.path
     raise CheckpointError(
         f"{what} is no run, file or folder: give a run, a folder of logs, or a file (.json, .jsonl, .csv, .log, "
         "tfevents)"

@@ -80,29 +80,6 @@ class Run:
         return read_config(self.config_file)
 
 
-def find_run(name: str | Path) -> Run:
-    """A run by its folder, or by its name under runs/; `last` is the one that was written to most recently.
-
-    Raises  CheckpointError naming what there is instead
-    """
-    if str(name) == "last":
-        runs = sorted(known_runs(), key=lambda run: run.config_file.stat().st_mtime)
-        if runs:
-            return runs[-1]
-        raise CheckpointError(f"there is no run under {RUNS}/ yet: start one with `limpid train`")
-    for candidate in (Path(name), RUNS / name):
-        if (candidate / "config.toml").is_file():
-            return Run(candidate)
-    names = ", ".join(run.path.name for run in known_runs()[:5])
-    hint = f"runs here: {names}" if names else "there are no runs here yet: start one with `limpid train`"
-    raise CheckpointError(f"{name} is not a run folder (no config.toml in it or in {RUNS / name}); {hint}")
-
-
-def known_runs() -> list[Run]:
-    """Every run under runs/."""
-    return [Run(file.parent) for file in sorted(RUNS.glob("*/config.toml"))]
-
-
 def new_run(name: str | None) -> Run:
     """An empty folder for a run: the name asked for, or the next free number."""
     if name is not None:

@@ -20,6 +20,7 @@ from limpid.maths.rounding import FORMATS
 from limpid.maths.step import forward
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
+from limpid.source import ModelFolder
 
 LLAMA = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -130,7 +131,7 @@ def test_every_slip_that_bites_is_found_and_named(variant: str, tmp_path: Path) 
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    one = Way("honest", tmp_path, config, model.state_dict(), tmp_path, "plain", "fp32")
+    one = Way("honest", ModelFolder(tmp_path), config, model.state_dict(), "plain", "fp32")
     tokens, targets = tokens_for((one, one), None)
     honest = one.take(tokens, targets, backward=False)
     tried = 0
@@ -154,7 +155,7 @@ def test_interleaved_pairs_are_their_reordered_export(tmp_path: Path) -> None:
     config = ModelConfig(**(SMALL | {"rotary_layout": "interleaved", "num_kv_heads": 1, "qk_norm": False}))
     model = initialise(Transformer(config), 3)
     save_folder(tmp_path / "half", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
-    ours = Way("ours", tmp_path, config, model.state_dict(), tmp_path, "plain", "fp32")
+    ours = Way("ours", ModelFolder(tmp_path), config, model.state_dict(), "plain", "fp32")
     theirs = way(f"{tmp_path / 'half'}:transformers")
     taken = [one.take(*tokens_for((ours, theirs), None), backward=True) for one in (ours, theirs)]
     found = judge(config, *taken, theirs.config)
@@ -171,7 +172,7 @@ def test_a_relu_that_rounding_opens_is_no_bug(tmp_path: Path) -> None:
     changes = VARIANTS["the paper's"] | {"d_model": 48, "d_ff": 96}
     config = ModelConfig(**(SMALL | changes))
     weights = initialise(Transformer(config), 3).state_dict()
-    ours = Way("ours", tmp_path, config, weights, tmp_path, "plain", "fp32")
+    ours = Way("ours", ModelFolder(tmp_path), config, weights, "plain", "fp32")
     half = dataclasses.replace(ours, spelled="half", precision="bf16")
     taken = [one.take(*tokens_for((ours, half), None), backward=True) for one in (ours, half)]
     assert judge(config, *taken).agrees

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from limpid.errors import CheckpointError
-from limpid.run import Run, find_run
+from limpid.run import Run
+from limpid.source import find_run
 from limpid.training.loop import loop
 from limpid.training.start import resume, start
 from small import config, quiet

@@ -58,7 +58,7 @@ def take(one: Way, taken: Taken, tokens: Tensor, targets: Tensor, backward: bool
         raise ConfigError(f"{one.spelled} needs transformers: pip install transformers") from error
     disable_progress_bar()
     dtype = DTYPES[one.precision]
-    model = AutoModelForCausalLM.from_pretrained(one.folder, dtype=dtype, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(one.source.path, dtype=dtype, attn_implementation="eager").eval()
     taken.kept = taken.compute = FORMATS[one.precision]
     taken.roundings = 3  # a norm, a rotation, a gate are several kernels there, each of which rounds
     taken.summed = FORMATS[NAMES[torch.promote_types(dtype, torch.float32)]]

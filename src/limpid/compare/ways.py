@@ -20,13 +20,13 @@ from limpid.model import Transformer
 from limpid.model.cache import Cache
 from limpid.model.lora import Adapter, load_adapter
 from limpid.model.observe import FAST, Mode
+from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, POLICY
 from limpid.objectives.losses import log_probabilities
-from limpid.run import find_run
+from limpid.source import Model, ModelFolder, find_model
 from limpid.training.precision import FORMATS as DTYPES
 from limpid.training.precision import NAMES
 from limpid.training.record import Observation
-from limpid.training.start import initial_model
 
 ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""
@@ -38,10 +38,9 @@ class Way:
     """A model and a path through it."""
 
     spelled: str
-    folder: Path
+    source: Model
     config: ModelConfig
     weights: dict[str, Tensor]
-    tokenizer: Path
     path: str  # a key of PATHS
     precision: str
     adapter: Adapter | None = None
@@ -93,18 +92,16 @@ def way(spelled: str) -> Way:
         else:
             words_known = f"{', '.join(CHOSEN)}; {', '.join(DTYPES)}; lora=DIR, merged=DIR, processes=N"
             raise ConfigError(f"{spelled!r} asks for {word!r}: choose from {words_known}")
-    folder = Path(what)
-    if not (folder / "config.json").is_file():
-        folder = find_run(what).path
-        if path == "transformers":
-            folder = folder / "model"
-            if not folder.is_dir():
-                raise CheckpointError(f"{what} has no model/ that transformers could load: let the run end first")
-    config, weights, tokenizer = initial_model(folder)
+    source: Model = find_model(what)
+    if path == "transformers" and not isinstance(source, ModelFolder):
+        source = ModelFolder(source.run.model_folder)
+        if not source.path.is_dir():
+            raise CheckpointError(f"{what} has no model/ that transformers could load: let the run end first")
+    config, weights = load_weights(source)
     adapter = None if adapted is None else load_adapter(adapted, config)
     if adapter is not None and path not in ("plain", "fast", "cached", *(("sampler",) if merged else ())):
         raise ConfigError(f"{spelled!r} takes an adapter on the path {path}: only plain, fast and cached can")
-    return Way(spelled, folder, config, weights, tokenizer, path, precision, adapter, merged, processes)
+    return Way(spelled, source, config, weights, path, precision, adapter, merged, processes)
 
 
 def _count(word: str) -> int:
@@ -141,11 +138,11 @@ def tokens_for(ways: tuple[Way, Way], text: str | None) -> tuple[Array, Array]:
 
 
 def _encoded(one: Way, text: str) -> list[int]:
-    from limpid.data.tokenizer import Tokenizer
+    from limpid.data.tokenizer import load_tokenizer
 
-    if not one.tokenizer.is_file():
+    if not one.source.tokenizer_file.is_file():
         raise CheckpointError(f"{one.spelled} has no tokenizer.json: leave out --text, and random tokens are used")
-    return list(Tokenizer.load(one.tokenizer).encode(text))
+    return list(load_tokenizer(one.source).encode(text))
 
 
 Taking = Callable[[Way, Taken, Tensor, Tensor, bool], None]

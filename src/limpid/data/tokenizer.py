@@ -12,7 +12,8 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from limpid.errors import DataError
+from limpid.errors import CheckpointError, DataError
+from limpid.source import Model
 
 END_OF_TEXT = "<|endoftext|>"
 ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>")
@@ -136,6 +137,16 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """A tokenizer from a tokenizer.json."""
         return cls.from_json(read_tokenizer_file(path), str(path))
+
+
+def load_tokenizer(source: Model) -> Tokenizer:
+    """The tokenizer of a run or of a Hugging Face folder.
+
+    Raises  CheckpointError when it has none
+    """
+    if not source.tokenizer_file.is_file():
+        raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
+    return Tokenizer.load(source.tokenizer_file)
 
 
 def spelled(token: str) -> bytes:

@@ -13,12 +13,13 @@ import numpy as np
 
 from limpid.config import DataConfig
 from limpid.data.documents import Corpus
-from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.data.tokens import open_tokens
 from limpid.errors import ConfigError
-from limpid.generate.model import open_model
 from limpid.model import Transformer
-from limpid.run import Run, find_run
+from limpid.model.weights import load_model
+from limpid.run import Run
+from limpid.source import ModelFolder, find_model
 from limpid.training.checkpoint import read_record
 from limpid.training.precision import device
 
@@ -58,21 +59,15 @@ class Texts:
 
 
 def open_subject(what: str) -> Subject:
-    """A run at its newest checkpoint, or a Hugging Face folder.
+    """A checkpoint of a run, the newest unless it is named, or a Hugging Face folder.
 
     Raises  CheckpointError when there is no such model
     """
-    path = Path(what)
-    model, tokenizer = open_model(path)
-    if is_model_folder(path):
-        return Subject(path.resolve().name, model, tokenizer, _start_token(path, tokenizer))
-    run = find_run(what)
-    return Subject(run.path.name, model, tokenizer, tokenizer.end_of_text, run, run.latest_checkpoint())
-
-
-def is_model_folder(path: Path) -> bool:
-    """Whether this is a Hugging Face folder and no run."""
-    return (path / "config.json").is_file() and not (path / "config.toml").is_file()
+    source = find_model(what)
+    tokenizer, model = load_tokenizer(source), load_model(source)
+    if isinstance(source, ModelFolder):
+        return Subject(source.name, model, tokenizer, _start_token(source.path, tokenizer))
+    return Subject(source.name, model, tokenizer, tokenizer.end_of_text, source.run, source.step)
 
 
 def texts(subject: Subject, paths: Sequence[str], text_field: str) -> Texts:

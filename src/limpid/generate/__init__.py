@@ -9,7 +9,6 @@ from limpid.generate.completion import Completion as Completion
 from limpid.generate.decode import generate as generate
 from limpid.generate.decode import stream as stream
 from limpid.generate.decoder import Decoder as Decoder
-from limpid.generate.model import open_model as open_model
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer

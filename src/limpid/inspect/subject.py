@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.data.batches import validation_batches
-from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.errors import ConfigError, DataError, LimpidError
-from limpid.generate.model import open_model
 from limpid.model import Transformer
-from limpid.run import Run, find_run
+from limpid.model.weights import load_model
+from limpid.run import Run
+from limpid.source import ModelFolder, find_model
 
 SHOWN = 40
 """Tokens of a run's own text: as many as an attention map can name."""
@@ -77,20 +77,18 @@ class Subject:
 
 
 def open_subject(what: str, text: str | None) -> Subject:
-    """A run (at its newest checkpoint) or Hugging Face folder, with a text or the start of the run's held-out one.
+    """A run, a checkpoint of one, or a Hugging Face folder, with a text or the start of the run's held-out one.
 
     Raises  CheckpointError when there is no such model, ConfigError for a text that cannot be used
     """
-    path = Path(what)
-    is_model = (path / "config.json").is_file() and not (path / "config.toml").is_file()
-    if is_model and text is None:
-        raise ConfigError(f'{path} is a model, which has no text of its own: give one, as in --text "To be or not"')
-    model, tokenizer = open_model(path)
-    name = path.resolve().name
-    if is_model:
-        return Subject(name, model, tokenizer, _encoded(text or "", tokenizer, model), "the given text")
-    run = find_run(what)
-    config, step = run.read_config(), run.latest_checkpoint()
+    source = find_model(what)
+    if isinstance(source, ModelFolder) and text is None:
+        raise ConfigError(f'{what} is a model, which has no text of its own: give one, as in --text "To be or not"')
+    tokenizer, model = load_tokenizer(source), load_model(source)
+    if isinstance(source, ModelFolder):
+        return Subject(source.name, model, tokenizer, _encoded(text or "", tokenizer, model), "the given text")
+    run, step = source.run, source.step
+    config = run.read_config()
     notes: tuple[str, ...] = ()
     validation = None
     try:
@@ -104,7 +102,7 @@ def open_subject(what: str, text: str | None) -> Subject:
         tokens, origin = _first_document(validation, tokenizer, config.model.context_length), "held-out text"
     else:
         tokens, origin = _encoded(text, tokenizer, model), "the given text"
-    return Subject(run.path.name, model, tokenizer, tokens, origin, config, step, validation, notes)
+    return Subject(source.name, model, tokenizer, tokens, origin, config, step, validation, notes)
 
 
 def the_token(word: str, tokenizer: Tokenizer, option: str) -> int:

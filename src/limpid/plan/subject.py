@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from limpid.config import ModelConfig, TrainConfig
-from limpid.errors import CheckpointError, ConfigError
+from limpid.errors import ConfigError
 from limpid.plan.architecture import Architecture, of_config
 from limpid.plan.huggingface import of_file
 from limpid.plan.published import known, published, suggestion
+from limpid.source import ModelFolder, RecordedStep, Run, find_source
 
 ASSUMED_VOCABULARY = 2048
 """What the tokenizer chooses on the default text; see data/tokenizer.py."""
@@ -43,8 +44,6 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
     path = Path(what)
     if path.suffix == ".json" and path.is_file():
         return Subject(of_file(path))
-    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
-        return Subject(of_file(path / "config.json"))
     if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
         from limpid.run import read_config
 
@@ -53,20 +52,18 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
 
 
 def _named(what: str) -> Subject:
-    """A run, or a published name."""
-    from limpid.run import find_run
-
-    if what != "last" and known(what) is not None and not (Path(what) / "config.toml").is_file():
+    """A run, a model folder, or a published name."""
+    if known(what) is not None and not Path(what).exists():
         return Subject(published(what))
-    try:
-        run = find_run(what)
-    except CheckpointError as error:
-        if what == "last" or Path(what).exists():
-            raise
+    source = find_source(what)
+    if source is None or isinstance(source, RecordedStep):
         raise ConfigError(
             f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
             f"{suggestion(what)}"
-        ) from error
+        )
+    if isinstance(source, ModelFolder):
+        return Subject(of_file(source.config_file))
+    run = source if isinstance(source, Run) else source.run
     from limpid.plan.laws.runs import progress_of
 
     config = run.read_config()

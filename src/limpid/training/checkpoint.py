@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import save_file
 
-from limpid.config import ModelConfig, TrainConfig
+from limpid.config import TrainConfig
 from limpid.errors import CheckpointError
-from limpid.quantities import parameters
+from limpid.model.weights import read_tensors, read_weights
 from limpid.run import Run, folder_written_atomically
+from limpid.source import Checkpoint
 from limpid.training.state import State
 from limpid.training.update import read_moments, write_moments
 
@@ -46,7 +45,7 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     """Put `state` where it was after `step` steps; returns the checkpoint's own record."""
     folder = run.checkpoint(step)
     record = read_record(folder)
-    weights = read_weights(run, step, config.model)
+    weights = read_weights(Checkpoint(run, step), config.model)
     with torch.no_grad():
         for name, parameter in state.model.named_parameters():
             parameter.copy_(weights[name])
@@ -59,11 +58,6 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
         state.scaler.load_state_dict(record["scaler"])
     state.step, state.updates = record["step"], record["updates"]
     return record
-
-
-def read_weights(run: Run, step: int, model: ModelConfig) -> dict[str, Tensor]:
-    """The parameters after `step` steps, names and shapes checked."""
-    return read_tensors(run.checkpoint(step) / "model.safetensors", {p.name: p.shape for p in parameters(model)})
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -81,23 +75,6 @@ def read_record(folder: Path) -> dict[str, Any]:
     if record["version"] != VERSION:
         raise CheckpointError(f"{folder} has format version {record['version']}; this limpid reads {VERSION}")
     return record
-
-
-def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Every tensor of a safetensors file, names and shapes checked against what the configuration asks for."""
-    try:
-        tensors = load_file(file)
-    except (OSError, SafetensorError) as error:
-        reason = "is missing" if not file.is_file() else f"cannot be read ({' '.join(str(error).split())})"
-        raise CheckpointError(f"{file} {reason}: use another checkpoint of the run") from error
-    for name, shape in expected.items():
-        if name not in tensors:
-            raise CheckpointError(f"{file} lacks {name}: it belongs to another configuration")
-        if tuple(tensors[name].shape) != tuple(shape):
-            raise CheckpointError(
-                f"{file}: {name} has shape {tuple(tensors[name].shape)}, the configuration asks for {tuple(shape)}"
-            )
-    return tensors
 
 
 def prune(run: Run, keep: int, protected: set[int]) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 
 from limpid.config import DataConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer import load_tokenizer
 from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.model.weights import load_weights
 from limpid.progress import Report
-from limpid.run import RUNS, Run, find_run
+from limpid.run import RUNS, Run
+from limpid.source import Checkpoint, Model, ModelFolder, RecordedStep, find_model, open_source
 from limpid.training.record import record_step
-from limpid.training.start import Training, initial_model, open_run
+from limpid.training.start import Training, open_run
 from limpid.training.state import fresh_state
 from limpid.training.step import step
 
@@ -44,18 +46,23 @@ def replay(run: Run, number: int, progress: Report | None = None) -> Training:
 
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
-    path = Path(what)
-    if path.is_file():
+    source = open_source(what)
+    if isinstance(source, RecordedStep):
         if step is not None or text is not None:
-            raise ConfigError(f"{path} is one recorded step: leave out {'--step' if text is None else '--text'}")
-        return path
+            raise ConfigError(f"{what} is one recorded step: leave out {'--step' if text is None else '--text'}")
+        return source.path
     if text is not None:
         if step is not None:
             raise ConfigError("--text takes a step of its own on that text: leave out --step")
-        return record_text(path, text, None if output is None else Path(output))
-    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
-        raise ConfigError(f'{path} is a model, which has taken no steps: give a text, as in --text "To be or not"')
-    run = find_run(what)
+        return record_text(find_model(what), text, None if output is None else Path(output))
+    if isinstance(source, ModelFolder):
+        raise ConfigError(f'{what} is a model, which has taken no steps: give a text, as in --text "To be or not"')
+    if isinstance(source, Checkpoint):
+        if step is not None:
+            raise ConfigError(f"{what} names step {source.step} already: leave out --step {step}")
+        run, step = source.run, source.step
+    else:
+        run = source
     number = run.read_config().run.max_steps if step is None else step
     if step is None:
         steps = run.checkpoint_steps()
@@ -80,15 +87,13 @@ def record_past(run: Run, number: int, progress: Report | None = None) -> Path:
     return file
 
 
-def record_text(folder: Path, text: str, file: Path | None) -> Path:
-    """Record the first update of a run or Hugging Face folder on one text, with the default update rule, in float32.
+def record_text(source: Model, text: str, file: Path | None) -> Path:
+    """Record the first update of a model on one text, with the default update rule, in float32.
 
     Raises  CheckpointError when the folder has no tokenizer; DataError when the text is too short or too long
     """
-    model, weights, tokenizer_file = initial_model(folder)
-    if not tokenizer_file.is_file():
-        raise CheckpointError(f"{folder} has no tokenizer.json: limpid cannot turn --text into tokens without it")
-    tokenizer = Tokenizer.load(tokenizer_file)
+    model, weights = load_weights(source)
+    tokenizer = load_tokenizer(source)
     tokens = np.array(tokenizer.encode(text), dtype=np.int64)
     if not 2 <= len(tokens) <= model.context_length + 1:
         raise DataError(
@@ -100,13 +105,13 @@ def record_text(folder: Path, text: str, file: Path | None) -> Path:
                         "tokenizer and model do not belong together")  # fmt: skip
     config = TrainConfig(
         model=dataclasses.replace(model, dropout=0.0),
-        data=DataConfig(tokenizer=str(tokenizer_file.name)),
+        data=DataConfig(tokenizer=source.tokenizer_file.name),
         run=RunConfig(max_steps=1, batch_size=1, precision="fp32"),
     )
     state = fresh_state(config)
     state.model.load_state_dict(weights)
     batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
-    name = folder.resolve().name
+    name = source.name
     file = RUNS / f"{name}-step.safetensors" if file is None else file
     record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)
     return file

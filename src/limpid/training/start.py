@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -15,10 +14,11 @@ from limpid.config.options import to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import ConfigError
-from limpid.model.convert import load_folder
+from limpid.model.weights import load_weights
 from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
+from limpid.source import Model, find_model
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.precision import device
@@ -49,9 +49,10 @@ def start(
 
     With a deadline, the number of steps, and the size where that is open, follow from the time there is.
     """
-    source = None if config.run.init_from is None else initial_model(Path(config.run.init_from))
+    source = None if config.run.init_from is None else find_model(config.run.init_from)
     if source is not None:
-        config = _adopted(config, source[0], source[2])
+        sizes, weights = load_weights(source)
+        config = _adopted(config, sizes, source)
     tokens = prepare(config.data, config.model.context_length, config.run.seed, progress)
     for note in tokens.notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
@@ -73,7 +74,7 @@ def start(
         config, step_budget = deadline.fit(config, len(tokens.train), console, progress)
     state = fresh_state(config)
     if source is not None:
-        state.model.load_state_dict(source[1])
+        state.model.load_state_dict(weights)
     batches = _batches(config, tokens)  # every size is checked before a folder appears
     run = new_run(name)
     write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
@@ -115,19 +116,7 @@ def open_run(run: Run, config: TrainConfig, at: int) -> Training:
     return Training(run, config, tokens, _batches(config, tokens), state)
 
 
-def initial_model(path: Path) -> tuple[ModelConfig, dict[str, torch.Tensor], Path]:
-    """Sizes, weights and tokenizer file of a run or Hugging Face folder to start from."""
-    if (path / "config.toml").is_file():
-        run = Run(path)
-        config = run.read_config()
-        state = fresh_state(config)
-        checkpoint.load(run, run.latest_checkpoint(), state, config)
-        return config.model, dict(state.model.named_parameters()), run.tokenizer_file
-    model, weights = load_folder(path)
-    return model, weights, path / "tokenizer.json"
-
-
-def _adopted(config: TrainConfig, model: ModelConfig, tokenizer: Path) -> TrainConfig:
+def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainConfig:
     """The configuration of a run that continues another model: its sizes, its tokenizer, a context it can hold."""
     context = min(config.model.context_length, model.context_length)
     if config.model.positions != "learned" and model.positions != "learned":
@@ -135,7 +124,8 @@ def _adopted(config: TrainConfig, model: ModelConfig, tokenizer: Path) -> TrainC
     return dataclasses.replace(
         config,
         model=dataclasses.replace(model, dropout=config.model.dropout),
-        data=dataclasses.replace(config.data, tokenizer=str(tokenizer)),
+        data=dataclasses.replace(config.data, tokenizer=str(source.tokenizer_file)),
+        run=dataclasses.replace(config.run, init_from=str(source)),  # `last` is another run tomorrow
     )
 
 

@@ -56,8 +56,12 @@ def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokeniz
     """A model ready to decode, and its tokenizer; a spinner tells that the first call on a machine compiles."""
     from rich.console import Console
 
-    from limpid.generate import Decoder, open_model
+    from limpid.data.tokenizer import load_tokenizer
+    from limpid.generate import Decoder
+    from limpid.model.weights import load_model
+    from limpid.source import find_model
 
-    model, tokenizer = open_model(what)
+    source = find_model(what)
+    tokenizer, model = load_tokenizer(source), load_model(source)
     with Console(stderr=True).status("preparing to decode (compiled once per machine, some seconds)"):
         return Decoder(model, weights), tokenizer

@@ -36,14 +36,16 @@ def verb(argv: Sequence[str]) -> int:
     from rich.console import Console
 
     from limpid.inspect import inspect_model
-    from limpid.run import RUNS, find_run
+    from limpid.run import RUNS
+    from limpid.source import ModelFolder, find_model
 
+    source = find_model(flags.what)
     if flags.output is not None:
         output = Path(flags.output)
-    elif (Path(flags.what) / "config.json").is_file():
-        output = RUNS / f"{Path(flags.what).resolve().name}-inspect"
+    elif isinstance(source, ModelFolder):
+        output = RUNS / f"{source.name}-inspect"
     else:
-        output = find_run(flags.what).path / "inspect"
+        output = source.run.path / "inspect"
     return inspect_model(
         flags.what,
         text=flags.text,

@@ -41,7 +41,8 @@ class TrainFlags:
 
 def verb(argv: Sequence[str]) -> int:
     from limpid.config.recipes import TIMED, recipe
-    from limpid.run import find_run, read_options
+    from limpid.run import read_options
+    from limpid.source import find_run
 
     typed = given("train", TrainFlags, argv)
     began = time.perf_counter()

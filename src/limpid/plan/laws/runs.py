@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import ConfigError
-from limpid.run import Run, find_run
+from limpid.run import Run
+from limpid.source import find_run, find_source, known_runs
 
 COLUMNS = {
     "parameters": ("parameters", "params", "n", "model size", "model_size", "num_params", "n_params"),
@@ -59,7 +60,7 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
             found += _table(list(csv.DictReader(_text(path).splitlines(), delimiter=delimiter)), path)
         elif path.suffix.lower() in (".jsonl", ".json") and path.is_file():
             found += _table(_json_rows(path), path)
-        elif path.is_dir() and not (path / "config.toml").is_file():
+        elif path.is_dir() and find_source(path) is None:
             found += _of_folder(path, notes)
         else:
             found.append(_of_run(find_run(source)))
@@ -70,7 +71,7 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
 
 
 def _of_folder(path: Path, notes: list[str] | None) -> list[Point]:
-    runs = [Run(file.parent) for file in sorted(path.glob("*/config.toml"))]
+    runs = known_runs(path)
     if not runs:
         raise ConfigError(f"{path} holds no run: give runs, or a CSV or JSONL with parameters, tokens, loss")
     ready = [run for run in runs if any("eval_loss" in entry for entry in metrics(run))]

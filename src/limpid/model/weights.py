@@ -1,0 +1,57 @@
+"""Weights from where they lie: a checkpoint of a run or a Hugging Face folder, every name and shape checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from limpid.config import ModelConfig
+from limpid.errors import CheckpointError
+from limpid.model.convert import load_folder
+from limpid.model.transformer import Transformer
+from limpid.quantities import parameters
+from limpid.source import Checkpoint, Model, ModelFolder
+
+
+def load_model(source: Model) -> Transformer:
+    """A model, ready to run in float32.
+
+    Raises  CheckpointError for weights that are missing, cut short or of another shape
+    """
+    config, weights = load_weights(source)
+    model = Transformer(config)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Sizes and parameters, under our names, as they were saved (float32 or wider)."""
+    if isinstance(source, ModelFolder):
+        return load_folder(source.path)
+    config = source.read_model_config()
+    return config, read_weights(source, config)
+
+
+def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
+    """The parameters of a checkpoint, names and shapes checked."""
+    return read_tensors(checkpoint.path / "model.safetensors", {p.name: p.shape for p in parameters(config)})
+
+
+def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Every tensor of a safetensors file, names and shapes checked against what the configuration asks for."""
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        reason = "is missing" if not file.is_file() else f"cannot be read ({' '.join(str(error).split())})"
+        raise CheckpointError(f"{file} {reason}: use another checkpoint of the run") from error
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise CheckpointError(f"{file} lacks {name}: it belongs to another configuration")
+        if tuple(tensors[name].shape) != tuple(shape):
+            raise CheckpointError(
+                f"{file}: {name} has shape {tuple(tensors[name].shape)}, the configuration asks for {tuple(shape)}"
+            )
+    return tensors

@@ -1,0 +1,242 @@
+"""What a user can name: a run, a checkpoint, a Hugging Face folder, a recorded step; told apart in this file alone."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from limpid.config import ModelConfig
+from limpid.errors import CheckpointError
+from limpid.run import RUNS
+from limpid.run import Run as Run
+
+SHOWN = 5
+"""Names that an error lists at most."""
+RECORDING = ".safetensors"
+"""Ending of a recorded step's file."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run after a step."""
+
+    run: Run
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.run.path}@{self.step}"
+
+    @property
+    def name(self) -> str:
+        return self.run.path.resolve().name
+
+    @property
+    def title(self) -> str:
+        """The name as a report shows it."""
+        return f"{self.name} after step {self.step:,}"
+
+    @property
+    def path(self) -> Path:
+        return self.run.checkpoint(self.step)
+
+    @property
+    def tokenizer_file(self) -> Path:
+        return self.run.tokenizer_file
+
+    def read_model_config(self) -> ModelConfig:
+        """Sizes and mathematics of the model."""
+        return self.run.read_config().model
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model as Hugging Face keeps it: config.json, safetensors, tokenizer.json."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def title(self) -> str:
+        """The name as a report shows it."""
+        return self.name
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def tokenizer_file(self) -> Path:
+        return self.path / "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """One step as it was recorded: a file by itself."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Source = Run | Checkpoint | ModelFolder | RecordedStep
+Model = Checkpoint | ModelFolder
+"""What has weights."""
+KINDS: dict[type[Source], str] = {
+    Run: "a run",
+    Checkpoint: "a checkpoint of a run",
+    ModelFolder: "a Hugging Face folder",
+    RecordedStep: "a recorded step",
+}
+
+
+def open_source(what: str | Path) -> Source:
+    """What a path or name stands for: `last`, NAME under runs/, NAME@STEP, a folder, or the file of a recorded step.
+
+    Nothing is read but names. A path comes before a name under runs/, and a run before a model in the same folder.
+
+    Raises  CheckpointError that says what there is instead, when it is none of these
+    """
+    source = find_source(what)
+    if source is None:
+        raise _nothing(Path(what).expanduser())
+    return source
+
+
+def find_source(what: str | Path) -> Source | None:
+    """The same, but None for what is none of these: where other names are possible."""
+    if str(what) == "last":
+        return last_run()
+    path = Path(what).expanduser()
+    for place in (path, RUNS / path):
+        source = _recognised(place)
+        if source is not None:
+            return source
+    name, at, step = str(what).rpartition("@")
+    if at and not path.exists():
+        return _checkpoint(find_run(name), step)
+    return None
+
+
+def find_run(what: str | Path) -> Run:
+    """The run that a path or name stands for; `last` is the one that was written to most recently.
+
+    Raises  CheckpointError naming what there is instead
+    """
+    source = open_source(what)
+    if isinstance(source, Checkpoint):
+        raise CheckpointError(f"{what} is one checkpoint, expected a whole run: leave out @{source.step}")
+    if not isinstance(source, Run):
+        raise CheckpointError(f"{what} is {KINDS[type(source)]}, expected a run; {_runs_here()}")
+    return source
+
+
+def find_model(what: str | Path) -> Model:
+    """The weights that a path or name stands for; those of a run at its newest checkpoint.
+
+    Raises  CheckpointError naming what there is instead
+    """
+    source = open_source(what)
+    if isinstance(source, Run):
+        return Checkpoint(source, source.latest_checkpoint())
+    if isinstance(source, RecordedStep):
+        raise CheckpointError(f"{what} is a recorded step, expected a run or a Hugging Face folder; {_runs_here()}")
+    return source
+
+
+def last_run() -> Run:
+    """The run that was written to most recently."""
+    runs = sorted(known_runs(), key=_last_written)
+    if not runs:
+        raise CheckpointError(f"there is no run under {RUNS}/ yet: start one with `limpid train`")
+    return runs[-1]
+
+
+def known_runs(folder: Path = RUNS) -> list[Run]:
+    """Every run in a folder, by name."""
+    return [Run(file.parent) for file in sorted(folder.glob("*/config.toml"))]
+
+
+def _recognised(place: Path) -> Source | None:
+    if place.is_file():
+        return RecordedStep(place) if place.suffix == RECORDING else None
+    if (place / "config.toml").is_file():
+        return Run(place)
+    if (place / "config.json").is_file():
+        return ModelFolder(place)
+    run = place.parent.parent
+    if place.parent.name == "checkpoints" and place.name.isdigit() and (run / "config.toml").is_file():
+        return _checkpoint(Run(run), place.name)
+    return None
+
+
+def _checkpoint(run: Run, step: str) -> Checkpoint:
+    if not step.isdigit():
+        raise CheckpointError(f"{step!r} after @ is no step: expected a number, as in {run.path}@400")
+    steps = run.checkpoint_steps()
+    if int(step) not in steps:
+        nearest = sorted(sorted(steps, key=lambda there: abs(there - int(step)))[:SHOWN])
+        there = f"there are those after {_listed(nearest, len(steps))}" if steps else "it holds none yet"
+        raise CheckpointError(f"{run.path} holds no checkpoint after step {step}: {there}")
+    return Checkpoint(run, int(step))
+
+
+def _last_written(run: Run) -> float:
+    """When a run was last written to: every step adds to its metrics."""
+    files = [file for file in (run.config_file, run.metrics_file) if file.is_file()]
+    return max(file.stat().st_mtime for file in files)
+
+
+def _nothing(path: Path) -> CheckpointError:
+    """The error for a path or name that stands for nothing."""
+    if path.suffix == RECORDING:
+        return CheckpointError(f"cannot open the recorded step {path}: there is no such file{_near(path)}")
+    if path.is_file():
+        return CheckpointError(
+            f"{path} is no recorded step, which ends in {RECORDING}: expected a run, a Hugging Face folder or a "
+            "recorded step"
+        )
+    if not path.is_dir():
+        return CheckpointError(
+            f"{path} is not a run folder (no config.toml in it or in {RUNS / path}), nor a Hugging Face folder or "
+            f"recorded step{_near(path)}; {_runs_here()}"
+        )
+    if (path / "adapter_config.json").is_file():
+        return CheckpointError(f"{path} is an adapter, not a model: give the model, with MODEL:lora={path}")
+    if within := known_runs(path):
+        names = _listed([str(run.path) for run in within[:SHOWN]], len(within))
+        return CheckpointError(f"{path} is a folder of runs, expected one of them: {names}")
+    if recorded := sorted(path.glob(f"*{RECORDING}")):
+        names = _listed([str(file) for file in recorded[:SHOWN]], len(recorded))
+        return CheckpointError(f"{path} is neither a run nor a Hugging Face folder; it holds {names}: name the file")
+    return CheckpointError(
+        f"{path} is not a run folder (no config.toml in it), nor a Hugging Face folder (no config.json); {_runs_here()}"
+    )
+
+
+def _runs_here() -> str:
+    runs = [run.path.name for run in known_runs()]
+    return (
+        f"runs here: {_listed(runs[:SHOWN], len(runs))}"
+        if runs
+        else ("there are no runs here yet: start one with `limpid train`")
+    )
+
+
+def _near(path: Path) -> str:
+    """; did you mean …? when something beside `path`, or a run, has nearly this name."""
+    beside = {entry.name: str(entry) for entry in path.parent.iterdir()} if path.parent.is_dir() else {}
+    names = beside | {run.path.name: run.path.name for run in known_runs()}
+    close = difflib.get_close_matches(path.name, names, 1)
+    return f"; did you mean {names[close[0]]}?" if close else ""
+
+
+def _listed(names: list[str] | list[int], count: int) -> str:
+    return ", ".join(map(str, names)) + (", …" if count > len(names) else "")
