@@ -6,11 +6,13 @@ Axes are words: batch, position, head, query, key, d_head, d_model, d_ff, vocab.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Literal
 
-from limpid.config import ModelConfig
+from limpid.config import ModelConfig, TrainConfig
+from limpid.errors import ConfigError
 
 NO_LABEL = -100
 """Target of a position that has no next token to learn; transformers' convention."""
@@ -25,6 +27,7 @@ class Parameter:
     axes: tuple[str, ...]
     init: Literal["normal", "ones", "zeros"]
     std: float = 0.0
+    trained: bool = True  # False: it has no gradient, no moments, and no step moves it
 
     @property
     def decayed(self) -> bool:
@@ -42,9 +45,26 @@ class Parameter:
         return math.prod(self.shape)
 
 
-def parameters(config: ModelConfig) -> tuple[Parameter, ...]:
-    """Every parameter of the model, in the order in which the step meets them."""
-    return tuple(_parameters(config))
+def parameters(config: ModelConfig, frozen: Sequence[str] = ()) -> tuple[Parameter, ...]:
+    """Every parameter of the model, in the order in which the step meets them.
+
+    `frozen` holds names or shell patterns of those that are not trained.
+    Raises  ConfigError for a pattern that fits none, or patterns that leave nothing to train
+    """
+    found = tuple(_parameters(config))
+    for pattern in frozen:
+        if not any(fnmatchcase(one.name, pattern) for one in found):
+            known = ", ".join(one.name for one in found[:3])
+            raise ConfigError(f"frozen names {pattern!r}, which no parameter is called: they are {known}, …")
+    marked = tuple(replace(one, trained=not any(fnmatchcase(one.name, pattern) for pattern in frozen)) for one in found)
+    if not any(one.trained for one in marked):
+        raise ConfigError(f"frozen is {', '.join(frozen)}: that leaves no parameter to train")
+    return marked
+
+
+def trained_parameters(config: TrainConfig) -> tuple[Parameter, ...]:
+    """Those that a step moves."""
+    return tuple(one for one in parameters(config.model, config.update.frozen) if one.trained)
 
 
 def _parameters(config: ModelConfig) -> Iterator[Parameter]:

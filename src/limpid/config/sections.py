@@ -189,6 +189,8 @@ class UpdateConfig:
     """ε added to √v̂, in the unit of a gradient."""
     weight_decay: float = 0.1
     """λ: decoupled on matrices for adamw; λθ joins the gradient of matrices for the other rules."""
+    frozen: tuple[str, ...] = ()
+    """Parameters that stay as they are, by name or pattern (blocks.0.*, embed.*): for runs that start from a model."""
     max_grad_norm: float | None = 1.0
     """Gradients are scaled down to this global norm; none never clips."""
     schedule: ScheduleName = "cosine"

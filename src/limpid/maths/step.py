@@ -52,7 +52,8 @@ def step(
     chain = Chain({**parameters, **batch})
     loss = objective(chain, config.model)
     gradients = chain.backward(loss)
-    clipped, norm = clip({name: gradients[name] for name in parameters}, config.update.max_grad_norm)
+    trained = [parameter.name for parameter in quantities.trained_parameters(config)]
+    clipped, norm = clip({name: gradients[name] for name in trained}, config.update.max_grad_norm)
     rate = learning_rate(number, config.run.max_steps, config.update)
     new_parameters, new_moments = update(parameters, clipped, moments, config, rate, number)
     return Step(chain, float(chain.values[loss]), gradients, norm, rate, new_parameters, new_moments)
@@ -67,8 +68,8 @@ def update(
     number: int,
 ) -> tuple[Arrays, Arrays]:
     """Every parameter and its moments after update `number`, each by its own rule."""
-    new_parameters, new_moments = {}, {}
-    for learned in quantities.parameters(config.model):
+    new_parameters, new_moments = dict(parameters), {}
+    for learned in quantities.trained_parameters(config):
         name, how = learned.name, rule(config.update, learned)
         remembered = {kind: moments[f"{kind}/{name}"] for kind in how.moments}
         moved, memory = how.apply(

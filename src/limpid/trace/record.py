@@ -18,7 +18,7 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
 from limpid.objectives import Objective
 from limpid.objectives import from_document as objective_from
-from limpid.quantities import parameters
+from limpid.quantities import Parameter, parameters, trained_parameters
 
 VERSION = 1
 SAFETENSORS = {"F64": FORMATS["fp64"], "F32": FORMATS["fp32"], "F16": FORMATS["fp16"], "BF16": FORMATS["bf16"]}
@@ -47,6 +47,11 @@ class Record:
         except (OSError, SafetensorError) as error:
             reason = "there is no such file" if not self.path.is_file() else " ".join(str(error).split())
             raise CheckpointError(f"cannot open the recorded step {self.path}: {reason}") from error
+
+    @cached_property
+    def trained(self) -> tuple[Parameter, ...]:
+        """The parameters that the step moved."""
+        return trained_parameters(self.config)
 
     @cached_property
     def objective(self) -> Objective:
@@ -91,9 +96,10 @@ class Record:
 
     def _required(self) -> list[str]:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
-        learned = [parameter.name for parameter in parameters(self.config.model)]
-        parts = ("before/{}", "plain/grad({})", "fast/grad({})", "after/{}")
-        return [part.format(name) for name in learned for part in parts] + ["batch/tokens", "batch/targets"]
+        parts = ("plain/grad({})", "fast/grad({})", "after/{}")
+        required = [part.format(parameter.name) for parameter in self.trained for part in parts]
+        required += [f"before/{parameter.name}" for parameter in parameters(self.config.model)]
+        return required + [f"batch/{name}" for name in self.objective.fields]
 
     def stored(self, name: str) -> Array:
         """A tensor in the format in which the engine had it."""

@@ -34,8 +34,9 @@ class EndToEnd:
 
 def redo(record: Record) -> EndToEnd:
     """Forward, loss and backward from the tokens, by the reference alone."""
-    learned = [parameter.name for parameter in parameters(record.config.model)]
-    chain = Chain({name: record.exact(f"before/{name}") for name in learned} | record.batch())
+    learned = [parameter.name for parameter in record.trained]
+    weights = {one.name: record.exact(f"before/{one.name}") for one in parameters(record.config.model)}
+    chain = Chain(weights | record.batch())
     with np.errstate(all="ignore"):
         loss = record.objective.chain(chain, record.config.model)
         gradients = chain.backward(loss)
@@ -108,7 +109,7 @@ def redo_update(record: Record) -> Update:
     config, meta = record.config, record.meta
     number = int(meta["update_number"])
     rate = learning_rate(int(meta["step"]), config.run.max_steps, config.update)
-    learned = parameters(config.model)
+    learned = record.trained
     rules = {parameter.name: rule(config.update, parameter) for parameter in learned}
     norm, engine_norm = _global_norm(record), float(record.exact("fast/grad_norm"))
     longest = max(parameter.size for parameter in learned)
@@ -146,7 +147,7 @@ def _compared(record: Record, name: str, expected: Array, rounding: Array, absol
 
 def _global_norm(record: Record) -> float:
     total = 0.0
-    for parameter in parameters(record.config.model):
+    for parameter in record.trained:
         gradient = record.exact(f"fast/grad({parameter.name})").ravel()
         total += float(gradient @ gradient)
     return math.sqrt(total)

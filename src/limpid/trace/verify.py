@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from limpid.maths.operation import Array, Operation
-from limpid.quantities import Quantity, parameters, quantities
+from limpid.quantities import Quantity, quantities
 from limpid.trace.compare import Agreement, Compared, compare
 from limpid.trace.loss_account import LossReport, loss_account
 from limpid.trace.record import WORDS, Record
@@ -115,7 +115,7 @@ def verify_step(path: Path) -> StepReport:
     end_to_end, update = redo(record), redo_update(record)
     for name, entry in entries.items():
         entry.backward, entry.drift = gradients.get(name), end_to_end.drift.get(name, 0.0)
-    learned = [_parameter(record, one, gradients, end_to_end, update) for one in parameters(record.config.model)]
+    learned = [_parameter(record, one, gradients, end_to_end, update) for one in record.trained]
     return StepReport(record, list(entries.values()), learned, loss_account(record), end_to_end, update)
 
 

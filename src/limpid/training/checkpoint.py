@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 
 from limpid.config import TrainConfig
 from limpid.errors import CheckpointError
-from limpid.model.weights import read_tensors, read_weights
+from limpid.model.weights import read_tensors
+from limpid.objectives import POLICY
+from limpid.quantities import parameters
 from limpid.run import Run, folder_written_atomically
 from limpid.source import Checkpoint
 from limpid.training.state import State
@@ -25,8 +27,9 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
     """Write the state after `state.step` steps; returns its folder."""
     folder = run.checkpoint(state.step)
     with folder_written_atomically(folder) as temporary:
-        weights = {name: tensor.detach().contiguous() for name, tensor in state.model.named_parameters()}
-        save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
+        for role, model in state.models.items():
+            weights = {name: tensor.detach().contiguous() for name, tensor in model.named_parameters()}
+            save_file(weights, temporary / weights_file(role), metadata={"format": "pt"})
         moments = read_moments(state.model, state.optimizer, config.update)
         save_file({name: tensor.contiguous() for name, tensor in moments.items()}, temporary / "optimizer.safetensors")
         record = {
@@ -45,10 +48,12 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     """Put `state` where it was after `step` steps; returns the checkpoint's own record."""
     folder = run.checkpoint(step)
     record = read_record(folder)
-    weights = read_weights(Checkpoint(run, step), config.model)
-    with torch.no_grad():
-        for name, parameter in state.model.named_parameters():
-            parameter.copy_(weights[name])
+    for role, model in state.models.items():
+        shapes = {parameter.name: parameter.shape for parameter in parameters(model.config)}
+        weights = read_tensors(folder / weights_file(role), shapes)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(weights[name])
     moments = read_tensors(
         folder / "optimizer.safetensors",
         {name: tuple(t.shape) for name, t in read_moments(state.model, state.optimizer, config.update).items()},
@@ -58,6 +63,11 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
         state.scaler.load_state_dict(record["scaler"])
     state.step, state.updates = record["step"], record["updates"]
     return record
+
+
+def weights_file(role: str) -> str:
+    """Where a checkpoint keeps the weights of the model that is trained, or of one beside it."""
+    return "model.safetensors" if role == POLICY else f"{role}.safetensors"
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from limpid.config import TrainConfig
 from limpid.config.options import to_dict
 from limpid.data.batches import TOKENS, MicroBatch
-from limpid.objectives import NEXT_TOKEN, Objective, to_document
+from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.run import folder_written_atomically
 from limpid.training.precision import NAMES
 from limpid.training.state import State
@@ -39,6 +39,12 @@ def record_step(
     the fast path, whose gradients make the update. docs/record.md lists the tensors.
     """
     tensors = {f"before/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
+    tensors |= {
+        f"before/{role}/{name}": parameter.detach()
+        for role, model in state.models.items()
+        if role != POLICY
+        for name, parameter in model.named_parameters()
+    }
     moments = read_moments(state.model, state.optimizer, config.update)
     tensors |= {f"before/{name}": moment.clone() for name, moment in moments.items()}
     tensors |= _batch(batch)
@@ -82,6 +88,7 @@ class Observation:
         self.parameter_bars = {
             name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / scale
             for name, parameter in state.model.named_parameters()
+            if parameter.requires_grad
         }
 
     def tensors(self, path: str) -> dict[str, Tensor]:

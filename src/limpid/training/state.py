@@ -9,6 +9,7 @@ import torch
 from limpid.config import TrainConfig
 from limpid.model import Transformer, initialise
 from limpid.objectives import POLICY
+from limpid.quantities import parameters
 from limpid.training.precision import Arithmetic, arithmetic, device
 from limpid.training.update import make_optimizer
 
@@ -36,6 +37,8 @@ def fresh_state(config: TrainConfig) -> State:
     model.to(device())
     if config.run.compile == "on":
         model.compile_blocks()
+    for parameter in parameters(config.model, config.update.frozen):
+        model.get_parameter(parameter.name).requires_grad_(parameter.trained)
     model.recomputed = config.run.gradient_checkpointing == "on"
     return State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
 

@@ -31,7 +31,8 @@ def make_optimizer(model: nn.Module, update: UpdateConfig) -> torch.optim.Optimi
         return _of_one_rule(update.optimizer, [parameter for _, parameter in named], update)
     hidden = [parameter for name, parameter in named if is_hidden(name, parameter)]
     others = [parameter for name, parameter in named if not is_hidden(name, parameter)]
-    return Both(_of_one_rule("muon", hidden, update), _of_one_rule("adamw", others, update))
+    rules = [(rule, moved) for rule, moved in (("muon", hidden), ("adamw", others)) if moved]
+    return Both(*(_of_one_rule(rule, moved, update) for rule, moved in rules))
 
 
 def _of_one_rule(rule: str, parameters: list[nn.Parameter], update: UpdateConfig) -> torch.optim.Optimizer:
@@ -118,6 +119,8 @@ def write_moments(
 def _remembered(model: nn.Module, update: UpdateConfig) -> Iterator[tuple[str, Tensor, str, str]]:
     """Every parameter with each of its moments: our name and PyTorch's."""
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         rule = update.optimizer
         if rule == "muon" and not is_hidden(name, parameter):
             rule = "adamw"
