@@ -16,7 +16,6 @@ from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.run import Run, folder_written_atomically
-from limpid.source import Checkpoint
 from limpid.training.state import State
 from limpid.training.update import read_moments, write_moments
 
