@@ -83,7 +83,7 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
     number = min(run.latest_checkpoint() + 1, run.read_config().run.max_steps)
     training = replay(run, number)
     state = training.state
-    batch = training.batches.batch(number)
+    batch = training.batches.batch(number, state)
     targets = [torch.as_tensor(micro["targets"]) for micro in batch]
     labels = max(1, sum(int((target >= 0).sum()) for target in targets))
 

@@ -53,8 +53,8 @@ class Batches:
         self.windows = max(1, (len(tokens) - context_length) // context_length)
         self.offsets = len(tokens) - self.windows * context_length  # how many places the grid can start at
 
-    def batch(self, step: int) -> tuple[MicroBatch, ...]:
-        """The micro-batches of step `step`, from 1."""
+    def batch(self, step: int, state: object = None) -> tuple[MicroBatch, ...]:
+        """The micro-batches of step `step`, from 1, whatever the state."""
         rows = self.batch_size * self.accumulation
         starts = self._starts(np.arange((step - 1) * rows, step * rows))
         return tuple(_cut(self.tokens, part, self.context_length) for part in np.split(starts, self.accumulation))

@@ -165,7 +165,7 @@ def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) ->
     """Take the next step, recorded when asked for, and log it."""
     number = training.state.step + 1
     began = time.perf_counter()
-    batch = training.batches.batch(number)
+    batch = training.batches.batch(number, training.state)
     if number in training.config.run.record_steps:
         outcome = record_step(
             training.run.recorded_step(number),
@@ -174,9 +174,10 @@ def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) ->
             training.config,
             run=training.run.path.name,
             token_text=training.tokens.tokenizer.token_text,
+            objective=training.objective,
         )
     else:
-        outcome = step(training.state, batch, training.config)
+        outcome = step(training.state, batch, training.config, training.objective)
     if watcher is not None:
         watcher.step(outcome.loss, batch)
     metrics.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))

@@ -38,7 +38,8 @@ def replay(run: Run, number: int, progress: Report | None = None) -> Training:
         )
     training = open_run(run, config, before[-1])
     while training.state.step < number - 1:
-        step(training.state, training.batches.batch(training.state.step + 1), config)
+        batch = training.batches.batch(training.state.step + 1, training.state)
+        step(training.state, batch, config, training.objective)
         if progress is not None:
             progress(f"replaying from step {before[-1]}", training.state.step - before[-1], number - 1 - before[-1])
     return training
@@ -79,8 +80,9 @@ def record_past(run: Run, number: int, progress: Report | None = None) -> Path:
     record_step(
         file,
         training.state,
-        training.batches.batch(number),
+        training.batches.batch(number, training.state),
         training.config,
+        objective=training.objective,
         run=run.path.name,
         token_text=training.tokens.tokenizer.token_text,
     )

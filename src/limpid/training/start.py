@@ -15,6 +15,7 @@ from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import ConfigError
 from limpid.model.weights import load_weights
+from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.plan import parameter_count
 from limpid.progress import Report
 from limpid.run import Run, new_run, write_atomically, write_config
@@ -23,6 +24,7 @@ from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.precision import device
 from limpid.training.state import State, fresh_state, set_threads
+from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
 
 
@@ -33,9 +35,10 @@ class Training:
     run: Run
     config: TrainConfig
     tokens: Tokens
-    batches: Batches
+    batches: BatchSource
     state: State
     step_budget: StepBudget | None = None
+    objective: Objective = NEXT_TOKEN
 
 
 def start(

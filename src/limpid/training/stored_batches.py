@@ -1,0 +1,80 @@
+"""Batches that depend on the state, such as rollouts: written down when they are drawn, read from then on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from limpid.data.batches import MicroBatch
+from limpid.errors import CheckpointError
+from limpid.run import write_atomically
+from limpid.training.state import State
+
+
+class BatchSource(Protocol):
+    """Where a run's batches come from."""
+
+    def batch(self, step: int, state: State) -> Sequence[MicroBatch]:
+        """The micro-batches of step `step`, from 1, given the state before it."""
+
+    def epoch(self, step: int) -> float:
+        """How often the data has been seen after step `step`."""
+
+
+class StoredBatches:
+    """A source whose batches depend on the state: a resumed or replayed step gets the very batch that was drawn."""
+
+    def __init__(self, source: BatchSource, folder: Path) -> None:
+        self.source, self.folder = source, folder
+
+    def batch(self, step: int, state: State) -> Sequence[MicroBatch]:
+        """The stored batch of step `step`; drawn and stored now if there is none yet."""
+        file = self.folder / f"{step:06d}.safetensors"
+        if file.is_file():
+            return read_batch(file)
+        drawn = self.source.batch(step, state)
+        write_batch(file, drawn)
+        return drawn
+
+    def epoch(self, step: int) -> float:
+        return self.source.epoch(step)
+
+
+def write_batch(file: Path, batch: Sequence[MicroBatch]) -> None:
+    """One safetensors file, whole or absent: arrays as INDEX/NAME, the rows of each micro-batch beside them."""
+    arrays = {
+        f"{index}/{name}": np.ascontiguousarray(array)
+        for index, micro in enumerate(batch)
+        for name, array in micro.arrays.items()
+    }
+    rows = json.dumps([list(micro.rows) for micro in batch])
+    write_atomically(file, save(arrays, metadata={"rows": rows}))
+
+
+def read_batch(file: Path) -> tuple[MicroBatch, ...]:
+    """The micro-batches of a stored step.
+
+    Raises  CheckpointError for a file that is cut short or foreign
+    """
+    try:
+        with safe_open(file, "numpy") as tensors:
+            rows = json.loads((tensors.metadata() or {})["rows"])
+            arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{file} is no stored batch ({reason}): resume from a checkpoint before it, and delete it to draw it anew"
+        ) from error
+    return tuple(
+        MicroBatch(
+            {name.partition("/")[2]: array for name, array in arrays.items() if name.partition("/")[0] == str(index)},
+            tuple(its_rows),
+        )
+        for index, its_rows in enumerate(rows)
+    )
