@@ -19,7 +19,7 @@ PRECISIONS = ("fp64", "fp32", "bf16", "fp16")
 @pytest.mark.parametrize(("variant", "precision"), list(itertools.product(VARIANTS, PRECISIONS)))
 def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None:
     step = verify_step(record(tmp_path, configuration(variant, precision)))
-    wrong = [(check.name, check.kind, check.worst) for check in step.agreements() if not check.holds]
+    wrong = [(check.name, check.kind, check.worst) for check in step.checks() if not check.holds]
     assert wrong == []
 
 
@@ -28,7 +28,7 @@ def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None
 )
 def test_micro_batches_with_uneven_labels_agree(variant: str, precision: str, tmp_path: Path) -> None:
     step = verify_step(record(tmp_path, configuration(variant, precision, accumulation=3)))
-    wrong = [(check.name, check.kind, check.worst) for check in step.agreements() if not check.holds]
+    wrong = [(check.name, check.kind, check.worst) for check in step.checks() if not check.holds]
     assert wrong == []
     parts = [float(micro["loss"]) for micro in step.loss.micro_batches]
     assert sum(parts) == pytest.approx(step.loss.loss, rel=1e-6)

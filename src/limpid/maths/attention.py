@@ -139,8 +139,10 @@ class CausalSoftmax(Operation):
 
     def backward(self, weights_bar: Float[Array, "... query key"], saved: SavedSoftmax) -> tuple[Array]:
         weights = saved.weights
+        visible = self.visible(*weights.shape[-2:])
+        weights_bar = np.where(visible, weights_bar, 0.0)  # a hidden key passes nothing on, not even 0 · nan
         along = (weights_bar * weights).sum(-1, keepdims=True)  # raising all scores alike changes nothing
-        return (weights * (weights_bar - along),)
+        return (np.where(visible, weights * (weights_bar - along), 0.0),)
 
     def rounding(self, scores: Array) -> Array:
         weights, saved = self.forward(scores)

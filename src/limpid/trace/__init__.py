@@ -58,4 +58,4 @@ def open_step(
         quantity_view.show(step, quantity, console)
     else:
         terminal.tell(step, console, everything)
-    return 0 if step.first_disagreement() is None else 1
+    return 0 if step.agrees else 1

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from limpid.jsonable import jsonable
-from limpid.trace.compare import Agreement
 from limpid.trace.loss_account import LossReport
+from limpid.trace.verdict import Check, Unchecked
 from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
 
 VERSION = 2
@@ -16,7 +16,7 @@ VERSION = 2
 def document(step: StepReport) -> dict[str, Any]:
     """Everything that was found, without the arrays. Numbers that are not finite are words."""
     meta = step.record.meta
-    checks = step.agreements()
+    checks = step.checks()
     first = step.first_disagreement()
     worst = max(checks, key=lambda check: check.worst)
     found: dict[str, Any] = {
@@ -27,7 +27,10 @@ def document(step: StepReport) -> dict[str, Any]:
         "precision": meta["precision"],
         "loss_scale": meta["loss_scale"],
         "verdict": {
-            "agrees": first is None,
+            "agrees": step.agrees,
+            **asdict(step.verdict()),
+            "not_finite": [asdict(origin) for origin in step.origins()],
+            "not_checked": sum(isinstance(check.verdict, Unchecked) for check in checks),
             "checks": len(checks),
             "within_bounds": sum(check.holds for check in checks),
             "first_disagreement": None if first is None else _check(first),
@@ -50,7 +53,7 @@ def document(step: StepReport) -> dict[str, Any]:
             "learning_rate": step.update.learning_rate,
             "grad_norm_before_clip": step.update.grad_norm,
             "clip_scale": step.update.clip_scale,
-            "checks": [_check(check) for check in step.update.agreements[:2]],
+            "checks": [_check(check) for check in step.update.checks[:3]],
         },
     }
     return dict(jsonable(found))
@@ -106,5 +109,5 @@ def _account(account: LossReport, exact: float) -> dict[str, Any]:
     }
 
 
-def _check(check: Agreement) -> dict[str, Any]:
-    return {**asdict(check), "index": list(check.index), "holds": check.holds}
+def _check(check: Check) -> dict[str, Any]:
+    return {**asdict(check), "index": list(check.index)}

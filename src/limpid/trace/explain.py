@@ -17,9 +17,9 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import rounded, unit_roundoff
 from limpid.maths.update import Arrays, UpdateInput, clip_scale, rule
 from limpid.quantities import parameters
-from limpid.trace.compare import outline
 from limpid.trace.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
 from limpid.trace.entries.entry import Index, Key
+from limpid.trace.local import outline
 from limpid.trace.names import our_name
 from limpid.trace.record import Record
 from limpid.trace.worked import Worked, derivation

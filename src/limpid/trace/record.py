@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
@@ -94,6 +95,11 @@ class Record:
         """The format of a tensor of numbers, without reading it."""
         return self._formats[name]
 
+    def limits(self, name: str) -> tuple[str, float]:
+        """The word for a tensor's format, and the largest number of that format."""
+        dtype = self.format(name)
+        return ("int64", 2.0**63) if dtype is None else (WORDS[dtype], float(ml_dtypes.finfo(dtype).max))
+
     def _required(self) -> list[str]:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
         parts = ("plain/grad({})", "fast/grad({})", "after/{}")
@@ -103,8 +109,9 @@ class Record:
 
     def stored(self, name: str) -> Array:
         """A tensor in the format in which the engine had it."""
-        array: Array = self._open().get_tensor(name)
-        return array
+        if name not in self.names:
+            raise KeyError(name)
+        return np.array(self.mapped(name))
 
     def mapped(self, name: str) -> Array:
         """A tensor left on the disk: only the entries that are looked at are read.

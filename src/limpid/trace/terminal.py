@@ -10,9 +10,9 @@ from rich.text import Text
 
 from limpid.latex import readable
 from limpid.maths.operation import Operation
-from limpid.trace.compare import Agreement
+from limpid.trace.fast_path import TIMES
 from limpid.trace.loss_account import LossReport
-from limpid.trace.redo import TIMES
+from limpid.trace.verdict import Beyond, Check, Holds, NotFinite, Unchecked
 from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
 
 FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
@@ -22,6 +22,7 @@ def tell(step: StepReport, console: Console, everything: bool) -> None:
     """Print the whole step, stage by stage, and the verdict."""
     for part in (
         _head(step),
+        *([_not_finite(step.origins())] if step.origins() else []),
         *_forward(step, everything),
         _loss(step.loss),
         *_backward(step, everything),
@@ -63,7 +64,7 @@ def _folded(entries: list[QuantityReport], everything: bool) -> Iterator[tuple[s
 def _forward(step: StepReport, everything: bool) -> Iterator[Text]:
     for stage, entries, fold in _folded(step.quantities, everything):
         if fold:
-            worst = max(entries, key=lambda entry: entry.forward.worst)
+            worst = max(entries, key=lambda entry: severity(entry.forward))
             flops = sum(entry.flops for entry in entries)
             yield Text.assemble(
                 (f"{stage:<20}", f"bold {FORWARD}"),
@@ -132,7 +133,7 @@ def _backward(step: StepReport, everything: bool) -> Iterator[Text]:
     for stage, entries, fold in _folded(list(reversed(step.quantities)), everything):
         checks = [check for entry in entries for check in _backward_checks(entry, learned)]
         if fold and checks:
-            worst = max(checks, key=lambda check: check.worst)
+            worst = max(checks, key=severity)
             norms = [entry.grad_norm for entry in entries if entry.grad_norm is not None]
             yield Text.assemble(
                 (f"{stage:<20}", f"bold {BACKWARD}"),
@@ -162,7 +163,7 @@ def _backward_entry(entry: QuantityReport, learned: dict[str, ParameterReport]) 
         yield Text(f"      {readable(line)}", "dim")
 
 
-def _backward_checks(entry: QuantityReport, learned: dict[str, ParameterReport]) -> Iterator[Agreement]:
+def _backward_checks(entry: QuantityReport, learned: dict[str, ParameterReport]) -> Iterator[Check]:
     if entry.backward is not None:
         yield entry.backward
     for kind in ("weight", "bias"):
@@ -188,7 +189,7 @@ def _update(step: StepReport) -> Iterator[Text]:
             (f"\n  {how.source}", "dim"),
         )
     for parameter in step.parameters:
-        worst = max(parameter.checks, key=lambda check: check.worst)
+        worst = max(parameter.checks, key=severity)
         yield Text.assemble(
             (f"  {parameter.name:<36}", UPDATE),
             f"{_shape(parameter.shape):<10}gradient {parameter.grad_norm:.2e}  moved {parameter.change:.1e} of its norm"
@@ -197,48 +198,82 @@ def _update(step: StepReport) -> Iterator[Text]:
         )
 
 
-def shown(check: Agreement | None) -> Text:
-    """How well a check holds, in units of what rounding allows."""
-    if check is None:
-        return Text("", "dim")
-    if check.holds:
-        return Text(f"✓ {check.worst:.2f} of bound", "green")
-    return Text(f"✗ OFF by {check.worst:.3g} bounds", "bold white on red")
+def severity(check: Check) -> tuple[int, float]:
+    """What is worth showing first: not finite, beyond rounding, not checked, then the nearest to its bound."""
+    rank = (Holds, Unchecked, Beyond, NotFinite).index(type(check.verdict))
+    return rank, check.worst
+
+
+def shown(check: Check | None) -> Text:
+    """How a check ended, in units of what rounding allows."""
+    match None if check is None else check.verdict:
+        case None:
+            return Text("", "dim")
+        case NotFinite() as origin:
+            style = "bold white on red" if origin.fault else "yellow"
+            return Text(f"✗ NOT FINITE: {origin.count:,} from {origin.address} = {origin.value:g} on", style)
+        case Beyond(share=share):
+            return Text(f"✗ OFF by {share:.3g} bounds", "bold white on red")
+        case Unchecked(why=why):
+            return Text(f"– not checked: {why}", "yellow")
+    return Text(f"✓ {check.worst:.2f} of bound" if check else "", "green")
+
+
+KINDS = {
+    "forward": "quantities",
+    "backward": "gradients",
+    "fast path": f"of what training used (≤ {TIMES}× the plain path's error)",
+    "update": "clipping, rate, moments and parameters",
+}
 
 
 def verdict(step: StepReport) -> Text:
-    """The one line that counts, computed."""
-    checks = step.agreements()
-    kinds = {
-        kind: [check for check in checks if check.kind == kind]
-        for kind in ("forward", "backward", "fast path", "update")
-    }
-    words = {
-        "forward": "quantities",
-        "backward": "gradients",
-        "fast path": f"of what training used (≤ {TIMES}× the plain path's error)",
-        "update": "clipping, rate, moments and parameters",
-    }
+    """The one line that counts, computed: first what is not finite, then what rounding does not explain."""
+    checks, found = step.checks(), step.origins()
     counted = ", ".join(
-        f"{sum(check.holds for check in found)} of {len(found)} {words[kind]}" for kind, found in kinds.items()
+        f"{sum(check.holds for check in checks if check.kind == kind)} of "
+        f"{sum(check.kind == kind for check in checks)} {words}"
+        for kind, words in KINDS.items()
     )
     worst = max(checks, key=lambda check: check.worst)
+    unchecked = sum(isinstance(check.verdict, Unchecked) for check in checks)
+    line = _not_finite(found)
     first = step.first_disagreement()
-    if first is None:
-        return Text.assemble(
-            ("\nagrees", "bold green"),
+    if first is not None:
+        line.append("\nDISAGREES", "bold red")
+        line.append(f"  first at {first.name} ({first.kind}): {_written_out(step, first)}")
+    elif not found:
+        line.append("\nagrees", "bold green")
+        line.append(
             f"  {counted} lie within their rounding bounds; "
-            f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
+            f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound"
         )
-    return Text.assemble(
-        ("\nDISAGREES", "bold red"),
-        f"  first at {first.name} ({first.kind}): ",
-        _written_out(step, first),
-        f"\n  {counted} lie within their rounding bounds; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds",
-    )
+        return line
+    line.append(f"\n  {counted} lie within their rounding bounds")
+    if unchecked:
+        line.append(f"; {unchecked} not checked: input not finite")
+    line.append(f"; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds")
+    return line
 
 
-def _written_out(step: StepReport, check: Agreement) -> str:
+def _not_finite(found: list[NotFinite]) -> Text:
+    """The first origin of what is not finite, and how many there are."""
+    first = next((origin for origin in found if origin.fault), found[0] if found else None)
+    if first is None:
+        return Text()
+    line = Text()
+    line.append("\nNOT FINITE" if first.fault else "\nSKIPPED", "bold red" if first.fault else "bold yellow")
+    entries = "entry" if first.count == 1 else "entries"
+    line.append(f"  first at {first.address} = {first.value:g} ({first.format}, {first.count:,} such {entries})")
+    line.append(f": {first.explanation}")
+    others = [origin for origin in found if origin is not first]
+    if others:
+        line.append(f"\n  and apart from that at {', '.join(origin.address for origin in others[:4])}")
+        line.append(f" and {len(others) - 4} more" if len(others) > 4 else "")
+    return line
+
+
+def _written_out(step: StepReport, check: Check) -> str:
     at = f"[{', '.join(map(str, check.index))}]" if check.index else ""
     if check.kind == "fast path" and check.name != "loss":
         return f"‖engine - exact‖ is {check.engine:.4g}, allowed {check.bound:.4g}"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from limpid.maths.operation import Array, Operation
-from limpid.quantities import Quantity, quantities
-from limpid.trace.compare import Agreement, Compared, compare
+from limpid.quantities import Parameter, Quantity, parameters, quantities
+from limpid.trace.comparison import Expected, Range, compare, given, largest
+from limpid.trace.end_to_end import EndToEnd, redo
+from limpid.trace.fast_path import check_fast_path
+from limpid.trace.local import Compared, compare_operations
 from limpid.trace.loss_account import LossReport, loss_account
 from limpid.trace.record import WORDS, Record
-from limpid.trace.redo import EndToEnd, Update, redo, redo_update
+from limpid.trace.update import Update, redo_update
+from limpid.trace.verdict import Check, Holds, NotFinite, Unchecked, Verdict, first_beyond, origins
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class QuantityReport:
     format: str
     statistics: Statistics
     flops: int
-    forward: Agreement
-    backward: Agreement | None = None
+    forward: Check
+    backward: Check | None = None
     grad_norm: float | None = None
     drift: float = 0.0  # of the whole chain from the tokens, in u of the compute format
 
@@ -67,8 +70,8 @@ class ParameterReport:
     decayed: bool
     grad_norm: float  # of the gradient that training used, before clipping
     change: float  # ‖after - before‖ / ‖before‖
-    gradient: Agreement | None = None
-    checks: list[Agreement] = field(default_factory=list)  # fast path, moments, update
+    gradient: Check | None = None
+    checks: list[Check] = field(default_factory=list)  # fast path, moments, update
 
 
 @dataclass
@@ -76,28 +79,55 @@ class StepReport:
     """One step, redone and compared."""
 
     record: Record
+    given: list[Check]  # what came into the step and is not finite
     quantities: list[QuantityReport]
     parameters: list[ParameterReport]
+    loss_gradient: Check | None
     loss: LossReport
     end_to_end: EndToEnd
+    fast: list[Check]
     update: Update
 
-    def agreements(self) -> list[Agreement]:
-        """Every check, in the order of the step: forward, backward, what training used, update."""
-        forward = [entry.forward for entry in self.quantities]
-        backward = []
-        last: dict[str, Agreement] = {p.name: p.gradient for p in self.parameters if p.gradient is not None}
-        for entry in reversed(self.quantities):
-            if entry.backward is not None:
-                backward.append(entry.backward)
+    def checks(self) -> list[Check]:
+        """Every check, in the order of the step: what came into it, forward, backward, what training used, update."""
+        forward = [quantity.forward for quantity in self.quantities]
+        backward = [] if self.loss_gradient is None else [self.loss_gradient]
+        last: dict[str, Check] = {p.name: p.gradient for p in self.parameters if p.gradient is not None}
+        for quantity in reversed(self.quantities):
+            if quantity.backward is not None:
+                backward.append(quantity.backward)
             for kind in ("weight", "bias"):
-                if f"{entry.name}.{kind}" in last:
-                    backward.append(last.pop(f"{entry.name}.{kind}"))
-        return [*forward, *backward, *last.values(), *self.end_to_end.fast, *self.update.agreements]
+                if f"{quantity.name}.{kind}" in last:
+                    backward.append(last.pop(f"{quantity.name}.{kind}"))
+        return [*self.given, *forward, *backward, *last.values(), *self.fast, *self.update.checks]
 
-    def first_disagreement(self) -> Agreement | None:
-        """The first number of the step that rounding does not explain."""
-        return next((check for check in self.agreements() if not check.holds), None)
+    def origins(self) -> list[NotFinite]:
+        """Where numbers stop being finite, the first of the step first."""
+        return origins(self.checks())
+
+    def first_disagreement(self) -> Check | None:
+        """The first number of the step that rounding does not explain, among those that could be compared."""
+        return first_beyond(self.checks())
+
+    def verdict(self) -> Verdict:
+        """What is to be said of the whole step: the first origin of what is not finite comes before any comparison."""
+        checks, found = self.checks(), self.origins()
+        first = next((origin for origin in found if origin.fault), None)
+        disagreement = first_beyond(checks)
+        if first is not None:
+            return first
+        if disagreement is not None:
+            return disagreement.verdict
+        if found:
+            return found[0]
+        unchecked = next((check.verdict for check in checks if isinstance(check.verdict, Unchecked)), None)
+        return unchecked or Holds(max(check.worst for check in checks))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing is wrong: a step that was skipped for its loss scale alone is as it should be."""
+        verdict = self.verdict()
+        return isinstance(verdict, Holds) or (isinstance(verdict, NotFinite) and not verdict.fault)
 
 
 def verify_step(path: Path) -> StepReport:
@@ -106,17 +136,65 @@ def verify_step(path: Path) -> StepReport:
     Raises  CheckpointError when the file is not a whole recorded step
     """
     record = Record(path)
+    with np.errstate(all="ignore"):
+        return _verify(record)
+
+
+def _verify(record: Record) -> StepReport:
     known = {quantity.name: quantity for quantity in quantities(record.config.model)}
     entries: dict[str, QuantityReport] = {}
-    gradients: dict[str, Agreement] = {}
-    for compared in compare(record):
+    gradients: dict[str, Check] = {}
+    for compared in compare_operations(record):
         entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
         gradients.update({check.name: check for check in compared.backward})
-    end_to_end, update = redo(record), redo_update(record)
     for name, entry in entries.items():
-        entry.backward, entry.drift = gradients.get(name), end_to_end.drift.get(name, 0.0)
-    learned = [_parameter(record, one, gradients, end_to_end, update) for one in record.trained]
-    return StepReport(record, list(entries.values()), learned, loss_account(record), end_to_end, update)
+        entry.backward = gradients.get(name)
+    step = StepReport(
+        record, _given(record), list(entries.values()), [], _loss_gradient(record), loss_account(record),
+        redo(record), [], redo_update(record),
+    )  # fmt: skip
+    for name, entry in entries.items():
+        entry.drift = step.end_to_end.drift.get(name, 0.0)
+    so_far = [*step.given, *(entry.forward for entry in entries.values()), *gradients.values()]
+    step.fast = check_fast_path(record, step.end_to_end, plain_finite=not origins(so_far))
+    step.parameters = [_parameter(record, one, gradients, step) for one in record.trained]
+    return step
+
+
+def _given(record: Record) -> list[Check]:
+    """Batch, loss scale, weights and moments, where they are not finite."""
+    found = [given("loss_scale", np.asarray(record.loss_scale), "fp64", largest(np.float64))]
+    order = {name: place for place, name in enumerate(p.name for p in parameters(record.config.model))}
+    names = [name for name in record.names if name.startswith(("batch/", "before/"))]
+
+    def place(name: str) -> tuple[int, int, str]:
+        kind, _, rest = name.partition("/")
+        moment, _, parameter = rest.rpartition("/")
+        return (0 if kind == "batch" else 2 if moment else 1, order.get(parameter, 0), name)
+
+    for name in sorted(names, key=place):
+        _, _, rest = name.partition("/")
+        moment, _, parameter = rest.rpartition("/")
+        array, shown = record.stored(name), f"{moment}({parameter})" if moment in ("m", "v") else rest
+        found.append(given(shown, array, *record.limits(name)))
+    return [check for check in found if check is not None]
+
+
+def _loss_gradient(record: Record) -> Check | None:
+    """Where backward begins: the gradient of the loss with respect to itself is 1, times the loss scale."""
+    if "plain/grad(loss)" not in record.names:
+        return None
+    engine, scale = record.stored("plain/grad(loss)"), np.asarray(record.loss_scale)
+    unknown = None if np.isfinite(scale) else np.asarray(True)
+    expected = Expected(
+        scale,
+        np.zeros(()),
+        Range(engine.dtype),
+        None,
+        unknown,
+        "" if unknown is None else "input not finite: loss_scale",
+    )
+    return compare("loss", "backward", engine, expected)
 
 
 def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityReport:
@@ -136,12 +214,10 @@ def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityRe
     )
 
 
-def _parameter(
-    record: Record, parameter: Any, gradients: dict[str, Agreement], end_to_end: EndToEnd, update: Update
-) -> ParameterReport:
+def _parameter(record: Record, parameter: Parameter, gradients: dict[str, Check], step: StepReport) -> ParameterReport:
     name = parameter.name
     before, after = record.exact(f"before/{name}"), record.exact(f"after/{name}")
-    size = float(np.linalg.norm(before))
+    size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
     mine = (f"grad({name})", name, f"m({name})", f"v({name})")
     return ParameterReport(
         name,
@@ -149,7 +225,7 @@ def _parameter(
         parameter.axes,
         parameter.decayed,
         float(np.linalg.norm(record.exact(f"fast/grad({name})"))),
-        float(np.linalg.norm(after - before)) / size if size else float(np.linalg.norm(after - before)),
+        moved / size if size else moved,
         gradients.get(name),
-        [check for check in (*end_to_end.fast, *update.agreements) if check.name in mine],
+        [check for check in (*step.fast, *step.update.checks) if check.name in mine],
     )
