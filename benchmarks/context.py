@@ -22,6 +22,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.plan import flops_per_token
 from limpid.training.allocator import keep_freed_memory
+from limpid.training.mesh import best_device
 from limpid.training.precision import resolve
 from limpid.training.state import fresh_state
 from limpid.training.step import step
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     keep_freed_memory()
-    precision = resolve("auto")
+    precision = resolve("auto", best_device())
     lengths = [length for length in (256, 512, 1024, 2048, 4096, 8192, 16384) if length <= options.longest]
     rows = []
     for length in lengths:

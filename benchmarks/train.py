@@ -28,6 +28,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.plan import flops_per_token, parameter_count
 from limpid.training.allocator import keep_freed_memory
+from limpid.training.mesh import best_device
 from limpid.training.precision import measured_peak, resolve
 from limpid.training.state import fresh_state
 from limpid.training.step import step
@@ -125,7 +126,7 @@ def main() -> None:
     for _ in range((1 + options.rounds) * TURN):
         tokens = rng.integers(0, model.vocab_size, (shape[0], shape[1] + 1))
         batches.append(MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, tuple(range(shape[0]))))
-    precision = resolve("auto")
+    precision = resolve("auto", best_device())
     sides = {
         "plain PyTorch, fp32": plain_side(model, batches, autocast=False),
         "plain PyTorch, bf16 autocast": plain_side(model, batches, autocast=True),
@@ -148,7 +149,7 @@ def main() -> None:
 def report(name: str, model: ModelConfig, shape: tuple[int, int], seconds: dict[str, list[float]]) -> None:
     tokens = shape[0] * shape[1]
     flops = 3 * tokens * flops_per_token(model, shape[1])
-    peak = measured_peak(torch.bfloat16)
+    peak = measured_peak(torch.bfloat16, best_device())
     size = f"{parameter_count(model) / 1e6:.1f} M parameters, {shape[0]} × {shape[1]} tokens a step"
     table = Table(title=f"{name}: {size}, {torch.get_num_threads()} threads")
     for column in ("side", "ms/step", "fastest … slowest", "tokens/s", "× fp32", "of bf16 peak"):

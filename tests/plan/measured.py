@@ -35,7 +35,7 @@ def peak_bytes(config: TrainConfig) -> int:
     formats, rng = arithmetic(config.run.precision), np.random.default_rng(0)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), 0)
     model.recomputed = config.run.gradient_checkpointing == "on"
-    state = State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
+    state = State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats, torch.device("cpu")))
     size = (config.run.batch_size, config.model.context_length)
 
     def batch() -> tuple[MicroBatch, ...]:

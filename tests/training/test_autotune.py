@@ -12,6 +12,8 @@ from limpid.training import autotune
 from limpid.training.state import fresh_state
 from limpid.training.step import step
 
+CPU = torch.device("cpu")
+
 
 def configured(**run: object) -> TrainConfig:
     model = ModelConfig(vocab_size=61, d_model=32, num_layers=3, num_heads=4, num_kv_heads=2, context_length=24)
@@ -57,42 +59,42 @@ def test_activations_computed_again_are_not_kept() -> None:
 
 
 def test_a_short_run_is_not_compiled_and_says_why() -> None:
-    settled = autotune.resolve_auto(configured())
+    settled = autotune.resolve_auto(configured(), CPU)
     assert settled.run.compile == "off"
-    (blocks,) = [choice for choice in autotune.explain(configured()) if choice.part == "blocks"]
+    (blocks,) = [choice for choice in autotune.explain(configured(), CPU) if choice.part == "blocks"]
     assert "would save" in blocks.why
 
 
 def test_a_long_run_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune.shutil, "which", lambda name: f"/usr/bin/{name}")
     long = dataclasses.replace(configured(), run=dataclasses.replace(configured().run, max_steps=10**9))
-    assert autotune.resolve_auto(long).run.compile == "on"
+    assert autotune.resolve_auto(long, CPU).run.compile == "on"
 
 
 def test_without_a_compiler_auto_goes_without_and_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune.shutil, "which", lambda name: None)
     long = dataclasses.replace(configured(), run=dataclasses.replace(configured().run, max_steps=10**9))
-    assert autotune.resolve_auto(long).run.compile == "off"
+    assert autotune.resolve_auto(long, CPU).run.compile == "off"
     with pytest.raises(ConfigError, match=r"g\+\+"):
-        autotune.resolve_auto(configured(compile="on"))
+        autotune.resolve_auto(configured(compile="on"), CPU)
 
 
 def test_masks_of_dropout_are_never_compiled() -> None:
     config = dataclasses.replace(configured(), model=dataclasses.replace(configured().model, dropout=0.1))
     with pytest.raises(ConfigError, match="dropout"):
-        autotune.resolve_auto(dataclasses.replace(config, run=dataclasses.replace(config.run, compile="on")))
+        autotune.resolve_auto(dataclasses.replace(config, run=dataclasses.replace(config.run, compile="on")), CPU)
 
 
 def test_activations_are_computed_again_only_where_memory_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert autotune.resolve_auto(configured()).run.gradient_checkpointing == "off"
-    monkeypatch.setattr(autotune, "available_bytes", lambda: 100_000)
-    assert autotune.resolve_auto(configured()).run.gradient_checkpointing == "on"
-    (activations,) = [choice for choice in autotune.explain(configured()) if choice.part == "activations"]
+    assert autotune.resolve_auto(configured(), CPU).run.gradient_checkpointing == "off"
+    monkeypatch.setattr(autotune, "available_bytes", lambda device: 100_000)
+    assert autotune.resolve_auto(configured(), CPU).run.gradient_checkpointing == "on"
+    (activations,) = [choice for choice in autotune.explain(configured(), CPU) if choice.part == "activations"]
     assert "0.0 GB may be used" in activations.why
-    assert autotune.resolve_auto(configured(gradient_checkpointing="off")).run.gradient_checkpointing == "off"
+    assert autotune.resolve_auto(configured(gradient_checkpointing="off"), CPU).run.gradient_checkpointing == "off"
 
 
 def test_every_decision_is_explained() -> None:
-    parts = [choice.part for choice in autotune.explain(configured())]
+    parts = [choice.part for choice in autotune.explain(configured(), CPU)]
     assert parts == ["precision", "attention", "blocks", "activations", "loss", "update"]
-    assert all(choice.chosen and choice.why for choice in autotune.explain(configured()))
+    assert all(choice.chosen and choice.why for choice in autotune.explain(configured(), CPU))

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.options import from_dict
@@ -17,6 +18,7 @@ from limpid.schedule import learning_rate
 from limpid.training import time_budget
 from limpid.training.time_budget import StepBudget, decays_next
 
+CPU = torch.device("cpu")
 CONFIG = TrainConfig(
     ModelConfig(vocab_size=300, context_length=32),
     update=UpdateConfig(schedule="warmup_stable_decay", decay_fraction=0.5, warmup_steps=4),
@@ -30,14 +32,16 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         time_budget,
         "measured_step_seconds",
-        lambda config: 0.003 * config.model.num_layers + 2 * time_budget.estimated_step_seconds(config),
+        lambda config, device: 0.003 * config.model.num_layers + 2 * time_budget.estimated_step_seconds(config, device),
     )
-    monkeypatch.setattr("limpid.training.autotune.measured_peak", lambda dtype: 1e11)
+    monkeypatch.setattr("limpid.training.autotune.measured_peak", lambda dtype, device: 1e11)
 
 
 @pytest.mark.usefixtures("speed")
 def test_more_time_trains_larger_models_on_more_tokens() -> None:
-    chosen = [time_budget.best_size(CONFIG, seconds, 10**12, size_given=False) for seconds in (30, 300, 3000, 30000)]
+    chosen = [
+        time_budget.best_size(CONFIG, seconds, 10**12, CPU, size_given=False) for seconds in (30, 300, 3000, 30000)
+    ]
     sizes = [parameter_count(choice.config.model) for choice in chosen]
     tokens = [choice.config.run.max_steps for choice in chosen]
     assert sizes == sorted(set(sizes))
@@ -50,13 +54,15 @@ def test_the_speed_of_sizes_that_were_not_measured_follows_from_two_that_were() 
     configs = [
         dataclasses.replace(CONFIG, model=time_budget.with_width(CONFIG.model, width)) for width in time_budget.WIDTHS
     ]
-    truth = [time_budget.measured_step_seconds(config) for config in configs]
-    assert time_budget.predicted_step_seconds(configs, {0: truth[0], 3: truth[3]}) == pytest.approx(truth, rel=1e-9)
+    truth = [time_budget.measured_step_seconds(config, CPU) for config in configs]
+    assert time_budget.predicted_step_seconds(configs, {0: truth[0], 3: truth[3]}, CPU) == pytest.approx(
+        truth, rel=1e-9
+    )
 
 
 @pytest.mark.usefixtures("speed")
 def test_little_text_asks_for_a_smaller_model_never_a_larger_one() -> None:
-    plenty, little = (time_budget.best_size(CONFIG, 3000, tokens, size_given=False) for tokens in (10**12, 10**5))
+    plenty, little = (time_budget.best_size(CONFIG, 3000, tokens, CPU, size_given=False) for tokens in (10**12, 10**5))
     assert little.loss > plenty.loss
     assert time_budget.effective_tokens(4e5, 1e5) < 4e5
 
@@ -64,7 +70,7 @@ def test_little_text_asks_for_a_smaller_model_never_a_larger_one() -> None:
 @pytest.mark.usefixtures("speed")
 def test_a_given_size_is_kept() -> None:
     config = dataclasses.replace(CONFIG, model=dataclasses.replace(CONFIG.model, d_model=96, num_heads=6, d_ff=256))
-    chosen = time_budget.best_size(config, 60, 10**9, size_given=True)
+    chosen = time_budget.best_size(config, 60, 10**9, CPU, size_given=True)
     assert chosen.config.model == config.model
     assert chosen.config.run.max_steps == int(60 / chosen.step_seconds)
 
@@ -79,7 +85,7 @@ def test_repeated_text_is_worth_what_the_paper_says() -> None:
 def test_a_step_is_really_measured() -> None:
     small = dataclasses.replace(CONFIG, model=time_budget.with_width(CONFIG.model, 64))
     large = dataclasses.replace(CONFIG, model=time_budget.with_width(CONFIG.model, 384))
-    assert 0 < time_budget.measured_step_seconds(small) < time_budget.measured_step_seconds(large)
+    assert 0 < time_budget.measured_step_seconds(small, CPU) < time_budget.measured_step_seconds(large, CPU)
 
 
 def test_the_law_is_that_of_the_runs_on_file() -> None:

@@ -21,7 +21,7 @@ from limpid.model.weights import load_model
 from limpid.run import Run
 from limpid.source import ModelFolder, find_model
 from limpid.training.checkpoint import read_record
-from limpid.training.precision import device
+from limpid.training.mesh import best_device
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Subject:
 
     def moved(self) -> Subject:
         """The same on the graphics processor, where there is one."""
-        return replace(self, model=self.model.to(device()))
+        return replace(self, model=self.model.to(best_device()))
 
 
 @dataclass(frozen=True)

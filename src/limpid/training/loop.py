@@ -62,7 +62,7 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
     Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
     """
     run, state, every = training.run, training.state, training.config.run
-    metrics = MetricsLogger(run, training.config, console, state.step + 1)
+    metrics = MetricsLogger(run, training.config, console, state.step + 1, state.mesh.device)
     try:
         with interruptions() as asked:
             while state.step < (last := training.config.run.max_steps):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -32,12 +33,12 @@ ALIASES = {
 class MetricsLogger:
     """Appends to the run's records, and writes to the console."""
 
-    def __init__(self, run: Run, config: TrainConfig, console: Console, first: int) -> None:
+    def __init__(self, run: Run, config: TrainConfig, console: Console, first: int, device: torch.device) -> None:
         self.run, self.config, self.console = run, config, console
         self.metrics = _continued(run.metrics_file, first)
         self.ledger = _continued(run.ledger_file, first)
         self.flops = 3 * flops_per_token(config.model, config.model.context_length)
-        self.peak = measured_peak(FORMATS[config.run.precision])
+        self.peak = measured_peak(FORMATS[config.run.precision], device)
         self.seconds = 0.0
         self.tensorboard = _tensorboard(run) if config.run.report_to == "tensorboard" else None
         self.progress, self.task = self._bar(first)

@@ -33,34 +33,28 @@ def arithmetic(precision: Precision) -> Arithmetic:
     return Arithmetic(torch.promote_types(compute, torch.float32), compute)
 
 
-def device() -> torch.device:
-    """The graphics processor when there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def resolve(precision: Precision) -> Precision:
-    """What `auto` means here: bf16 where it multiplies matrices at least 1.5 times as fast as fp32, measured.
+def resolve(precision: Precision, device: torch.device) -> Precision:
+    """What `auto` means on this device: bf16 where it multiplies matrices at least 1.5 times as fast as fp32, measured.
 
     A graphics processor without bf16 gets fp16, with loss scaling.
     """
     if precision != "auto":
         return precision
-    if device().type == "cuda":
+    if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
-    return "bf16" if measured_peak(torch.bfloat16) > 1.5 * measured_peak(torch.float32) else "fp32"
+    return "bf16" if measured_peak(torch.bfloat16, device) > 1.5 * measured_peak(torch.float32, device) else "fp32"
 
 
 @cache
-def measured_peak(dtype: torch.dtype) -> float:
-    """Best rate of a large matrix product in this format on this machine, FLOP/s; takes about 0.1 s."""
-    where = device()
-    size = 4096 if where.type == "cuda" else 1024
-    a, b = (torch.randn(size, size, device=where).to(dtype) for _ in range(2))
+def measured_peak(dtype: torch.dtype, device: torch.device) -> float:
+    """Best rate of a large matrix product in this format on this device, FLOP/s; takes about 0.1 s."""
+    size = 4096 if device.type == "cuda" else 1024
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best, deadline = float("inf"), time.perf_counter() + 0.1
     while time.perf_counter() < deadline or best == float("inf"):
         start = time.perf_counter()
         a @ b
-        if where.type == "cuda":
+        if device.type == "cuda":
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best

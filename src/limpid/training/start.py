@@ -22,7 +22,7 @@ from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.source import Model, find_model
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
-from limpid.training.precision import device
+from limpid.training.mesh import Mesh
 from limpid.training.state import State, fresh_state, set_threads
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
@@ -47,11 +47,13 @@ def start(
     console: Console,
     progress: Report | None = None,
     deadline: Deadline | None = None,
+    mesh: Mesh | None = None,
 ) -> Training:
     """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1.
 
     With a deadline, the number of steps, and the size where that is open, follow from the time there is.
     """
+    mesh = Mesh() if mesh is None else mesh
     source = None if config.run.init_from is None else find_model(config.run.init_from)
     if source is not None:
         sizes, weights = load_weights(source)
@@ -70,12 +72,13 @@ def start(
             config,
             model=dataclasses.replace(config.model, vocab_size=vocab_size),
             run=dataclasses.replace(config.run, threads=torch.get_num_threads()),
-        )
+        ),
+        mesh.device,
     )
     step_budget = None
     if deadline is not None:
-        config, step_budget = deadline.fit(config, len(tokens.train), console, progress)
-    state = fresh_state(config)
+        config, step_budget = deadline.fit(config, len(tokens.train), mesh.device, console, progress)
+    state = fresh_state(config, mesh)
     if source is not None:
         state.model.load_state_dict(weights)
     batches = _batches(config, tokens)  # every size is checked before a folder appears
@@ -148,7 +151,7 @@ def describe(training: Training) -> list[str]:
         if value != to_dict(default()).get(name)
         and name not in ("vocab_size", "threads", "precision", "compile", "gradient_checkpointing")
     ]
-    how = [f"{config.run.precision} on {device().type}, {torch.get_num_threads()} threads"]
+    how = [f"{config.run.precision} on {training.state.mesh.device.type}, {torch.get_num_threads()} threads"]
     how += ["blocks compiled"] if config.run.compile == "on" else []
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -10,7 +10,8 @@ from limpid.config import TrainConfig
 from limpid.model import Transformer, initialise
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
-from limpid.training.precision import Arithmetic, arithmetic, device
+from limpid.training.mesh import Mesh
+from limpid.training.precision import Arithmetic, arithmetic
 from limpid.training.update import make_optimizer
 
 
@@ -23,6 +24,7 @@ class State:
     scaler: torch.amp.GradScaler
     step: int = 0  # steps taken
     updates: int = 0  # updates made: fewer than steps when float16 overflowed
+    mesh: Mesh = field(default_factory=Mesh)  # the processes that take the step together
 
     @property
     def model(self) -> Transformer:
@@ -30,22 +32,25 @@ class State:
         return self.models[POLICY]
 
 
-def fresh_state(config: TrainConfig) -> State:
-    """Model, optimizer and loss scaling before the first step."""
+def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
+    """Model, optimizer and loss scaling before the first step, spread over the mesh; without one, in this process."""
+    mesh = Mesh() if mesh is None else mesh
     formats = arithmetic(config.run.precision)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
-    model.to(device())
+    model.to(mesh.device)
     if config.run.compile == "on":
         model.compile_blocks()
     for parameter in parameters(config.model, config.update.frozen):
         model.get_parameter(parameter.name).requires_grad_(parameter.trained)
     model.recomputed = config.run.gradient_checkpointing == "on"
-    return State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats))
+    mesh.shard(model)
+    optimizer = make_optimizer(model, config.update)
+    return State({POLICY: model}, optimizer, make_scaler(formats, mesh.device), mesh=mesh)
 
 
-def make_scaler(arithmetic: Arithmetic) -> torch.amp.GradScaler:
+def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradScaler:
     """Loss scaling for float16; for other formats one that does nothing."""
-    return torch.amp.GradScaler(device().type, enabled=arithmetic.scales_loss)
+    return torch.amp.GradScaler(device.type, enabled=arithmetic.scales_loss)
 
 
 def set_threads(config: TrainConfig) -> None:

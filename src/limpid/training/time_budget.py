@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from limpid.config import ModelConfig, TrainConfig
@@ -45,7 +46,12 @@ class Deadline:
     size_given: bool
 
     def fit(
-        self, config: TrainConfig, unique_tokens: int, console: Console, report: Report | None
+        self,
+        config: TrainConfig,
+        unique_tokens: int,
+        device: torch.device,
+        console: Console,
+        report: Report | None,
     ) -> tuple[TrainConfig, StepBudget]:
         """The configuration that makes the most of the time left, and the budget that keeps to the deadline.
 
@@ -57,7 +63,7 @@ class Deadline:
             )
         if report is not None:
             report("measuring steps", 0, 1)
-        chosen = best_size(config, self._seconds_left(), unique_tokens, size_given=self.size_given)
+        chosen = best_size(config, self._seconds_left(), unique_tokens, device, size_given=self.size_given)
         steps, model = chosen.config.run.max_steps, chosen.config.model
         console.print(
             f"chosen for the time: {parameter_count(model):,} parameters and about "
@@ -135,17 +141,19 @@ class SizeChoice:
     """By the law, nats per token; only differences mean something."""
 
 
-def best_size(config: TrainConfig, seconds: float, unique_tokens: int, *, size_given: bool) -> SizeChoice:
+def best_size(
+    config: TrainConfig, seconds: float, unique_tokens: int, device: torch.device, *, size_given: bool
+) -> SizeChoice:
     """The configuration with the least predicted loss after so many seconds of training.
 
     A step takes a time per block and a time per FLOP. Two sizes are measured first, then the one that the fit of both
     times prefers, until the preferred one has been measured.
     """
     models = [config.model] if size_given else [with_width(config.model, width) for width in WIDTHS]
-    configs = [resolve_auto(dataclasses.replace(config, model=model)) for model in models]
-    measured = {place: measured_step_seconds(configs[place]) for place in {0, min(3, len(configs) - 1)}}
+    configs = [resolve_auto(dataclasses.replace(config, model=model), device) for model in models]
+    measured = {place: measured_step_seconds(configs[place], device) for place in {0, min(3, len(configs) - 1)}}
     while True:
-        predicted = predicted_step_seconds(configs, measured)
+        predicted = predicted_step_seconds(configs, measured, device)
         choices = [
             _choice(one, measured.get(place, predicted[place]), place in measured, seconds, unique_tokens)
             for place, one in enumerate(configs)
@@ -153,7 +161,7 @@ def best_size(config: TrainConfig, seconds: float, unique_tokens: int, *, size_g
         best = min(range(len(choices)), key=lambda place: choices[place].loss)
         if choices[best].measured:
             break
-        measured[best] = measured_step_seconds(configs[best])
+        measured[best] = measured_step_seconds(configs[best], device)
     chosen = choices[best]
     steps = max(1, int(seconds / chosen.step_seconds))
     update = dataclasses.replace(chosen.config.update, warmup_steps=min(chosen.config.update.warmup_steps, steps // 10))
@@ -174,9 +182,9 @@ def with_width(model: ModelConfig, width: int) -> ModelConfig:
     )
 
 
-def predicted_step_seconds(configs: list[TrainConfig], measured: dict[int, float]) -> list[float]:
+def predicted_step_seconds(configs: list[TrainConfig], measured: dict[int, float], device: torch.device) -> list[float]:
     """Seconds per step of every size, from those measured: so much per block, and so much per estimated second."""
-    terms = np.array([(one.model.num_layers, estimated_step_seconds(one)) for one in configs])
+    terms = np.array([(one.model.num_layers, estimated_step_seconds(one, device)) for one in configs])
     places, seconds = list(measured), np.array(list(measured.values()))
     solved, *_ = np.linalg.lstsq(terms[places] / seconds[:, None], np.ones(len(places)), rcond=None)
     if (solved < 0).any() or len(places) == 1:
@@ -195,13 +203,14 @@ def effective_tokens(tokens: float, unique_tokens: float) -> float:
     return min(tokens, unique_tokens) + unique_tokens * REPEAT_DECAY * (1 - math.exp(-repeats / REPEAT_DECAY))
 
 
-def measured_step_seconds(config: TrainConfig, steps: int = 5) -> float:
+def measured_step_seconds(config: TrainConfig, device: torch.device, steps: int = 5) -> float:
     """Median time of a step on random tokens, the first two left out."""
+    from limpid.training.mesh import Mesh
     from limpid.training.state import fresh_state
     from limpid.training.step import step
 
     uncompiled = dataclasses.replace(config, run=dataclasses.replace(config.run, compile="off"))
-    state, rng, seconds = fresh_state(uncompiled), np.random.default_rng(0), []
+    state, rng, seconds = fresh_state(uncompiled, Mesh(device)), np.random.default_rng(0), []
     for _ in range(steps):
         shape = (config.run.batch_size, config.model.context_length + 1)
         batch = [

@@ -77,10 +77,11 @@ def _planned(flags: PlanFlags) -> Plan:
 
     what, options = subject(flags.what), flags.training
     if options.device == "here":
+        from limpid.training.mesh import best_device
         from limpid.training.precision import FORMATS, measured_peak
 
         precision = options.precision or (what.config.run.precision if what.config else "fp32")
-        peak = options.flops or measured_peak(FORMATS[{"bf16_pure": "bf16"}.get(precision, precision)])
+        peak = options.flops or measured_peak(FORMATS[{"bf16_pure": "bf16"}.get(precision, precision)], best_device())
         options = replace(options, device=None, flops=peak)
     return planned(what, options)
 
@@ -91,12 +92,13 @@ def _engine(flags: PlanFlags, console: Console) -> int:
 
     from limpid.plan.subject import subject
     from limpid.training.autotune import explain
+    from limpid.training.mesh import best_device
 
     found = subject(flags.what)
     if found.config is None:
         raise ConfigError(f"limpid does not train {found.architecture.name} itself: name a run or a TOML configuration")
     run = replace(found.config.run, precision="auto") if found.precision_open else found.config.run
-    choices = explain(replace(found.config, run=run))
+    choices = explain(replace(found.config, run=run), best_device())
     if flags.json:
         print(json.dumps([{"part": one.part, "chosen": one.chosen, "why": one.why} for one in choices]))
         return 0
