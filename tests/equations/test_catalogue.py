@@ -98,7 +98,7 @@ def test_filters_leave_what_they_name() -> None:
         assert {entry.branch for entry in chosen(branch=branch.value)} == {branch}
     for stage in STAGES:
         assert all(stage in entry.stages for entry in chosen(stage=stage))
-    assert {entry.name for entry in chosen(paper="Rafailov")} == {"dpo", "implicit_reward"}
+    assert {entry.name for entry in chosen(paper="Azar")} == {"ipo"}
     assert [entry.name for entry in chosen(("softmax",))] == ["softmax"]
 
 

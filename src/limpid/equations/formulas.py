@@ -83,6 +83,7 @@ def formula_examples() -> list[FormulaExample]:
     new, old, reference, advantages = -(normal(13) ** 2), -(normal(13) ** 2), -(normal(13) ** 2), normal(13)
     good = rng.random(7) < 0.5
     targets = np.array([[0, -100, 4], [2, 2, 1]])
+    mask = np.array([[0, 1, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 1, 0, 0]])
     return [
         FormulaExample("dot", foundations.dot, (normal(7), normal(7)), torch.dot),
         FormulaExample("norm", foundations.norm, (normal(3, 5),), torch.linalg.norm),
@@ -169,6 +170,32 @@ def formula_examples() -> list[FormulaExample]:
             linear,
             {"causal": True},
         ),
+        FormulaExample(
+            "token log-probabilities",
+            alignment.token_log_probabilities,
+            (normal(2, 3, 5), targets),
+            lambda y, t: torch.where(t >= 0, y.gather(-1, t.clamp(min=0)[..., None])[..., 0], 0.0),
+        ),
+        FormulaExample("answer", alignment.answer_log_probability, (normal(3, 5), mask), lambda y, m: (y * m).sum(-1)),
+        FormulaExample(
+            "answer, per token",
+            alignment.answer_log_probability,
+            (normal(3, 5), mask),
+            lambda y, m: (y * m).sum(-1) / m.sum(-1),
+            {"mean": True},
+        ),
+        FormulaExample(
+            "masked mean", alignment.masked_mean, (normal(3, 5), mask), lambda x, m: (x * m).sum() / m.sum()
+        ),
+        FormulaExample(
+            "masked mean per answer",
+            alignment.masked_mean,
+            (normal(3, 5), mask),
+            lambda x, m: ((x * m).sum(-1) / m.sum(-1)).mean(),
+            {"per_answer": True},
+        ),
+        FormulaExample("mean", alignment.mean, (normal(7),), torch.mean),
+        FormulaExample("part", alignment.part, (normal(6, 5),), lambda x: x.chunk(3)[1], {"index": 1, "parts": 3}),
         FormulaExample("reward", alignment.reward_loss, (pairs[0], pairs[1]), lambda w, l: -F.logsigmoid(w - l)),
         FormulaExample("dpo", alignment.dpo, (*pairs,), smoothed, {"beta": 0.3, "label_smoothing": 0.1}),
         FormulaExample(
@@ -191,6 +218,12 @@ def formula_examples() -> list[FormulaExample]:
             {"beta": 0.3, "baseline": 0.2, "desirable_weight": 1.5},
         ),
         FormulaExample("ppo", alignment.ppo, (new, old, advantages), lambda n, o, a: -clipped(n, o, a)),
+        FormulaExample(
+            "grpo, each token",
+            alignment.grpo_token_losses,
+            (new, old, reference, advantages),
+            lambda n, o, r, a: 0.04 * ((r - n).exp() - (r - n) - 1) - clipped(n, o, a),
+        ),
         FormulaExample("grpo", alignment.grpo, (new, old, reference, advantages), group_relative(False)),
         FormulaExample(
             "grpo, weighted",

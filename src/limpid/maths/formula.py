@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from limpid.errors import DomainError
 from limpid.maths.catalogue import register
-from limpid.maths.operation import Array, Branch, described
+from limpid.maths.operation import Array, Branch, Operation, described
 
 R = TypeVar("R")
 
@@ -18,7 +19,7 @@ R = TypeVar("R")
 class Formula(Generic[R]):
     """A function that says what it is; where it is differentiable, `backward` gives the gradient of each input.
 
-    An Operation takes part in a step and comes with error bounds; a formula stands by itself.
+    A formula stands by itself; `operation` makes it a link of a chain.
     """
 
     equation: str
@@ -62,11 +63,46 @@ class Formula(Generic[R]):
         if self._backward is None:
             raise DomainError(f"{self.name} comes without a hand-derived gradient")
         with np.errstate(all="ignore"):
-            bars = self._backward(np.asarray(y_bar, dtype=np.float64), *inputs, **options)
+            bars = self._backward(np.asanyarray(y_bar, dtype=np.float64), *inputs, **options)
         return bars if isinstance(bars, tuple) else (bars,)
+
+    def operation(self, **options: Any) -> FormulaOperation:
+        """The formula as an operation, for a chain: `chain.apply(name, dpo.operation(beta=0.1), …)`.
+
+        Raises  DomainError for a formula without a gradient
+        """
+        if self._backward is None:
+            raise DomainError(
+                f"{self.name} comes without a hand-derived gradient: a chain could not go back through it"
+            )
+        return FormulaOperation(self, tuple(sorted(options.items())))
 
     def __repr__(self) -> str:
         return f"<formula {self.name}: {self.equation}>"
+
+
+@dataclass(frozen=True)
+class FormulaOperation(Operation):
+    """A formula with its options, as an operation: forward and backward are the formula's, bounds come from passes that
+    are rounded at random.
+    """
+
+    formula: Formula[Any]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("equation", "adjoint", "source", "branch", "__doc__"):
+            object.__setattr__(self, name, getattr(self.formula, name))
+
+    @property
+    def name(self) -> str:
+        return self.formula.name
+
+    def forward(self, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        return np.asanyarray(self.formula.function(*inputs, **dict(self.options)), dtype=np.float64), inputs
+
+    def backward(self, y_bar: Array, saved: tuple[Array, ...]) -> tuple[Array | None, ...]:
+        return self.formula.backward(y_bar, *saved, **dict(self.options))
 
 
 def formula(
@@ -85,4 +121,4 @@ def _has_nan(value: Any) -> bool:
 
 def floats(x: Any) -> Array:
     """What was given, as an array of float64."""
-    return np.asarray(x, dtype=np.float64)
+    return np.asanyarray(x, dtype=np.float64)

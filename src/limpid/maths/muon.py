@@ -14,12 +14,14 @@ from jaxtyping import Float
 from limpid.errors import ShapeError
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch
+from limpid.maths.random_rounding import student
 from limpid.maths.rounding import unit_roundoff
 from limpid.maths.update import Arrays, Index, UpdateInput, UpdateRule, global_norm
 
 UNIT = unit_roundoff(ml_dtypes.bfloat16)
 """Of the format in which the engine multiplies, whatever the format of the parameters."""
-PASSES, TIMES = 3, 4.0
+SAMPLES = 64
+"""Departures that an estimated variance is the mean of, at least."""
 
 
 @formula(
@@ -38,7 +40,7 @@ def newton_schulz(
     Takes   m             (m, n)
             steps         iterations; five bring singular values from 0.01‖M‖ up between 0.7 and 1.2
             coefficients  of the odd polynomial a σ + b σ³ + c σ⁵ that each step applies to every singular value
-            rounded       what becomes of each product, for looking at how rounding spreads
+            rounded       what becomes of the quotient and each product, for looking at how rounding spreads
     Gives   (m, n)        the singular vectors stay as they are; (1.5, -0.5, 0) converges to UVᵀ exactly, but slowly
     Limits  zeros stay zeros
     Raises  ShapeError when m is no matrix
@@ -48,7 +50,7 @@ def newton_schulz(
         raise ShapeError(f"m has shape {m.shape}: a matrix is needed")
     a, b, c = coefficients
     wide = m if m.shape[0] <= m.shape[1] else m.T  # the smaller product
-    x = wide / (global_norm({"m": m}) or 1.0)
+    x = rounded(wide / (global_norm({"m": m}) or 1.0))
     for _ in range(steps):
         gram = rounded(x @ x.T)
         x = rounded(a * x + rounded(b * gram + c * gram @ gram) @ x)
@@ -96,7 +98,7 @@ class Muon(UpdateRule):
     def rounding(self, x: UpdateInput) -> Arrays:
         terms = self.terms(x)
         m_error = 4 * (self.beta * np.abs(x.moments["m"]) + (1 - self.beta) * np.abs(x.gradient))
-        moved = np.full(x.parameter.shape, terms["rate"] * orthogonal_spread(terms["ahead"]))
+        moved = terms["rate"] * orthogonal_spread(terms["ahead"])
         return {"parameter": np.abs(terms["parameter"]) + 2 * np.abs(x.parameter), "m": m_error, "absolute": moved}
 
     def derivation(self, x: UpdateInput, at: Index) -> tuple[str, ...]:
@@ -121,18 +123,21 @@ class Muon(UpdateRule):
         )
 
 
-def orthogonal_spread(m: Array) -> float:
-    """How far an entry of `newton_schulz(m)` may stray when every product is rounded to bfloat16.
+def orthogonal_spread(m: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    """How far each entry of `newton_schulz(m)` may stray when every product is rounded to bfloat16.
 
     Small singular values are raised some hundred times, and with them what rounding added: no bound of one product
-    says how far. So the iteration is run with roundings drawn at random, and the farthest entry taken four times.
-    Source: Parker 1997, Monte Carlo arithmetic, UCLA CSD-970002.
+    says how far. So the iteration is run with roundings drawn at random. The standard error of an entry is estimated
+    from the departures in its row and in its column, the larger of the two.
     """
     rng = np.random.default_rng(0)
 
     def rounded(x: Array) -> Array:
         return x * (1 + UNIT * rng.uniform(-1, 1, x.shape))
 
-    exact = newton_schulz(m)
-    passes = (newton_schulz(rounded(m), rounded=rounded) for _ in range(PASSES))
-    return TIMES * max(float(np.abs(one - exact).max(initial=0.0)) for one in passes)
+    exact, square = newton_schulz(m), np.zeros(m.shape)
+    passes = max(3, math.ceil(SAMPLES / min(m.shape)))
+    for _ in range(passes):
+        square += np.square(newton_schulz(rounded(m), rounded=rounded) - exact) / passes
+    variance = np.maximum(square.mean(0, keepdims=True), square.mean(1, keepdims=True))
+    return student(passes * min(m.shape), m.size) * np.sqrt(variance)

@@ -12,6 +12,7 @@ import numpy as np
 
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.catalogue import register
+from limpid.maths.random_rounding import random_rounding
 
 Array = np.ndarray
 
@@ -63,6 +64,11 @@ class Operation(ABC):
             cls.__doc__ = described(cls.__doc__, cls.equation, cls.adjoint, cls.branch, cls.source)
             register(cls.__name__, cls)
 
+    @property
+    def name(self) -> str:
+        """What the catalogue knows it by."""
+        return type(self).__name__
+
     @abstractmethod
     def forward(self, *inputs: Any) -> tuple[Array, Any]:
         """The output, and what the backward pass needs."""
@@ -71,13 +77,22 @@ class Operation(ABC):
     def backward(self, y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
         """The gradient of the loss with respect to each input (None where there is none), given that of the output."""
 
-    @abstractmethod
     def rounding(self, *inputs: Any) -> Array:
-        """Error bound of each entry of the output, in units of the round-off u of the summing arithmetic."""
+        """Error bound of each entry of the output, in units of the round-off u of the summing arithmetic.
 
-    @abstractmethod
+        Found by rounding at random, unless the operation has an analysis of its own.
+        """
+        (bound,) = random_rounding(lambda *disturbed: (self.forward(*disturbed)[0],), inputs)
+        assert bound is not None
+        return bound
+
     def backward_rounding(self, y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
-        """Error bound of each entry of each gradient, in units of u."""
+        """Error bound of each entry of each gradient, in units of u.
+
+        Found by rounding at random, what was saved counting as rounded once: an operation whose forward pass amplifies
+        errors on the way to what it saves needs an analysis of its own.
+        """
+        return random_rounding(self.backward, (y_bar, saved))
 
     def storage(self, y: Array, *inputs: Any) -> Array:
         """The same for what an engine rounds to its storage format on the way, in units of that format's u."""

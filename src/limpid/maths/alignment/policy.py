@@ -19,11 +19,11 @@ from limpid.maths.operation import Array, Branch
     (r"\bar \ell = -\bar L\, \rho A\,[\text{not clipped}]", r"", r""),
 )
 def ppo(
-    log_probabilities: Float[Array, " token"],
-    old_log_probabilities: Float[Array, " token"],
-    advantages: Float[Array, " token"],
+    log_probabilities: Float[Array, "*token"],
+    old_log_probabilities: Float[Array, "*token"],
+    advantages: Float[Array, "*token"],
     epsilon: float = 0.2,
-) -> Float[Array, " token"]:
+) -> Float[Array, "*token"]:
     """Proximal policy optimisation: gain from an advantage only while the policy stays near the one that sampled.
 
     Takes   log_probabilities      (token,)  ℓ of the policy, nats
@@ -46,9 +46,58 @@ def ppo_backward(
     advantages: Array,
     epsilon: float = 0.2,
 ) -> tuple[Array, None, None]:
+    ratio, advantage, _ = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
+    return -loss_bar * _gain_slope(ratio, advantage, epsilon), None, None
+
+
+@formula(
+    r"L_t = -\min\bigl(\rho_t A_t, \operatorname{clip}(\rho_t) A_t\bigr) + \beta D_t, \quad "
+    r"D_t = r_t - \ln r_t - 1, \quad r_t = \pi_0 / \pi",
+    Branch.OPTIMISATION,
+    "Shao et al. 2024, eq. 3 and 4, arXiv:2402.03300; the estimator of KL, Schulman 2020 (k3)",
+    (r"\bar \ell_t = \bar L_t \bigl(\beta (1 - r_t) - \rho_t A_t\,[\text{not clipped}]\bigr)", r"", r"", r""),
+)
+def grpo_token_losses(
+    log_probabilities: Float[Array, "*token"],
+    old_log_probabilities: Float[Array, "*token"],
+    reference_log_probabilities: Float[Array, "*token"],
+    advantages: Float[Array, "*token"],
+    epsilon: float = 0.2,
+    beta: float = 0.04,
+    *,
+    importance_weighted: bool = False,
+) -> Float[Array, "*token"]:
+    """Group-relative policy optimisation, each token's share: PPO's loss and a pull to π₀.
+
+    Takes   …log_probabilities   (...)  of the policy, of the one that sampled, of the reference; nats
+            advantages           (...)  see `group_advantages`
+            epsilon, beta        clip and weight of the KL penalty
+            importance_weighted  weight the penalty by ρ, which makes it unbiased after the policy has moved
+    Gives   L                    (...)  averaged by `masked_mean` it is the loss
+    Raises  ShapeError when the shapes differ
+    """
     ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    pays = ratio * advantage <= clipped * advantage
-    return -loss_bar * np.where(pays, ratio * advantage, 0.0), None, None
+    gain = np.minimum(ratio * advantage, clipped * advantage)
+    penalty, _ = _k3(log_probabilities, reference_log_probabilities)
+    return beta * (ratio * penalty if importance_weighted else penalty) - gain
+
+
+@grpo_token_losses.derivative
+def grpo_token_losses_backward(
+    loss_bar: Float[Array, "*token"],
+    log_probabilities: Float[Array, "*token"],
+    old_log_probabilities: Float[Array, "*token"],
+    reference_log_probabilities: Float[Array, "*token"],
+    advantages: Float[Array, "*token"],
+    epsilon: float = 0.2,
+    beta: float = 0.04,
+    *,
+    importance_weighted: bool = False,
+) -> tuple[Float[Array, "*token"], None, None, None]:
+    ratio, advantage, _ = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
+    penalty, slope = _k3(log_probabilities, reference_log_probabilities)
+    penalty_slope = ratio * (penalty + slope) if importance_weighted else slope
+    return loss_bar * (beta * penalty_slope - _gain_slope(ratio, advantage, epsilon)), None, None, None
 
 
 @formula(
@@ -59,15 +108,15 @@ def ppo_backward(
     (r"\bar \ell_t = \tfrac{\bar J}{T} \bigl(\rho_t A_t\,[\text{not clipped}] - \beta (1 - r_t)\bigr)", r"", r"", r""),
 )
 def grpo(
-    log_probabilities: Float[Array, " token"],
-    old_log_probabilities: Float[Array, " token"],
-    reference_log_probabilities: Float[Array, " token"],
-    advantages: Float[Array, " token"],
+    log_probabilities: Float[Array, "*token"],
+    old_log_probabilities: Float[Array, "*token"],
+    reference_log_probabilities: Float[Array, "*token"],
+    advantages: Float[Array, "*token"],
     epsilon: float = 0.2,
     beta: float = 0.04,
     *,
     importance_weighted: bool = False,
-) -> float:
+) -> Float[Array, ""]:
     """Group-relative policy optimisation: PPO's gain with advantages from a group of answers, less a pull to π₀.
 
     Takes   …log_probabilities   (token,)  of the policy, of the one that sampled, of the reference; nats
@@ -77,29 +126,30 @@ def grpo(
     Gives   J                    ()        to be maximised; its negative is the loss
     Raises  ShapeError when the shapes differ
     """
-    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    gain = np.minimum(ratio * advantage, clipped * advantage)
-    penalty, _ = _k3(log_probabilities, reference_log_probabilities)
-    return float((gain - beta * (ratio * penalty if importance_weighted else penalty)).mean())
+    losses = grpo_token_losses.function(
+        log_probabilities, old_log_probabilities, reference_log_probabilities, advantages, epsilon, beta,
+        importance_weighted=importance_weighted,
+    )  # fmt: skip
+    return -losses.mean()
 
 
 @grpo.derivative
 def grpo_backward(
-    j_bar: Array,
-    log_probabilities: Array,
-    old_log_probabilities: Array,
-    reference_log_probabilities: Array,
-    advantages: Array,
+    j_bar: Float[Array, ""],
+    log_probabilities: Float[Array, "*token"],
+    old_log_probabilities: Float[Array, "*token"],
+    reference_log_probabilities: Float[Array, "*token"],
+    advantages: Float[Array, "*token"],
     epsilon: float = 0.2,
     beta: float = 0.04,
     *,
     importance_weighted: bool = False,
-) -> tuple[Array, None, None, None]:
-    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    gain_slope = np.where(ratio * advantage <= clipped * advantage, ratio * advantage, 0.0)
-    penalty, slope = _k3(log_probabilities, reference_log_probabilities)
-    penalty_slope = ratio * (penalty + slope) if importance_weighted else slope
-    return j_bar / ratio.size * (gain_slope - beta * penalty_slope), None, None, None
+) -> tuple[Float[Array, "*token"], None, None, None]:
+    each = np.broadcast_to(-j_bar / np.size(log_probabilities), np.shape(log_probabilities))
+    return grpo_token_losses_backward(
+        each, log_probabilities, old_log_probabilities, reference_log_probabilities, advantages, epsilon, beta,
+        importance_weighted=importance_weighted,
+    )  # fmt: skip
 
 
 @formula(
@@ -220,6 +270,12 @@ def _ratio_parts(log_p: Array, old: Array, advantages: Array, epsilon: float) ->
     log_p, old, advantage = _alike(log_probabilities=log_p, old_log_probabilities=old, advantages=advantages)
     ratio = np.exp(log_p - old)
     return ratio, advantage, np.clip(ratio, 1 - epsilon, 1 + epsilon)
+
+
+def _gain_slope(ratio: Array, advantage: Array, epsilon: float) -> Array:
+    """Slope of the gain along ln π: ρ A, and 0 where ρ has left the clip on the side to which A pushes."""
+    pays = np.where(advantage > 0, ratio <= 1 + epsilon, ratio >= 1 - epsilon)
+    return np.where(pays, ratio * advantage, 0.0)
 
 
 def _k3(log_p: Array, reference: Array) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ def sigmoid(x: Array) -> Array:
     "Bradley & Terry 1952, doi:10.2307/2334029; as a loss, Ouyang et al. 2022, eq. 1, arXiv:2203.02155",
     (r"\bar r_w = -\bar L\, \sigma(r_l - r_w)", r"\bar r_l = \bar L\, \sigma(r_l - r_w)"),
 )
-def reward_loss(chosen: Float[Array, " pair"], rejected: Float[Array, " pair"]) -> Float[Array, " pair"]:
+def reward_loss(chosen: Float[Array, "*pair"], rejected: Float[Array, "*pair"]) -> Float[Array, "*pair"]:
     """How surprised a reward model is that the chosen answer won.
 
     Takes   chosen, rejected  (pair,)  rewards, nats of log-odds
@@ -54,13 +54,13 @@ def reward_loss_backward(loss_bar: Array, chosen: Array, rejected: Array) -> tup
     ),
 )
 def dpo(
-    policy_chosen: Float[Array, " pair"],
-    policy_rejected: Float[Array, " pair"],
-    reference_chosen: Float[Array, " pair"],
-    reference_rejected: Float[Array, " pair"],
+    policy_chosen: Float[Array, "*pair"],
+    policy_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"],
+    reference_rejected: Float[Array, "*pair"],
     beta: float = 0.1,
     label_smoothing: float = 0.0,
-) -> Float[Array, " pair"]:
+) -> Float[Array, "*pair"]:
     """Direct preference optimisation: the policy is its own reward model.
 
     Takes   policy_…, reference_…  (pair,)  log-probability of the whole answer, nats
@@ -95,8 +95,8 @@ def dpo_backward(
     (r"\bar \ell = \beta\, \bar r", r""),
 )
 def implicit_reward(
-    policy: Float[Array, " answer"], reference: Float[Array, " answer"], beta: float = 0.1
-) -> Float[Array, " answer"]:
+    policy: Float[Array, "*answer"], reference: Float[Array, "*answer"], beta: float = 0.1
+) -> Float[Array, "*answer"]:
     """The reward for which a policy is the best possible one, up to a constant per prompt.
 
     Takes   policy, reference  (answer,)  log-probability of the whole answer, nats
@@ -119,12 +119,12 @@ def implicit_reward_backward(r_bar: Array, policy: Array, reference: Array, beta
     (r"\bar \ell_w = 2 \bar L (h - \tfrac{1}{2\beta})", r"\bar \ell_l = -\bar \ell_w", r"", r""),
 )
 def ipo(
-    policy_chosen: Float[Array, " pair"],
-    policy_rejected: Float[Array, " pair"],
-    reference_chosen: Float[Array, " pair"],
-    reference_rejected: Float[Array, " pair"],
+    policy_chosen: Float[Array, "*pair"],
+    policy_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"],
+    reference_rejected: Float[Array, "*pair"],
     beta: float = 0.1,
-) -> Float[Array, " pair"]:
+) -> Float[Array, "*pair"]:
     """Identity preference optimisation: the margin is pulled to 1/(2β), not beyond, so that sure labels cannot overfit.
 
     Takes   policy_…, reference_…  (pair,)  log-probability of the answer, nats (per token in some implementations)
@@ -158,14 +158,14 @@ def ipo_backward(
     (r"\bar \ell = \mp \lambda_y \beta \bar L\, v (1 - v)", r"", r""),
 )
 def kto(
-    policy: Float[Array, " answer"],
-    reference: Float[Array, " answer"],
-    desirable: Bool[Array, " answer"],
+    policy: Float[Array, "*answer"],
+    reference: Float[Array, "*answer"],
+    desirable: Bool[Array, "*answer"],
     beta: float = 0.1,
     baseline: float = 0.0,
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
-) -> Float[Array, " answer"]:
+) -> Float[Array, "*answer"]:
     """Kahneman–Tversky optimisation: answers judged one at a time, good or bad, against a reference point.
 
     Takes   policy, reference  (answer,)  log-probability of the answer, nats

@@ -32,12 +32,13 @@ from limpid.trace.entries.entry import (
     sum_of_products,
 )
 from limpid.trace.entries.forward import turn
+from limpid.trace.entries.plain import plain_gradient
 
 
 @singledispatch
 def derive_gradient(operation: Operation, place: int, index: Index, reader: Reader) -> Entry:
     """What the operation adds to the gradient of entry `index` of its input number `place`."""
-    raise NotImplementedError(f"{type(operation).__name__} cannot write out its gradients yet")
+    return plain_gradient(operation, place, index, reader)
 
 
 @derive_gradient.register

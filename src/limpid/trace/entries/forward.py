@@ -30,12 +30,13 @@ from limpid.trace.entries.entry import (
     sum_of,
     sum_of_products,
 )
+from limpid.trace.entries.plain import plain_entry
 
 
 @singledispatch
 def derive_entry(operation: Operation, index: Index, reader: Reader) -> Entry:
     """How the entry `index` of the output follows from entries of the inputs."""
-    raise NotImplementedError(f"{type(operation).__name__} cannot write out its entries yet")
+    return plain_entry(operation, index, reader)
 
 
 @derive_entry.register

@@ -1,0 +1,192 @@
+"""From a model's log-probabilities to those of the answers that it is taught with."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limpid.errors import DomainError, ShapeError
+from limpid.maths.formula import floats, formula
+from limpid.maths.operation import Array, Branch, require_shape
+
+
+@formula(
+    r"\ell_t = \ell_{t, w_{t+1}}",
+    Branch.PROBABILITY,
+    "Bengio et al. 2003, eq. 1, JMLR 3",
+    (r"\bar \ell_{t,v} = \bar \ell_t \,[v = w_{t+1}]", r""),
+)
+def token_log_probabilities(
+    log_probabilities: Float[Array, "*batch position vocab"], targets: Int[Array, "*batch position"]
+) -> Float[Array, "*batch position"]:
+    """The log-probability that a model gave to each token that came next.
+
+    Takes   log_probabilities  (..., position, vocab)  nats
+            targets            (..., position)         ids; a negative one marks a position that has none
+    Gives   y                  (..., position)         nats; 0 where there is no target
+    Raises  ShapeError when a target has no log-probability
+    """
+    log_probabilities, chosen, labelled = _targets(log_probabilities, targets)
+    return np.where(labelled, np.take_along_axis(log_probabilities, chosen[..., None], -1)[..., 0], 0.0)
+
+
+@token_log_probabilities.derivative
+def token_log_probabilities_backward(
+    y_bar: Float[Array, "*batch position"],
+    log_probabilities: Float[Array, "*batch position vocab"],
+    targets: Int[Array, "*batch position"],
+) -> tuple[Float[Array, "*batch position vocab"], None]:
+    log_probabilities, chosen, labelled = _targets(log_probabilities, targets)
+    bar = np.zeros(log_probabilities.shape)
+    np.put_along_axis(bar, chosen[..., None], np.where(labelled, y_bar, 0.0)[..., None], -1)
+    return bar, None
+
+
+@formula(
+    r"\ln \pi(y) = \sum_{t \in y} \ell_t",
+    Branch.PROBABILITY,
+    "Rafailov et al. 2023, section 3, arXiv:2305.18290; the mean, Meng et al. 2024, eq. 3, arXiv:2405.14734",
+    (r"\bar \ell_t = \bar y \,[t \in y]", r""),
+)
+def answer_log_probability(
+    log_probabilities: Float[Array, "answer position"], mask: Float[Array, "answer position"], mean: bool = False
+) -> Float[Array, " answer"]:
+    """The log-probability of each answer: the sum over its tokens.
+
+    Takes   log_probabilities  (answer, position)  of each token, nats
+            mask               (answer, position)  1 where a token belongs to the answer, 0 in prompt and padding
+            mean               per token instead, so that long answers weigh no more than short ones
+    Gives   y                  (answer,)           nats
+    Raises  ShapeError when the shapes differ, DomainError for the mean of an answer without tokens
+    """
+    return (floats(log_probabilities) * _weights(log_probabilities, mask, mean)).sum(-1)
+
+
+@answer_log_probability.derivative
+def answer_log_probability_backward(
+    y_bar: Float[Array, " answer"],
+    log_probabilities: Float[Array, "answer position"],
+    mask: Float[Array, "answer position"],
+    mean: bool = False,
+) -> tuple[Float[Array, "answer position"], None]:
+    return y_bar[:, None] * _weights(log_probabilities, mask, mean), None
+
+
+@formula(
+    r"y = \frac{\sum_t m_t x_t}{\sum_t m_t}, \quad \text{or} \quad "
+    r"y = \tfrac1A \sum_a \frac{\sum_t m_{at} x_{at}}{\sum_t m_{at}}",
+    Branch.PROBABILITY,
+    "over all tokens, Yu et al. 2025, eq. 8, arXiv:2503.14476; per answer, Shao et al. 2024, eq. 3, arXiv:2402.03300",
+    (r"\bar x_t = \bar y\, m_t / \sum_t m_t", r""),
+)
+def masked_mean(
+    x: Float[Array, "answer position"], mask: Float[Array, "answer position"], per_answer: bool = False
+) -> Float[Array, ""]:
+    """The mean over the tokens that count.
+
+    Takes   x           (answer, position)
+            mask        (answer, position)  1 where a token counts, 0 elsewhere
+            per_answer  the mean over the tokens of each answer first, then over the answers
+    Gives   y           ()                  in the unit of x
+    Raises  ShapeError when the shapes differ, DomainError when there is nothing to average
+    """
+    return (floats(x) * _shares(x, mask, per_answer)).sum()
+
+
+@masked_mean.derivative
+def masked_mean_backward(
+    y_bar: Float[Array, ""],
+    x: Float[Array, "answer position"],
+    mask: Float[Array, "answer position"],
+    per_answer: bool = False,
+) -> tuple[Float[Array, "answer position"], None]:
+    return y_bar * _shares(x, mask, per_answer), None
+
+
+@formula(
+    r"y = \tfrac1n \sum_i x_i",
+    Branch.PROBABILITY,
+    "Cauchy 1821, Cours d'analyse, note II",
+    (r"\bar x_i = \bar y / n",),
+)
+def mean(x: Float[Array, "*shape"]) -> Float[Array, ""]:
+    """The mean over all entries: a loss per answer becomes the loss of a batch.
+
+    Takes   x  (...)
+    Gives   y  ()     in the unit of x
+    Raises  DomainError when there is nothing to average
+    """
+    if np.size(x) == 0:
+        raise DomainError("there is nothing to average: no answer is left")
+    return floats(x).sum() / np.size(x)
+
+
+@mean.derivative
+def mean_backward(y_bar: Float[Array, ""], x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"]]:
+    return (np.broadcast_to(y_bar / np.size(x), np.shape(x)),)
+
+
+@formula(
+    r"y = x_{kn/p}, \dots, x_{(k+1)n/p - 1}",
+    Branch.LINEAR_ALGEBRA,
+    "Rafailov et al. 2023, appendix B, arXiv:2305.18290: chosen and rejected answers go through the model together",
+    (r"\bar x = \bar y \text{ in its place, 0 elsewhere}",),
+)
+def part(x: Float[Array, "answer *rest"], index: int = 0, parts: int = 2) -> Float[Array, "share *rest"]:
+    """One of several equal parts of a batch, such as the chosen answers before the rejected ones.
+
+    Takes   x      (answer, ...)
+            index  which part, from 0
+            parts  how many there are
+    Gives   y      (answer / parts, ...)
+    Raises  ShapeError when the batch does not divide into the parts
+    """
+    x = floats(x)
+    return x[_rows(len(x), index, parts)]
+
+
+@part.derivative
+def part_backward(
+    y_bar: Float[Array, "share *rest"], x: Float[Array, "answer *rest"], index: int = 0, parts: int = 2
+) -> tuple[Float[Array, "answer *rest"]]:
+    bar = np.zeros(np.shape(x))
+    bar[_rows(len(bar), index, parts)] = y_bar
+    return (bar,)
+
+
+def _rows(rows: int, index: int, parts: int) -> slice:
+    if rows % parts or not 0 <= index < parts:
+        raise ShapeError(f"{rows} answers, part {index} of {parts}: the batch must divide into its parts")
+    return slice(index * rows // parts, (index + 1) * rows // parts)
+
+
+def _targets(log_probabilities: Array, targets: Array) -> tuple[Array, Array, Array]:
+    """Log-probabilities, the targets with 0 where there is none, and where there is one."""
+    log_probabilities, targets = floats(log_probabilities), np.asarray(targets)
+    require_shape("targets", targets, log_probabilities.shape[:-1], "one target per position")
+    vocab = log_probabilities.shape[-1]
+    if targets.size and targets.max() >= vocab:
+        raise ShapeError(f"target {targets.max()} lies outside the vocabulary of {vocab}: tokenizer and model disagree")
+    return log_probabilities, np.maximum(targets, 0), targets >= 0
+
+
+def _weights(log_probabilities: Array, mask: Array, mean: bool) -> Array:
+    """What each token's log-probability is multiplied by."""
+    mask = floats(mask)
+    require_shape("mask", mask, np.shape(log_probabilities), "1 or 0 for every token")
+    if not mean:
+        return mask
+    tokens = mask.sum(-1, keepdims=True)
+    if (tokens == 0).any():
+        raise DomainError(f"answer {int(np.argmin(tokens))} has no token: its mean per token does not exist")
+    return mask / tokens
+
+
+def _shares(x: Array, mask: Array, per_answer: bool) -> Array:
+    """The share of each token in the mean; they add up to 1."""
+    if per_answer:
+        return _weights(x, mask, mean=True) / len(mask)
+    mask = _weights(x, mask, mean=False)
+    if mask.sum() == 0:
+        raise DomainError("the mask is 0 everywhere: there is nothing to average")
+    return mask / mask.sum()
