@@ -160,7 +160,16 @@ LOGITS = ("batch", "position", "vocab")
 
 
 def quantities(config: ModelConfig) -> tuple[Quantity, ...]:
-    """Every quantity of the forward pass and the loss, in the order in which the step computes them."""
+    """Every quantity of the forward pass and the next-token loss, in the order in which the step computes them."""
+    return (
+        *model_quantities(config),
+        Quantity("log_probabilities", LOGITS, "nats"),
+        Quantity("loss", (), "nats per label"),
+    )
+
+
+def model_quantities(config: ModelConfig) -> tuple[Quantity, ...]:
+    """Every quantity of the forward pass up to the logits."""
     return tuple(_quantities(config))
 
 
@@ -176,8 +185,6 @@ def _quantities(config: ModelConfig) -> Iterator[Quantity]:
     if config.norm_placement == "pre":
         yield Quantity("final_norm", STREAM)
     yield Quantity("logits", LOGITS, "nats, up to a constant per position")
-    yield Quantity("log_probabilities", LOGITS, "nats")
-    yield Quantity("loss", (), "nats per label")
 
 
 def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:

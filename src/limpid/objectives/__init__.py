@@ -9,9 +9,10 @@ from limpid.objectives.objective import POLICY as POLICY
 from limpid.objectives.objective import Loss as Loss
 from limpid.objectives.objective import Objective as Objective
 from limpid.objectives.objective import to_document as to_document
+from limpid.objectives.preference import DPO as DPO
 
 NEXT_TOKEN = NextToken()
-OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken,)}
+OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO)}
 
 
 def from_document(document: Mapping[str, Any]) -> Objective:

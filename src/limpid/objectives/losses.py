@@ -28,6 +28,15 @@ def next_token_loss(
     return total / labels
 
 
+def token_log_probabilities(
+    log_probabilities: Float[Tensor, "batch position vocab"], targets: Int[Tensor, "batch position"]
+) -> Float[Tensor, "batch position"]:
+    """Of each next token, in nats; 0 where there is no label."""
+    labelled = targets != NO_LABEL
+    chosen = log_probabilities.gather(-1, targets.where(labelled, 0)[..., None]).squeeze(-1)
+    return chosen.where(labelled, 0)
+
+
 def count_labels(targets: Int[Tensor, "batch position"]) -> int:
     """How many positions have a label."""
     return int((targets != NO_LABEL).sum())

@@ -73,6 +73,7 @@ class MetricsLogger:
         }
         if outcome.loss_scale != 1:
             entry["loss_scale"] = outcome.loss_scale
+        entry |= outcome.metrics
         self.write(entry)
         for index, micro in enumerate(batch):
             line = {
