@@ -195,7 +195,7 @@ def formula_examples() -> list[FormulaExample]:
             {"per_answer": True},
         ),
         FormulaExample("mean", alignment.mean, (normal(7),), torch.mean),
-        FormulaExample("part", alignment.part, (normal(6, 5),), lambda x: x.chunk(3)[1], {"index": 1, "parts": 3}),
+        FormulaExample("every", alignment.every, (normal(6, 5),), lambda x: x[1::3], {"start": 1, "step": 3}),
         FormulaExample("reward", alignment.reward_loss, (pairs[0], pairs[1]), lambda w, l: -F.logsigmoid(w - l)),
         FormulaExample("dpo", alignment.dpo, (*pairs,), smoothed, {"beta": 0.3, "label_smoothing": 0.1}),
         FormulaExample(

@@ -35,8 +35,3 @@ def token_log_probabilities(
     labelled = targets != NO_LABEL
     chosen = log_probabilities.gather(-1, targets.where(labelled, 0)[..., None]).squeeze(-1)
     return chosen.where(labelled, 0)
-
-
-def count_labels(targets: Int[Tensor, "batch position"]) -> int:
-    """How many positions have a label."""
-    return int((targets != NO_LABEL).sum())

@@ -24,7 +24,8 @@ class DPO:
     The margin is how much further the policy is from the reference on the chosen answer than on the rejected one.
 
     Takes   tokens              (answer, position)  token ids; a chosen answer, then the rejected one, and so on
-            targets             (answer, position)  the token after each; -100 outside the answer
+            targets             (answer, position)  the token after each; -100 where there is none
+            mask                (answer, position)  1 where the target belongs to the answer, 0 in prompt and padding
             reference_chosen    (pair,)             log-probability of the whole answer under the reference, nats
             reference_rejected  (pair,)
     Limits  policy = reference: ln 2, and ∂loss/∂ln π(chosen) = -β/2 of each pair's share
@@ -34,7 +35,7 @@ class DPO:
     beta: float = 0.1  # β, per nat: how strongly to stay with the reference
 
     name: ClassVar[str] = "dpo"
-    fields: ClassVar[tuple[str, ...]] = ("tokens", "targets", "reference_chosen", "reference_rejected")
+    fields: ClassVar[tuple[str, ...]] = ("tokens", "targets", "mask", "reference_chosen", "reference_rejected")
 
     def labels(self, micro: MicroBatch) -> int:
         return len(micro["reference_chosen"])
@@ -47,11 +48,11 @@ class DPO:
 
         model = models[POLICY]
         device = model.output_matrix.device
-        tokens, targets, *reference = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
+        tokens, targets, mask, *reference = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         logits = model(tokens, path=mode.path, observe=mode.observe)
         every = mode.report("log_probabilities", log_probabilities(logits))
         answered = mode.report("token_log_probabilities", token_log_probabilities(every, targets))
-        answers = mode.report("answer_log_probabilities", answered.sum(-1))
+        answers = mode.report("answer_log_probabilities", (answered * mask).sum(-1))
         chosen = mode.report("chosen_log_probabilities", answers[0::2])
         rejected = mode.report("rejected_log_probabilities", answers[1::2])
         rewards = self.beta * (chosen - reference[0]), self.beta * (rejected - reference[1])
@@ -66,16 +67,16 @@ class DPO:
         return Loss(mode.report("loss", losses.sum() / labels), metrics)
 
     def chain(self, chain: Chain, config: ModelConfig) -> str:
-        from limpid.maths.alignment.answers import every_other, mean, sum_of_tokens, token_log_probabilities
-        from limpid.maths.alignment.preference import dpo
+        from limpid.maths.alignment import answer_log_probability, dpo, every, mean, token_log_probabilities
         from limpid.maths.loss import LogSoftmax
         from limpid.maths.transformer import transformer
 
-        every = chain.apply("log_probabilities", LogSoftmax(), transformer(chain, config))
-        answered = chain.apply("token_log_probabilities", token_log_probabilities.operation(), every, "targets")
-        answers = chain.apply("answer_log_probabilities", sum_of_tokens.operation(), answered)
-        chosen = chain.apply("chosen_log_probabilities", every_other.operation(start=0), answers)
-        rejected = chain.apply("rejected_log_probabilities", every_other.operation(start=1), answers)
+        logits = transformer(chain, config)
+        whole = chain.apply("log_probabilities", LogSoftmax(), logits)
+        tokens = chain.apply("token_log_probabilities", token_log_probabilities.operation(), whole, "targets")
+        answers = chain.apply("answer_log_probabilities", answer_log_probability.operation(), tokens, "mask")
+        chosen = chain.apply("chosen_log_probabilities", every.operation(start=0), answers)
+        rejected = chain.apply("rejected_log_probabilities", every.operation(start=1), answers)
         reference = ("reference_chosen", "reference_rejected")
         losses = chain.apply("pair_losses", dpo.operation(beta=self.beta), chosen, rejected, *reference)
         return chain.apply("loss", mean.operation(), losses)

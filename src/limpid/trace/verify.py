@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from limpid.maths.operation import Array, Operation
-from limpid.quantities import Parameter, Quantity, parameters, quantities
+from limpid.quantities import Parameter, Quantity, parameters
 from limpid.trace.comparison import Expected, Range, compare, given, largest
 from limpid.trace.end_to_end import EndToEnd, redo
 from limpid.trace.fast_path import check_fast_path
@@ -141,7 +141,7 @@ def verify_step(path: Path) -> StepReport:
 
 
 def _verify(record: Record) -> StepReport:
-    known = {quantity.name: quantity for quantity in quantities(record.config.model)}
+    known = {quantity.name: quantity for quantity in record.objective.quantities(record.config.model)}
     entries: dict[str, QuantityReport] = {}
     gradients: dict[str, Check] = {}
     for compared in compare_operations(record):

@@ -19,7 +19,7 @@ SHAPE = (ANSWERS, POSITIONS)
 
 
 def batch() -> dict[str, np.ndarray]:
-    """Six answers: three chosen, then the three rejected; prompts and padding are masked, two answers are short."""
+    """Six answers, chosen and rejected in turn; prompts and padding are masked, two answers are short."""
     rng = np.random.default_rng(5)
     mask = np.ones(SHAPE)
     mask[:, :2] = 0
@@ -48,8 +48,8 @@ def tokens_of(chain: Chain) -> str:
 
 def dpo(chain: Chain) -> str:
     chain.apply("answers", alignment.answer_log_probability.operation(), tokens_of(chain), "mask")
-    chain.apply("chosen", alignment.part.operation(index=0), "answers")
-    chain.apply("rejected", alignment.part.operation(index=1), "answers")
+    chain.apply("chosen", alignment.every.operation(start=0), "answers")
+    chain.apply("rejected", alignment.every.operation(start=1), "answers")
     loss = alignment.dpo.operation(beta=0.3, label_smoothing=0.1)
     chain.apply("losses", loss, "chosen", "rejected", "reference_chosen", "reference_rejected")
     return chain.apply("loss", alignment.mean.operation(), "losses")
@@ -57,8 +57,8 @@ def dpo(chain: Chain) -> str:
 
 def ipo(chain: Chain) -> str:
     chain.apply("answers", alignment.answer_log_probability.operation(mean=True), tokens_of(chain), "mask")
-    chain.apply("chosen", alignment.part.operation(index=0), "answers")
-    chain.apply("rejected", alignment.part.operation(index=1), "answers")
+    chain.apply("chosen", alignment.every.operation(start=0), "answers")
+    chain.apply("rejected", alignment.every.operation(start=1), "answers")
     names = ("chosen", "rejected", "reference_chosen", "reference_rejected")
     return chain.apply("loss", alignment.mean.operation(), chain.apply("losses", alignment.ipo.operation(), *names))
 
@@ -85,13 +85,15 @@ Given = dict[str, torch.Tensor]
 
 
 def torch_dpo(log_p: torch.Tensor, x: Given) -> torch.Tensor:
-    chosen, rejected = (log_p * x["mask"]).sum(-1).chunk(2)
+    answers = (log_p * x["mask"]).sum(-1)
+    chosen, rejected = answers[0::2], answers[1::2]
     h = 0.3 * (chosen - rejected - x["reference_chosen"] + x["reference_rejected"])
     return (-0.9 * F.logsigmoid(h) - 0.1 * F.logsigmoid(-h)).mean()
 
 
 def torch_ipo(log_p: torch.Tensor, x: Given) -> torch.Tensor:
-    chosen, rejected = ((log_p * x["mask"]).sum(-1) / x["mask"].sum(-1)).chunk(2)
+    answers = (log_p * x["mask"]).sum(-1) / x["mask"].sum(-1)
+    chosen, rejected = answers[0::2], answers[1::2]
     return (chosen - rejected - x["reference_chosen"] + x["reference_rejected"] - 5).square().mean()
 
 
@@ -165,8 +167,8 @@ def test_tokens_without_target_and_outside_the_mask_learn_nothing(model: Transfo
 def test_where_a_chain_cannot_go_the_error_says_so() -> None:
     with pytest.raises(DomainError, match="could not go back"):
         alignment.group_advantages.operation()
-    with pytest.raises(ShapeError, match="divide into its parts"):
-        alignment.part(np.zeros((5, 2)))
+    with pytest.raises(ShapeError, match="divide into such parts"):
+        alignment.every(np.zeros((5, 2)))
     with pytest.raises(DomainError, match="nothing to average"):
         alignment.masked_mean(np.ones((2, 3)), np.zeros((2, 3)))
     with pytest.raises(DomainError, match="no token"):

@@ -1,9 +1,9 @@
 """Losses of alignment, each a function of log-probabilities: preferences between answers, policy gradients."""
 
 from limpid.maths.alignment.answers import answer_log_probability as answer_log_probability
+from limpid.maths.alignment.answers import every as every
 from limpid.maths.alignment.answers import masked_mean as masked_mean
 from limpid.maths.alignment.answers import mean as mean
-from limpid.maths.alignment.answers import part as part
 from limpid.maths.alignment.answers import token_log_probabilities as token_log_probabilities
 from limpid.maths.alignment.policy import generalised_advantages as generalised_advantages
 from limpid.maths.alignment.policy import group_advantages as group_advantages

@@ -127,37 +127,37 @@ def mean_backward(y_bar: Float[Array, ""], x: Float[Array, "*shape"]) -> tuple[F
 
 
 @formula(
-    r"y = x_{kn/p}, \dots, x_{(k+1)n/p - 1}",
+    r"y_j = x_{jp + k}",
     Branch.LINEAR_ALGEBRA,
     "Rafailov et al. 2023, appendix B, arXiv:2305.18290: chosen and rejected answers go through the model together",
-    (r"\bar x = \bar y \text{ in its place, 0 elsewhere}",),
+    (r"\bar x_{jp + k} = \bar y_j, \quad 0 \text{ elsewhere}",),
 )
-def part(x: Float[Array, "answer *rest"], index: int = 0, parts: int = 2) -> Float[Array, "share *rest"]:
-    """One of several equal parts of a batch, such as the chosen answers before the rejected ones.
+def every(x: Float[Array, "answer *rest"], start: int = 0, step: int = 2) -> Float[Array, "share *rest"]:
+    """Every p-th answer from the k-th on: of chosen, rejected, chosen, rejected, … the chosen ones or the others.
 
     Takes   x      (answer, ...)
-            index  which part, from 0
-            parts  how many there are
-    Gives   y      (answer / parts, ...)
-    Raises  ShapeError when the batch does not divide into the parts
+            start  k, from 0
+            step   p
+    Gives   y      (answer / step, ...)
+    Raises  ShapeError when the batch does not divide into such parts
     """
     x = floats(x)
-    return x[_rows(len(x), index, parts)]
+    return x[_rows(len(x), start, step)]
 
 
-@part.derivative
-def part_backward(
-    y_bar: Float[Array, "share *rest"], x: Float[Array, "answer *rest"], index: int = 0, parts: int = 2
+@every.derivative
+def every_backward(
+    y_bar: Float[Array, "share *rest"], x: Float[Array, "answer *rest"], start: int = 0, step: int = 2
 ) -> tuple[Float[Array, "answer *rest"]]:
     bar = np.zeros(np.shape(x))
-    bar[_rows(len(bar), index, parts)] = y_bar
+    bar[_rows(len(bar), start, step)] = y_bar
     return (bar,)
 
 
-def _rows(rows: int, index: int, parts: int) -> slice:
-    if rows % parts or not 0 <= index < parts:
-        raise ShapeError(f"{rows} answers, part {index} of {parts}: the batch must divide into its parts")
-    return slice(index * rows // parts, (index + 1) * rows // parts)
+def _rows(rows: int, start: int, step: int) -> slice:
+    if rows % step or not 0 <= start < step:
+        raise ShapeError(f"{rows} answers, every {step} from {start} on: the batch must divide into such parts")
+    return slice(start, None, step)
 
 
 def _targets(log_probabilities: Array, targets: Array) -> tuple[Array, Array, Array]:
