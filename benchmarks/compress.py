@@ -22,12 +22,12 @@ from rich.console import Console
 from generate import MODELS
 from limpid.compress import compress
 from limpid.compress.coder import Compressor, Decompressor
+from limpid.compress.lossless_tokenizer import LosslessTokenizer
 from limpid.compress.predictor import Predictor
-from limpid.compress.spelling import Spelling
 from limpid.config import ModelConfig, WeightFormat
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.model import Cache, Transformer, initialise
-from limpid.progress import progress
+from limpid.reporter import Reporter
 
 TEXT = "the cat sees the old dog, and naïve birds hear über-green rivers; 日本 🙂 small stones or not\n" * 20
 
@@ -46,7 +46,7 @@ def decoded(predictor: Predictor, tokens: list[int]) -> float:
 
 def sides(predictor: Predictor, tokens: list[int]) -> tuple[float, float, float]:
     """Seconds to decode, compress and decompress."""
-    spelling = Spelling(byte_tokenizer())
+    spelling = LosslessTokenizer(byte_tokenizer())
     first = decoded(predictor, tokens)
     predictor.reset()
     compressor = Compressor(predictor, spelling)
@@ -73,7 +73,7 @@ def drawn(model: Transformer, count: int) -> bytes:
         weights = torch.from_numpy(predictor.weights().copy())
         weights[256] = 0
         made.append(int(torch.multinomial(weights, 1, generator=generator)))
-        predictor.see(made[-1])
+        predictor.append(made[-1])
     return bytes(made)
 
 
@@ -118,7 +118,7 @@ def small(tokenizer: Tokenizer, seed: int, context: int, **sizes: Any) -> Transf
     return initialise(Transformer(config), seed).eval()
 
 
-def pairs(rng: random.Random) -> list[tuple[Predictor, Spelling]]:
+def pairs(rng: random.Random) -> list[tuple[Predictor, LosslessTokenizer]]:
     """Models of every family and context, each with one of the tokenizers and one of the formats of weights."""
     tokenizers = [byte_tokenizer(), train_bpe([TEXT], 500), character_tokenizer("abcdefgh .é")]
     formats: list[WeightFormat] = ["fp32", "bf16", "int8"]
@@ -127,7 +127,7 @@ def pairs(rng: random.Random) -> list[tuple[Predictor, Spelling]]:
         tokenizer = rng.choice(tokenizers)
         width = rng.choice([16, 24, 72])
         model = small(tokenizer, seed, context, **sizes, d_ff=width)
-        made.append((Predictor(model, tokenizer.end_of_text, rng.choice(formats)), Spelling(tokenizer)))
+        made.append((Predictor(model, tokenizer.end_of_text, rng.choice(formats)), LosslessTokenizer(tokenizer)))
     return made
 
 
@@ -135,7 +135,7 @@ def round_trips(count: int) -> int:
     """How many of so many random contents come back, over families, sizes, contexts, tokenizers and formats."""
     rng, good = random.Random(0), 0
     sides = pairs(rng)
-    with progress(Console(stderr=True)) as report:
+    with Reporter() as reporter:
         for number in range(count):
             predictor, spelling = sides[number % len(sides)]
             contents = [content(rng, predictor.context) for _ in range(rng.randrange(1, 3))]
@@ -145,7 +145,7 @@ def round_trips(count: int) -> int:
             predictor.reset()
             decompressor = Decompressor(predictor, spelling)
             good += [decompressor.content(frame) for frame in frames] == contents
-            report("round trips", number + 1, count)
+            reporter.progress("round trips", number + 1, count)
     return good
 
 

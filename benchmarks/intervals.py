@@ -22,10 +22,10 @@ from rich.table import Table
 
 from limpid.evaluate.blocks import autocovariance, blocks_of, significant_lags, totals
 from limpid.evaluate.calibration import binned, calibration
+from limpid.evaluate.inputs import EvaluatedModel
 from limpid.evaluate.intervals import DIFFERENCE, RATIO, estimate
-from limpid.evaluate.measure import Measured
-from limpid.evaluate.subject import Subject
-from limpid.evaluate.surprises import Judged
+from limpid.evaluate.scored_text import ScoredText
+from limpid.evaluate.token_scores import TokenScores
 from limpid.evaluate.windows import Windows
 
 BESIDE = 600
@@ -219,7 +219,7 @@ CALIBRATED: dict[str, tuple[int, float, float]] = {  # tokens, power of the odds
 }
 
 
-def judged(rng: np.random.Generator, count: int, power: float, alike: float) -> tuple[Judged, np.ndarray]:
+def judged(rng: np.random.Generator, count: int, power: float, alike: float) -> tuple[TokenScores, np.ndarray]:
     """What a model says of its likeliest token, whether that came, and the probability with which it did."""
     from scipy.signal import lfilter
 
@@ -228,7 +228,7 @@ def judged(rng: np.random.Generator, count: int, power: float, alike: float) -> 
     true = said**power / (said**power + (1 - said) ** power)
     hit = rng.random(count) < true
     surprise, zero = -np.log(np.where(hit, said, 1 - said)), np.zeros(count, np.float32)
-    return Judged(surprise.astype(np.float32), zero, said.astype(np.float32), hit.astype(np.float32), zero), true
+    return TokenScores(surprise.astype(np.float32), zero, said.astype(np.float32), hit.astype(np.float32), zero), true
 
 
 def calibration_coverage(task: tuple[str, int]) -> tuple[str, ...]:
@@ -240,10 +240,10 @@ def calibration_coverage(task: tuple[str, int]) -> tuple[str, ...]:
     truth = 0.0 if power == 1 else sum(len(b) * abs((true[b] - large.confidence[b]).mean()) for b in bins) / 10**6
     rng, held, values = np.random.default_rng(1), 0, []
     ends = np.arange(1, count + 1)
-    nobody = Subject("", None, None, None)  # only what was judged is looked at
+    nobody = EvaluatedModel("", None, None, None)  # only what was judged is looked at
     for seed in range(texts):
         own = judged(rng, count, power, alike)[0]
-        measured = Measured(nobody, Windows(1, 1, "sliding", None), own, ends, np.ones_like(ends), ends[-1:], count)
+        measured = ScoredText(nobody, Windows(1, 1, "sliding", None), own, ends, np.ones_like(ends), ends[-1:], count)
         found = calibration(measured, measured.blocks(), 0.95, seed)
         assert found.corrected is not None
         held += found.corrected.low <= truth <= found.corrected.high

@@ -1,4 +1,4 @@
-"""Rounding or bug: honest ways agree, every slip is found, placed and named."""
+"""Rounding or bug: correct variants agree, every fault is found, placed and named."""
 
 import dataclasses
 import json
@@ -11,10 +11,11 @@ from recorded import SMALL, VARIANTS
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from limpid.cli import main
-from limpid.compare.causes import Slipped, slips
-from limpid.compare.taken import Taken
+from limpid.compare.hypotheses import FaultyChain, hypotheses
+from limpid.compare.observed import Observed
+from limpid.compare.run import run
+from limpid.compare.variant import Variant, batch_for, parse_variant
 from limpid.compare.verdict import judge
-from limpid.compare.ways import Way, tokens_for, way
 from limpid.config import ModelConfig
 from limpid.maths.rounding import FORMATS
 from limpid.maths.step import forward
@@ -43,44 +44,44 @@ def folder(request, tmp_path: Path) -> Path:
 
 
 def compared(first: str, second: str, *, backward: bool = True):
-    ways = way(first), way(second)
-    tokens, targets = tokens_for(ways, None)
-    taken = [one.take(tokens, targets, backward=backward) for one in ways]
-    return judge(ways[0].config, taken[0], taken[1], ways[1].config)
+    variants = parse_variant(first), parse_variant(second)
+    tokens, targets = batch_for(variants, None)
+    observed = [run(one, tokens, targets, backward=backward) for one in variants]
+    return judge(variants[0].config, observed[0], observed[1], variants[1].config)
 
 
 @pytest.mark.parametrize(
     "words",
     ["transformers", "cached", "sampler", "fast", "fp64", "bf16", "fp16", "transformers,bf16", "transformers,fp64"],
 )
-def test_honest_ways_agree_up_to_rounding(folder: Path, words: str) -> None:
-    found = compared(str(folder), f"{folder}:{words}")
-    assert found.agrees, found.first_disagreement
-    assert len(found.differences) >= 2
-    assert not found.bitwise or words == "fast"
+def test_correct_variants_agree_up_to_rounding(folder: Path, words: str) -> None:
+    verdict = compared(str(folder), f"{folder}:{words}")
+    assert verdict.agrees, verdict.first_disagreement
+    assert len(verdict.differences) >= 2
+    assert not verdict.bitwise or words == "fast"
 
 
 def test_processes_that_share_a_batch_agree_with_one_that_has_it_whole(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "a", "llama")
-    found = compared(str(folder), f"{folder}:processes=3")
-    assert found.agrees, found.first_disagreement
-    assert len([one for one in found.differences if one.kind == "backward"]) == len(found.first.parameters)
-    assert not found.bitwise or any(one.worst > 0 for one in found.differences)
+    verdict = compared(str(folder), f"{folder}:processes=3")
+    assert verdict.agrees, verdict.first_disagreement
+    assert len([one for one in verdict.differences if one.kind == "backward"]) == len(verdict.first.parameters)
+    assert not verdict.bitwise or any(one.worst > 0 for one in verdict.differences)
 
 
-def test_the_same_way_twice_is_identical_to_the_last_bit(folder: Path) -> None:
-    found = compared(str(folder), str(folder))
-    assert found.agrees
-    assert found.bitwise
+def test_the_same_variant_twice_is_identical_to_the_last_bit(folder: Path) -> None:
+    verdict = compared(str(folder), str(folder))
+    assert verdict.agrees
+    assert verdict.bitwise
 
 
 def test_every_quantity_of_transformers_is_seen_backward_too(folder: Path) -> None:
-    found = compared(str(folder), f"{folder}:transformers")
-    names = {(one.name, one.kind) for one in found.differences}
+    verdict = compared(str(folder), f"{folder}:transformers")
+    names = {(one.name, one.kind) for one in verdict.differences}
     for name in ("attention.query", "attention.weights", "mlp.hidden", "mlp.output", "residual2"):
         assert (f"blocks.1.{name}", "forward") in names
         assert (f"blocks.1.{name}", "backward") in names
-    assert set(found.first.parameters) <= {name for name, kind in names if kind == "backward"}
+    assert set(verdict.first.parameters) <= {name for name, kind in names if kind == "backward"}
 
 
 @pytest.mark.parametrize(
@@ -98,11 +99,11 @@ def test_another_configuration_of_the_same_weights_is_named(key: str, value: obj
         model.save_pretrained(tmp_path / name)
     file = tmp_path / "other" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
-    found = compared(str(tmp_path / "one"), f"{tmp_path / 'other'}:transformers")
-    assert not found.agrees
-    assert found.options
-    assert found.culprit == 1
-    assert words in [cause.words for cause in found.causes]
+    verdict = compared(str(tmp_path / "one"), f"{tmp_path / 'other'}:transformers")
+    assert not verdict.agrees
+    assert verdict.options
+    assert verdict.outlier == 1
+    assert words in [explanation.words for explanation in verdict.explanations]
 
 
 def a_folder(path: Path, variant: str, **changes: object) -> Path:
@@ -112,42 +113,42 @@ def a_folder(path: Path, variant: str, **changes: object) -> Path:
     return path
 
 
-def slipped(one: Way, slip, tokens: np.ndarray, targets: np.ndarray) -> Taken:
-    """What an engine with the slip would show in float32."""
+def faulty(one: Variant, fault, tokens: np.ndarray, targets: np.ndarray) -> Observed:
+    """What an engine with the fault would show in float32."""
     parameters = {name: tensor.double().numpy() for name, tensor in one.weights.items()}
-    chain = Slipped({**parameters, "tokens": tokens, "targets": targets}, slip)
+    chain = FaultyChain({**parameters, "tokens": tokens, "targets": targets}, fault)
     forward(chain, one.config)
     seen = {link.name: chain.values[link.name].astype(np.float32).astype(np.float64) for link in chain.links}
     single = FORMATS["fp32"]
     stored = dict.fromkeys(seen, single)
-    return Taken("slipped", parameters, tokens, targets, seen, {}, stored, single, single, single)
+    return Observed("faulty", parameters, tokens, targets, seen, {}, stored, single, single, single)
 
 
 @pytest.mark.parametrize("variant", ["llama", "gpt-2", "shared keys in a window", "qwen3"])
-def test_every_slip_that_bites_is_found_and_named(variant: str, tmp_path: Path) -> None:
+def test_every_fault_that_changes_the_numbers_is_found_and_named(variant: str, tmp_path: Path) -> None:
     config = dataclasses.replace(ModelConfig(**(SMALL | VARIANTS[variant])), dropout=0.0)
     model = initialise(Transformer(config), 3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    one = Way("honest", ModelFolder(tmp_path), config, model.state_dict(), "plain", "fp32")
-    tokens, targets = tokens_for((one, one), None)
-    honest = one.take(tokens, targets, backward=False)
+    one = Variant("correct", ModelFolder(tmp_path), config, model.state_dict(), "plain", "fp32")
+    tokens, targets = batch_for((one, one), None)
+    correct = run(one, tokens, targets, backward=False)
     tried = 0
-    for words, slip in slips(config):
+    for words, fault in hypotheses(config):
         try:
-            broken = slipped(one, slip, tokens, targets)
+            broken = faulty(one, fault, tokens, targets)
         except ValueError:  # does not fit this model
             continue
-        away = max(np.abs(broken.values[n] - honest.values[n]).max() for n in ("logits", "blocks.0.residual1"))
+        away = max(np.abs(broken.values[n] - correct.values[n]).max() for n in ("logits", "blocks.0.residual1"))
         if away < 1e-3:  # does not bite here: no such operation, or an epsilon among large numbers
             continue
         tried += 1
-        found = judge(config, honest, broken)
-        assert not found.agrees, words
-        assert found.culprit == 1
-        assert words in [cause.words for cause in found.causes]
+        verdict = judge(config, correct, broken)
+        assert not verdict.agrees, words
+        assert verdict.outlier == 1
+        assert words in [explanation.words for explanation in verdict.explanations]
     assert tried >= 8
 
 
@@ -155,27 +156,27 @@ def test_interleaved_pairs_are_their_reordered_export(tmp_path: Path) -> None:
     config = ModelConfig(**(SMALL | {"rotary_layout": "interleaved", "num_kv_heads": 1, "qk_norm": False}))
     model = initialise(Transformer(config), 3)
     save_folder(tmp_path / "half", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
-    ours = Way("ours", ModelFolder(tmp_path), config, model.state_dict(), "plain", "fp32")
-    theirs = way(f"{tmp_path / 'half'}:transformers")
-    taken = [one.take(*tokens_for((ours, theirs), None), backward=True) for one in (ours, theirs)]
-    found = judge(config, *taken, theirs.config)
-    assert found.agrees, found.first_disagreement
-    assert not found.options
+    ours = Variant("ours", ModelFolder(tmp_path), config, model.state_dict(), "plain", "fp32")
+    theirs = parse_variant(f"{tmp_path / 'half'}:transformers")
+    observed = [run(one, *batch_for((ours, theirs), None), backward=True) for one in (ours, theirs)]
+    verdict = judge(config, *observed, theirs.config)
+    assert verdict.agrees, verdict.first_disagreement
+    assert not verdict.options
     same = dataclasses.replace(ours, config=dataclasses.replace(config, rotary_layout="half"))
-    wrong = judge(config, taken[0], same.take(taken[0].tokens, taken[0].targets, backward=True), same.config)
+    wrong = judge(config, observed[0], run(same, observed[0].tokens, observed[0].targets, backward=True), same.config)
     assert not wrong.agrees
     assert any(option.startswith("rotary_layout") for option in wrong.options)
-    assert any(cause.words.startswith("the rotary layout differs") for cause in wrong.causes)
+    assert any(explanation.words.startswith("the rotary layout differs") for explanation in wrong.explanations)
 
 
 def test_a_relu_that_rounding_opens_is_no_bug(tmp_path: Path) -> None:
     changes = VARIANTS["the paper's"] | {"d_model": 48, "d_ff": 96}
     config = ModelConfig(**(SMALL | changes))
     weights = initialise(Transformer(config), 3).state_dict()
-    ours = Way("ours", ModelFolder(tmp_path), config, weights, "plain", "fp32")
-    half = dataclasses.replace(ours, spelled="half", precision="bf16")
-    taken = [one.take(*tokens_for((ours, half), None), backward=True) for one in (ours, half)]
-    assert judge(config, *taken).agrees
+    ours = Variant("ours", ModelFolder(tmp_path), config, weights, "plain", "fp32")
+    half = dataclasses.replace(ours, label="half", precision="bf16")
+    observed = [run(one, *batch_for((ours, half), None), backward=True) for one in (ours, half)]
+    assert judge(config, *observed).agrees
 
 
 def test_different_weights_are_no_rounding(tmp_path: Path) -> None:
@@ -185,26 +186,26 @@ def test_different_weights_are_no_rounding(tmp_path: Path) -> None:
     weights = load_file(b / "model.safetensors")
     weights["model.layers.1.mlp.up_proj.weight"][0, 0] += 1e-2
     save_file(weights, b / "model.safetensors", metadata={"format": "pt"})
-    found = compared(str(a), str(b))
-    assert not found.agrees
-    assert found.weights.differing == ("blocks.1.mlp.up.weight",)
-    assert found.first_disagreement is not None
-    assert found.first_disagreement.name == "blocks.1.mlp.up"
+    verdict = compared(str(a), str(b))
+    assert not verdict.agrees
+    assert verdict.weights.differing == ("blocks.1.mlp.up.weight",)
+    assert verdict.first_disagreement is not None
+    assert verdict.first_disagreement.name == "blocks.1.mlp.up"
 
 
 def test_a_fault_at_one_position_is_placed(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "a", "llama")
-    one = way(str(folder))
-    tokens, targets = tokens_for((one, one), None)
-    honest, broken = (one.take(tokens, targets, backward=False) for _ in range(2))
+    one = parse_variant(str(folder))
+    tokens, targets = batch_for((one, one), None)
+    correct, broken = (run(one, tokens, targets, backward=False) for _ in range(2))
     broken.values["blocks.1.mlp.hidden"] = broken.values["blocks.1.mlp.hidden"].copy()
     broken.values["blocks.1.mlp.hidden"][0, 7:] += 1e-3
-    found = judge(one.config, honest, broken)
-    where = found.first_disagreement
+    verdict = judge(one.config, correct, broken)
+    where = verdict.first_disagreement
     assert where is not None
     assert where.name == "blocks.1.mlp.hidden"
     assert where.positions == tuple(range(7, tokens.shape[1]))
-    assert found.culprit == 1
+    assert verdict.outlier == 1
 
 
 def test_in_the_terminal_and_as_json(tmp_path: Path, capsys) -> None:
@@ -214,8 +215,8 @@ def test_in_the_terminal_and_as_json(tmp_path: Path, capsys) -> None:
     other = a_folder(tmp_path / "b", "llama", norm_eps=1e-2)
     assert main(["compare", str(folder), f"{other}:transformers", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["causes"] or document["options"]
-    assert document["leaves_the_mathematics"].endswith(":transformers")
+    assert document["explanations"] or document["options"]
+    assert document["outlier"].endswith(":transformers")
     assert main(["compare", str(folder), str(other)]) == 1
     text = capsys.readouterr().out
     assert "their configurations differ: norm_eps" in text
@@ -225,8 +226,8 @@ def test_in_the_terminal_and_as_json(tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["compare"], "two ways"),
-        (["compare", "a"], "two ways"),
+        (["compare"], "two variants"),
+        (["compare", "a"], "two variants"),
         (["compare", "{a}", "{a}:quick"], "quick"),
         (["compare", "{a}", "{a}:processes=9"], "processes=9"),
         (["compare", "{a}", "nowhere"], "nowhere"),
@@ -259,10 +260,10 @@ def test_an_adapter_beside_the_weights_equals_one_added_in_and_peft(
             torch.nn.init.normal_(parameter, std=0.1)
     adapted.save_pretrained(tmp_path / "adapter")
     base = str(tmp_path / "base")
-    found = compared(f"{base}:lora={tmp_path / 'adapter'}", f"{base}:merged={tmp_path / 'adapter'}")
-    assert found.agrees, found.first_disagreement
-    logits = adapted.eval()(torch.from_numpy(found.first.tokens)).logits.detach().numpy()
-    assert found.first.values["logits"] == pytest.approx(logits, abs=2e-5)
+    verdict = compared(f"{base}:lora={tmp_path / 'adapter'}", f"{base}:merged={tmp_path / 'adapter'}")
+    assert verdict.agrees, verdict.first_disagreement
+    logits = adapted.eval()(torch.from_numpy(verdict.first.tokens)).logits.detach().numpy()
+    assert verdict.first.values["logits"] == pytest.approx(logits, abs=2e-5)
     without = compared(base, f"{base}:lora={tmp_path / 'adapter'}")
     assert not without.agrees
     assert without.weights.differing

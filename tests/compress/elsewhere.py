@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from tests.evaluate.judged import subject
+from tests.evaluate.small_models import small_model
 
 from limpid.compress import compress, decompress
 
@@ -16,20 +16,20 @@ from limpid.compress import compress, decompress
 def main(folder: Path) -> None:
     for file in sorted(folder.glob("*.pt")):
         saved = torch.load(file)
-        one = subject(context=32, **saved["sizes"])
-        one.model.load_state_dict(saved["weights"])
+        one = small_model(context=32, **saved["sizes"])
+        one.transformer.load_state_dict(saved["weights"])
         for weights in ("fp32", "bf16", "int8"):
             made, restored = file.with_suffix(f".{weights}"), io.BytesIO()
             if not made.exists():
                 with made.open("wb") as target:
                     compress(
-                        one.model, one.tokenizer, one.start, io.BytesIO(saved["content"]), target,
+                        one.transformer, one.tokenizer, one.start, io.BytesIO(saved["content"]), target,
                         name=file.stem, weights=weights,
                     )  # fmt: skip
                 print("compressed", made.name)
                 continue
             with made.open("rb") as source:
-                decompress(one.model, one.tokenizer, one.start, source, restored, where=made.name)
+                decompress(one.transformer, one.tokenizer, one.start, source, restored, where=made.name)
             assert restored.getvalue() == saved["content"]
             print("restored", made.name)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.evaluate.judged import TEXT, subject
+from tests.evaluate.small_models import TEXT, small_model
 from tokenizers import Tokenizer as Plain
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
@@ -21,11 +21,11 @@ from limpid.cli import main
 from limpid.compress import compress, decompress
 from limpid.compress.coder import CHUNK, Compressor, Decompressor, chunks
 from limpid.compress.container import CODED, PLAIN, frames, read_header
+from limpid.compress.lossless_tokenizer import LosslessTokenizer
 from limpid.compress.predictor import Predictor, model_hash
-from limpid.compress.spelling import Spelling
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.errors import CheckpointError, DataError
-from limpid.evaluate.surprises import judge
+from limpid.evaluate.token_scores import score_windows
 from limpid.evaluate.windows import Windows
 from limpid.model.convert import save_folder
 
@@ -65,9 +65,9 @@ TOKENIZERS = {
 
 
 @cache
-def made(name: str) -> tuple[Predictor, Spelling]:
-    one = subject(TOKENIZERS[name](), context=12)
-    return Predictor(one.model, one.start), Spelling(one.tokenizer)
+def made(name: str) -> tuple[Predictor, LosslessTokenizer]:
+    one = small_model(TOKENIZERS[name](), context=12)
+    return Predictor(one.transformer, one.start), LosslessTokenizer(one.tokenizer)
 
 
 def round_trip(name: str, contents: list[bytes], coded: bool) -> list[int]:
@@ -141,27 +141,27 @@ def test_chunks_join_to_the_stream_and_cut_no_character(content: bytes, size: in
 
 def compressed(one, content: bytes, **options) -> tuple[bytes, object]:
     target = io.BytesIO()
-    found = compress(one.model, one.tokenizer, one.start, io.BytesIO(content), target, name="tiny", **options)
+    found = compress(one.transformer, one.tokenizer, one.start, io.BytesIO(content), target, name="tiny", **options)
     return target.getvalue(), found
 
 
 def restored(one, file: bytes) -> bytes:
     target = io.BytesIO()
-    decompress(one.model, one.tokenizer, one.start, io.BytesIO(file), target, where="it")
+    decompress(one.transformer, one.tokenizer, one.start, io.BytesIO(file), target, where="it")
     return target.getvalue()
 
 
 def sure(one, content: bytes):
     """The same model with an output that knows some of the bytes well, so that frames are coded."""
-    counts = np.bincount(np.frombuffer(content, np.uint8), minlength=one.model.config.vocab_size) + 0.01
+    counts = np.bincount(np.frombuffer(content, np.uint8), minlength=one.transformer.config.vocab_size) + 0.01
     with torch.no_grad():
-        one.model.embed.tokens.weight *= 0.05
-        if one.model.logits is not None:
-            one.model.logits.weight[:] = 0
-            one.model.logits.weight[:, 0] = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32)
-            one.model.final_norm.weight[:] = 0
-            one.model.final_norm.bias[:] = 0
-            one.model.final_norm.bias[0] = 1
+        one.transformer.embed.tokens.weight *= 0.05
+        if one.transformer.logits is not None:
+            one.transformer.logits.weight[:] = 0
+            one.transformer.logits.weight[:, 0] = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32)
+            one.transformer.final_norm.weight[:] = 0
+            one.transformer.final_norm.bias[:] = 0
+            one.transformer.final_norm.bias[0] = 1
     return one
 
 
@@ -173,7 +173,7 @@ GPT2 = {
 
 @pytest.fixture(scope="module")
 def knowing():
-    return sure(subject(context=32, name="knowing", **GPT2), TEXT.encode())
+    return sure(small_model(context=32, name="knowing", **GPT2), TEXT.encode())
 
 
 def test_the_size_is_the_cross_entropy(knowing) -> None:
@@ -185,10 +185,10 @@ def test_the_size_is_the_cross_entropy(knowing) -> None:
     assert 0 < over < 0.005 * found.bits / 8 + 24  # a frame has 17 bytes of lengths and checksums, the coder a word
     tokens = np.array(knowing.tokenizer.encode(content.decode()))
     windows = Windows(32, 24, "sliding", knowing.start)  # a quarter of the context is read again
-    nats = sum(float(j.surprise.sum()) for j in judge(knowing.model, windows.rows(tokens)))
+    nats = sum(float(j.loss.sum()) for j in score_windows(knowing.transformer, windows.of(tokens)))
     assert found.bits == pytest.approx(nats / np.log(2), rel=1e-4)
     assert restored(knowing, file) == content
-    assert set(found.others) == {"gzip -9", "xz -6", "zstd -19"}
+    assert set(found.baselines) == {"gzip -9", "xz -6", "zstd -19"}
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\xff\xfe", TEXT.encode() * 3])
@@ -201,7 +201,7 @@ def test_whole_files_come_back(knowing, content: bytes) -> None:
 def test_another_model_is_refused_in_one_line(knowing) -> None:
     file, _ = compressed(knowing, TEXT.encode())
     with pytest.raises(CheckpointError, match=r"compressed with another model: tiny, .*--model"):
-        restored(subject(context=32, seed=5, **GPT2), file)
+        restored(small_model(context=32, seed=5, **GPT2), file)
 
 
 def test_every_damaged_byte_is_noticed(knowing) -> None:
@@ -232,20 +232,21 @@ def test_a_machine_that_predicts_otherwise_is_told_so(knowing, monkeypatch: pyte
 
 
 def test_a_model_has_one_hash_wherever_it_lies(knowing, tmp_path) -> None:
-    from limpid.evaluate.subject import open_subject
+    from limpid.evaluate.inputs import open_evaluated_model
 
     save_folder(
-        tmp_path / "m", knowing.model.config, knowing.model.state_dict(),
+        tmp_path / "m", knowing.transformer.config, knowing.transformer.state_dict(),
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
-    there = open_subject(str(tmp_path / "m"))
+    there = open_evaluated_model(str(tmp_path / "m"))
     once, again = (
-        model_hash(one.model, one.tokenizer, one.start) for one in (there, open_subject(str(tmp_path / "m")))
+        model_hash(one.transformer, one.tokenizer, one.start)
+        for one in (there, open_evaluated_model(str(tmp_path / "m")))
     )
     assert once == again
     with torch.no_grad():
-        next(there.model.parameters()).view(-1)[0] += 1e-3
-    assert model_hash(there.model, there.tokenizer, there.start) != once
+        next(there.transformer.parameters()).view(-1)[0] += 1e-3
+    assert model_hash(there.transformer, there.tokenizer, there.start) != once
 
 
 def test_frames_hold_at_most_a_chunk() -> None:
@@ -261,7 +262,7 @@ def test_frames_hold_at_most_a_chunk() -> None:
 def test_files_in_and_out(knowing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     save_folder(
-        tmp_path / "m", knowing.model.config, knowing.model.state_dict(),
+        tmp_path / "m", knowing.transformer.config, knowing.transformer.state_dict(),
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
     (tmp_path / "a.txt").write_bytes(TEXT.encode())
@@ -306,7 +307,7 @@ def test_files_in_and_out(knowing, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_streams_in_and_out_with_any_number_of_threads(knowing, tmp_path: Path) -> None:
     save_folder(
-        tmp_path / "m", knowing.model.config, knowing.model.state_dict(),
+        tmp_path / "m", knowing.transformer.config, knowing.transformer.state_dict(),
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
 

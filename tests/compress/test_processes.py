@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.evaluate.judged import Subject, subject
+from tests.evaluate.small_models import EvaluatedModel, small_model
 
 from limpid.compress.container import CODED, Frame, frames, read_header
 from limpid.compress.predictor import Predictor
@@ -29,13 +29,13 @@ OLD_PROCESSOR = {
 """Every library computes as on a processor whose vectors have 128 bits."""
 
 
-def drawn(one: Subject, count: int) -> bytes:
+def drawn(one: EvaluatedModel, count: int) -> bytes:
     """Bytes that a model wrote, so that it knows them well."""
-    predictor, made, draw = Predictor(one.model, one.start), bytearray(), np.random.default_rng(0)
+    predictor, made, draw = Predictor(one.transformer, one.start), bytearray(), np.random.default_rng(0)
     while len(made) < count:
         p = predictor.weights()[:256].astype(np.float64) ** 3
         made.append(int(draw.choice(256, p=p / p.sum())))
-        predictor.see(made[-1])
+        predictor.append(made[-1])
     return bytes(made)
 
 
@@ -53,8 +53,8 @@ def in_a_process(folder: Path, compiled: Path, threads: int, **environment: str)
 
 def test_every_process_gives_back_what_another_one_compressed(tmp_path: Path) -> None:
     for name, sizes in FAMILIES.items():
-        one = subject(context=32, **sizes)
-        saved = {"sizes": sizes, "weights": one.model.state_dict(), "content": drawn(one, 150)}
+        one = small_model(context=32, **sizes)
+        saved = {"sizes": sizes, "weights": one.transformer.state_dict(), "content": drawn(one, 150)}
         torch.save(saved, tmp_path / f"{name}.pt")
     compiled = tmp_path / "compiled"
     assert in_a_process(tmp_path, compiled, threads=2) == {"compressed"}  # compiles, then runs what it compiled

@@ -2,37 +2,38 @@
 
 import numpy as np
 import pytest
-from tests.evaluate.judged import TEXT, silent, subject
+from tests.evaluate.small_models import TEXT, small_model
 
-from limpid.evaluate.calibration import binned, calibration, unfolded
-from limpid.evaluate.evaluation import Asked, Reading
-from limpid.evaluate.measure import Measured, encoded, measure
+from limpid.evaluate.calibration import binned, calibration, unfolded_gap
+from limpid.evaluate.evaluation import EvaluationConfig, TextResult
 from limpid.evaluate.metrics import metrics
 from limpid.evaluate.plots import reliability
-from limpid.evaluate.surprises import Judged
+from limpid.evaluate.scored_text import ScoredText, encode_documents, score_text
+from limpid.evaluate.token_scores import TokenScores
+from limpid.reporter import SILENT
 
 
-def drawn(rng: np.random.Generator, count: int, power: float) -> tuple[Measured, np.ndarray]:
+def drawn(rng: np.random.Generator, count: int, power: float) -> tuple[ScoredText, np.ndarray]:
     """A model whose likeliest token comes with other odds than it says; power 1 is calibrated."""
     p = np.maximum(1 / (1 + np.exp(-1.5 * rng.standard_normal(count))), 0.02)
     q = p**power / (p**power + (1 - p) ** power)
     zero = np.zeros(count, np.float32)
-    judged = Judged(zero, zero, p.astype(np.float32), (rng.random(count) < q).astype(np.float32), zero)
+    scores = TokenScores(zero, zero, p.astype(np.float32), (rng.random(count) < q).astype(np.float32), zero)
     ends = np.arange(1, count + 1)
-    one = subject()
-    return Measured(one, Asked().windows(one), judged, ends, np.ones_like(ends), ends[-1:], count), q
+    one = small_model()
+    return ScoredText(one, EvaluationConfig().windows(one), scores, ends, np.ones_like(ends), ends[-1:], count), q
 
 
 @pytest.mark.parametrize("power", [1.0, 0.7])
 def test_the_corrected_error_s_interval_holds_the_true_error(power: float) -> None:
     rng = np.random.default_rng(0)
     large, q = drawn(rng, 400_000, power)
-    p = large.judged.confidence
+    p = large.scores.confidence
     truth = 0.0 if power == 1 else sum(len(m) * abs((q[m] - p[m]).mean()) for m in binned(p)) / len(p)
     held, plain, corrected, chance = 0, [], [], []
     for seed in range(100):
-        measured, _ = drawn(rng, 3000, power)
-        found = calibration(measured, measured.blocks(), 0.95, seed)
+        scored, _ = drawn(rng, 3000, power)
+        found = calibration(scored, scored.blocks(), 0.95, seed)
         held += found.corrected.low <= truth <= found.corrected.high
         plain.append(found.error)
         corrected.append(found.corrected.value)
@@ -55,17 +56,17 @@ def test_noise_is_taken_out_of_a_gap_as_it_came_in() -> None:
     rng = np.random.default_rng(1)
     for delta in (0.01, 0.05):
         folded = np.abs(delta + 0.02 * rng.standard_normal(10**6)).mean()
-        assert unfolded(folded, 0.02) == pytest.approx(delta, abs=2e-4)
-    assert unfolded(0.01, 0.02) == 0
-    assert unfolded(0.3, 0.0) == 0.3
+        assert unfolded_gap(folded, 0.02) == pytest.approx(delta, abs=2e-4)
+    assert unfolded_gap(0.01, 0.02) == 0
+    assert unfolded_gap(0.3, 0.0) == 0.3
 
 
 def test_a_reading_is_drawn(tmp_path) -> None:
-    one = subject()
-    measured = measure(one, encoded(one, [TEXT], silent), Asked().windows(one), silent)
-    blocks = measured.blocks()
-    reading = Reading(measured, blocks, metrics(measured, blocks, 0.95, 0), calibration(measured, blocks, 0.95, 0))
+    one = small_model()
+    scored = score_text(one, encode_documents(one, [TEXT], SILENT), EvaluationConfig().windows(one), SILENT)
+    blocks = scored.blocks()
+    result = TextResult(scored, blocks, metrics(scored, blocks, 0.95, 0), calibration(scored, blocks, 0.95, 0))
     from matplotlib.image import imread
 
-    pixels = imread(reliability((reading, reading), tmp_path / "r.png"))
+    pixels = imread(reliability((result, result), tmp_path / "r.png"))
     assert not (pixels == pixels[:1, :1]).all()

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluate.judged import TEXT, silent, subject
+from tests.evaluate.small_models import TEXT, small_model
 
 import small
 from limpid.cli import main
 from limpid.data.tokenizer import train_bpe
-from limpid.evaluate.evaluation import Asked
+from limpid.evaluate.evaluation import EvaluationConfig
 from limpid.evaluate.intervals import Estimate
-from limpid.evaluate.measure import encoded, measure
 from limpid.evaluate.metrics import Difference, difference, metrics
+from limpid.evaluate.scored_text import encode_documents, score_text
 from limpid.maths.foundations import bits_per_byte
 from limpid.model.convert import save_folder
+from limpid.reporter import SILENT
 from limpid.training.loop import finish, loop
 from limpid.training.start import start
 
@@ -31,29 +32,29 @@ def run(tmp_path_factory) -> Path:
 
 
 def read(one, documents, **asked):
-    return measure(one, encoded(one, documents, silent), Asked(**asked).windows(one), silent)
+    return score_text(one, encode_documents(one, documents, SILENT), EvaluationConfig(**asked).windows(one), SILENT)
 
 
 def test_metrics_are_those_of_the_definitions() -> None:
-    found = read(subject(), [TEXT])
+    found = read(small_model(), [TEXT])
     values = {m.name: m.value for m in metrics(found, found.blocks(), 0.95, 0)}
-    loss = found.judged.surprise.astype(float).mean()
+    loss = found.scores.loss.astype(float).mean()
     assert values["loss"] == pytest.approx(loss)
     assert values["perplexity"] == pytest.approx(math.exp(loss))
-    assert values["bits per byte"] == pytest.approx(bits_per_byte(loss, found.scored, len(TEXT.encode())))
-    assert values["overconfidence"] == pytest.approx(loss - found.judged.entropy.astype(float).mean())
+    assert values["bits per byte"] == pytest.approx(bits_per_byte(loss, found.count, len(TEXT.encode())))
+    assert values["overconfidence"] == pytest.approx(loss - found.scores.entropy.astype(float).mean())
     perplexity = next(m for m in metrics(found, found.blocks(), 0.95, 0) if m.name == "perplexity").estimate
     bounds = next(m for m in metrics(found, found.blocks(), 0.95, 0) if m.name == "loss").estimate
     assert (perplexity.low, perplexity.high) == pytest.approx((math.exp(bounds.low), math.exp(bounds.high)))
 
 
 def test_models_with_other_tokenizers_are_compared_per_byte_in_pairs() -> None:
-    one, two = subject(name="a"), subject(train_bpe([TEXT], 400), seed=1, name="b")
-    texts = [TEXT[i : i + 150] for i in range(0, 400, 20)]
-    a, b = read(one, texts), read(two, texts)
+    one, two = small_model(name="a"), small_model(train_bpe([TEXT], 400), seed=1, name="b")
+    documents = [TEXT[i : i + 150] for i in range(0, 400, 20)]
+    a, b = read(one, documents), read(two, documents)
     found = difference(a, b, 0.95, 0)
-    total = sum(len(text.encode()) for text in texts)
-    expected = (a.surprise.sum() - b.surprise.sum()) / math.log(2) / total
+    total = sum(len(text.encode()) for text in documents)
+    expected = (a.losses.sum() - b.losses.sum()) / math.log(2) / total
     assert found.value == pytest.approx(expected)
     assert found.estimate.value == pytest.approx(expected)
     assert found.estimate.low < expected < found.estimate.high
@@ -62,13 +63,13 @@ def test_models_with_other_tokenizers_are_compared_per_byte_in_pairs() -> None:
 
 
 def test_a_pair_is_told_apart_where_two_intervals_overlap() -> None:
-    """Two models that are surprised by the same tokens: the difference is known better than either."""
-    one = read(subject(), [TEXT] * 3)
-    other = read(subject(), [TEXT] * 3)
-    nudge = np.random.default_rng(0).normal(0.05, 0.1, one.scored).astype(np.float32)
-    other.judged.surprise[:] += nudge
+    """Two models with large losses at the same tokens: the difference is known better than either."""
+    one = read(small_model(), [TEXT] * 3)
+    other = read(small_model(), [TEXT] * 3)
+    nudge = np.random.default_rng(0).normal(0.05, 0.1, one.count).astype(np.float32)
+    other.scores.loss[:] += nudge
     found = difference(one, other, 0.95, 0)
-    assert found.told
+    assert found.significant
     assert found.value < 0
     each = [next(m for m in metrics(r, r.blocks(), 0.95, 0) if m.name == "bits per byte") for r in (one, other)]
     assert each[0].estimate.high > each[1].estimate.low
@@ -90,7 +91,7 @@ def test_the_sentence_says_who_is_better_and_how_sure_that_is(value, low, high, 
 def test_a_run_reads_what_it_held_out(run: Path, capsys) -> None:
     assert main(["evaluate", str(run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    (reading,) = found["readings"]
+    (reading,) = found["texts"]
     assert found["text"] == "held-out text"
     assert reading["scored"] == reading["tokens"] == reading["bytes"]
     assert reading["blocks"]["of"] in ("documents", "text")
@@ -101,20 +102,20 @@ def test_a_run_reads_what_it_held_out(run: Path, capsys) -> None:
 
 def test_a_run_and_its_model_folder_are_the_same_model(run: Path, capsys) -> None:
     assert main(["evaluate", str(run), "--against", str(run / "model")]) == 0
-    told = capsys.readouterr().out
-    assert "no difference: run after step 12 and model predict this text equally well" in told
+    significant = capsys.readouterr().out
+    assert "no difference: run after step 12 and model predict this text equally well" in significant
 
 
 def test_text_comes_from_files_and_tasks_stand_alone(run: Path, tmp_path, capsys) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "the cat"}\n{"text": "old dog"}\n', encoding="utf-8")
     assert main(["evaluate", str(run), str(tmp_path / "a.jsonl"), "--json", "--stride", "16"]) == 0
-    (reading,) = json.loads(capsys.readouterr().out)["readings"]
+    (reading,) = json.loads(capsys.readouterr().out)["texts"]
     assert (reading["documents"], reading["bytes"], reading["blocks"]) == (2, 14, None)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"query": "the", "choices": ["cat", "dog"], "gold": 0}\n' * 12, encoding="utf-8")
     assert main(["evaluate", str(run), "--tasks", str(questions), "--against", str(run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["readings"] == []
+    assert found["texts"] == []
     assert found["tasks"][0]["results"][0]["questions"] == 12
     assert main(["evaluate", str(run), "--tasks", str(questions), "--against", str(run)]) == 0
     assert "12 questions; guessing gets 50.0% right" in capsys.readouterr().out
@@ -124,7 +125,7 @@ def test_max_tokens_draws_documents(run: Path, capsys) -> None:
     assert main(["evaluate", str(run), "--max-tokens", "600", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "drawn at random for --max-tokens" in found["notes"][0]
-    assert found["readings"][0]["scored"] < 3000
+    assert found["texts"][0]["scored"] < 3000
 
 
 @pytest.mark.parametrize(
@@ -147,11 +148,11 @@ def test_wrong_use_is_one_line(run: Path, words: list[str], said: str, capsys) -
 
 
 def test_a_model_folder_needs_a_text(tmp_path, capsys) -> None:
-    one = subject()
+    one = small_model()
     save_folder(
         tmp_path / "m",
-        one.model.config,
-        one.model.state_dict(),
+        one.transformer.config,
+        one.transformer.state_dict(),
         tokenizer_json=one.tokenizer.to_json(),
         end_of_text=256,
     )

@@ -14,7 +14,7 @@ from limpid.evaluate.intervals import DIFFERENCE, RATIO, estimate
 
 TEXTS = 400
 ERROR = math.sqrt(0.95 * 0.05 / TEXTS)
-"""Standard error of a share of 95% among so many texts."""
+"""Standard error of a share of 95% among so many documents."""
 
 
 def interval(values: np.ndarray, documents: np.ndarray, seed: int):

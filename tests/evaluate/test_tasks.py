@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
-from tests.evaluate.judged import TEXT, silent, subject
+from tests.evaluate.small_models import TEXT, small_model
 
 from limpid.data.tokenizer import byte_tokenizer
 from limpid.errors import DataError
-from limpid.evaluate.tasks import Question, better_at, pair_tokens, question, read_task, run_task, score
+from limpid.evaluate.tasks import Question, better_at, pair_tokens, question, read_task, run_task, score_answers
 from limpid.model.convert import save_folder
+from limpid.reporter import SILENT
 
 LINES = {
     "query": {"query": "The sky is", "choices": ["blue", "a fish"], "gold": 0},
@@ -48,14 +49,14 @@ def test_every_format_becomes_a_question(name: str) -> None:
 
 
 def test_answers_are_ranked_by_hand_made_sums() -> None:
-    one = subject(context=64)
+    one = small_model(context=64)
     asked = question(LINES["query"])
-    result = run_task(one, "sky", [asked], 0.95, silent)
+    result = run_task(one, "sky", [asked], 0.95, SILENT)
     sums = []
     for choice in asked.choices:
         tokens = byte_tokenizer().encode(asked.query + choice)
         with torch.inference_mode():
-            logs = one.model(torch.tensor([tokens]))[0].double().log_softmax(-1)
+            logs = one.transformer(torch.tensor([tokens]))[0].double().log_softmax(-1)
         first = len(byte_tokenizer().encode(asked.query))
         sums.append(-sum(float(logs[place - 1, tokens[place]]) for place in range(first, len(tokens))))
     assert result.right["sum"][0] == (np.argmin(sums) == 0)
@@ -65,7 +66,7 @@ def test_answers_are_ranked_by_hand_made_sums() -> None:
 
 
 def test_spaces_at_the_end_of_a_query_belong_to_the_answer() -> None:
-    one = subject()
+    one = small_model()
     assert pair_tokens(one, "ab  ", "c") == (list(b"ab"), list(b"  c"))
     assert pair_tokens(one, "", "c") == ([256], list(b"c"))
 
@@ -89,13 +90,13 @@ def test_what_is_no_question_is_named(tmp_path) -> None:
     with pytest.raises(DataError, match="cannot read task"):
         read_task(str(tmp_path / "none"))
     with pytest.raises(DataError, match="has 20 tokens"):
-        score(subject(context=8), [([1], [2] * 20)], silent, "x")
+        score_answers(small_model(context=8), [([1], [2] * 20)], SILENT, "x")
 
 
 def test_two_models_are_compared_on_the_questions_that_divide_them() -> None:
     rng = np.random.default_rng(0)
     asked = [Question("the", (f" {a}", f" {b}"), int(rng.integers(2))) for a, b in itertools.pairwise(TEXT[:61])]
-    one, two = (run_task(subject(seed=seed), "t", asked, 0.95, silent) for seed in (0, 1))
+    one, two = (run_task(small_model(seed=seed), "t", asked, 0.95, SILENT) for seed in (0, 1))
     found = better_at(one, two, "sum", 0.95, 0)
     a, b = one.right["sum"] > 0, two.right["sum"] > 0
     assert found.value == pytest.approx(a.mean() - b.mean())
@@ -114,10 +115,14 @@ def test_the_harness_gets_what_its_own_model_answers(tmp_path, monkeypatch: pyte
 
     from limpid.evaluate.harness import LimpidLM
 
-    one = subject(context=48)
+    one = small_model(context=48)
     folder = tmp_path / "m"
     save_folder(
-        folder, one.model.config, one.model.state_dict(), tokenizer_json=one.tokenizer.to_json(), end_of_text=256
+        folder,
+        one.transformer.config,
+        one.transformer.state_dict(),
+        tokenizer_json=one.tokenizer.to_json(),
+        end_of_text=256,
     )
     theirs = HFLM(
         pretrained=AutoModelForCausalLM.from_pretrained(folder), tokenizer=AutoTokenizer.from_pretrained(folder),
@@ -147,11 +152,11 @@ def test_a_task_of_the_harness_runs(tmp_path, monkeypatch: pytest.MonkeyPatch) -
 
     from limpid.evaluate.harness import LimpidLM
 
-    one = subject(context=48)
+    one = small_model(context=48)
     save_folder(
         tmp_path / "m",
-        one.model.config,
-        one.model.state_dict(),
+        one.transformer.config,
+        one.transformer.state_dict(),
         tokenizer_json=one.tokenizer.to_json(),
         end_of_text=256,
     )
@@ -169,6 +174,6 @@ def test_a_task_of_the_harness_runs(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     )  # fmt: skip
     model = LimpidLM(str(tmp_path / "m"))
     theirs = evaluator.evaluate(model, {"q": task}, bootstrap_iters=0)["results"]["q"]
-    ours = run_task(model.subject, "q", read_task(str(file)), 0.95, silent)
+    ours = run_task(model.evaluated, "q", read_task(str(file)), 0.95, SILENT)
     assert theirs["acc,none"] == ours.accuracy["sum"].value
     assert theirs["acc_norm,none"] == ours.accuracy["per byte"].value

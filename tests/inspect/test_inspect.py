@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.inspect.looked_at import is_blank
+from tests.inspect.small_runs import is_blank
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.inspect import inspect_model
-from limpid.inspect.subject import open_subject
+from limpid.inspect.model_and_text import open_model_and_text
+from limpid.reporter import Reporter
 from limpid.training.loop import finish, loop
 from limpid.training.start import start
 from small import config, corpus, quiet
@@ -38,30 +39,39 @@ def beside_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.parent)
 
 
-def inspected(what: Path | str, output: Path, **asked) -> str:
+def inspected(what: Path | str, output: Path, as_json: bool = False, **asked) -> str:
     """What the command prints."""
     console = Console(file=io.StringIO(), width=200)
-    usual = {"text": None, "position": -1, "token": None, "word": (), "landscape": False, "as_json": False}
-    assert inspect_model(str(what), output=output, console=console, **(usual | asked)) == 0
+    usual = {"text": None, "position": -1, "token": None, "word": (), "landscape": False}
+    reporter = Reporter(as_json, console)
+    assert inspect_model(str(what), output=output, reporter=reporter, **(usual | asked)) == 0
     return console.file.getvalue()
 
 
 def test_a_run_is_inspected_on_its_own_held_out_text(run: Path, tmp_path: Path) -> None:
     told = inspected(run, tmp_path, word=("e",))
-    for title in ("writes", "logit lens", "attention", "matrices", "dead units", "words", "written"):
+    for title in (
+        "logit attribution",
+        "logit lens",
+        "attention",
+        "matrices",
+        "dead neurons",
+        "embedding neighbours",
+        "written",
+    ):
         assert f"\n{title}  " in told
     assert "16 tokens of held-out text" in told
     found = json.loads((tmp_path / "inspect.json").read_text())
     assert found["pictures"] == PICTURES
-    assert found["writes"]["off"] < 1e-10
+    assert found["logit_attribution"]["error"] < 1e-10
     assert found["landscape"] is None
-    assert found["units"]["positions"] == 16 + 16 * 16
+    assert found["neurons"]["positions"] == 16 + 16 * 16
     assert not any(is_blank(tmp_path / name) for name in PICTURES)
 
 
 def test_the_landscape_of_a_run_is_measured_and_drawn(run: Path, tmp_path: Path) -> None:
     told = inspected(run, tmp_path, landscape=True)
-    for title in ("curvature", "loss curves", "gradient noise", "the way back"):
+    for title in ("curvature", "loss curves", "gradient noise", "gradient flow"):
         assert f"\n{title}  " in told
     found = json.loads((tmp_path / "inspect.json").read_text())
     around = found["landscape"]
@@ -69,7 +79,7 @@ def test_the_landscape_of_a_run_is_measured_and_drawn(run: Path, tmp_path: Path)
     assert around["sharpness"]["largest"] > 0 > around["sharpness"]["smallest"]
     assert around["curves"]["along"][0][10] == pytest.approx(around["loss"], rel=1e-6)
     assert around["clipping"]["after"] == pytest.approx(min(1.0, around["clipping"]["before"]))
-    assert [len(way["gains"]) for way in around["gains"]] == [2] * 11
+    assert [len(flow["gains"]) for flow in around["gradient_flow"]] == [2] * 11
     assert not any(is_blank(tmp_path / name) for name in AROUND)
 
 
@@ -78,8 +88,8 @@ def test_a_published_model_is_inspected_on_a_text(run: Path, tmp_path: Path) -> 
     plain = json.loads(
         inspected(run / "model", tmp_path, text=text, token="c", position=3, landscape=True, as_json=True)
     )
-    assert plain["writes"]["spelled"] == "c"
-    assert plain["writes"]["position"] == 3
+    assert plain["logit_attribution"]["spelled"] == "c"
+    assert plain["logit_attribution"]["position"] == 3
     assert plain["text"]["spelled"] == list(text[:16])  # the context
     assert plain["landscape"]["noise"]["sequences"] == 9
     assert plain["step"] is None
@@ -91,7 +101,7 @@ def test_a_run_whose_text_is_gone_is_still_inspected_on_another(
     monkeypatch.setenv("LIMPID_CACHE", str(tmp_path / "empty"))
     (run.parent / "text").rename(tmp_path / "text")
     try:
-        subject = open_subject(str(run), "the cat")
+        subject = open_model_and_text(str(run), "the cat")
         assert subject.validation is None
         assert subject.notes[0].startswith("held-out tokens are left out: ")
     finally:
@@ -120,8 +130,8 @@ def test_a_mistake_is_named_with_its_value(run: Path, tmp_path: Path, asked: dic
 
 def test_a_model_needs_a_text_and_a_loss_needs_a_long_one(run: Path) -> None:
     with pytest.raises(ConfigError, match=r'model is a model, which has no text of its own: .* --text "To be'):
-        open_subject(str(run / "model"), None)
+        open_model_and_text(str(run / "model"), None)
     with pytest.raises(ConfigError, match="the text has 3 tokens, expected at least 9"):
-        open_subject(str(run / "model"), "cat").rows(16)
+        open_model_and_text(str(run / "model"), "cat").rows(16)
     with pytest.raises(CheckpointError, match="nowhere is not a run folder"):
-        open_subject("nowhere", None)
+        open_model_and_text("nowhere", None)

@@ -1,37 +1,36 @@
-"""Around the weights: products with the Hessian, its ends, curves, noise, and gains of the blocks."""
+"""Around the weights: products with the Hessian, its ends, curves, noise, and gradient flow through the blocks."""
 
 import numpy as np
 import pytest
 import torch
-from tests.inspect.looked_at import VARIANTS, model, tokens
+from tests.inspect.small_runs import VARIANTS, model, tokens
 from torch.func import functional_call
 
-from limpid.inspect.curves import curves, direction
-from limpid.inspect.hvp import Loss
-from limpid.inspect.jacobians import Path, forward, gradient_path, paths, random_path, redrawn
-from limpid.inspect.noise import coordinates, noise, variance_of_means
-from limpid.inspect.sharpness import sharpness
+from limpid.inspect.gradient_flow import GradientFlow, flow_variants, forward, fresh_flows, loss_flow, random_flow
+from limpid.inspect.gradient_noise import gradient_noise, variance_of_means, within_span
+from limpid.inspect.hessian import DifferentiableLoss, sharpness
+from limpid.inspect.loss_curves import direction, loss_curves
 from limpid.objectives.losses import log_probabilities, next_token_loss
 
 TINY = {"d_model": 4, "num_heads": 2, "d_ff": 3, "num_layers": 1, "vocab_size": 7}
 
 
-def loss_of(variant: str = "llama", rows: int = 3, **sizes) -> Loss:
+def loss_of(variant: str = "llama", rows: int = 3, **sizes) -> DifferentiableLoss:
     looked = model(variant, **sizes)
     found = tokens(rows, 10, looked.config.vocab_size)
-    return Loss(looked, found[:, :-1], found[:, 1:], torch.float64)
+    return DifferentiableLoss(looked, found[:, :-1], found[:, 1:], torch.float64)
 
 
-def moved(loss: Loss, point: torch.Tensor) -> torch.Tensor:
+def moved(loss: DifferentiableLoss, point: torch.Tensor) -> torch.Tensor:
     """The gradient at another point."""
-    other = Loss(loss.model, loss.inputs, loss.targets, torch.float64)
+    other = DifferentiableLoss(loss.model, loss.inputs, loss.targets, torch.float64)
     with torch.no_grad():
         for parameter, value in zip(other.parameters.values(), loss.split(point).values(), strict=True):
             parameter.copy_(value)
     return other.gradient()
 
 
-def dense_hessian(loss: Loss) -> np.ndarray:
+def dense_hessian(loss: DifferentiableLoss) -> np.ndarray:
     return np.stack([loss.product(one).numpy() for one in torch.eye(loss.size, dtype=torch.float64)])
 
 
@@ -63,7 +62,7 @@ def test_the_product_is_the_one_of_torch_s_own_function() -> None:
 
 def test_the_gradient_and_the_loss_are_those_of_the_engine() -> None:
     looked, found = model("qwen3"), tokens(5, 10)
-    loss = Loss(looked, found[:, :-1], found[:, 1:], torch.float64)
+    loss = DifferentiableLoss(looked, found[:, :-1], found[:, 1:], torch.float64)
     value = next_token_loss(log_probabilities(looked(found[:, :-1])), found[:, 1:], 45)
     value.backward()
     theirs = torch.cat([parameter.grad.flatten() for parameter in looked.parameters()])
@@ -102,7 +101,7 @@ def test_rows_of_a_direction_are_as_long_as_the_weights_rows() -> None:
 def test_every_curve_passes_through_the_loss_and_the_weights_stay() -> None:
     loss = loss_of("llama", **TINY)
     before = loss.point.clone()
-    found = curves(loss)
+    found = loss_curves(loss)
     assert found.along[:, 10] == pytest.approx(loss.value(), rel=1e-12)
     assert found.surface[5, 5] == pytest.approx(loss.value(rows=slice(4)), rel=1e-12)
     assert found.surface[5, ::5] == pytest.approx(found.along[0, ::10])  # as few rows as the surface has
@@ -111,19 +110,19 @@ def test_every_curve_passes_through_the_loss_and_the_weights_stay() -> None:
 
 def test_noise_comes_from_the_gradients_of_single_rows() -> None:
     loss = loss_of("llama", rows=24, **TINY)
-    found = noise(loss)
+    found = gradient_noise(loss)
     rows = np.stack([loss.gradient(slice(row, row + 1)).numpy() for row in range(24)])
     assert rows.mean(0) == pytest.approx(loss.gradient().numpy(), abs=1e-12)
     assert found.variance == pytest.approx(rows.var(0, ddof=1).sum(), rel=1e-8)
     assert [row.batch_size for row in found.averaged] == [1, 2, 4, 8]
     assert found.tokens == found.scale * 9
     for row in found.averaged:
-        assert row.dealt == pytest.approx(row.predicted, rel=0.2)
+        assert row.shuffled == pytest.approx(row.predicted, rel=0.2)
 
 
 def test_coordinates_keep_every_angle(rng: np.random.Generator) -> None:
     vectors = rng.standard_normal((5, 40))
-    short = coordinates(torch.from_numpy(vectors))
+    short = within_span(torch.from_numpy(vectors))
     assert short.shape == (5, 5)
     assert short @ short.T == pytest.approx(vectors @ vectors.T)
 
@@ -163,7 +162,7 @@ def test_gains_multiply_to_the_length_of_the_whole_way_back() -> None:
     logits = looked(found[:, :-1], observe=keep)
     next_token_loss(log_probabilities(logits), found[:, 1:], 18).backward()
     before, after = (float(ends[name].grad.norm()) for name in ("embed.sum", "blocks.3.residual2"))
-    way = gradient_path(looked, found[:, :-1], found[:, 1:])
+    way = loss_flow(looked, found[:, :-1], found[:, 1:])
     assert len(way.gains) == 4
     assert np.prod(way.gains) == pytest.approx(before / after, rel=1e-10)
     assert way.mean == pytest.approx((before / after) ** (1 / 4))
@@ -171,7 +170,7 @@ def test_gains_multiply_to_the_length_of_the_whole_way_back() -> None:
 
 
 def test_residuals_carry_a_gradient_that_a_plain_stack_loses() -> None:
-    both, residuals, _, neither = paths(model("llama", num_layers=4, init_std=0.1), tokens(2))
+    both, residuals, _, neither = flow_variants(model("llama", num_layers=4, init_std=0.1), tokens(2))
     assert both.verdict == residuals.verdict == "is carried"
     assert neither.verdict.startswith("vanishes")
     assert min(both.mean, residuals.mean) > neither.mean
@@ -179,7 +178,7 @@ def test_residuals_carry_a_gradient_that_a_plain_stack_loses() -> None:
 
 
 def test_weights_drawn_wider_pass_more_of_a_gradient_through_a_plain_stack() -> None:
-    ways = redrawn(model("gpt-2", num_layers=3), tokens(2), 0)
+    ways = fresh_flows(model("gpt-2", num_layers=3), tokens(2), 0)
     plain = [way.mean for way in ways if way.name.startswith("plain")]
     assert plain == sorted(plain)
     assert plain[0] < plain[-1]
@@ -192,14 +191,14 @@ def test_one_block_of_known_gain() -> None:
         for block in looked.blocks:
             block.attention.output.weight.zero_()
             block.mlp.output.weight.zero_()
-    assert random_path("", looked, tokens(), residual=True, norms=True).gains == (1, 1, 1)
-    lost = random_path("", looked, tokens(), residual=False, norms=True)
+    assert random_flow("", looked, tokens(), residual=True, norms=True).gains == (1, 1, 1)
+    lost = random_flow("", looked, tokens(), residual=False, norms=True)
     assert lost.mean == 0
     assert lost.verdict == "vanishes at once"
 
 
 def test_words_for_gains() -> None:
-    assert Path("", (9.0, 1.1, 0.9)).verdict == "is carried"
-    assert Path("", (1.0, 0.5, 0.5)).verdict == "vanishes: halves every 1 blocks"
-    assert Path("", (1.0, 0.1)).verdict == "vanishes: ×0.1 per block"
-    assert Path("", (1.0, 4.0)).verdict == "explodes: ×4 per block"
+    assert GradientFlow("", (9.0, 1.1, 0.9)).verdict == "is carried"
+    assert GradientFlow("", (1.0, 0.5, 0.5)).verdict == "vanishes: halves every 1 blocks"
+    assert GradientFlow("", (1.0, 0.1)).verdict == "vanishes: ×0.1 per block"
+    assert GradientFlow("", (1.0, 4.0)).verdict == "explodes: ×4 per block"

@@ -1,21 +1,18 @@
-"""Inside a model: parts that add up, a lens that ends at the logits, ranks, units, words."""
+"""Inside a model: parts that add up, a lens that ends at the logits, ranks, neurons, neighbours."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.inspect.looked_at import VARIANTS, model, tokens
+from tests.inspect.small_runs import VARIANTS, model, tokens
 
 from limpid.data.tokenizer import train_bpe
 from limpid.errors import ConfigError
-from limpid.inspect.lens import lens, read_out
-from limpid.inspect.maps import heads, page_data
-from limpid.inspect.spectra import Spectrum, spectra
-from limpid.inspect.structure import the_position
-from limpid.inspect.units import units
-from limpid.inspect.watch import stages, watched
-from limpid.inspect.words import near
-from limpid.inspect.writes import writes
+from limpid.inspect.activations import attention_document, attention_heads, neurons
+from limpid.inspect.forward_pass import forward_quantities, stream_quantities
+from limpid.inspect.logit_attribution import attribute_logit, logit_lens, read_out
+from limpid.inspect.structure import checked_position
+from limpid.inspect.weights import Spectrum, embedding_neighbours, singular_values
 from limpid.maths.foundations import best_rank_k, effective_rank
 
 WORDS = "the king and the queen and the man and the woman " * 40
@@ -24,20 +21,23 @@ WORDS = "the king and the queen and the man and the woman " * 40
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_parts_of_a_logit_add_up_to_it(variant: str) -> None:
     looked = model(variant)
-    seen = watched(looked, tokens())
+    seen = forward_quantities(looked, tokens())
     logits = looked(tokens())[0].detach()
     for position, token in ((0, 5), (4, 28), (8, 0)):
         with torch.no_grad():
-            found = writes(looked, seen, position, token)
+            found = attribute_logit(looked, seen, position, token)
         assert found.logit == pytest.approx(float(logits[position, token]), abs=1e-12)
-        assert found.off < 1e-10
+        assert found.error < 1e-10
         above = sum(part.above_mean for part in found.parts)
         assert above == pytest.approx(float(logits[position, token] - logits[position].mean()), abs=1e-10)
 
 
 def test_every_writer_has_a_part_of_its_own() -> None:
     with torch.no_grad():
-        names = [part.name for part in writes(model("gpt-2"), watched(model("gpt-2"), tokens()), 3, 7).parts]
+        names = [
+            part.name
+            for part in attribute_logit(model("gpt-2"), forward_quantities(model("gpt-2"), tokens()), 3, 7).parts
+        ]
     assert names[:2] == ["embed.tokens", "embed.positions"]
     assert names[2:7] == [
         "blocks.0.attention.head.0", "blocks.0.attention.head.1", "blocks.0.attention.head.2",
@@ -50,7 +50,9 @@ def test_a_head_that_writes_nothing_adds_nothing() -> None:
     looked = model("llama")
     with torch.no_grad():
         looked.blocks[1].attention.output.weight.view(12, 3, 4)[:, 2] = 0
-        parts = {part.name: part.logit for part in writes(looked, watched(looked, tokens()), 6, 2).parts}
+        parts = {
+            part.name: part.logit for part in attribute_logit(looked, forward_quantities(looked, tokens()), 6, 2).parts
+        }
     assert parts["blocks.1.attention.head.2"] == 0
     assert parts["blocks.1.attention.head.1"] != 0
 
@@ -58,10 +60,10 @@ def test_a_head_that_writes_nothing_adds_nothing() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_lens_ends_at_the_model_s_own_prediction(variant: str) -> None:
     looked = model(variant)
-    seen = watched(looked, tokens())
+    seen = forward_quantities(looked, tokens())
     with torch.no_grad():
-        assert torch.equal(read_out(looked, seen[stages(looked)[-1][0]]), seen["logits"])
-        layers = lens(looked, seen, tokens(), 4)
+        assert torch.equal(read_out(looked, seen[stream_quantities(looked)[-1][0]]), seen["logits"])
+        layers = logit_lens(looked, seen, tokens(), 4)
     probabilities = F.softmax(seen["logits"][0, 4], -1)
     last = layers[-1]
     assert len(layers) == 3
@@ -77,7 +79,7 @@ def test_the_lens_ends_at_the_model_s_own_prediction(variant: str) -> None:
 def test_at_the_end_of_the_text_no_next_token_is_known() -> None:
     looked = model()
     with torch.no_grad():
-        assert lens(looked, watched(looked, tokens()), tokens(), 8)[-1].next is None
+        assert logit_lens(looked, forward_quantities(looked, tokens()), tokens(), 8)[-1].next is None
 
 
 def test_a_head_that_only_looks_at_itself_is_said_to() -> None:
@@ -86,7 +88,7 @@ def test_a_head_that_only_looks_at_itself_is_said_to() -> None:
             [torch.eye(6), torch.ones(6, 6).tril() / torch.arange(1, 7)[:, None]]
         )[None]
     }
-    itself, spread = heads(seen, 1)
+    itself, spread = attention_heads(seen, 1)
     assert (itself.itself, itself.previous, itself.entropy) == (1, 0, 0)
     assert itself.habit == "itself 100%"
     assert spread.entropy == pytest.approx(np.log([1, 2, 3, 4, 5, 6]).mean())
@@ -95,7 +97,7 @@ def test_a_head_that_only_looks_at_itself_is_said_to() -> None:
 
 def test_the_page_gets_weights_whose_rows_sum_to_one() -> None:
     looked = model("shared keys in a window")
-    data = page_data(watched(looked, tokens()), 2, [str(number) for number in range(9)])
+    data = attention_document(forward_quantities(looked, tokens()), 2, [str(number) for number in range(9)])
     weights = np.array(data["blocks"])
     assert weights.shape == (2, 6, 9, 9)
     assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
@@ -122,7 +124,7 @@ def test_one_direction_has_rank_one_and_equal_ones_have_full_rank() -> None:
 
 
 def test_every_matrix_is_taken_once() -> None:
-    names = [spectrum.name for spectrum in spectra(model("qwen3"))]
+    names = [spectrum.name for spectrum in singular_values(model("qwen3"))]
     assert names[0] == "embed.tokens.weight"
     assert names[-1] == "logits.weight"
     assert len(names) == len(set(names)) == 2 + 2 * 7
@@ -131,12 +133,12 @@ def test_every_matrix_is_taken_once() -> None:
 @pytest.mark.parametrize(("variant", "count"), [("squared relu, nowhere", 17), ("llama", 17), ("gpt-2", 17)])
 def test_planted_dead_units_are_found(variant: str, count: int) -> None:
     looked = model(variant)
-    before, positions = units(looked, [tokens(4)])
+    before, positions = neurons(looked, [tokens(4)])
     with torch.no_grad():
         looked.blocks[1].mlp.up.weight[[2, 11]] = 0
         if looked.blocks[1].mlp.up.bias is not None:
             looked.blocks[1].mlp.up.bias[[2, 11]] = 0
-    after, _ = units(looked, [tokens(4)])
+    after, _ = neurons(looked, [tokens(4)])
     assert positions == 36
     assert set(after[1].dead) == set(before[1].dead) | {2, 11}
     assert after[0].dead == before[0].dead
@@ -145,8 +147,8 @@ def test_planted_dead_units_are_found(variant: str, count: int) -> None:
 
 def test_a_unit_that_any_batch_wakes_is_not_dead() -> None:
     looked = model("squared relu, nowhere")
-    alone = [set(units(looked, [tokens(1, seed=seed)])[0][0].dead) for seed in (1, 2)]
-    both, _ = units(looked, [tokens(1, seed=1), tokens(1, seed=2)])
+    alone = [set(neurons(looked, [tokens(1, seed=seed)])[0][0].dead) for seed in (1, 2)]
+    both, _ = neurons(looked, [tokens(1, seed=1), tokens(1, seed=2)])
     assert set(both[0].dead) == alone[0] & alone[1]
 
 
@@ -161,22 +163,22 @@ def test_neighbours_and_analogies_are_those_of_the_embedding() -> None:
         looked.embed.tokens.weight[:, :3] = 0
         for row, vector in ((king, royal + male), (queen, royal + female), (man, male), (woman, female)):
             looked.embed.tokens.weight[row] = vector
-    answers = near(looked, tokenizer, (" man", " king", " woman")).answers
+    answers = embedding_neighbours(looked, tokenizer, (" man", " king", " woman")).answers
     assert answers[0][:2] == (queen, " queen")
-    assert near(looked, tokenizer, (" king",)).answers[0][1] in (" man", " queen")
+    assert embedding_neighbours(looked, tokenizer, (" king",)).answers[0][1] in (" man", " queen")
 
 
 def test_a_word_of_several_tokens_is_named_with_its_tokens() -> None:
     tokenizer = train_bpe([WORDS], 280)
     with pytest.raises(ConfigError, match=r"--word 'xyz' is 3 tokens \('x', 'y', 'z'\), expected one"):
-        near(model(vocab_size=280), tokenizer, ("xyz",))
+        embedding_neighbours(model(vocab_size=280), tokenizer, ("xyz",))
     with pytest.raises(ConfigError, match=r"--word 'queen' is .* tokens .*: ' queen' is one"):
-        near(model(vocab_size=280), tokenizer, ("queen",))
+        embedding_neighbours(model(vocab_size=280), tokenizer, ("queen",))
     with pytest.raises(ConfigError, match=r"2 times \('a', 'b'\), expected 1 .* or 3"):
-        near(model(vocab_size=280), tokenizer, ("a", "b"))
+        embedding_neighbours(model(vocab_size=280), tokenizer, ("a", "b"))
 
 
 def test_a_position_outside_the_text_is_refused() -> None:
-    assert (the_position(-1, 9), the_position(0, 9)) == (8, 0)
+    assert (checked_position(-1, 9), checked_position(0, 9)) == (8, 0)
     with pytest.raises(ConfigError, match="position is 9, but the text has 9 tokens: give 0 … 8"):
-        the_position(9, 9)
+        checked_position(9, 9)

@@ -1,32 +1,29 @@
-"""Rounding or bug? Two ways to the same numbers, compared within computed bounds."""
+"""Two variants of the same computation, compared within computed bounds: rounding or bug?"""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from limpid.reporter import SILENT, Reporter
 
 
-def compare_ways(
-    first: str, second: str, *, text: str | None = None, backward: bool = True, as_json: bool = False, console: Console
+def compare_variants(
+    first: str, second: str, *, text: str | None = None, backward: bool = True, reporter: Reporter = SILENT
 ) -> int:
-    """Take both ways over the same tokens and print the verdict; 0 when rounding explains all of it, 1 when not.
+    """Run both variants over the same tokens and report the verdict; 0 when rounding explains all of it, 1 when not.
 
-    Raises  ConfigError for a way that cannot be taken, CheckpointError for a model that cannot be read
+    Raises  ConfigError for a variant that cannot run, CheckpointError for a model that cannot be read
     """
-    from limpid.compare.show import document, tell
+    from limpid.compare.report import document, lines
+    from limpid.compare.run import run
+    from limpid.compare.variant import batch_for, parse_variant
     from limpid.compare.verdict import judge
-    from limpid.compare.ways import tokens_for, way
 
-    with console.status("taking both ways", spinner="dots"):
-        ways = way(first), way(second)
-        tokens, targets = tokens_for(ways, text)
-        taken = [one.take(tokens, targets, backward=backward) for one in ways]
-        found = judge(ways[0].config, taken[0], taken[1], ways[1].config)
-    if as_json:
-        console.file.write(json.dumps(document(found), ensure_ascii=False) + "\n")
-    else:
-        tell(found, console)
-    return 0 if found.agrees else 1
+    reporter.progress("running both variants", 0)
+    variants = parse_variant(first), parse_variant(second)
+    tokens, targets = batch_for(variants, text)
+    observed = [run(variant, tokens, targets, backward=backward) for variant in variants]
+    verdict = judge(variants[0].config, observed[0], observed[1], variants[1].config)
+    reporter.close()
+    reporter.document(document(verdict))
+    for line in lines(verdict):
+        reporter.line(line)
+    return 0 if verdict.agrees else 1

@@ -1,4 +1,4 @@
-"""Rounding or not: every quantity that both ways show, in the order of the step, in units of what rounding allows."""
+"""Rounding or not: every quantity observed in both variants, in the order of the step, in units of its bound."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from limpid.compare.causes import Cause, causes
-from limpid.compare.spread import Spread, length, spread
-from limpid.compare.taken import Taken
+from limpid.compare.hypotheses import Explanation, explain
+from limpid.compare.observed import Observed
+from limpid.compare.rounding_spread import Spread, length, spread
 from limpid.config import ModelConfig
 from limpid.maths.operation import Array
 
-IDLE = ("dropout", "init_std", "scaled_residual_init")
+UNUSED = ("dropout", "init_std", "scaled_residual_init")
 """Options that change no number of a model that is not trained here."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One quantity or gradient of both ways."""
+    """One quantity or gradient of both variants."""
 
     name: str
     kind: str  # forward, backward
@@ -27,7 +27,7 @@ class Difference:
     index: tuple[int, ...]  # of that vector
     distance: float  # its root mean square difference
     size: float  # root mean square of the quantity
-    off: tuple[float, float]  # each way's worst distance from the mathematics, in its own bounds
+    off: tuple[float, float]  # each variant's worst distance from the mathematics, in its own bounds
     positions: tuple[int, ...]  # at which it is not rounding
     length: int  # how many positions there are
 
@@ -37,8 +37,8 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Whether both ways have the same parameters."""
+class WeightDifference:
+    """Whether both variants have the same parameters."""
 
     count: int
     differing: tuple[str, ...]
@@ -47,15 +47,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison found."""
+    """The outcome of a comparison."""
 
-    first: Taken
-    second: Taken
-    weights: Weights
+    first: Observed
+    second: Observed
+    weights: WeightDifference
     options: tuple[str, ...]  # of the configurations, where they differ
     differences: tuple[Difference, ...]  # in the order of the step
     bitwise: bool
-    causes: tuple[Cause, ...]  # slips that would make the one way's numbers
+    explanations: tuple[Explanation, ...]  # faults that explain the outlier's numbers
 
     @property
     def agrees(self) -> bool:
@@ -66,51 +66,51 @@ class Verdict:
         return next((one for one in self.differences if not one.holds), None)
 
     @property
-    def culprit(self) -> int | None:
-        """0 or 1: the way that leaves the mathematics; None when both or neither do."""
-        found = self.first_disagreement
-        if found is None or (found.off[0] > 1) == (found.off[1] > 1):
+    def outlier(self) -> int | None:
+        """0 or 1: the variant that departs from the mathematics; None when both or neither do."""
+        where = self.first_disagreement
+        if where is None or (where.off[0] > 1) == (where.off[1] > 1):
             return None
-        return 0 if found.off[0] > 1 else 1
+        return 0 if where.off[0] > 1 else 1
 
 
-def judge(config: ModelConfig, first: Taken, second: Taken, other: ModelConfig | None = None) -> Verdict:
-    """Compare two ways over one batch; `config` and the first way's weights are the reference."""
+def judge(config: ModelConfig, first: Observed, second: Observed, other: ModelConfig | None = None) -> Verdict:
+    """Compare two variants over one batch; `config` and the first one's weights are the reference."""
     config, first, second, other = _in_one_layout(config, first, second, other)
     weights = _weights(first, second)
     backward = bool(first.gradients and second.gradients)
     spreads = (spread(config, first, backward=backward), spread(config, _reference(first, second), backward=backward))
-    found = tuple(_differences(first, second, spreads, backward))
+    differences = tuple(_differences(first, second, spreads, backward))
     bitwise = all(np.array_equal(first.values[one.name], second.values[one.name], equal_nan=True)
-                  for one in found if one.kind == "forward")  # fmt: skip
-    verdict = Verdict(first, second, weights, _options(config, other), found, bitwise, ())
+                  for one in differences if one.kind == "forward")  # fmt: skip
+    verdict = Verdict(first, second, weights, _options(config, other), differences, bitwise, ())
     where = verdict.first_disagreement
-    if where is None or where.kind != "forward" or verdict.culprit is None:
+    if where is None or where.kind != "forward" or verdict.outlier is None:
         return verdict
-    guilty = (first, second)[verdict.culprit]
-    limits = spreads[verdict.culprit].value_limits
-    return dataclasses.replace(verdict, causes=causes(config, _reference(first, guilty), where.name, limits))
+    outlier = (first, second)[verdict.outlier]
+    limits = spreads[verdict.outlier].value_limits
+    return dataclasses.replace(verdict, explanations=explain(config, _reference(first, outlier), where.name, limits))
 
 
 def _in_one_layout(
-    config: ModelConfig, first: Taken, second: Taken, other: ModelConfig | None
-) -> tuple[ModelConfig, Taken, Taken, ModelConfig | None]:
-    """Both ways with rotary pairs as halves, where one has them interleaved and its weights are the other's reordered.
+    config: ModelConfig, first: Observed, second: Observed, other: ModelConfig | None
+) -> tuple[ModelConfig, Observed, Observed, ModelConfig | None]:
+    """Both variants with rotary pairs as halves, where only one has them so and its weights are the other's reordered.
 
     Queries and keys are known up to one reordering of their features, which no product sees.
     """
     if other is None or config.rotary_layout == other.rotary_layout:
         return config, first, second, other
     plain = (dataclasses.replace(config, rotary_layout="half"), dataclasses.replace(other, rotary_layout="half"))
-    ways = [halved(way, one) if one.rotary_layout == "interleaved" else way
-            for way, one in ((first, config), (second, other))]  # fmt: skip
-    if _weights(*ways).differing:
+    variants = [halved(seen, its) if its.rotary_layout == "interleaved" else seen
+            for seen, its in ((first, config), (second, other))]  # fmt: skip
+    if _weights(*variants).differing:
         return config, first, second, other
-    return plain[0], ways[0], ways[1], plain[1]
+    return plain[0], variants[0], variants[1], plain[1]
 
 
-def halved(way: Taken, config: ModelConfig) -> Taken:
-    """A way with features (2i, 2i + 1) of queries and keys as (i, i + d_head/2)."""
+def halved(seen: Observed, config: ModelConfig) -> Observed:
+    """A variant with features (2i, 2i + 1) of queries and keys as (i, i + d_head/2)."""
     order = np.concatenate((np.arange(0, config.d_head, 2), np.arange(1, config.d_head, 2)))
     stations = ("query", "key", "query_norm", "key_norm", "query_rotated", "key_rotated")
 
@@ -123,19 +123,19 @@ def halved(way: Taken, config: ModelConfig) -> Taken:
         return array.reshape(-1, config.d_head, *array.shape[1:])[:, order].reshape(array.shape)
 
     return dataclasses.replace(
-        way,
-        parameters={name: reordered(name, array) for name, array in way.parameters.items()},
-        values={name: reordered(name, array) for name, array in way.values.items()},
-        gradients={name: reordered(name, array) for name, array in way.gradients.items()},
+        seen,
+        parameters={name: reordered(name, array) for name, array in seen.parameters.items()},
+        values={name: reordered(name, array) for name, array in seen.values.items()},
+        gradients={name: reordered(name, array) for name, array in seen.gradients.items()},
     )
 
 
-def _reference(first: Taken, second: Taken) -> Taken:
-    """The second way with the first one's weights: what it should have computed."""
+def _reference(first: Observed, second: Observed) -> Observed:
+    """The second variant with the first one's weights: what it should have computed."""
     return dataclasses.replace(second, parameters=first.parameters)
 
 
-def _weights(first: Taken, second: Taken) -> Weights:
+def _weights(first: Observed, second: Observed) -> WeightDifference:
     differing = [
         name
         for name, array in first.parameters.items()
@@ -145,7 +145,7 @@ def _weights(first: Taken, second: Taken) -> Weights:
     if differing and differing[0] in second.parameters:
         a, b = first.parameters[differing[0]], second.parameters[differing[0]]
         worst = float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)) if a.shape == b.shape else np.inf
-    return Weights(len(first.parameters), tuple(differing), worst)
+    return WeightDifference(len(first.parameters), tuple(differing), worst)
 
 
 def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:
@@ -154,25 +154,25 @@ def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:
     return tuple(
         f"{field.name} {getattr(config, field.name)} and {getattr(other, field.name)}"
         for field in dataclasses.fields(config)
-        if field.name not in IDLE and getattr(config, field.name) != getattr(other, field.name)
+        if field.name not in UNUSED and getattr(config, field.name) != getattr(other, field.name)
     )
 
 
-def _differences(first: Taken, second: Taken, spreads: tuple[Spread, Spread], backward: bool) -> list[Difference]:
-    found = [
+def _differences(first: Observed, second: Observed, spreads: tuple[Spread, Spread], backward: bool) -> list[Difference]:
+    differences = [
         _difference(name, "forward", (first.values[name], second.values[name]), exact_value,
                     (spreads[0].value_limits[name], spreads[1].value_limits[name]))
         for name, exact_value in spreads[0].values.items()
         if name in first.values and name in second.values
     ]  # fmt: skip
     if backward:
-        found += [
+        differences += [
             _difference(name, "backward", (first.gradients[name], second.gradients[name]), exact_bar,
                         (spreads[0].gradient_limits[name], spreads[1].gradient_limits[name]))
             for name, exact_bar in spreads[0].gradients.items()
             if name in first.gradients and name in second.gradients
         ]  # fmt: skip
-    return found
+    return differences
 
 
 def _difference(
@@ -208,8 +208,8 @@ def _difference(
 def _ratio(a: Array, b: Array, limit: Array) -> Array:
     distance = length(a - b)
     ratio = np.where(distance == 0, 0.0, distance / limit)
-    both_odd = np.isnan(a).any(-1) & np.isnan(b).any(-1) if a.ndim else np.isnan(a) & np.isnan(b)
-    return np.where(both_odd, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
+    both_nan = np.isnan(a).any(-1) & np.isnan(b).any(-1) if a.ndim else np.isnan(a) & np.isnan(b)
+    return np.where(both_nan, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
 
 
 def _positions(name: str, axes: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Prediction is compression: a file in as many bits as a model is surprised by it."""
+"""Compression of any file by a model's predictions: a token of probability p costs -log₂ p bits."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from limpid.config import WeightFormat
 from limpid.errors import CheckpointError
+from limpid.reporter import SILENT, Reporter
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
-    from limpid.progress import Report
 
 
 @dataclass(frozen=True)
 class Compressed:
-    """What came of a file."""
+    """The outcome of compressing a file."""
 
     original: int  # bytes
     size: int  # bytes of the compressed file, all of it
-    overhead: int  # of these, bytes that a text of no length needs too: header and end
+    overhead: int  # of these, bytes that an empty file needs too: header and end
     bits: float  # Σ -log₂ p: the cross-entropy of the whole; 8 for each byte that was left plain
     tokens: int
     seconds: float
-    others: dict[str, int]  # bytes by other compressors
+    baselines: dict[str, int]  # bytes by other compressors
 
     @property
     def bits_per_byte(self) -> float:
@@ -46,7 +46,7 @@ def compress(
     name: str,
     weights: WeightFormat = "auto",
     compare: bool = True,
-    report: Report | None = None,
+    reporter: Reporter = SILENT,
     expected: int | None = None,
 ) -> Compressed:
     """Compress a stream of any bytes, part by part; memory stays near one part.
@@ -58,36 +58,35 @@ def compress(
     """
     import time
 
+    from limpid.compress.baselines import Baselines
     from limpid.compress.coder import Compressor, chunks
     from limpid.compress.container import Header, digest_of_all, write_end, write_frame, write_header
-    from limpid.compress.others import Others
+    from limpid.compress.lossless_tokenizer import LosslessTokenizer
     from limpid.compress.predictor import Predictor, model_hash
-    from limpid.compress.spelling import Spelling
 
     predictor = Predictor(model, start, weights)
     header = Header(model_hash(model, tokenizer, start), predictor.probe(), weights, name)
     size = overhead = write_header(target, header)
-    began, total, digest, others = time.perf_counter(), 0, digest_of_all(), Others() if compare else None
+    start_time, total, digest, baselines = time.perf_counter(), 0, digest_of_all(), Baselines() if compare else None
     per_token = 4.0  # bytes, a first guess for the bar
 
     def advance(tokens: int) -> None:
-        if report is not None:
-            report("compressing", min(int(tokens * per_token), expected or 2**62), expected)
+        reporter.progress("compressing", min(int(tokens * per_token), expected or 2**62), expected)
 
-    compressor = Compressor(predictor, Spelling(tokenizer), advance)
+    compressor = Compressor(predictor, LosslessTokenizer(tokenizer), advance)
     for content in chunks(source):
         size += write_frame(target, compressor.frame(content))
         total += len(content)
         digest.update(content)
-        if others is not None:
-            others.add(content)
+        if baselines is not None:
+            baselines.add(content)
         per_token = total / max(1, compressor.tokens)
         advance(compressor.tokens)
     end = write_end(target, total, digest.digest())
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start_time
     return Compressed(
         total, size + end, overhead + end, compressor.bits, compressor.tokens, seconds,
-        {} if others is None else others.finish(),
+        {} if baselines is None else baselines.finish(),
     )  # fmt: skip
 
 
@@ -99,16 +98,16 @@ def decompress(
     target: BinaryIO,
     *,
     where: str,
-    report: Report | None = None,
+    reporter: Reporter = SILENT,
 ) -> int:
     """Give back what was compressed; returns its length in bytes.
 
-    Raises  CheckpointError for another model, or a machine that predicts otherwise; DataError for a damaged file
+    Raises  CheckpointError for another model, or a machine that predicts differently; DataError for a damaged file
     """
-    from limpid.compress.coder import OTHER_BITS, Decompressor
+    from limpid.compress.coder import PREDICTIONS_DIFFER, Decompressor
     from limpid.compress.container import Frame, digest_of_all, frames, read_header
+    from limpid.compress.lossless_tokenizer import LosslessTokenizer
     from limpid.compress.predictor import Predictor, model_hash
-    from limpid.compress.spelling import Spelling
     from limpid.errors import DataError
 
     header = read_header(source, where)
@@ -120,16 +119,15 @@ def decompress(
         )
     predictor = Predictor(model, start, header.weights)
     if predictor.probe() != header.probe:
-        raise CheckpointError(f"{where}: {OTHER_BITS}")
-    total, digest, decompressor = 0, digest_of_all(), Decompressor(predictor, Spelling(tokenizer))
+        raise CheckpointError(f"{where}: {PREDICTIONS_DIFFER}")
+    total, digest, decompressor = 0, digest_of_all(), Decompressor(predictor, LosslessTokenizer(tokenizer))
     for part in frames(source, where):
         if isinstance(part, Frame):
             content = decompressor.content(part)
             target.write(content)
             digest.update(content)
             total += len(content)
-            if report is not None:
-                report("decompressing", total, None)
+            reporter.progress("decompressing", total, None)
         elif part != (total, digest.digest()):
             raise DataError(f"{where} is damaged: the whole does not match its checksum; copy it again")
     return total

@@ -1,4 +1,4 @@
-"""Bytes to fewer bytes and back: each token costs what the model was surprised by it.
+"""A range coder driven by the model's predictions: chunks of bytes to frames and back.
 
 The range coder is constriction's (Bamler 2022, arXiv:2201.01741), after Pasco 1976 and Martin 1979: a token of
 probability p narrows the interval by p, so all of them together need Σ -log₂ p bits and at most two words of 32 more.
@@ -15,15 +15,15 @@ import constriction
 import numpy as np
 
 from limpid.compress.container import CODED, PLAIN, Frame
+from limpid.compress.lossless_tokenizer import LosslessTokenizer, Segment
 from limpid.compress.predictor import Predictor
-from limpid.compress.spelling import Segment, Spelling
 from limpid.errors import DataError
 
 CHUNK = 1 << 18
 """Bytes of the original per frame, at most."""
 STOP, TOKENS, BYTES = 0, 1, 2
 """What a segment is; STOP ends a frame."""
-TOLD = 64
+REPORT_EVERY = 64
 """Tokens between reports of progress."""
 KIND = constriction.stream.model.Uniform(3)
 LENGTH = constriction.stream.model.Uniform(32)  # bits of a count
@@ -64,8 +64,10 @@ def _character_end(content: bytes) -> int:
 class Compressor:
     """Turns chunks into frames, and counts what they should have cost."""
 
-    def __init__(self, predictor: Predictor, spelling: Spelling, advance: Callable[[int], None] | None = None) -> None:
-        self.predictor, self.spelling, self.advance = predictor, spelling, advance
+    def __init__(
+        self, predictor: Predictor, tokenizer: LosslessTokenizer, advance: Callable[[int], None] | None = None
+    ) -> None:
+        self.predictor, self.tokenizer, self.advance = predictor, tokenizer, advance
         self.bits = 0.0  # Σ -log₂ p of the model's tokens, and 8 for each plain byte
         self.tokens = 0
 
@@ -75,14 +77,14 @@ class Compressor:
         coded = self.coded(content)
         if len(coded.payload) < len(content):
             return coded
-        self.predictor.reset()  # who decompresses does not see these tokens
+        self.predictor.reset()  # the decompressor does not read these tokens
         self.bits = before + 8 * len(content)
         return Frame(PLAIN, len(content), coded.check, content)
 
     def coded(self, content: bytes) -> Frame:
         """The chunk by the model's predictions, however long that is."""
         encoder = constriction.stream.queue.RangeEncoder()
-        for segment in self.spelling.segments(content):
+        for segment in self.tokenizer.segments(content):
             self.bits += self._segment(encoder, segment)
         encoder.encode(STOP, KIND)
         payload = encoder.get_compressed().astype(WORD).tobytes()
@@ -100,9 +102,9 @@ class Compressor:
             weights = self.predictor.weights()
             encoder.encode(token, _model(weights))
             bits -= math.log2(max(float(weights[token]), 1e-45) / float(weights.sum(dtype=np.float64)))
-            self.predictor.see(token)
+            self.predictor.append(token)
             self.tokens += 1
-            if self.advance is not None and self.tokens % TOLD == 0:
+            if self.advance is not None and self.tokens % REPORT_EVERY == 0:
                 self.advance(self.tokens)
         return bits
 
@@ -110,21 +112,23 @@ class Compressor:
 class Decompressor:
     """Turns frames into chunks."""
 
-    def __init__(self, predictor: Predictor, spelling: Spelling, advance: Callable[[int], None] | None = None) -> None:
-        self.predictor, self.spelling, self.advance = predictor, spelling, advance
+    def __init__(
+        self, predictor: Predictor, tokenizer: LosslessTokenizer, advance: Callable[[int], None] | None = None
+    ) -> None:
+        self.predictor, self.tokenizer, self.advance = predictor, tokenizer, advance
         self.tokens = 0
 
     def content(self, frame: Frame) -> bytes:
         """The chunk that a frame stands for.
 
-        Raises  DataError when it is not what was compressed: this machine's predictions are other ones
+        Raises  DataError when it is not what was compressed: this machine predicts differently
         """
         try:
             content = frame.payload if frame.kind == PLAIN else self._decoded(frame)
         except (ValueError, KeyError, UnicodeEncodeError, AssertionError) as error:
-            raise DataError(OTHER_BITS) from error
+            raise DataError(PREDICTIONS_DIFFER) from error
         if len(content) != frame.size or zlib.crc32(content) != frame.check:
-            raise DataError(OTHER_BITS)
+            raise DataError(PREDICTIONS_DIFFER)
         if frame.kind == PLAIN:
             self.predictor.reset()
         return content
@@ -137,23 +141,23 @@ class Decompressor:
         while (kind := decoder.decode(KIND)) != STOP:
             count = _decode_count(decoder)
             if len(content) > frame.size or count > 4 * frame.size:
-                raise ValueError("more than there was")
+                raise ValueError("more bytes than the original has")
             if kind == BYTES:
                 content += np.asarray(decoder.decode(BYTE, count)).astype(np.uint8).tobytes()
             else:
-                content += self.spelling.bytes_of([self._token(decoder) for _ in range(count)])
+                content += self.tokenizer.bytes_of([self._token(decoder) for _ in range(count)])
         return bytes(content)
 
     def _token(self, decoder: Decoder) -> int:
         token = int(decoder.decode(_model(self.predictor.weights())))
-        self.predictor.see(token)
+        self.predictor.append(token)
         self.tokens += 1
-        if self.advance is not None and self.tokens % TOLD == 0:
+        if self.advance is not None and self.tokens % REPORT_EVERY == 0:
             self.advance(self.tokens)
         return token
 
 
-OTHER_BITS = (
+PREDICTIONS_DIFFER = (
     "the model's predictions on this machine are not those that the file was compressed with: decompress with the "
     "version of limpid that compressed it, and if that is this one, on the machine that did"
 )

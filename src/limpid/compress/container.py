@@ -16,7 +16,7 @@ MAGIC = b"\x89limpid\n"
 VERSION = 1
 FORMATS: tuple[WeightFormat, ...] = ("auto", "fp32", "bf16", "int8")
 END, CODED, PLAIN = 0, 1, 2
-"""Kinds of frames: none more, coded by the model, bytes as they are."""
+"""Kinds of frames: the end, coded by the model, bytes as they are."""
 LONGEST = 1 << 26
 """Bytes that a frame can hold, so that a damaged length asks for no more memory."""
 
@@ -100,7 +100,10 @@ def digest_of_all() -> hashlib.blake2b:
 
 
 def _read(stream: BinaryIO, count: int, where: str, begun: bool = True) -> bytes:
-    """Exactly so many bytes."""
+    """Read exactly `count` bytes.
+
+    Raises  DataError when the stream ends before
+    """
     parts = bytearray()
     while len(parts) < count and (part := stream.read(count - len(parts))):
         parts += part

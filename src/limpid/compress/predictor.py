@@ -28,7 +28,7 @@ NOT_PREDICTING = ("dropout", "init_std", "scaled_residual_init")
 
 
 class Predictor:
-    """What comes next, one token at a time.
+    """Probabilities of the next token, one token at a time.
 
     Every prediction is made by the decoder for one position, which rounds every operation in a written order: the same
     bits whatever the number of threads, the processor, and the compiler's choices.
@@ -47,13 +47,13 @@ class Predictor:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all tokens but the start token."""
         self._cache.length = 0
         self._history = []
-        self.see(self.start)
+        self.append(self.start)
 
-    def see(self, token: int) -> None:
-        """Take the next token."""
+    def append(self, token: int) -> None:
+        """Append a token to what the model has read."""
         if self._cache.length == self.context:
             self._cache.length = 0
             for earlier in self._history[len(self._history) - self.kept :]:
@@ -79,7 +79,7 @@ class Predictor:
         self._logits: Array = logits[0, 0].numpy().astype(np.float32, copy=False)
 
     def probe(self) -> bytes:
-        """8 bytes that change with any bit of the predictions after some tokens, or of what later ones turn by."""
+        """8 bytes that change with any bit of the predictions after some tokens, or of later rotations."""
         self.reset()
         digest = hashlib.blake2b(digest_size=8)
         for table in self._rotation_tables:
@@ -87,13 +87,13 @@ class Predictor:
         size = self.decoder.config.vocab_size
         for number in range(PROBE):
             digest.update(self.weights().tobytes())
-            self.see((number * 7919 + 13) % size)
+            self.append((number * 7919 + 13) % size)
         self.reset()
         return digest.digest()
 
 
 def model_hash(model: Transformer, tokenizer: Tokenizer, start: int | None) -> bytes:
-    """16 bytes that change with anything predictions or spelling depend on, wherever the model lies."""
+    """16 bytes that change with anything predictions or tokens depend on, wherever the model lies."""
     shape = {name: value for name, value in to_dict(model.config).items() if name not in NOT_PREDICTING}
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([shape, start, tokenizer.to_json()], sort_keys=True).encode())

@@ -15,7 +15,7 @@ from limpid.data.formats import Chunk
 from limpid.data.split import CorpusStats, Split, hash_uniform
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, chosen_vocab_size, train_bpe
 from limpid.errors import DataError
-from limpid.progress import Report
+from limpid.reporter import Report
 
 BPE_SAMPLE = 64 * 2**20  # bytes of text that BPE learns from at most
 AT_ONCE = 2**20  # characters tokenized together

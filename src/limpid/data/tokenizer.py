@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.errors import CheckpointError, DataError
-from limpid.source import Model
+from limpid.source import Model, ModelFolder
 
 END_OF_TEXT = "<|endoftext|>"
 ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>")
@@ -147,6 +148,28 @@ def load_tokenizer(source: Model) -> Tokenizer:
     if not source.tokenizer_file.is_file():
         raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
     return Tokenizer.load(source.tokenizer_file)
+
+
+def start_token(source: Model, tokenizer: Tokenizer) -> int | None:
+    """The token before a text's first: the end of text for runs, a Hugging Face model's beginning of sequence."""
+    if not isinstance(source, ModelFolder):
+        return tokenizer.end_of_text
+    settings, config = (_read_json(source.path / name) for name in ("tokenizer_config.json", "config.json"))
+    word = settings.get("bos_token")
+    content = word.get("content") if isinstance(word, dict) else word
+    if isinstance(content, str) and (token := tokenizer.special_id(content)) is not None:
+        return token
+    token = config.get("bos_token_id")
+    return token if isinstance(token, int) and 0 <= token < tokenizer.vocab_size else tokenizer.end_of_text
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """An object in a file; empty where there is none."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def spelled(token: str) -> bytes:

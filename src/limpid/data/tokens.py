@@ -20,7 +20,7 @@ from limpid.data.split import CorpusStats, Split
 from limpid.data.tokenize import make_tokenizer, write_tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
-from limpid.progress import Report
+from limpid.reporter import Report
 
 Array = np.ndarray[Any, Any]
 VERSION = 1

@@ -1,4 +1,4 @@
-"""The step, judged: surprise, bits per byte, calibration and answers, each with how sure it is."""
+"""How good a model is: loss, bits per byte, calibration and answers to tasks, each with its interval."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from limpid.reporter import SILENT, Reporter
 
-    from limpid.evaluate.evaluation import Asked
+if TYPE_CHECKING:
+    from limpid.evaluate.evaluation import EvaluationConfig
 
 
 def evaluate_model(
@@ -18,38 +18,33 @@ def evaluate_model(
     *,
     against: str | None,
     tasks: Sequence[str],
-    asked: Asked,
+    config: EvaluationConfig,
     output: Path | None,
-    as_json: bool,
-    console: Console,
+    reporter: Reporter = SILENT,
 ) -> int:
     """Evaluate, print, and draw the reliability plot into `output` (evaluate/ of a run when None).
 
     Raises  LimpidError for models, text or tasks that cannot be used
     """
-    import json
+    from rich.text import Text
 
-    from rich.console import Console as Screen
-
-    from limpid.evaluate import show
     from limpid.evaluate.evaluation import evaluate
-    from limpid.progress import progress
+    from limpid.evaluate.report import document, lines
     from limpid.training.allocator import keep_freed_memory
 
     keep_freed_memory()
-    with progress(Screen(stderr=True)) as report:
-        found = evaluate(what, paths, against=against, tasks=tasks, asked=asked, report=report)
-    run = found.subjects[0].run
+    evaluation = evaluate(what, paths, against=against, tasks=tasks, config=config, reporter=reporter)
+    reporter.close()
+    run = evaluation.models[0].run
     folder = output if output is not None or run is None else run.path / "evaluate"
     picture = None
-    if found.readings and folder is not None:
+    if evaluation.texts and folder is not None:
         from limpid.evaluate.plots import reliability
 
-        picture = reliability(found.readings, folder / "reliability.png")
-    if as_json:
-        console.file.write(json.dumps(show.document(found), ensure_ascii=False) + "\n")
-        return 0
-    show.tell(found, console)
+        picture = reliability(evaluation.texts, folder / "reliability.png")
+    reporter.document(document(evaluation))
+    for line in lines(evaluation):
+        reporter.line(line)
     if picture is not None:
-        console.print(f"\n[bold]written[/bold]  {picture}", soft_wrap=True)
+        reporter.line(Text.assemble(("\nwritten", "bold"), f"  {picture}"))
     return 0

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 MOST = 100
 """Blocks, at most: with more, intervals would narrow by 1% only, and dependence over long distances would be lost."""
 FEWEST = 10
-"""Blocks, at least: of fewer, a spread cannot be told."""
+"""Blocks, at least: of fewer, a spread cannot be significant."""
 SHORTEST = 64
 """Tokens of a block in a text, where that leaves twenty: correlations too weak to be seen reach about as far."""
 NEGLECTED = 0.05

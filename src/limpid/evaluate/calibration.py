@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.intervals import Estimate, estimate
-from limpid.evaluate.measure import Measured
+from limpid.evaluate.scored_text import ScoredText
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ class Bin:
     accuracy: float  # share of them where it came
     spread: float  # standard deviation of accuracy - confidence, were the model calibrated
     entropy: float  # mean entropy of the predictions, nats
-    surprise: float  # mean surprise, nats
+    loss: float  # mean loss, nats
 
     @property
     def gap(self) -> float:
@@ -54,32 +54,32 @@ class Calibration:
     corrected: Estimate | None
 
 
-def calibration(measured: Measured, blocks: Blocks | None, confidence: float, seed: int) -> Calibration:
+def calibration(text: ScoredText, blocks: Blocks | None, confidence: float, seed: int) -> Calibration:
     """Bins, the calibration error and its interval."""
-    judged = measured.judged
-    members = binned(judged.confidence)
-    bins = tuple(_bin(judged, member) for member in members)
-    shares = np.array([b.count for b in bins]) / measured.scored
+    scores = text.scores
+    members = binned(scores.confidence)
+    bins = tuple(_bin(scores, member) for member in members)
+    shares = np.array([b.count for b in bins]) / text.count
     error = float(sum(shares * [abs(b.gap) for b in bins]))
     chance = float(sum(shares * [b.spread * math.sqrt(2 / math.pi) for b in bins]))
     if blocks is None:
         return Calibration(bins, error, chance, None)
-    signed = np.zeros(measured.scored)
+    signed = np.zeros(text.count)
     for member, b in zip(members, bins, strict=True):
-        signed[member] = math.copysign(1, b.gap) * (judged.hit[member].astype(np.float64) - judged.confidence[member])
+        signed[member] = math.copysign(1, b.gap) * (scores.hit[member].astype(np.float64) - scores.confidence[member])
     plain = estimate(
-        measured.totals(blocks, signed, np.ones(measured.scored)),
+        text.totals(blocks, signed, np.ones(text.count)),
         confidence=confidence, seed=seed, missed=blocks.missed,
     )  # fmt: skip
-    corrected = float(sum(shares * [unfolded(abs(b.gap), b.spread) for b in bins]))
+    corrected = float(sum(shares * [unfolded_gap(abs(b.gap), b.spread) for b in bins]))
     by = corrected - error
     tail = (1 - confidence) / 2
     noise = np.abs(np.random.default_rng(seed).standard_normal((DRAWS, len(bins)))) @ (
         shares * [b.spread for b in bins]
     )
     low = 0.0 if error <= np.quantile(noise, 1 - tail) else plain.low + by
-    moved = Estimate(corrected, low, plain.high + by, plain.error)
-    return Calibration(bins, error, chance, moved.within(0.0, 1.0))
+    on_device = Estimate(corrected, low, plain.high + by, plain.error)
+    return Calibration(bins, error, chance, on_device.within(0.0, 1.0))
 
 
 def binned(confidence: Float[Array, " token"]) -> list[Array]:
@@ -92,7 +92,7 @@ def binned(confidence: Float[Array, " token"]) -> list[Array]:
     return [part for part in np.split(order, starts) if len(part)]
 
 
-def unfolded(gap: float, spread: float) -> float:
+def unfolded_gap(gap: float, spread: float) -> float:
     """The |δ| for which |gap| is what |δ + normal noise of this spread| is on average; 0 when noise alone does more.
 
     The mean of a folded normal: Leone, Nelson & Nottingham 1961, eq. 3, doi:10.1080/00401706.1961.10489974.
@@ -109,13 +109,13 @@ def unfolded(gap: float, spread: float) -> float:
     return float(brentq(excess, 0.0, gap + spread))
 
 
-def _bin(judged: Any, member: Array) -> Bin:
-    p = judged.confidence[member].astype(np.float64)
+def _bin(scores: Any, member: Array) -> Bin:
+    p = scores.confidence[member].astype(np.float64)
     return Bin(
         len(member),
         float(p.mean()),
-        float(judged.hit[member].mean(dtype=np.float64)),
+        float(scores.hit[member].mean(dtype=np.float64)),
         float(np.sqrt(np.maximum(p * (1 - p), 0).sum()) / len(member)),
-        float(judged.entropy[member].mean(dtype=np.float64)),
-        float(judged.surprise[member].mean(dtype=np.float64)),
+        float(scores.entropy[member].mean(dtype=np.float64)),
+        float(scores.loss[member].mean(dtype=np.float64)),
     )

@@ -1,4 +1,4 @@
-"""Everything that is asked of a model at once: its reading of a text, its answers, and another model beside it."""
+"""Everything that is config of a model at once: its reading of a text, its answers, and another model beside it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from limpid.config.options import require
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.calibration import Calibration, calibration
+from limpid.evaluate.inputs import EvaluatedModel, fingerprint, open_evaluated_model, read_documents, sample_documents
 from limpid.evaluate.intervals import Estimate
-from limpid.evaluate.measure import Measured, encoded, measure
 from limpid.evaluate.metrics import Difference, Metric, difference, metrics
-from limpid.evaluate.subject import Subject, fingerprint, open_subject, sample, texts
+from limpid.evaluate.scored_text import ScoredText, encode_documents, score_text
 from limpid.evaluate.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluate.windows import Convention, Windows
-from limpid.progress import Report
+from limpid.reporter import Reporter
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How to evaluate."""
+class EvaluationConfig:
+    """How a text is cut and scored."""
 
     context: int | None = None  # tokens that a prediction may see; None is the model's
     stride: int | None = None  # None is half the context
@@ -44,26 +44,26 @@ class Asked:
             self.max_tokens is None or self.max_tokens >= 1, f"max_tokens is {self.max_tokens}: it must be at least 1"
         )
 
-    def windows(self, subject: Subject) -> Windows:
+    def windows(self, model: EvaluatedModel) -> Windows:
         """How this model's text is cut.
 
-        Raises  ConfigError when more context is asked for than the model has
+        Raises  ConfigError when more context is config for than the model has
         """
-        most = subject.model.config.context_length
+        most = model.transformer.config.context_length
         context = most if self.context is None else self.context
         require(
             1 <= context <= most,
-            f"context is {context}: {subject.name} holds 1 … {most} tokens",
+            f"context is {context}: {model.name} holds 1 … {most} tokens",
         )
         stride = max(1, context // 2) if self.stride is None else self.stride
-        return Windows(context, stride, self.convention, subject.start)
+        return Windows(context, stride, self.convention, model.start)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a model's reading of a text amounts to."""
+class TextResult:
+    """A model's scores on a text, summed up."""
 
-    measured: Measured
+    text: ScoredText
     blocks: Blocks | None
     metrics: list[Metric]
     calibration: Calibration
@@ -71,13 +71,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found; the second of two entries belongs to the other model, where one is compared."""
+    """The outcome; the second of two entries belongs to the other model, where one is compared."""
 
-    subjects: tuple[Subject, ...]
-    asked: Asked
+    models: tuple[EvaluatedModel, ...]
+    config: EvaluationConfig
     origin: str = ""
     notes: tuple[str, ...] = ()
-    readings: tuple[Reading, ...] = ()
+    texts: tuple[TextResult, ...] = ()
     difference: Difference | None = None
     tasks: tuple[tuple[TaskResult, ...], ...] = ()  # of each task, one per model
     task_differences: tuple[dict[str, Estimate], ...] = ()
@@ -89,51 +89,51 @@ def evaluate(
     *,
     against: str | None = None,
     tasks: Sequence[str] = (),
-    asked: Asked | None = None,
-    report: Report,
+    config: EvaluationConfig | None = None,
+    reporter: Reporter,
 ) -> Evaluation:
     """Read a text with one or two models, and have them answer the questions of task files.
 
     Without a path, a run reads the text that it held out; with tasks and no path, only the tasks are done.
     Raises  LimpidError for models, text or tasks that cannot be used
     """
-    asked = asked or Asked()
+    config = config or EvaluationConfig()
     questions = [(Path(file).stem, read_task(file)) for file in tasks]
-    subjects = tuple(open_subject(name).moved() for name in (what, *([] if against is None else [against])))
-    found = Evaluation(subjects, asked)
+    models = tuple(open_evaluated_model(name).on_device() for name in (what, *([] if against is None else [against])))
+    evaluation = Evaluation(models, config)
     if paths or not tasks:
-        found = _read(found, paths, asked, report)
+        evaluation = _read(evaluation, paths, config, reporter)
     answers = tuple(
-        tuple(run_task(subject, name, own, asked.confidence, report) for subject in subjects) for name, own in questions
+        tuple(run_task(model, name, own, config.confidence, reporter) for model in models) for name, own in questions
     )
     between = tuple(
-        {unit: better_at(one, two, unit, asked.confidence, asked.seed) for unit in UNITS}
+        {unit: better_at(one, two, unit, config.confidence, config.seed) for unit in UNITS}
         for one, two in (pair for pair in answers if len(pair) == 2)
     )
-    return replace(found, tasks=answers, task_differences=between)
+    return replace(evaluation, tasks=answers, task_differences=between)
 
 
-def _read(found: Evaluation, paths: Sequence[str], asked: Asked, report: Report) -> Evaluation:
-    windows = [asked.windows(subject) for subject in found.subjects]
-    source = texts(found.subjects[0], paths, asked.text_field)
-    documents, notes = list(source.documents), [*source.notes, *_doubts(found.subjects, paths)]
-    tokens = [encoded(subject, documents, report) for subject in found.subjects]
+def _read(evaluation: Evaluation, paths: Sequence[str], config: EvaluationConfig, reporter: Reporter) -> Evaluation:
+    windows = [config.windows(model) for model in evaluation.models]
+    source = read_documents(evaluation.models[0], paths, config.text_field)
+    documents, notes = list(source.documents), [*source.notes, *_caveats(evaluation.models, paths)]
+    tokens = [encode_documents(model, documents, reporter) for model in evaluation.models]
     chosen = list(range(len(documents)))
-    if asked.max_tokens is not None and sum(len(ids) for ids, _ in tokens[0]) > asked.max_tokens:
-        chosen = sample(source, asked.max_tokens, [len(ids) for ids, _ in tokens[0]], asked.seed)
+    if config.max_tokens is not None and sum(len(ids) for ids, _ in tokens[0]) > config.max_tokens:
+        chosen = sample_documents(source, config.max_tokens, [len(ids) for ids, _ in tokens[0]], config.seed)
         if len(chosen) == 1:
-            documents[chosen[0]] = _cut(documents[chosen[0]], tokens[0][chosen[0]], asked.max_tokens)
-            tokens = [encoded(subject, documents, report) for subject in found.subjects]
+            documents[chosen[0]] = _cut(documents[chosen[0]], tokens[0][chosen[0]], config.max_tokens)
+            tokens = [encode_documents(model, documents, reporter) for model in evaluation.models]
         part = "the start of one" if len(chosen) == 1 else f"{len(chosen):,}"
         notes.append(f"{part} of {len(documents):,} documents, drawn at random for --max-tokens")
-    readings = tuple(
-        _reading(measure(subject, [own[i] for i in chosen], window, report), asked)
-        for subject, own, window in zip(found.subjects, tokens, windows, strict=True)
+    texts = tuple(
+        _result(score_text(model, [own[i] for i in chosen], window, reporter), config)
+        for model, own, window in zip(evaluation.models, tokens, windows, strict=True)
     )
     between = None
-    if len(readings) == 2:
-        between = difference(readings[0].measured, readings[1].measured, asked.confidence, asked.seed)
-    return replace(found, origin=source.origin, notes=tuple(notes), readings=readings, difference=between)
+    if len(texts) == 2:
+        between = difference(texts[0].text, texts[1].text, config.confidence, config.seed)
+    return replace(evaluation, origin=source.origin, notes=tuple(notes), texts=texts, difference=between)
 
 
 def _cut(text: str, tokens: tuple[Any, Any], most: int) -> str:
@@ -142,21 +142,21 @@ def _cut(text: str, tokens: tuple[Any, Any], most: int) -> str:
     return text.encode()[:size].decode(errors="ignore")
 
 
-def _reading(measured: Measured, asked: Asked) -> Reading:
-    blocks = measured.blocks()
-    found = metrics(measured, blocks, asked.confidence, asked.seed)
-    return Reading(measured, blocks, found, calibration(measured, blocks, asked.confidence, asked.seed))
+def _result(text: ScoredText, config: EvaluationConfig) -> TextResult:
+    blocks = text.blocks()
+    measured = metrics(text, blocks, config.confidence, config.seed)
+    return TextResult(text, blocks, measured, calibration(text, blocks, config.confidence, config.seed))
 
 
-def _doubts(subjects: tuple[Subject, ...], paths: Sequence[str]) -> list[str]:
+def _caveats(models: tuple[EvaluatedModel, ...], paths: Sequence[str]) -> list[str]:
     """What makes a comparison unfair."""
-    if paths or len(subjects) < 2 or subjects[0].run is None:
+    if paths or len(models) < 2 or models[0].run is None:
         return []
-    first, second = subjects
+    first, second = models
     if second.run is None:
         return [f"whether {second.name} was trained on this text is not known: it counts as held out for {first.name}"]
-    config, other = subjects[0].run.read_config(), second.run.read_config()
+    config, other = models[0].run.read_config(), second.run.read_config()
     same = (config.data, config.run.seed) == (other.data, other.run.seed)
-    if same or fingerprint(subjects[0].run) == fingerprint(second.run):
+    if same or fingerprint(models[0].run) == fingerprint(second.run):
         return []
     return [f"{second.name} has other data, split or tokenizer: it may have been trained on text held out here"]

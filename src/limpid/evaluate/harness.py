@@ -15,16 +15,12 @@ from lm_eval.api.registry import register_model
 
 from limpid.config import Sampling
 from limpid.errors import DataError
-from limpid.evaluate.subject import open_subject
-from limpid.evaluate.surprises import judge
-from limpid.evaluate.tasks import pair_tokens, score
+from limpid.evaluate.inputs import open_evaluated_model
+from limpid.evaluate.tasks import pair_tokens, score_answers
+from limpid.evaluate.token_scores import score_windows
 from limpid.evaluate.windows import Windows
 from limpid.generate import Decoder, generate
-from limpid.progress import Report
-
-
-def _silent(what: str, done: int, total: int | None) -> None:
-    """The harness shows progress of its own."""
+from limpid.reporter import SILENT
 
 
 @register_model("limpid")
@@ -33,32 +29,32 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
 
     def __init__(self, pretrained: str = "last", max_gen_toks: int = 256, **unused: Any) -> None:
         super().__init__()
-        self.subject = open_subject(str(pretrained)).moved()
+        self.evaluated = open_evaluated_model(str(pretrained)).on_device()
         self.pretrained = str(pretrained)
         self.max_gen_toks = max_gen_toks
-        self.report: Report = _silent
         self._decoder: Decoder | None = None
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """ln p of each continuation of a context, and whether greedy decoding would write it."""
-        pairs = [pair_tokens(self.subject, *request.args) for request in requests]
-        return [(-found.nats, found.greedy) for found in score(self.subject, pairs, self.report, "answering")]
+        pairs = [pair_tokens(self.evaluated, *request.args) for request in requests]
+        answers = score_answers(self.evaluated, pairs, SILENT, "answering")
+        return [(-answer.nats, answer.greedy) for answer in answers]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
         """ln p of each whole text, in full windows that share no target.
 
         Raises  DataError when the model has no token to start a text with
         """
-        if self.subject.start is None:
-            raise DataError(f"{self.subject.name} has no token to start a text with: the harness's rolling needs one")
-        context = self.subject.model.config.context_length
-        windows = Windows(context, context, "sliding", self.subject.start)
-        texts = [np.array(self.subject.tokenizer.encode(request.args[0]), np.int64) for request in requests]
-        rows = [(number, row) for number, text in enumerate(texts) for row in windows.rows(text)]
+        if self.evaluated.start is None:
+            raise DataError(f"{self.evaluated.name} has no token to start a text with: the harness's rolling needs one")
+        context = self.evaluated.transformer.config.context_length
+        windows = Windows(context, context, "sliding", self.evaluated.start)
+        texts = [np.array(self.evaluated.tokenizer.encode(request.args[0]), np.int64) for request in requests]
+        rows = [(number, row) for number, text in enumerate(texts) for row in windows.of(text)]
         totals = [0.0] * len(texts)
-        judged = judge(self.subject.model, (row for _, row in rows))
-        for (number, _), found in zip(rows, judged, strict=True):
-            totals[number] -= float(found.surprise.sum(dtype=np.float64))
+        scores = score_windows(self.evaluated.transformer, (row for _, row in rows))
+        for (number, _), window in zip(rows, scores, strict=True):
+            totals[number] -= float(window.loss.sum(dtype=np.float64))
         return totals
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
@@ -67,8 +63,8 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
 
     def _continued(self, prompt: str, asked: dict[str, Any]) -> str:
         if self._decoder is None:
-            self._decoder = Decoder(open_subject(self.pretrained).model)  # it decodes on the processor
-        tokenizer, context = self.subject.tokenizer, self.subject.model.config.context_length
+            self._decoder = Decoder(open_evaluated_model(self.pretrained).transformer)  # it decodes on the processor
+        tokenizer, context = self.evaluated.tokenizer, self.evaluated.transformer.config.context_length
         most = min(int(asked.get("max_gen_toks", self.max_gen_toks)), context - 1)
         until = asked.get("until") or []
         sampling = Sampling(

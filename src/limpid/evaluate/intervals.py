@@ -52,13 +52,13 @@ class Estimate:
         return Estimate(value, low, high, (high - low) / (self.high - self.low) * self.error if self.half else 0.0)
 
     def within(self, low: float, high: float) -> Estimate:
-        """The same, its bounds clipped to what is possible."""
+        """The estimate with its bounds clipped to what is possible."""
         return Estimate(self.value, max(low, self.low), min(high, self.high), self.error, self.p)
 
-    def plain(self) -> dict[str, float]:
-        """For JSON."""
-        found = {"value": self.value, "low": self.low, "high": self.high, "standard_error": self.error}
-        return found if self.p is None else {**found, "p": self.p}
+    def as_dict(self) -> dict[str, float]:
+        """As plain values, for JSON."""
+        plain = {"value": self.value, "low": self.low, "high": self.high, "standard_error": self.error}
+        return plain if self.p is None else {**plain, "p": self.p}
 
 
 def _ratio(totals: Array) -> Array:
@@ -118,7 +118,7 @@ def _studentised(
 ) -> Float[Array, " resample"]:
     """(statistic - value) / standard error, of resamples of the blocks."""
     count, moments = len(blocks), _moments(blocks)
-    found = []
+    ratios = []
     for begin in range(0, resamples, max(1, AT_ONCE // count)):
         size = min(resamples - begin, max(1, AT_ONCE // count))
         times = rng.multinomial(count, np.full(count, 1 / count), size).astype(np.float64)  # each block is drawn
@@ -127,8 +127,8 @@ def _studentised(
         with np.errstate(all="ignore"):
             error = _standard_error(totals, second, count, statistic)
             t = (statistic.value(totals) - value) / error
-        found.append(t[np.isfinite(t)])  # a resample of one block only has no error
-    return np.concatenate(found)
+        ratios.append(t[np.isfinite(t)])  # a resample of one block only has no error
+    return np.concatenate(ratios)
 
 
 def _moments(blocks: Array) -> Float[Array, "block total total"]:

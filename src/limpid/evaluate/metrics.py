@@ -1,4 +1,4 @@
-"""What a reading amounts to: each metric with its interval, and the difference between two models on one text."""
+"""The metrics of a scored text, each with its interval, and the difference between two models on one text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.intervals import DIFFERENCE, Estimate, estimate
-from limpid.evaluate.measure import Measured
+from limpid.evaluate.scored_text import ScoredText
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Metric:
     value: float
     estimate: Estimate | None  # None where the text is too short for an interval
 
-    def plain(self) -> dict[str, object]:
-        """For JSON."""
-        return {"unit": self.unit, **({"value": self.value} if self.estimate is None else self.estimate.plain())}
+    def as_dict(self) -> dict[str, object]:
+        """As plain values, for JSON."""
+        return {"unit": self.unit, **({"value": self.value} if self.estimate is None else self.estimate.as_dict())}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Difference:
     confidence: float
 
     @property
-    def told(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval leaves 0 out."""
         return self.estimate is not None and not self.estimate.low <= 0 <= self.estimate.high
 
@@ -52,55 +52,55 @@ class Difference:
         p = self.estimate.p or 0.0
         chance = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
         by = f"{_like(size, self.estimate.half)} ± {self.estimate.half:.2g} bits per byte"
-        if self.told:
+        if self.significant:
             return f"{better} is better by {by} ({self.confidence:.0%} interval, {chance})"
         more = (self.estimate.half / size) ** 2
         hint = f"; a difference of this size would show on about {more:.2g} times as much text" if more < 1e6 else ""
         return f"no difference can be told: {better} is better by {by} ({self.confidence:.0%} interval, {chance}){hint}"
 
 
-def metrics(measured: Measured, blocks: Blocks | None, confidence: float, seed: int) -> list[Metric]:
+def metrics(text: ScoredText, blocks: Blocks | None, confidence: float, seed: int) -> list[Metric]:
     """Loss, perplexity, bits per byte, accuracy, entropy, overconfidence, Brier score."""
-    one, surprise = np.ones(measured.scored), measured.surprise
-    entropy = measured.judged.entropy.astype(np.float64)
+    one, losses = np.ones(text.count), text.losses
+    entropy = text.scores.entropy.astype(np.float64)
 
     def metric(name: str, unit: str, above: np.ndarray, below: np.ndarray, lowest: float = -math.inf) -> Metric:
         value = float(above.sum(dtype=np.float64) / below.sum(dtype=np.float64))
         if blocks is None:
             return Metric(name, unit, value, None)
-        found = estimate(measured.totals(blocks, above, below), confidence=confidence, seed=seed, missed=blocks.missed)
-        return Metric(name, unit, value, found.within(lowest, 1.0 if unit == "of tokens" else math.inf))
+        interval = estimate(text.totals(blocks, above, below), confidence=confidence, seed=seed, missed=blocks.missed)
+        return Metric(name, unit, value, interval.within(lowest, 1.0 if unit == "of tokens" else math.inf))
 
-    def found() -> Iterator[Metric]:
-        loss = metric("loss", "nats per token", surprise, one, 0.0)
+    def rows() -> Iterator[Metric]:
+        loss = metric("loss", "nats per token", losses, one, 0.0)
         yield loss
         raised = None if loss.estimate is None else loss.estimate.of(_exp)
         yield Metric("perplexity", "", _exp(loss.value), raised)
-        if measured.bytes:
-            yield metric("bits per byte", "bits per byte", surprise / math.log(2), measured.sizes, 0.0)
-        yield metric("accuracy", "of tokens", measured.judged.hit, one, 0.0)
+        if text.bytes:
+            yield metric("bits per byte", "bits per byte", losses / math.log(2), text.sizes, 0.0)
+        yield metric("accuracy", "of tokens", text.scores.hit, one, 0.0)
         yield metric("entropy", "nats per token", entropy, one, 0.0)
-        yield metric("overconfidence", "nats per token", surprise - entropy, one)
-        yield metric("Brier score", "0 … 2", measured.judged.brier, one, 0.0)
+        yield metric("overconfidence", "nats per token", losses - entropy, one)
+        yield metric("Brier score", "0 … 2", text.scores.brier, one, 0.0)
 
-    return list(found())
+    return list(rows())
 
 
-def difference(first: Measured, second: Measured, confidence: float, seed: int) -> Difference:
+def difference(first: ScoredText, second: ScoredText, confidence: float, seed: int) -> Difference:
     """Bits per byte compared in pairs on the same blocks, whatever the tokenizers."""
-    bits = [one.surprise / math.log(2) for one in (first, second)]
+    bits = [one.losses / math.log(2) for one in (first, second)]
     value = float(bits[0].sum() / first.bytes - bits[1].sum() / second.bytes)
-    names = first.subject.title, second.subject.title
+    names = first.model.title, second.model.title
     choices = [blocks for blocks in (first.blocks(), second.blocks()) if blocks is not None]
     if len(choices) < 2:
         return Difference(*names, value, None, confidence)
     blocks = min(choices, key=len)
     sums = [one.totals(blocks, b, one.sizes) for one, b in zip((first, second), bits, strict=True)]
-    found = estimate(
+    interval = estimate(
         np.concatenate(sums, axis=1), DIFFERENCE,
         confidence=confidence, seed=seed, difference=True, missed=max(choice.missed for choice in choices),
     )  # fmt: skip
-    return Difference(*names, value, found, confidence)
+    return Difference(*names, value, interval, confidence)
 
 
 def _exp(nats: float) -> float:

@@ -1,4 +1,4 @@
-"""Multiple-choice tasks: which answer does the model find least surprising?"""
+"""Multiple-choice tasks: which answer does the model find likeliest?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from jaxtyping import Float
 
 from limpid.errors import DataError
 from limpid.evaluate.blocks import FEWEST, MOST
+from limpid.evaluate.inputs import EvaluatedModel
 from limpid.evaluate.intervals import Estimate, estimate
-from limpid.evaluate.subject import Subject
-from limpid.evaluate.surprises import judge
-from limpid.evaluate.windows import Row
-from limpid.progress import Report
+from limpid.evaluate.token_scores import score_windows
+from limpid.evaluate.windows import Window
+from limpid.reporter import Reporter
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +34,7 @@ class Question:
     gold: int
 
 
-class Score(NamedTuple):
+class AnswerScore(NamedTuple):
     """What a model makes of one continuation."""
 
     nats: float  # -ln p of all its tokens
@@ -44,7 +44,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Share of questions answered right, when answers are ranked by their surprise in one of three units."""
+    """Share of questions answered right, when answers are ranked by their loss in one of three units."""
 
     name: str
     questions: int
@@ -52,9 +52,9 @@ class TaskResult:
     right: dict[str, Float[Array, " question"]]
     chance: float  # of guessing
 
-    def plain(self) -> dict[str, object]:
-        """For JSON."""
-        accuracy = {unit: found.plain() for unit, found in self.accuracy.items()}
+    def as_dict(self) -> dict[str, object]:
+        """As plain values, for JSON."""
+        accuracy = {unit: share.as_dict() for unit, share in self.accuracy.items()}
         return {"task": self.name, "questions": self.questions, "guessing": self.chance, "accuracy": accuracy}
 
 
@@ -71,16 +71,16 @@ def read_task(file: str) -> list[Question]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise DataError(f"cannot read task {file} ({reason}): give a JSONL file, one question per line") from error
-    found = []
+    questions = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(question(json.loads(line)))
+                questions.append(question(json.loads(line)))
             except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
                 raise DataError(f"{file}:{number} is no question: {_reason(error)}; {KNOWN}") from error
-    if not found:
+    if not questions:
         raise DataError(f"{file} holds no question: give a JSONL file, one question per line")
-    return found
+    return questions
 
 
 def question(record: dict[str, Any]) -> Question:
@@ -113,7 +113,7 @@ def _labelled(record: dict[str, Any]) -> Parts:
     """ARC, OpenBookQA, CommonsenseQA: choices = {text, label}, answerKey is a label."""
     labels, key = record["choices"]["label"], record["answerKey"]
     question = record.get("question", record.get("question_stem"))
-    return _asked(str(question)), record["choices"]["text"], labels.index(key)
+    return _as_question(str(question)), record["choices"]["text"], labels.index(key)
 
 
 def _lettered(record: dict[str, Any]) -> Parts:
@@ -121,7 +121,7 @@ def _lettered(record: dict[str, Any]) -> Parts:
     answer, choices = record["answer"], record["choices"]
     if isinstance(answer, str) and not answer.isdigit():
         answer = list(choices).index(answer) if answer in choices else string.ascii_uppercase.index(answer.upper())
-    return _asked(record["question"]), choices, int(answer)
+    return _as_question(record["question"]), choices, int(answer)
 
 
 def _endings(record: dict[str, Any]) -> Parts:
@@ -150,7 +150,7 @@ FORMATS: tuple[tuple[tuple[str, ...], Callable[[dict[str, Any]], Parts]], ...] =
 KNOWN = "expected the fields " + ", or ".join(" ".join(fields) for fields, _ in FORMATS)
 
 
-def _asked(text: str) -> str:
+def _as_question(text: str) -> str:
     return f"Question: {text}\nAnswer:"
 
 
@@ -168,50 +168,52 @@ def _reason(error: Exception) -> str:
     return f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
-def pair_tokens(subject: Subject, before: str, after: str) -> tuple[list[int], list[int]]:
+def pair_tokens(model: EvaluatedModel, before: str, after: str) -> tuple[list[int], list[int]]:
     """Tokens of a text and of its continuation, cut where the text's own tokens would end; spaces go to what follows.
 
     The cut of lm-evaluation-harness, so that numbers agree. An empty text becomes the start token.
     """
     spaces = len(before) - len(before.rstrip())
     before, after = before[: len(before) - spaces], before[len(before) - spaces :] + after
-    encode = subject.tokenizer.encode
+    encode = model.tokenizer.encode
     if not before:
-        if subject.start is None:
-            raise DataError(f"a question is empty, and {subject.name} has no token to start a text with: add a query")
-        return [subject.start], encode(after)
+        if model.start is None:
+            raise DataError(f"a question is empty, and {model.name} has no token to start a text with: add a query")
+        return [model.start], encode(after)
     first, whole = encode(before), encode(before + after)
     return first, whole[len(first) :]
 
 
-def score(subject: Subject, pairs: Sequence[tuple[list[int], list[int]]], report: Report, what: str) -> list[Score]:
+def score_answers(
+    model: EvaluatedModel, pairs: Sequence[tuple[list[int], list[int]]], reporter: Reporter, what: str
+) -> list[AnswerScore]:
     """What the model makes of each continuation; of a text that is too long, its end is read."""
-    context, rows = subject.model.config.context_length, []
+    context, rows = model.transformer.config.context_length, []
     for before, after in pairs:
         if not after:
             raise DataError("a continuation has no tokens: each choice needs at least one of its own")
         if len(after) > context:
             raise DataError(f"a continuation has {len(after)} tokens, the model's context holds {context}: shorten it")
-        rows.append(Row(np.array([*before, *after][-(context + 1) :], np.int64), len(after)))
+        rows.append(Window(np.array([*before, *after][-(context + 1) :], np.int64), len(after)))
     done, total = 0, sum(row.scored for row in rows)
 
     def advance(count: int) -> None:
         nonlocal done
         done += count
-        report(what, done, total)
+        reporter.progress(what, done, total)
 
     return [
-        Score(float(found.surprise.sum(dtype=np.float64)), bool(found.hit.all()), len(found.hit))
-        for found in judge(subject.model, rows, advance)
+        AnswerScore(float(scores.loss.sum(dtype=np.float64)), bool(scores.hit.all()), len(scores.hit))
+        for scores in score_windows(model.transformer, rows, advance)
     ]
 
 
 def run_task(
-    subject: Subject, name: str, questions: Sequence[Question], confidence: float, report: Report
+    model: EvaluatedModel, name: str, questions: Sequence[Question], confidence: float, reporter: Reporter
 ) -> TaskResult:
-    """Answer every question in three ways: by the sum of surprises, by their mean per token, per byte."""
-    pairs = [pair_tokens(subject, q.query, choice) for q in questions for choice in q.choices]
-    scores = iter(score(subject, pairs, report, f"{name} with {subject.name}"))
+    """Answer every question in three ways: by the sum of losses, by their mean per token, per byte."""
+    pairs = [pair_tokens(model, q.query, choice) for q in questions for choice in q.choices]
+    scores = iter(score_answers(model, pairs, reporter, f"{name} with {model.name}"))
     right: dict[str, list[bool]] = {unit: [] for unit in UNITS}
     for q in questions:
         own = [next(scores) for _ in q.choices]
@@ -223,8 +225,8 @@ def run_task(
         for unit, by in sizes.items():
             right[unit].append(int(np.argmin([s.nats / size for s, size in zip(own, by, strict=True)])) == q.gold)
     chance = float(np.mean([1 / len(q.choices) for q in questions]))
-    arrays = {unit: np.array(found, np.float64) for unit, found in right.items()}
-    accuracy = {unit: share(int(found.sum()), len(found), confidence) for unit, found in arrays.items()}
+    arrays = {unit: np.array(answers, np.float64) for unit, answers in right.items()}
+    accuracy = {unit: share(int(answers.sum()), len(answers), confidence) for unit, answers in arrays.items()}
     return TaskResult(name, len(questions), accuracy, arrays, chance)
 
 
@@ -245,8 +247,8 @@ def better_at(first: TaskResult, second: TaskResult, unit: str, confidence: floa
     from scipy.stats import binomtest
 
     a, b = first.right[unit], second.right[unit]
-    told = int((a != b).sum())
-    p = float(binomtest(int((a > b).sum()), told).pvalue) if told else 1.0
+    differing = int((a != b).sum())
+    p = float(binomtest(int((a > b).sum()), differing).pvalue) if differing else 1.0
     borders = np.unique(np.arange(min(len(a), MOST)) * len(a) // min(len(a), MOST))
     pairs = np.add.reduceat(np.stack([a - b, np.ones(len(a))], 1), borders)
     if len(pairs) < FEWEST:

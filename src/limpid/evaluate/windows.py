@@ -16,7 +16,7 @@ Convention = Literal["sliding", "transformers"]
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Window:
     """Tokens that go through the model together; only the last `scored` of them are scored."""
 
     tokens: Int64[Array, " position"]  # what goes in, and the last target
@@ -60,7 +60,7 @@ class Windows:
                 "least context - stride tokens before it"
             )
 
-    def rows(self, document: Int64[Array, " token"]) -> Iterator[Row]:
+    def of(self, document: Int64[Array, " token"]) -> Iterator[Window]:
         """The windows of one document's tokens, in order. What has nothing before it in its window is not scored."""
         if self.convention == "transformers":
             yield from self._guide(document)
@@ -70,16 +70,16 @@ class Windows:
         scored_to, last = 0, len(tokens) - 1
         while scored_to < last:
             end = min(last, self.context if scored_to == 0 else scored_to + self.stride)
-            yield Row(tokens[max(0, end - self.context) : end + 1], end - scored_to, scored_to + 1 - before)
+            yield Window(tokens[max(0, end - self.context) : end + 1], end - scored_to, scored_to + 1 - before)
             scored_to = end
 
-    def _guide(self, tokens: Int64[Array, " token"]) -> Iterator[Row]:
+    def _guide(self, tokens: Int64[Array, " token"]) -> Iterator[Window]:
         scored_to = 0  # tokens that are behind, scored or not
         for begin in range(0, len(tokens), self.stride):
             end = min(begin + self.context, len(tokens))
             scored = min(end - scored_to, end - begin - 1)  # a window's first token has nothing before it
             if scored > 0:
-                yield Row(tokens[begin:end], scored, end - scored)
+                yield Window(tokens[begin:end], scored, end - scored)
             scored_to = end
             if end == len(tokens):
                 return

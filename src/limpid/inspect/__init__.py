@@ -1,12 +1,10 @@
-"""A trained model, opened: what its parts write, and how its loss curves around the weights."""
+"""A trained model examined: what its parts compute on a text, and the shape of its loss around the weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from limpid.reporter import SILENT, Reporter
 
 
 def inspect_model(
@@ -18,8 +16,7 @@ def inspect_model(
     word: tuple[str, ...],
     output: Path,
     landscape: bool,
-    as_json: bool,
-    console: Console,
+    reporter: Reporter = SILENT,
 ) -> int:
     """Inspect a run or Hugging Face folder; pictures and inspect.json go to `output`.
 
@@ -28,36 +25,32 @@ def inspect_model(
     import json
     import time
 
-    from rich.console import Console as Screen
-
-    from limpid.inspect import landscape as around
-    from limpid.inspect import show, show_landscape
     from limpid.inspect.document import document
-    from limpid.inspect.structure import structure
-    from limpid.inspect.subject import open_subject
+    from limpid.inspect.landscape import ROWS, measure_landscape
+    from limpid.inspect.model_and_text import open_model_and_text
+    from limpid.inspect.report import files_written, landscape_lines, structure_lines
+    from limpid.inspect.structure import measure_structure
     from limpid.plots import figure
-    from limpid.progress import progress
     from limpid.run import write_atomically
     from limpid.training.allocator import keep_freed_memory
 
     keep_freed_memory()
     start = time.perf_counter()
-    figure(1, 1)  # a missing matplotlib is said before anything is computed
-    subject = open_subject(what, text)
+    figure(1, 1)  # a missing matplotlib is reported before anything is computed
+    sample = open_model_and_text(what, text)
     if landscape:
-        subject.rows(around.ROWS)  # so is a text that is too short
-    with progress(Screen(stderr=True)) as report:
-        found = structure(subject, position, token, word, output, report)
-        measured = around.landscape(subject, output, report) if landscape else None
+        sample.rows(ROWS)  # so is a text that is too short
+    structure = measure_structure(sample, position, token, word, output, reporter)
+    around = measure_landscape(sample, output, reporter) if landscape else None
+    reporter.close()
     seconds = time.perf_counter() - start
-    plain = document(found, measured, seconds)
+    plain = document(structure, around, seconds)
     write_atomically(output / "inspect.json", (json.dumps(plain, ensure_ascii=False) + "\n").encode())
-    if as_json:
-        console.file.write(json.dumps(plain, ensure_ascii=False) + "\n")
-        return 0
-    show.tell(found, console)
-    if measured is not None:
-        show_landscape.tell(measured, console)
-    pictures = found.pictures + (() if measured is None else measured.pictures)
-    console.print(show.files(output, pictures, seconds), soft_wrap=True, highlight=False)
+    reporter.document(plain)
+    for line in structure_lines(structure):
+        reporter.line(line)
+    for line in [] if around is None else landscape_lines(around):
+        reporter.line(line)
+    pictures = structure.pictures + (() if around is None else around.pictures)
+    reporter.line(files_written(output, pictures, seconds))
     return 0

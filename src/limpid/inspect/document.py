@@ -1,4 +1,4 @@
-"""Everything that was found as plain values, for JSON."""
+"""What was measured, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from limpid.inspect.jacobians import Path as Way
+from limpid.inspect.activations import attention_document
+from limpid.inspect.gradient_flow import GradientFlow
 from limpid.inspect.landscape import Landscape
-from limpid.inspect.lens import Guess, Layer
-from limpid.inspect.maps import page_data
-from limpid.inspect.spectra import Spectrum
+from limpid.inspect.logit_attribution import LensLayer, TokenRank
 from limpid.inspect.structure import Structure
+from limpid.inspect.weights import Spectrum
 from limpid.jsonable import jsonable
 
 Plain = dict[str, Any]
 
 
-def document(found: Structure, around: Landscape | None, seconds: float) -> Plain:
+def document(structure: Structure, landscape: Landscape | None, seconds: float) -> Plain:
     """All of it; numbers that are not finite are spelled as float() reads them."""
-    subject = found.subject
+    sample = structure.sample
     plain = {
-        "model": subject.name,
-        "step": subject.step,
-        "text": {"origin": subject.origin, "tokens": list(subject.shown), "spelled": subject.text},
-        "notes": list(subject.notes),
-        "writes": _writes(found),
-        "lens": [_layer(layer, found) for layer in found.lens],
+        "model": sample.name,
+        "step": sample.step,
+        "text": {"origin": sample.origin, "tokens": list(sample.shown), "spelled": sample.text},
+        "notes": list(sample.notes),
+        "logit_attribution": _attribution(structure),
+        "logit_lens": [_layer(layer, structure) for layer in structure.lens],
         "attention": {
-            "heads": [asdict(head) | {"habit": head.habit} for head in found.heads],
-            "maps": page_data(found.seen, subject.model.config.num_layers, subject.text),
+            "heads": [asdict(head) | {"habit": head.habit} for head in structure.heads],
+            "maps": attention_document(structure.seen, sample.model.config.num_layers, sample.text),
         },
-        "spectra": [_spectrum(spectrum) for spectrum in found.spectra],
-        "units": {
-            "positions": found.unit_positions,
-            "blocks": [asdict(block) | {"dead": list(block.dead), "share": block.share} for block in found.units],
+        "singular_values": [_spectrum(spectrum) for spectrum in structure.spectra],
+        "neurons": {
+            "positions": structure.neuron_positions,
+            "blocks": [asdict(block) | {"dead": list(block.dead), "share": block.share} for block in structure.neurons],
         },
-        "words": None if found.words is None else asdict(found.words),
-        "landscape": None if around is None else _landscape(around),
-        "pictures": _names(found.pictures) + ([] if around is None else _names(around.pictures)),
+        "embedding_neighbours": None if structure.neighbours is None else asdict(structure.neighbours),
+        "landscape": None if landscape is None else _landscape(landscape),
+        "pictures": _names(structure.pictures) + ([] if landscape is None else _names(landscape.pictures)),
         "seconds": round(seconds, 3),
     }
     whole: Plain = jsonable(_as_lists(plain))
@@ -60,15 +60,15 @@ def _names(pictures: tuple[Path, ...]) -> list[str]:
     return [picture.name for picture in pictures]
 
 
-def _writes(found: Structure) -> Plain:
-    spelled = found.subject.tokenizer.token_text(found.writes.token)
-    return asdict(found.writes) | {"spelled": spelled, "off": found.writes.off}
+def _attribution(structure: Structure) -> Plain:
+    spelled = structure.sample.tokenizer.token_text(structure.attribution.token)
+    return asdict(structure.attribution) | {"spelled": spelled, "error": structure.attribution.error}
 
 
-def _layer(layer: Layer, found: Structure) -> Plain:
-    spell = found.subject.tokenizer.token_text
+def _layer(layer: LensLayer, structure: Structure) -> Plain:
+    spell = structure.sample.tokenizer.token_text
 
-    def guess(one: Guess | None) -> Plain | None:
+    def guess(one: TokenRank | None) -> Plain | None:
         return None if one is None else asdict(one) | {"spelled": spell(one.token)}
 
     named = {"top": guess(layer.top), "final": guess(layer.final), "next": guess(layer.next)}
@@ -90,32 +90,32 @@ def _spectrum(spectrum: Spectrum) -> Plain:
     }
 
 
-def _landscape(around: Landscape) -> Plain:
-    at, density = around.sharpness.density()
+def _landscape(landscape: Landscape) -> Plain:
+    at, density = landscape.sharpness.density()
     return {
-        "loss": around.loss,
-        "rows": around.rows,
-        "length": around.length,
-        "parameters": around.parameters,
-        "seed": around.seed,
+        "loss": landscape.loss,
+        "rows": landscape.rows,
+        "length": landscape.length,
+        "parameters": landscape.parameters,
+        "seed": landscape.seed,
         "sharpness": {
-            "largest": around.sharpness.largest,
-            "largest_within": around.sharpness.largest_within,
-            "smallest": around.sharpness.smallest,
-            "smallest_within": around.sharpness.smallest_within,
-            "mean": around.sharpness.mean,
-            "stable_rate": around.sharpness.stable_rate,
-            "lanczos_steps": around.sharpness.steps,
-            "ritz_values": [run.values for run in around.sharpness.runs],
-            "ritz_weights": [run.weights for run in around.sharpness.runs],
+            "largest": landscape.sharpness.largest,
+            "largest_within": landscape.sharpness.largest_within,
+            "smallest": landscape.sharpness.smallest,
+            "smallest_within": landscape.sharpness.smallest_within,
+            "mean": landscape.sharpness.mean,
+            "stable_rate": landscape.sharpness.stable_rate,
+            "lanczos_steps": landscape.sharpness.steps,
+            "ritz_values": [run.values for run in landscape.sharpness.runs],
+            "ritz_weights": [run.weights for run in landscape.sharpness.runs],
             "density": {"eigenvalue": at, "density": density},
         },
-        "curves": asdict(around.curves),
-        "noise": asdict(around.noise),
-        "clipping": asdict(around.clipping) | {"after": around.clipping.after},
-        "gains": [_way(way) for way in (around.gradient, *around.ways, *around.fresh)],
+        "curves": asdict(landscape.curves),
+        "noise": asdict(landscape.noise),
+        "clipping": asdict(landscape.clipping) | {"after": landscape.clipping.after},
+        "gradient_flow": [_flow(flow) for flow in (landscape.gradient, *landscape.variants, *landscape.fresh)],
     }
 
 
-def _way(way: Way) -> Plain:
-    return {"name": way.name, "gains": way.gains, "mean": way.mean, "later": way.later, "verdict": way.verdict}
+def _flow(flow: GradientFlow) -> Plain:
+    return {"name": flow.name, "gains": flow.gains, "mean": flow.mean, "later": flow.later, "verdict": flow.verdict}

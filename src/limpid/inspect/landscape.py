@@ -1,4 +1,4 @@
-"""The loss around the trained weights: curvature, curves, noise, and the way back through the blocks."""
+"""The loss around the trained weights: curvature, curves, noise, and the flow of gradients through the blocks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from pathlib import Path
 import torch
 
 from limpid.config import UpdateConfig
-from limpid.inspect import curves, sharpness
-from limpid.inspect.curves import Curves
-from limpid.inspect.hvp import Loss
-from limpid.inspect.jacobians import Path as Way
-from limpid.inspect.jacobians import gradient_path, paths, redrawn
-from limpid.inspect.noise import Noise, noise
-from limpid.inspect.sharpness import Sharpness
-from limpid.inspect.subject import Subject
-from limpid.inspect.watch import in_format
-from limpid.progress import Report
+from limpid.inspect.forward_pass import cast_model
+from limpid.inspect.gradient_flow import GradientFlow, flow_variants, fresh_flows, loss_flow
+from limpid.inspect.gradient_noise import GradientNoise, gradient_noise
+from limpid.inspect.hessian import DifferentiableLoss, Sharpness, draw_density, sharpness
+from limpid.inspect.loss_curves import LossCurves, draw_along, draw_surface, loss_curves
+from limpid.inspect.model_and_text import ModelAndText
+from limpid.reporter import SILENT, Reporter
 
 ROWS, NOISE_ROWS = 16, 64
 """Rows that curvature is measured on, and rows whose gradients are taken one by one."""
-ROOM = 1 << 30
+MEMORY = 1 << 30
 """Bytes that the gradients of single rows may take: larger models get fewer of them."""
 
 
@@ -47,47 +44,47 @@ class Landscape:
     length: int  # tokens of a row
     parameters: int
     sharpness: Sharpness
-    curves: Curves
-    noise: Noise
+    curves: LossCurves
+    noise: GradientNoise
     clipping: Clipping
-    gradient: Way
-    ways: tuple[Way, ...]
-    fresh: tuple[Way, ...]
+    gradient: GradientFlow  # of the loss
+    variants: tuple[GradientFlow, ...]
+    fresh: tuple[GradientFlow, ...]  # of weights drawn anew
     seed: int
     pictures: tuple[Path, ...]
 
 
-def landscape(subject: Subject, output: Path, report: Report | None = None) -> Landscape:
+def measure_landscape(sample: ModelAndText, output: Path, reporter: Reporter = SILENT) -> Landscape:
     """Measure it all, and draw it into `output`."""
-    inputs, targets = subject.rows(ROWS)
-    loss = Loss(subject.model, inputs, targets)
-    seed = 0 if subject.config is None else subject.config.run.seed
-    curvature = sharpness.sharpness(loss, seed, report=report)
-    around = curves.curves(loss, seed, report)
-    single = Loss(subject.model, *subject.rows(max(8, min(NOISE_ROWS, ROOM // (4 * loss.size)))))
-    exact = in_format(subject.model, torch.float64)
+    inputs, targets = sample.rows(ROWS)
+    loss = DifferentiableLoss(sample.model, inputs, targets)
+    seed = 0 if sample.config is None else sample.config.run.seed
+    curvature = sharpness(loss, seed, reporter=reporter)
+    curves = loss_curves(loss, seed, reporter)
+    single = DifferentiableLoss(sample.model, *sample.rows(max(8, min(NOISE_ROWS, MEMORY // (4 * loss.size)))))
+    exact = cast_model(sample.model, torch.float64)
     return Landscape(
         loss=loss.value(),
         rows=len(inputs),
         length=inputs.shape[1],
         parameters=loss.size,
         sharpness=curvature,
-        curves=around,
-        noise=noise(single, seed, report),
-        clipping=_clipping(float(loss.gradient().norm()), subject),
-        gradient=gradient_path(exact, inputs[:4], targets[:4]),
-        ways=paths(exact, inputs[:4]),
-        fresh=redrawn(exact, inputs[:4], seed),
+        curves=curves,
+        noise=gradient_noise(single, seed, reporter),
+        clipping=_clipping(float(loss.gradient().norm()), sample),
+        gradient=loss_flow(exact, inputs[:4], targets[:4]),
+        variants=flow_variants(exact, inputs[:4]),
+        fresh=fresh_flows(exact, inputs[:4], seed),
         seed=seed,
         pictures=(
-            sharpness.draw(curvature, output / "spectrum.png"),
-            curves.draw_along(around, output / "loss-curves.png"),
-            curves.draw_surface(around, output / "loss-surface.png"),
+            draw_density(curvature, output / "spectrum.png"),
+            draw_along(curves, output / "loss-curves.png"),
+            draw_surface(curves, output / "loss-surface.png"),
         ),
     )
 
 
-def _clipping(before: float, subject: Subject) -> Clipping:
-    if subject.config is None:
+def _clipping(before: float, sample: ModelAndText) -> Clipping:
+    if sample.config is None:
         return Clipping(before, UpdateConfig().max_grad_norm, "limpid's default")
-    return Clipping(before, subject.config.update.max_grad_norm, "the run's max_grad_norm")
+    return Clipping(before, sample.config.update.max_grad_norm, "the run's max_grad_norm")

@@ -1,4 +1,4 @@
-"""What the weights and one pass over a text show: the parts of a logit, the lens, attention, spectra, units, words."""
+"""What the weights and one pass over a text show: logit attribution, attention, spectra, dead neurons."""
 
 from __future__ import annotations
 
@@ -11,84 +11,79 @@ from jaxtyping import Int
 from torch import Tensor
 
 from limpid.errors import ConfigError
-from limpid.inspect import maps, spectra
-from limpid.inspect.lens import Layer, lens
-from limpid.inspect.maps import Head, heads
-from limpid.inspect.spectra import Spectrum
-from limpid.inspect.subject import Subject, the_token
-from limpid.inspect.units import Units, units
-from limpid.inspect.watch import Quantities, in_format, stages, watched
-from limpid.inspect.words import Near, near
-from limpid.inspect.writes import Writes, writes
+from limpid.inspect.activations import AttentionHead, Neurons, attention_heads, draw_attention, neurons
+from limpid.inspect.forward_pass import Quantities, cast_model, forward_quantities, stream_quantities
+from limpid.inspect.logit_attribution import LensLayer, LogitAttribution, attribute_logit, logit_lens
+from limpid.inspect.model_and_text import ModelAndText, single_token
+from limpid.inspect.weights import Neighbours, Spectrum, draw_spectra, embedding_neighbours, singular_values
 from limpid.model import Transformer
-from limpid.progress import Report
+from limpid.reporter import SILENT, Reporter
 
-ROWS, TOGETHER = 16, 4
-"""Held-out rows over which units are watched, and how many at once."""
+ROWS, ROWS_AT_ONCE = 16, 4
+"""Held-out rows over which neurons are observed, and how many at once."""
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Everything that is found inside one model on one text."""
+    """Everything measured inside one model on one text."""
 
-    subject: Subject
+    sample: ModelAndText
     seen: Quantities
     position: int
-    writes: Writes
-    lens: tuple[Layer, ...]
-    heads: tuple[Head, ...]
+    attribution: LogitAttribution
+    lens: tuple[LensLayer, ...]
+    heads: tuple[AttentionHead, ...]
     spectra: tuple[Spectrum, ...]
-    units: tuple[Units, ...]
-    unit_positions: int
-    words: Near | None
+    neurons: tuple[Neurons, ...]
+    neuron_positions: int  # over which neurons were observed
+    neighbours: Neighbours | None
     pictures: tuple[Path, ...]
 
 
-def structure(
-    subject: Subject,
+def measure_structure(
+    sample: ModelAndText,
     position: int,
     token: str | None,
     word: tuple[str, ...],
     output: Path,
-    report: Report | None = None,
+    reporter: Reporter = SILENT,
 ) -> Structure:
-    """Look at all of it in float64, and draw it into `output`.
+    """Measure all of it in float64, and draw it into `output`.
 
     Raises  ConfigError for a position outside the text, or a word that is not one token
     """
-    place = the_position(position, len(subject.shown))
-    chosen = None if token is None else the_token(token, subject.tokenizer, "--token")
-    nearby = near(subject.model, subject.tokenizer, word)
-    model = in_format(subject.model, torch.float64)
-    say = report or (lambda what, done, total: None)
+    place = checked_position(position, len(sample.shown))
+    chosen = None if token is None else single_token(token, sample.tokenizer, "--token")
+    neighbours = embedding_neighbours(sample.model, sample.tokenizer, word)
+    model = cast_model(sample.model, torch.float64)
     with torch.no_grad():
-        seen = watched(model, subject.inputs, _wanted(model))
+        seen = forward_quantities(model, sample.inputs, _is_read(model))
         likeliest = int(seen["logits"][0, place].argmax())
-        say("singular values", 0, None)
-        found = spectra.spectra(model)
-        say("hidden units", 0, None)
-        awake, positions = units(model, _batches(subject))
-        say("pictures", 0, None)
+        reporter.progress("singular values", 0)
+        spectra = singular_values(model)
+        reporter.progress("MLP neurons", 0)
+        observed, positions = neurons(model, _batches(sample))
+        reporter.progress("pictures", 0)
         layers = model.config.num_layers
         return Structure(
-            subject=subject,
+            sample=sample,
             seen=seen,
             position=place,
-            writes=writes(model, seen, place, likeliest if chosen is None else chosen),
-            lens=lens(model, seen, subject.inputs, place),
-            heads=heads(seen, layers),
-            spectra=found,
-            units=awake,
-            unit_positions=positions,
-            words=nearby,
+            attribution=attribute_logit(model, seen, place, likeliest if chosen is None else chosen),
+            lens=logit_lens(model, seen, sample.inputs, place),
+            heads=attention_heads(seen, layers),
+            spectra=spectra,
+            neurons=observed,
+            neuron_positions=positions,
+            neighbours=neighbours,
             pictures=(
-                *maps.draw(seen, layers, subject.text, output),
-                spectra.draw(found, output / "singular-values.png"),
+                *draw_attention(seen, layers, sample.text, output),
+                draw_spectra(spectra, output / "singular-values.png"),
             ),
         )
 
 
-def the_position(position: int, count: int) -> int:
+def checked_position(position: int, count: int) -> int:
     """A position of the text; negative ones count from its end.
 
     Raises  ConfigError when there is no such position
@@ -100,15 +95,15 @@ def the_position(position: int, count: int) -> int:
     return position % count
 
 
-def _wanted(model: Transformer) -> Callable[[str], bool]:
-    """What writes, lens and maps read: the rest of a pass is let go."""
-    whole = {"embed.tokens", "embed.positions", "logits", *(name for name, _ in stages(model))}
+def _is_read(model: Transformer) -> Callable[[str], bool]:
+    """What attribution, lens and attention maps read: the rest of a pass is not kept."""
+    whole = {"embed.tokens", "embed.positions", "logits", *(name for name, _ in stream_quantities(model))}
     ends = ("attention.mixed", "attention.weights", "mlp.output", "residual1", "residual2")
     return lambda name: name in whole or name.endswith(ends)
 
 
-def _batches(subject: Subject) -> Iterator[Int[Tensor, "batch position"]]:
+def _batches(sample: ModelAndText) -> Iterator[Int[Tensor, "batch position"]]:
     """The text, and held-out rows of a run."""
-    yield subject.inputs
-    if subject.validation is not None:
-        yield from subject.rows(ROWS)[0].split(TOGETHER)
+    yield sample.inputs
+    if sample.validation is not None:
+        yield from sample.rows(ROWS)[0].split(ROWS_AT_ONCE)

@@ -12,7 +12,7 @@ from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import load_tokenizer
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.model.weights import load_weights
-from limpid.progress import Report
+from limpid.reporter import Report
 from limpid.run import RUNS, Run
 from limpid.source import Checkpoint, Model, ModelFolder, RecordedStep, find_model, open_source
 from limpid.training.record import record_step

@@ -17,7 +17,7 @@ from limpid.errors import ConfigError
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.plan import parameter_count
-from limpid.progress import Report
+from limpid.reporter import Report
 from limpid.run import Run, new_run, write_atomically, write_config
 from limpid.source import Model, find_model
 from limpid.training import checkpoint

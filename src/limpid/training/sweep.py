@@ -25,7 +25,7 @@ from limpid.plan.laws.sweep import (
     step_flops,
     train_config,
 )
-from limpid.progress import Report
+from limpid.reporter import Report
 from limpid.run import Run, write_atomically
 from limpid.training.loop import Diverged
 from limpid.training.time_budget import StepBudget

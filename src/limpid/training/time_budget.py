@@ -17,7 +17,7 @@ from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.plan import parameter_count
 from limpid.plan.laws.scaling import Law
-from limpid.progress import Report
+from limpid.reporter import Report
 from limpid.training.autotune import estimated_step_seconds, resolve_auto
 
 LAW = Law("small scale", 2.1156, 67.519, 163.48, 0.37548, 0.35421, "`limpid plan fit benchmarks/small_scale.csv`")

@@ -1,4 +1,4 @@
-"""`limpid compare`: two ways to the same numbers."""
+"""`limpid compare`: two variants of the same computation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from limpid.errors import ConfigError
 
 @dataclass(frozen=True)
 class CompareFlags:
-    """Rounding or bug? Compare two ways to the same numbers, quantity by quantity, within computed bounds.
+    """Rounding or bug? Compare two variants of the same computation, quantity by quantity, within computed bounds.
 
-    A way is a model, then `:` and words for how it runs. Paths: plain (every quantity formed), fast (as it trains),
+    A variant is a model, then `:` and words for how it runs. Paths: plain (every quantity formed), fast (as it trains),
     compiled, cached (one position at a time), sampler (as it generates), transformers. Precisions: fp64, fp32, fp16,
     bf16. Adapters: lora=DIR beside the weights, merged=DIR added in. processes=N shares the batch among N. So
     `limpid compare last last:transformers`, `limpid compare last:fp32 last:bf16`, `limpid compare A B`.
     """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "A B"})
-    """Two ways; each a run, `last` or a Hugging Face folder, with :WORDS for path and precision."""
+    """Two variants; each a run, `last` or a Hugging Face folder, with :WORDS for path and precision."""
     text: str | None = None
     """Compare on this text instead of random tokens."""
     backward: bool = True
@@ -32,12 +32,10 @@ class CompareFlags:
 def verb(argv: Sequence[str]) -> int:
     flags = read("compare", CompareFlags, argv)
     if len(flags.words) != 2:
-        raise ConfigError("compare takes two ways, as in: limpid compare last last:transformers")
-    from rich.console import Console
-
-    from limpid.compare import compare_ways
+        raise ConfigError("compare takes two variants, as in: limpid compare last last:transformers")
+    from limpid.compare import compare_variants
+    from limpid.reporter import Reporter
 
     first, second = flags.words
-    return compare_ways(
-        first, second, text=flags.text, backward=flags.backward, as_json=flags.json, console=Console(highlight=False)
-    )
+    with Reporter(flags.json) as reporter:
+        return compare_variants(first, second, text=flags.text, backward=flags.backward, reporter=reporter)

@@ -1,4 +1,4 @@
-"""`limpid compress`: a file in as many bits as the model is surprised by it."""
+"""`limpid compress`: a file of any bytes, compressed by a model's predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from limpid.config.flags import read
 
 @dataclass(frozen=True)
 class CompressFlags:
-    """Compress a file of any bytes with a model's predictions: as many bits as the model is surprised by it.
+    """Compress a file of any bytes with a model's predictions: a token of probability p costs -log₂ p bits.
 
     The original comes back bit for bit on a processor of the same kind, with the same model. Size beside the
     cross-entropy, and beside gzip, xz and zstd, is reported.
@@ -33,7 +33,7 @@ class CompressFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("compress", CompressFlags, argv)
-    from limpid.compress.verbs import compress_file
+    from limpid.compress.files import compress_file
 
     return compress_file(
         flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, as_json=flags.json

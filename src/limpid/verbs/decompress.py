@@ -26,6 +26,6 @@ class DecompressFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("decompress", DecompressFlags, argv)
-    from limpid.compress.verbs import decompress_file
+    from limpid.compress.files import decompress_file
 
     return decompress_file(flags.file, flags.model, flags.output, force=flags.force, as_json=flags.json)

@@ -48,21 +48,21 @@ class EvaluateFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("evaluate", EvaluateFlags, argv)
-    from rich.console import Console
-
     from limpid.evaluate import evaluate_model
-    from limpid.evaluate.evaluation import Asked
+    from limpid.evaluate.evaluation import EvaluationConfig
+    from limpid.reporter import Reporter
 
-    asked = Asked(
+    config = EvaluationConfig(
         flags.context, flags.stride, flags.convention, flags.max_tokens, flags.confidence, flags.seed, flags.text_field
     )
-    return evaluate_model(
-        flags.what,
-        flags.paths,
-        against=flags.against,
-        tasks=flags.tasks,
-        asked=asked,
-        output=None if flags.output is None else Path(flags.output),
-        as_json=flags.json,
-        console=Console(highlight=False),
-    )
+    output = None if flags.output is None else Path(flags.output)
+    with Reporter(flags.json) as reporter:
+        return evaluate_model(
+            flags.what,
+            flags.paths,
+            against=flags.against,
+            tasks=flags.tasks,
+            config=config,
+            output=output,
+            reporter=reporter,
+        )

@@ -53,15 +53,15 @@ def verb(argv: Sequence[str]) -> int:
 
 
 def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokenizer]:
-    """A model ready to decode, and its tokenizer; a spinner tells that the first call on a machine compiles."""
-    from rich.console import Console
-
+    """A model ready to decode, and its tokenizer; a bar says that the first call on a machine compiles."""
     from limpid.data.tokenizer import load_tokenizer
     from limpid.generate import Decoder
     from limpid.model.weights import load_model
+    from limpid.reporter import Reporter
     from limpid.source import find_model
 
     source = find_model(what)
     tokenizer, model = load_tokenizer(source), load_model(source)
-    with Console(stderr=True).status("preparing to decode (compiled once per machine, some seconds)"):
+    with Reporter() as reporter:
+        reporter.progress("preparing to decode (compiled once per machine, some seconds)", 0)
         return Decoder(model, weights), tokenizer

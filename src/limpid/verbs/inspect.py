@@ -33,9 +33,8 @@ class InspectFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("inspect", InspectFlags, argv)
-    from rich.console import Console
-
     from limpid.inspect import inspect_model
+    from limpid.reporter import Reporter
     from limpid.run import RUNS
     from limpid.source import ModelFolder, find_model
 
@@ -46,14 +45,14 @@ def verb(argv: Sequence[str]) -> int:
         output = RUNS / f"{source.name}-inspect"
     else:
         output = source.run.path / "inspect"
-    return inspect_model(
-        flags.what,
-        text=flags.text,
-        position=flags.position,
-        token=flags.token,
-        word=flags.word,
-        output=output,
-        landscape=flags.landscape,
-        as_json=flags.json,
-        console=Console(highlight=False),
-    )
+    with Reporter(flags.json) as reporter:
+        return inspect_model(
+            flags.what,
+            text=flags.text,
+            position=flags.position,
+            token=flags.token,
+            word=flags.word,
+            output=output,
+            landscape=flags.landscape,
+            reporter=reporter,
+        )

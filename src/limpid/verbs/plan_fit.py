@@ -51,15 +51,14 @@ def verb(argv: Sequence[str]) -> int:
 
     from limpid.plan.laws.fit import fit, points_of
     from limpid.plan.laws.runs import points
-    from limpid.progress import progress
+    from limpid.reporter import Reporter
 
     notes: list[str] = []
     found = points_of(*zip(*points(flags.runs, notes), strict=True))
-    aside = Console(stderr=True, highlight=False)
-    for note in notes:
-        aside.print(note, soft_wrap=True)
-    with progress(aside) as report:
-        fitted = fit(found, flags.delta, flags.resamples, flags.level, flags.seed, report)
+    with Reporter(flags.json) as reporter:
+        for note in notes:
+            reporter.note(note)
+        fitted = fit(found, flags.delta, flags.resamples, flags.level, flags.seed, reporter.progress)
     return show(fitted, flags.compute, flags.output, flags.json, Console(highlight=False))
 
 

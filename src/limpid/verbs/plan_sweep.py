@@ -31,20 +31,19 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.api import train
     from limpid.plan.laws.fit import fit, points_of
     from limpid.plan.laws.runs import points
-    from limpid.progress import progress
+    from limpid.reporter import Reporter
     from limpid.training.loop import Interrupted
     from limpid.training.sweep import train_all
     from limpid.verbs.plan_fit import show
 
-    aside = Console(stderr=True, highlight=False)
-    with progress(aside) as report:
+    with Reporter(flags.json) as reporter:
         try:
-            runs, notes = train_all(flags.sweep, train, report)
+            runs, notes = train_all(flags.sweep, train, reporter.progress)
         except Interrupted:
-            aside.print("stopped, everything saved: the same command goes on from there")
+            reporter.note("stopped, everything saved: the same command goes on from there")
             return 130
         for note in notes:
-            aside.print(note, soft_wrap=True)
+            reporter.note(note)
         found = points_of(*zip(*points([str(run.path) for run in runs]), strict=True))
-        fitted = fit(found, seed=flags.sweep.seed, report=report)
+        fitted = fit(found, seed=flags.sweep.seed, report=reporter.progress)
     return show(fitted, flags.compute, str(flags.sweep.folder), flags.json, Console(highlight=False))

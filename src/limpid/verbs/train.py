@@ -107,15 +107,15 @@ def _train(begin: Callable[..., Training]) -> int:
 
     from limpid.diagnose import attend
     from limpid.generate import continue_text
-    from limpid.progress import progress
+    from limpid.reporter import Reporter
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
     from limpid.training.start import describe
 
     keep_freed_memory()
     console = Console(soft_wrap=True, highlight=False)
-    with progress(console) as report:
-        training = begin(console, report)
+    with Reporter(console=console, aside=console) as reporter:
+        training = begin(console, reporter.progress)
     run = training.run.path
     for line in describe(training):
         console.print(line, markup=False)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from limpid.config.options import require
 from limpid.errors import ConfigError
 from limpid.plan.laws.scaling import Law
-from limpid.progress import Report
+from limpid.reporter import Report
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NAMES = ("E", "A", "B", "alpha", "beta")

@@ -1,4 +1,8 @@
-"""One logit as a sum: what the embedding, each head and each MLP wrote to the residual stream towards it."""
+"""One logit, taken apart: what each part of the model adds to it, and what would be predicted after each block.
+
+The second is the logit lens: nostalgebraist 2020, "interpreting GPT: the logit lens"; compared as in Belrose et al.
+2023, arXiv:2303.08112.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,21 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from limpid.inspect.watch import Quantities, blocks, stages
+from limpid.inspect.forward_pass import Quantities, blocks, stream_quantities
 from limpid.model import Transformer
 from limpid.model.norm import LayerNorm
+from limpid.model.observe import Mode
 from limpid.model.transformer import Block
+
+PLAIN = Mode("plain")
 
 
 @dataclass(frozen=True)
-class Write:
+class LogitPart:
     """One summand of a logit."""
 
     name: str
@@ -26,22 +34,22 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Writes:
+class LogitAttribution:
     """A logit and its summands, in the order in which they were written."""
 
     position: int
     token: int
     logit: float
     mean_logit: float
-    parts: tuple[Write, ...]
+    parts: tuple[LogitPart, ...]
 
     @property
-    def off(self) -> float:
+    def error(self) -> float:
         """How far the sum of the parts is from the logit: rounding, nothing else."""
         return abs(sum(part.logit for part in self.parts) - self.logit)
 
 
-class Stream:
+class StreamParts:
     """The residual stream of one position, kept as the separate vectors whose sum it is."""
 
     def __init__(self) -> None:
@@ -54,12 +62,12 @@ class Stream:
 
     def through(self, norm: nn.Module, name: str, whole: Float[Tensor, " d_model"], block: int | None = None) -> None:
         """Carry every part through a norm; `whole` is what the norm met, and its bias is a part of its own."""
-        self.vectors = list(carried(torch.stack(self.vectors), norm, whole))
+        self.vectors = list(through_norm(torch.stack(self.vectors), norm, whole))
         if isinstance(norm, LayerNorm):
             self.add(f"{name}.bias", norm.bias, block)
 
 
-def carried(
+def through_norm(
     parts: Float[Tensor, "part d_model"], norm: nn.Module, whole: Float[Tensor, " d_model"]
 ) -> Float[Tensor, "part d_model"]:
     """Each part as the norm of their sum passes it on: centred by a layer norm, over the sum's own scale, times gain.
@@ -72,30 +80,30 @@ def carried(
     return parts / scale * cast(Tensor, norm.weight)
 
 
-def writes(model: Transformer, seen: Quantities, position: int, token: int) -> Writes:
+def attribute_logit(model: Transformer, seen: Quantities, position: int, token: int) -> LogitAttribution:
     """The logit of `token` at `position` of the first row, taken apart."""
-    stream = Stream()
+    stream = StreamParts()
     stream.add("embed.tokens", seen["embed.tokens"][0, position])
     if "embed.positions" in seen:
         added = seen["embed.positions"]
         stream.add("embed.positions", (added[0] if added.ndim == 3 else added)[position])
     for index, block in enumerate(blocks(model)):
-        _write_block(stream, block, index, seen, position)
+        _add_block(stream, block, index, seen, position)
     if model.final_norm is not None:
-        whole = seen[stages(model)[-1][0]][0, position]
+        whole = seen[stream_quantities(model)[-1][0]][0, position]
         stream.through(model.final_norm, "final_norm", whole)
     matrix = model.output_matrix
     vectors = torch.stack(stream.vectors)
     towards, mean = vectors @ matrix[token], vectors @ matrix.mean(0)
     parts = tuple(
-        Write(name, block, float(logit), float(logit - average))
+        LogitPart(name, block, float(logit), float(logit - average))
         for (name, block), logit, average in zip(stream.names, towards, mean, strict=True)
     )
     logits = seen["logits"][0, position]
-    return Writes(position, token, float(logits[token]), float(logits.mean()), parts)
+    return LogitAttribution(position, token, float(logits[token]), float(logits.mean()), parts)
 
 
-def _write_block(stream: Stream, block: Block, index: int, seen: Quantities, position: int) -> None:
+def _add_block(stream: StreamParts, block: Block, index: int, seen: Quantities, position: int) -> None:
     """Its heads, the bias of their output matrix and its MLP; norms in between where the block has them after."""
     at = f"blocks.{index}"
     mixed = seen[f"{at}.attention.mixed"][0, position]
@@ -109,3 +117,72 @@ def _write_block(stream: Stream, block: Block, index: int, seen: Quantities, pos
     stream.add(f"{at}.mlp.output", seen[f"{at}.mlp.output"][0, position], index)
     if not block.pre:
         stream.through(block.norm2, f"{at}.norm2", seen[f"{at}.residual2"][0, position], index)
+
+
+@dataclass(frozen=True)
+class TokenRank:
+    """How one token fares in a distribution."""
+
+    token: int
+    rank: int  # 1 is the likeliest
+    probability: float
+
+
+@dataclass(frozen=True)
+class LensLayer:
+    """What is predicted after one block."""
+
+    name: str
+    top: TokenRank  # at the chosen position
+    final: TokenRank  # the whole model's prediction, as ranked here
+    next: TokenRank | None  # the token that does come next, unless the text ends here
+    kl: float  # nats, KL(final distribution ‖ this one) at the chosen position
+    mean_kl: float  # nats, over all positions
+    agreement: float  # share of positions whose likeliest token is already the final one
+    tops: tuple[int, ...]  # the likeliest token of every position
+    top_probabilities: tuple[float, ...]
+
+
+def read_out(model: Transformer, stream: Float[Tensor, "... position d_model"]) -> Float[Tensor, "... position vocab"]:
+    """Logits as if the residual stream ended here: final norm, where there is one, and output matrix."""
+    ended = stream if model.final_norm is None else model.final_norm(stream, PLAIN)
+    return F.linear(ended, model.output_matrix)
+
+
+def logit_lens(
+    model: Transformer, seen: Quantities, tokens: Int[Tensor, "1 position"], position: int
+) -> tuple[LensLayer, ...]:
+    """The embedding and every block, read out; the last one is the model's own prediction."""
+    final = F.log_softmax(seen["logits"][0], dim=-1)
+    after = int(tokens[0, position + 1]) if position + 1 < tokens.shape[1] else None
+    return tuple(
+        _lens_layer(title, F.log_softmax(read_out(model, seen[name][0]), dim=-1), final, position, after)
+        for name, title in stream_quantities(model)
+    )
+
+
+def _lens_layer(
+    title: str,
+    here: Float[Tensor, "position vocab"],
+    final: Float[Tensor, "position vocab"],
+    position: int,
+    after: int | None,
+) -> LensLayer:
+    kl = (final.exp() * (final - here)).sum(-1)
+    likeliest = here.argmax(-1)
+    return LensLayer(
+        title,
+        _rank(here[position], int(likeliest[position])),
+        _rank(here[position], int(final[position].argmax())),
+        None if after is None else _rank(here[position], after),
+        float(kl[position]),
+        float(kl.mean()),
+        float((likeliest == final.argmax(-1)).double().mean()),
+        tuple(likeliest.tolist()),
+        tuple(here.amax(-1).exp().tolist()),
+    )
+
+
+def _rank(log_probabilities: Float[Tensor, " vocab"], token: int) -> TokenRank:
+    own = log_probabilities[token]
+    return TokenRank(token, 1 + int((log_probabilities > own).sum()), float(own.exp()))

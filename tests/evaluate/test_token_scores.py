@@ -7,23 +7,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.evaluate.judged import TEXT, silent, subject
+from tests.evaluate.small_models import TEXT, small_model
 from tokenizers import Tokenizer as Plain
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.errors import CheckpointError, ConfigError
-from limpid.evaluate import surprises
-from limpid.evaluate.measure import encoded, measure
-from limpid.evaluate.surprises import judge
-from limpid.evaluate.windows import Row, Windows
+from limpid.evaluate import token_scores
+from limpid.evaluate.scored_text import encode_documents, score_text
+from limpid.evaluate.token_scores import score_windows
+from limpid.evaluate.windows import Window, Windows
 from limpid.model.convert import save_folder
+from limpid.reporter import SILENT
 
 
 def by_hand(one, tokens: list[int], place: int, context: int) -> float:
     """-ln p of one token given the context that a window of it would show."""
     with torch.inference_mode():
-        logits = one.model(torch.tensor([tokens[max(0, place - context) : place]]))[0, -1]
+        logits = one.transformer(torch.tensor([tokens[max(0, place - context) : place]]))[0, -1]
     return float(-logits.double().log_softmax(-1)[tokens[place]])
 
 
@@ -32,7 +33,7 @@ def by_hand(one, tokens: list[int], place: int, context: int) -> float:
 def test_every_token_is_scored_once_with_enough_before_it(length: int, context: int, stride: int, start: bool) -> None:
     stride = min(stride, context)
     document = np.arange(length) + 1
-    rows = list(Windows(context, stride, "sliding", 0 if start else None).rows(document))
+    rows = list(Windows(context, stride, "sliding", 0 if start else None).of(document))
     scored = [int(token) for row in rows for token in row.tokens[len(row.tokens) - row.scored :]]
     assert scored == list(range(1 if start else 2, length + 1))
     for row in rows:
@@ -42,22 +43,22 @@ def test_every_token_is_scored_once_with_enough_before_it(length: int, context: 
         assert row.unscored + 1 >= before
 
 
-def test_surprises_equal_those_of_one_window_per_token() -> None:
-    one = subject()
+def test_losses_equal_those_of_one_window_per_token() -> None:
+    one = small_model()
     document = np.array(byte_tokenizer().encode(TEXT[:60]))
     windows = Windows(12, 1, "sliding", one.start)
-    found = np.concatenate([j.surprise for j in judge(one.model, windows.rows(document))])
+    found = np.concatenate([j.loss for j in score_windows(one.transformer, windows.of(document))])
     tokens = [one.start, *document.tolist()]
     expected = [by_hand(one, tokens, place, 12) for place in range(1, len(tokens))]
     np.testing.assert_allclose(found, expected, rtol=2e-5)
 
 
 def test_entropy_confidence_and_brier_score_are_those_of_the_distribution() -> None:
-    one = subject()
-    row = Row(np.array([one.start, *byte_tokenizer().encode("the cat")]), 7)
-    (found,) = judge(one.model, [row])
+    one = small_model()
+    row = Window(np.array([one.start, *byte_tokenizer().encode("the cat")]), 7)
+    (found,) = score_windows(one.transformer, [row])
     with torch.inference_mode():
-        p = one.model(torch.from_numpy(row.tokens[None, :-1]))[0].double().softmax(-1).numpy()
+        p = one.transformer(torch.from_numpy(row.tokens[None, :-1]))[0].double().softmax(-1).numpy()
     came = np.eye(p.shape[1])[row.tokens[1:]]
     np.testing.assert_allclose(found.entropy, -(p * np.log(p)).sum(-1), rtol=1e-5)
     np.testing.assert_allclose(found.confidence, p.max(-1), rtol=1e-5)
@@ -67,14 +68,14 @@ def test_entropy_confidence_and_brier_score_are_those_of_the_distribution() -> N
 
 @pytest.mark.parametrize("variant", [{}, {"attention_window": 5, "num_kv_heads": 1}, {"positions": "learned"}])
 def test_batches_and_parts_of_windows_change_nothing(variant: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = subject(**variant)
+    one = small_model(**variant)
     documents = [np.array(byte_tokenizer().encode(TEXT[:n])) for n in (40, 3, 75, 17)]
-    rows = [row for document in documents for row in Windows(16, 5, "sliding", one.start).rows(document)]
-    whole = [judged for row in rows for judged in judge(one.model, [row])]
-    monkeypatch.setattr(surprises, "LOGITS", 3 * 257)
-    monkeypatch.setattr(surprises, "POSITIONS", 40)
-    for together, alone in zip(judge(one.model, rows), whole, strict=True):
-        np.testing.assert_allclose(together.surprise, alone.surprise, rtol=2e-5, atol=1e-6)
+    rows = [row for document in documents for row in Windows(16, 5, "sliding", one.start).of(document)]
+    whole = [scores for row in rows for scores in score_windows(one.transformer, [row])]
+    monkeypatch.setattr(token_scores, "LOGITS", 3 * 257)
+    monkeypatch.setattr(token_scores, "POSITIONS", 40)
+    for together, alone in zip(score_windows(one.transformer, rows), whole, strict=True):
+        np.testing.assert_allclose(together.loss, alone.loss, rtol=2e-5, atol=1e-6)
         assert len(together.hit) == len(alone.hit)
 
 
@@ -83,12 +84,14 @@ def test_transformers_guide_to_perplexity_is_reproduced(stride: int, tmp_path) -
     """Its windows and each window's mean, from which it forms its perplexity."""
     from transformers import AutoModelForCausalLM
 
-    one = subject()
-    save_folder(tmp_path / "m", one.model.config, one.model.state_dict(), tokenizer_json=None, end_of_text=256)
+    one = small_model()
+    save_folder(
+        tmp_path / "m", one.transformer.config, one.transformer.state_dict(), tokenizer_json=None, end_of_text=256
+    )
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
     ids = torch.tensor([byte_tokenizer().encode(TEXT[:83])])
-    rows = list(Windows(16, stride, "transformers", one.start).rows(ids[0].numpy()))
-    ours = [float(judged.surprise.mean()) for judged in judge(one.model, rows)]
+    rows = list(Windows(16, stride, "transformers", one.start).of(ids[0].numpy()))
+    ours = [float(scores.loss.mean()) for scores in score_windows(one.transformer, rows)]
     expected, before = [], 0
     for begin in range(0, ids.shape[1], stride):
         end = min(begin + 16, ids.shape[1])
@@ -141,22 +144,22 @@ def test_parts_of_a_character_have_bytes_of_their_own() -> None:
 
 
 def test_places_in_the_text_are_those_of_the_documents() -> None:
-    one = subject()
-    documents = encoded(one, ["ab", "cde", "f"], silent)
-    found = measure(one, documents, Windows(2, 1, "sliding", one.start), silent)
+    one = small_model()
+    documents = encode_documents(one, ["ab", "cde", "f"], SILENT)
+    found = score_text(one, documents, Windows(2, 1, "sliding", one.start), SILENT)
     assert found.ends.tolist() == [1, 2, 3, 4, 5, 6]
     assert found.documents.tolist() == [2, 5, 6]
     assert found.bytes == 6
-    guided = measure(one, documents, Windows(2, 2, "transformers", one.start), silent)
+    guided = score_text(one, documents, Windows(2, 2, "transformers", one.start), SILENT)
     assert guided.ends.tolist() == [2, 4]  # a window's first token has nothing before it
 
 
 def test_what_cannot_be_is_said() -> None:
-    one = subject()
+    one = small_model()
     with pytest.raises(ConfigError, match=r"stride is 9: it must lie in 1 … 8"):
         Windows(8, 9, "sliding", None)
     with pytest.raises(CheckpointError, match="do not belong together"):
-        list(judge(one.model, [Row(np.array([1, 999]), 1)]))
-    torch.nn.init.constant_(one.model.blocks[0].mlp.up.weight, math.nan)
+        list(score_windows(one.transformer, [Window(np.array([1, 999]), 1)]))
+    torch.nn.init.constant_(one.transformer.blocks[0].mlp.up.weight, math.nan)
     with pytest.raises(CheckpointError, match="not numbers"):
-        list(judge(one.model, [Row(np.array([1, 2]), 1)]))
+        list(score_windows(one.transformer, [Window(np.array([1, 2]), 1)]))

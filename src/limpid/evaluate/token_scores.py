@@ -1,4 +1,4 @@
-"""What a model thinks of each token before it sees it: surprise, entropy, its likeliest token."""
+"""Every token scored by the prediction before it: loss, entropy, probability of the likeliest token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limpid.errors import CheckpointError
-from limpid.evaluate.windows import Row
+from limpid.evaluate.windows import Window
 from limpid.model import Cache, Transformer
 from limpid.objectives.losses import log_probabilities
 
@@ -25,21 +25,23 @@ POSITIONS = 1 << 12
 POOL = 16
 """Batches whose rows are sorted by length together, so that few positions are padding."""
 PART = 128
-"""Rows of logits that are judged at a time: they stay in the cache."""
+"""Rows of logits that are scored at a time: they stay in the cache."""
 
 
-class Judged(NamedTuple):
-    """Of each scored token; (token,) each."""
+class TokenScores(NamedTuple):
+    """Scores of each scored token, (token,) each."""
 
-    surprise: Array  # -ln p(token), nats
+    loss: Array  # -ln p(token), nats
     entropy: Array  # of the prediction, nats
     confidence: Array  # probability of the likeliest token
     hit: Array  # 1 where the likeliest token came
     brier: Array  # Σ (p - [came])², over the vocabulary; 0 … 2
 
 
-def judge(model: Transformer, rows: Iterable[Row], advance: Callable[[int], None] | None = None) -> Iterator[Judged]:
-    """The scored tokens of each row, row by row. `advance` is told how many were scored since it was told last.
+def score_windows(
+    model: Transformer, rows: Iterable[Window], advance: Callable[[int], None] | None = None
+) -> Iterator[TokenScores]:
+    """The scores of each window, window by window. `advance` is called with how many tokens were scored since.
 
     Raises  CheckpointError when the model's logits are not numbers
     """
@@ -47,17 +49,17 @@ def judge(model: Transformer, rows: Iterable[Row], advance: Callable[[int], None
     positions = min(POSITIONS, max(1, LOGITS // model.config.vocab_size))
     while pool := _pool(rows, POOL * positions):
         order = sorted(range(len(pool)), key=lambda i: (pool[i].length, pool[i].scored))
-        found: list[Judged | None] = [None] * len(pool)
+        results: list[TokenScores | None] = [None] * len(pool)
         for batch in _batches(order, pool, positions):
-            for place, judged in zip(batch, _judge_batch(model, [pool[i] for i in batch]), strict=True):
-                found[place] = judged
+            for place, scores in zip(batch, _score_batch(model, [pool[i] for i in batch]), strict=True):
+                results[place] = scores
             if advance is not None:
                 advance(sum(pool[i].scored for i in batch))
-        yield from (judged for judged in found if judged is not None)
+        yield from (scores for scores in results if scores is not None)
 
 
-def _pool(rows: Iterator[Row], positions: int) -> list[Row]:
-    pool: list[Row] = []
+def _pool(rows: Iterator[Window], positions: int) -> list[Window]:
+    pool: list[Window] = []
     seen = 0
     for row in rows:
         pool.append(row)
@@ -67,7 +69,7 @@ def _pool(rows: Iterator[Row], positions: int) -> list[Row]:
     return pool
 
 
-def _batches(order: list[int], pool: list[Row], positions: int) -> Iterator[list[int]]:
+def _batches(order: list[int], pool: list[Window], positions: int) -> Iterator[list[int]]:
     """Rows of about the same length, about `positions` together."""
     batch: list[int] = []
     for i in order:
@@ -79,7 +81,7 @@ def _batches(order: list[int], pool: list[Row], positions: int) -> Iterator[list
 
 
 @torch.inference_mode()
-def _judge_batch(model: Transformer, rows: list[Row]) -> list[Judged]:
+def _score_batch(model: Transformer, rows: list[Window]) -> list[TokenScores]:
     """Rows are filled up at their ends, which nothing before sees. Unscored beginnings get no logits but their last."""
     length, first = max(row.length for row in rows), min(row.unscored for row in rows)
     tokens = torch.zeros(len(rows), length + 1, dtype=torch.int64)
@@ -94,33 +96,33 @@ def _judge_batch(model: Transformer, rows: list[Row]) -> list[Judged]:
     tokens = tokens.to(where)
     at_once = max(1, LOGITS // (model.config.vocab_size * len(rows)))
     if first == 0 and length <= at_once:
-        parts = [_judge_logits(model(tokens[:, :-1]), tokens[:, 1:])]
+        parts = [_score_logits(model(tokens[:, :-1]), tokens[:, 1:])]
     else:
         cache = Cache(model.config, len(rows), length, model.compute, None, where)
         if first:
             model(tokens[:, :first], cache, last_only=True)
         borders = [*range(first, length, at_once), length]
         parts = [
-            _judge_logits(model(tokens[:, begin:end], cache), tokens[:, begin + 1 : end + 1])
+            _score_logits(model(tokens[:, begin:end], cache), tokens[:, begin + 1 : end + 1])
             for begin, end in itertools.pairwise(borders)
         ]
-    judged = torch.cat(parts, dim=-1).cpu().numpy()  # (quantity, row, position)
+    stacked = torch.cat(parts, dim=-1).cpu().numpy()  # (quantity, row, position)
     slices = (slice(row.unscored - first, row.length - first) for row in rows)
-    return [Judged(*judged[:, place, part].copy()) for place, part in enumerate(slices)]
+    return [TokenScores(*stacked[:, place, part].copy()) for place, part in enumerate(slices)]
 
 
-def _judge_logits(
+def _score_logits(
     logits: Float[Tensor, "row position vocab"], targets: Int[Tensor, "row position"]
 ) -> Float[Tensor, "quantity row position"]:
-    """The fields of `Judged`, some rows of logits at a time."""
+    """The fields of `TokenScores`, some rows of logits at a time."""
     flat = zip(logits.flatten(0, 1).split(PART), targets.reshape(-1, 1).split(PART), strict=True)
-    found = torch.cat([_judge_part(z, target) for z, target in flat], dim=1)
-    if not torch.isfinite(found[1]).all():
+    results = torch.cat([_score_part(z, target) for z, target in flat], dim=1)
+    if not torch.isfinite(results[1]).all():
         raise CheckpointError("the model's logits are not numbers: its weights diverged; take an earlier checkpoint")
-    return found.unflatten(1, targets.shape)
+    return results.unflatten(1, targets.shape)
 
 
-def _judge_part(z: Float[Tensor, "row vocab"], target: Int[Tensor, "row 1"]) -> Float[Tensor, "quantity row"]:
+def _score_part(z: Float[Tensor, "row vocab"], target: Int[Tensor, "row 1"]) -> Float[Tensor, "quantity row"]:
     log_p = log_probabilities(z)
     p = log_p.exp()
     log_target = log_p.gather(1, target)[:, 0]

@@ -28,7 +28,7 @@ ROW = 64
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelAndText:
     """A model and what it is asked about."""
 
     name: str
@@ -76,7 +76,7 @@ class Subject:
         return tokens[:-1].view(number, length), tokens[1:].view(number, length)
 
 
-def open_subject(what: str, text: str | None) -> Subject:
+def open_model_and_text(what: str, text: str | None) -> ModelAndText:
     """A run, a checkpoint of one, or a Hugging Face folder, with a text or the start of the run's held-out one.
 
     Raises  CheckpointError when there is no such model, ConfigError for a text that cannot be used
@@ -86,7 +86,7 @@ def open_subject(what: str, text: str | None) -> Subject:
         raise ConfigError(f'{what} is a model, which has no text of its own: give one, as in --text "To be or not"')
     tokenizer, model = load_tokenizer(source), load_model(source)
     if isinstance(source, ModelFolder):
-        return Subject(source.name, model, tokenizer, _encoded(text or "", tokenizer, model), "the given text")
+        return ModelAndText(source.name, model, tokenizer, _encoded(text or "", tokenizer, model), "the given text")
     run, step = source.run, source.step
     config = run.read_config()
     notes: tuple[str, ...] = ()
@@ -102,10 +102,10 @@ def open_subject(what: str, text: str | None) -> Subject:
         tokens, origin = _first_document(validation, tokenizer, config.model.context_length), "held-out text"
     else:
         tokens, origin = _encoded(text, tokenizer, model), "the given text"
-    return Subject(source.name, model, tokenizer, tokens, origin, config, step, validation, notes)
+    return ModelAndText(source.name, model, tokenizer, tokens, origin, config, step, validation, notes)
 
 
-def the_token(word: str, tokenizer: Tokenizer, option: str) -> int:
+def single_token(word: str, tokenizer: Tokenizer, option: str) -> int:
     """The one token that spells `word`.
 
     Raises  ConfigError naming the tokens when there are several

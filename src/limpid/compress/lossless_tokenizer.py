@@ -1,4 +1,4 @@
-"""Any bytes as tokens and back: what a tokenizer cannot give back exactly is set aside as plain bytes."""
+"""Any bytes as tokens and back: what a tokenizer cannot restore exactly is kept as plain bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Segment: TypeAlias = list[int] | bytes
 
 
 @dataclass
-class Spelling:
-    """A tokenizer made exact. Segments, each turned back by `bytes_of`, join to what was given."""
+class LosslessTokenizer:
+    """A tokenizer that restores every byte. Segments, each turned back by `bytes_of`, join to what was given."""
 
     tokenizer: Tokenizer
 

@@ -9,7 +9,7 @@ from recorded import SMALL
 from recorded import VARIANTS as COMMON
 
 from limpid.config import ModelConfig
-from limpid.inspect.watch import in_format
+from limpid.inspect.forward_pass import cast_model
 from limpid.model import Transformer, initialise
 
 VARIANTS: dict[str, dict] = COMMON | {
@@ -25,7 +25,7 @@ def model(variant: str = "llama", seed: int = 3, **sizes) -> Transformer:
         for parameter in found.parameters():
             if parameter.ndim == 1:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    return in_format(found, torch.float64)
+    return cast_model(found, torch.float64)
 
 
 def tokens(rows: int = 1, length: int = 9, vocab: int = 29, seed: int = 4) -> torch.Tensor:

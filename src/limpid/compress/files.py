@@ -1,27 +1,47 @@
-"""`limpid compress` and `limpid decompress`: files and streams in and out, and what is said about them."""
+"""`limpid compress` and `limpid decompress`: files and streams in and out, and the report."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 from limpid.compress import Compressed, compress, decompress
 from limpid.compress.container import read_header
 from limpid.config import WeightFormat
+from limpid.data.tokenizer import Tokenizer, load_tokenizer, start_token
 from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
-from limpid.evaluate.subject import Subject, open_subject
-from limpid.progress import progress
+from limpid.model import Transformer
+from limpid.model.weights import load_model
+from limpid.reporter import Reporter
 from limpid.run import explained
+from limpid.source import find_model
 
 ENDING = ".limpid"
+
+
+class OpenModel(NamedTuple):
+    """A model that predicts the file."""
+
+    name: str
+    transformer: Transformer
+    tokenizer: Tokenizer
+    start: int | None  # token before the file's first
+
+
+def open_model(what: str) -> OpenModel:
+    """A checkpoint of a run, the newest unless it is named, or a Hugging Face folder.
+
+    Raises  CheckpointError when there is no such model
+    """
+    source = find_model(what)
+    tokenizer = load_tokenizer(source)
+    return OpenModel(source.name, load_model(source), tokenizer, start_token(source, tokenizer))
 
 
 def compress_file(
@@ -32,19 +52,18 @@ def compress_file(
     Raises  CheckpointError when there is no such model; DataError, ConfigError for files that cannot be used
     """
     target = _target(output, None if file == "-" else Path(file + ENDING), force, Path(file))
-    with _opened(file) as source:
-        subject = open_subject(what)
+    with _opened(file) as source, _reporter(target, as_json) as reporter:
+        model = open_model(what)
         expected = None if file == "-" else os.fstat(source.fileno()).st_size
-        with _written(target) as stream, progress(Console(stderr=True)) as report:
-            found = compress(
-                subject.model, subject.tokenizer, subject.start, source, stream,
-                name=subject.name, weights=weights, report=report, expected=expected,
+        with _written(target) as stream:
+            result = compress(
+                model.transformer, model.tokenizer, model.start, source, stream,
+                name=model.name, weights=weights, reporter=reporter, expected=expected,
             )  # fmt: skip
-    said = sys.stderr if target is None else sys.stdout
-    if as_json:
-        said.write(json.dumps(_plain(found, subject)) + "\n")
-    else:
-        _tell(found, file, target, Console(file=said, highlight=False, soft_wrap=True))
+        reporter.close()
+        reporter.document(_plain(result, model))
+        for line in _lines(result, file, target):
+            reporter.line(line)
     return 0
 
 
@@ -58,26 +77,31 @@ def decompress_file(file: str, what: str | None, output: str | None, *, force: b
     if file != "-" and stripped is None and output is None:
         raise ConfigError(f"{file} does not end in {ENDING}, so its original has no name: give one with --output")
     target = _target(output, stripped, force, Path(file))
-    with _opened(file) as source:
-        stream, subject = source, None
+    with _opened(file) as source, _reporter(target, as_json) as reporter:
+        stream, model = source, None
         if what is None:
-            stream, subject = _named_inside(source, source_name)
-        subject = subject or open_subject(str(what))
-        with _written(target) as out, progress(Console(stderr=True)) as report:
+            stream, model = _model_in_header(source, source_name)
+        model = model or open_model(str(what))
+        with _written(target) as out:
             total = decompress(
-                subject.model, subject.tokenizer, subject.start, stream, out, where=source_name, report=report
+                model.transformer, model.tokenizer, model.start, stream, out, where=source_name, reporter=reporter
             )
-    said = sys.stderr if target is None else sys.stdout
-    where = "standard output" if target is None else str(target)
-    if as_json:
-        said.write(json.dumps({"file": where, "bytes": total, "model": subject.name}) + "\n")
-    else:
-        said.write(f"{source_name} → {where}: {total:,} bytes, as they were\n")
+        reporter.close()
+        where = "standard output" if target is None else str(target)
+        reporter.document({"file": where, "bytes": total, "model": model.name})
+        reporter.line(f"{source_name} → {where}: {total:,} bytes, as they were")
     return 0
 
 
-class _Replayed:
-    """A stream whose beginning was read already."""
+def _reporter(target: Path | None, as_json: bool) -> Reporter:
+    """A reporter that leaves standard output to the bytes, where they go there."""
+    from rich.console import Console
+
+    return Reporter(as_json, Console(file=sys.stderr if target is None else sys.stdout, highlight=False))
+
+
+class _Prefixed:
+    """A stream whose beginning was read already and comes first."""
 
     def __init__(self, begun: bytes, rest: BinaryIO) -> None:
         self._begun, self._rest = begun, rest
@@ -89,7 +113,7 @@ class _Replayed:
         return part
 
 
-class _Kept:
+class _Remembering:
     """A stream that remembers what was read from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -101,18 +125,18 @@ class _Kept:
         return part
 
 
-def _named_inside(source: BinaryIO, where: str) -> tuple[Any, Subject]:
+def _model_in_header(source: BinaryIO, where: str) -> tuple[Any, OpenModel]:
     """The stream from its beginning, and the model that its header names."""
-    kept = _Kept(source)
+    kept = _Remembering(source)
     header = read_header(kept, where)  # type: ignore[arg-type]  # it only reads
     try:
-        subject = open_subject(header.name)
+        model = open_model(header.name)
     except LimpidError as error:
         raise CheckpointError(
             f"{where} was compressed with {header.name}, {header.model.hex()[:12]}, which is not here: "
             "give the model with --model"
         ) from error
-    return _Replayed(kept.seen, source), subject
+    return _Prefixed(kept.seen, source), model
 
 
 def _target(output: str | None, default: Path | None, force: bool, source: Path) -> Path | None:
@@ -164,38 +188,38 @@ def _written(target: Path | None) -> Iterator[BinaryIO]:
         temporary.replace(target)
 
 
-def _plain(found: Compressed, subject: Subject) -> dict[str, Any]:
+def _plain(result: Compressed, model: OpenModel) -> dict[str, Any]:
     return {
-        "model": subject.name,
-        "bytes": found.original,
-        "compressed": found.size,
-        "header_and_end": found.overhead,
-        "bits_per_byte": found.bits_per_byte,
-        "cross_entropy_bits_per_byte": found.cross_entropy,
-        "tokens": found.tokens,
-        "seconds": found.seconds,
-        "tokens_per_second": found.tokens / found.seconds if found.seconds else None,
-        "others": found.others,
+        "model": model.name,
+        "bytes": result.original,
+        "compressed": result.size,
+        "header_and_end": result.overhead,
+        "bits_per_byte": result.bits_per_byte,
+        "cross_entropy_bits_per_byte": result.cross_entropy,
+        "tokens": result.tokens,
+        "seconds": result.seconds,
+        "tokens_per_second": result.tokens / result.seconds if result.seconds else None,
+        "baselines": result.baselines,
     }
 
 
-def _tell(found: Compressed, file: str, target: Path | None, console: Console) -> None:
+def _lines(result: Compressed, file: str, target: Path | None) -> Iterator[str | Table]:
     source = "standard input" if file == "-" else file
     where = "standard output" if target is None else str(target)
-    console.print(f"{source} → {where}: {found.original:,} → {found.size:,} bytes", markup=False)
-    if not found.original:
+    yield f"{source} → {where}: {result.original:,} → {result.size:,} bytes"
+    if not result.original:
         return
     table = Table(box=None, pad_edge=False, show_edge=False)
     for column in ("", "bytes", "bits per byte", ""):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    ideal = found.bits / 8
-    over = found.size - found.overhead - ideal
-    table.add_row("cross-entropy", f"{ideal:,.0f}", f"{found.cross_entropy:.4f}", "the model's surprise")
-    more = f"header and end {found.overhead}, coding {over:+,.0f} ({over / max(ideal, 1):+.2%})"
-    table.add_row("limpid", f"{found.size:,}", f"{found.bits_per_byte:.4f}", more)
-    for name, size in found.others.items():
-        ratio = f"{size / found.size:.2f} × limpid"
-        table.add_row(name, f"{size:,}", f"{8 * size / found.original:.4f}", ratio)
-    console.print(table)
-    speed = f"{found.tokens / found.seconds:,.0f} tokens/s" if found.seconds else ""
-    console.print(f"{found.tokens:,} tokens in {found.seconds:.1f} s, {speed}", markup=False)
+    ideal = result.bits / 8
+    over = result.size - result.overhead - ideal
+    table.add_row("cross-entropy", f"{ideal:,.0f}", f"{result.cross_entropy:.4f}", "the model's loss")
+    more = f"header and end {result.overhead}, coding {over:+,.0f} ({over / max(ideal, 1):+.2%})"
+    table.add_row("limpid", f"{result.size:,}", f"{result.bits_per_byte:.4f}", more)
+    for name, size in result.baselines.items():
+        ratio = f"{size / result.size:.2f} × limpid"
+        table.add_row(name, f"{size:,}", f"{8 * size / result.original:.4f}", ratio)
+    yield table
+    speed = f"{result.tokens / result.seconds:,.0f} tokens/s" if result.seconds else ""
+    yield f"{result.tokens:,} tokens in {result.seconds:.1f} s, {speed}"

@@ -16,14 +16,14 @@ from limpid.model.transformer import Block
 Quantities = dict[str, Tensor]
 
 
-def in_format(model: Transformer, dtype: torch.dtype) -> Transformer:
+def cast_model(model: Transformer, dtype: torch.dtype) -> Transformer:
     """A copy whose parameters, stream and products are in `dtype`, without dropout."""
     copied = copy.deepcopy(model).to(dtype)
     copied.compute = dtype
     return copied.eval()
 
 
-def watched(
+def forward_quantities(
     model: Transformer, tokens: Int[Tensor, "batch position"], wanted: Callable[[str], bool] = lambda name: True
 ) -> Quantities:
     """The quantities of one forward pass that are wanted, under the names of limpid.quantities."""
@@ -44,7 +44,7 @@ def blocks(model: Transformer) -> list[Block]:
     return [cast(Block, block) for block in model.blocks]
 
 
-def stages(model: Transformer) -> list[tuple[str, str]]:
+def stream_quantities(model: Transformer) -> list[tuple[str, str]]:
     """Where the residual stream is whole: after the embedding and after every block; its name there, and ours."""
     start = "embed.tokens" if model.config.positions in ("rotary", "none") else "embed.sum"
     end = "residual2" if model.config.norm_placement == "pre" else "norm2"

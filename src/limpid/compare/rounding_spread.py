@@ -1,7 +1,7 @@
-"""How far rounding alone may take each quantity: the whole step in float64, disturbed at every operation by as much as
+"""How far rounding alone may take each quantity: the whole step in float64, perturbed at every operation by as much as
 each operation may err, and looked at from the end.
 
-The bound of one operation is that of the trace; carrying it through the others needs no Jacobian: a few disturbed
+The bound of one operation is that of the trace; carrying it through the others needs no Jacobian: a few perturbed
 passes show how far each quantity spreads. Source: Parker 1997, Monte Carlo arithmetic, UCLA CSD-970002.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from limpid.compare.taken import Taken
+from limpid.compare.observed import Observed
 from limpid.config import ModelConfig
 from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
@@ -21,24 +21,24 @@ from limpid.maths.step import forward
 
 PASSES = 4
 TIMES = 4.0
-"""How many times the spread of the disturbed passes is still rounding."""
+"""How many times the spread of the perturbed passes is still rounding."""
 
 
-class Disturbed(Chain):
+class PerturbedChain(Chain):
     """A chain in which every operation errs at random, by about its bound."""
 
-    def __init__(self, values: dict[str, Array], way: Taken, rng: np.random.Generator) -> None:
-        self.way, self.rng = way, rng
+    def __init__(self, values: dict[str, Array], seen: Observed, rng: np.random.Generator) -> None:
+        self.seen, self.rng = seen, rng
         self.own: dict[str, Array] = {}  # what each operation adds by itself, per vector
         self.own_bars: dict[str, Array] = {}
-        super().__init__({name: self._as_kept(array) for name, array in values.items()})
+        super().__init__({name: self._as_stored(array) for name, array in values.items()})
 
     def apply(self, name: str, operation: Operation, *inputs: str) -> str:
         given = [self._entering(operation, self.values[i]) for i in inputs]
         y, saved = operation.forward(*given)
-        stored = self.way.stored.get(name, self.way.compute)
-        storage = self.way.roundings * operation.storage(y, *given)
-        limit = bound(y, operation.rounding(*given), stored=stored, summed=self.way.summed, storage=storage)
+        stored = self.seen.stored.get(name, self.seen.compute)
+        storage = self.seen.roundings * operation.storage(y, *given)
+        limit = bound(y, operation.rounding(*given), stored=stored, summed=self.seen.summed, storage=storage)
         self.values[name], self.own[name] = y + self._within(limit), length(limit)
         self.links.append(Link(name, operation, inputs, saved))
         return name
@@ -55,24 +55,24 @@ class Disturbed(Chain):
             for name, bar, rounding, storage in zip(link.inputs, bars, roundings, storages, strict=True):
                 if bar is None or rounding is None:
                     continue
-                storage = self.way.roundings * (np.abs(bar) if storage is None else storage)
-                limit = bound(bar, rounding, stored=self.way.compute, summed=self.way.summed, storage=storage)
+                storage = self.seen.roundings * (np.abs(bar) if storage is None else storage)
+                limit = bound(bar, rounding, stored=self.seen.compute, summed=self.seen.summed, storage=storage)
                 bar = bar + self._within(limit)
                 gradients[name] = gradients[name] + bar if name in gradients else bar
                 self.own_bars[name] = self.own_bars.get(name, 0.0) + length(limit)
         return gradients
 
-    def _as_kept(self, array: Array) -> Array:
-        """A parameter in the format in which the way keeps it, where that cannot hold what was given."""
-        if array.dtype.kind != "f" or np.array_equal(rounded(array, self.way.kept), array):
+    def _as_stored(self, array: Array) -> Array:
+        """A parameter in the format in which the variant keeps it, where that cannot hold what was given."""
+        if array.dtype.kind != "f" or np.array_equal(rounded(array, self.seen.kept), array):
             return array
-        return array + self._within(unit_roundoff(self.way.kept) * np.abs(array))
+        return array + self._within(unit_roundoff(self.seen.kept) * np.abs(array))
 
     def _entering(self, operation: Operation, array: Array) -> Array:
         """Matrix products take their inputs in the compute format."""
-        if not isinstance(operation, Linear) or self.way.compute == self.way.kept:
+        if not isinstance(operation, Linear) or self.seen.compute == self.seen.kept:
             return array
-        return array + self._within(unit_roundoff(self.way.compute) * np.abs(array))
+        return array + self._within(unit_roundoff(self.seen.compute) * np.abs(array))
 
     def _within(self, limit: Array) -> Array:
         return limit * self.rng.standard_normal(np.shape(limit))
@@ -88,9 +88,9 @@ class Spread:
     gradient_limits: dict[str, Array]
 
 
-def exact(config: ModelConfig, way: Taken) -> Chain:
+def exact(config: ModelConfig, seen: Observed) -> Chain:
     """The forward pass in float64, with its loss last."""
-    chain = Chain({**way.parameters, "tokens": way.tokens, "targets": way.targets})
+    chain = Chain({**seen.parameters, "tokens": seen.tokens, "targets": seen.targets})
     forward(chain, config)
     return chain
 
@@ -98,41 +98,41 @@ def exact(config: ModelConfig, way: Taken) -> Chain:
 def limits(
     config: ModelConfig, distances: dict[str, list[Array]], own: dict[str, Array], floor: float
 ) -> dict[str, Array]:
-    """Bounds from the disturbed passes' distances: of each vector its own spread, or the array's where that is more.
+    """Bounds from the perturbed passes' distances: of each vector its own spread, or the array's where that is more.
 
     ReLU's slope jumps, so that a rounding error may open or close a unit: which vector that meets is chance, and the
     largest distance of any of them counts for all.
     """
-    found = {}
+    bounds = {}
     for name, passes in distances.items():
         squares = np.square(np.array(passes))
         pooled = squares.max(initial=0.0) if config.activation == "relu" else squares.mean()
-        found[name] = TIMES * np.sqrt(np.maximum(squares.mean(0), pooled)) + own.get(name, 0.0) + floor
-    return found
+        bounds[name] = TIMES * np.sqrt(np.maximum(squares.mean(0), pooled)) + own.get(name, 0.0) + floor
+    return bounds
 
 
-def spread(config: ModelConfig, way: Taken, *, backward: bool) -> Spread:
-    """The bounds of one way."""
+def spread(config: ModelConfig, seen: Observed, *, backward: bool) -> Spread:
+    """The bounds of one seen."""
     with np.errstate(all="ignore"):
-        chain = exact(config, way)
+        chain = exact(config, seen)
         gradients = chain.backward("loss") if backward else {}
         distances: dict[str, list[Array]] = {link.name: [] for link in chain.links}
         bar_distances: dict[str, list[Array]] = {name: [] for name in gradients}
         for number in range(PASSES):
-            values = {**way.parameters, "tokens": way.tokens, "targets": way.targets}
-            disturbed = Disturbed(values, way, np.random.default_rng(number))
-            forward(disturbed, config)
-            for name, found in distances.items():
-                found.append(length(disturbed.values[name] - chain.values[name]))
-            bars = disturbed.backward("loss") if backward else {}
-            for name, found in bar_distances.items():
-                found.append(length(bars[name] - gradients[name]))
-    floor = smallest_normal(way.compute)
+            values = {**seen.parameters, "tokens": seen.tokens, "targets": seen.targets}
+            perturbed = PerturbedChain(values, seen, np.random.default_rng(number))
+            forward(perturbed, config)
+            for name, passes in distances.items():
+                passes.append(length(perturbed.values[name] - chain.values[name]))
+            bars = perturbed.backward("loss") if backward else {}
+            for name, passes in bar_distances.items():
+                passes.append(length(bars[name] - gradients[name]))
+    floor = smallest_normal(seen.compute)
     return Spread(
         {link.name: chain.values[link.name] for link in chain.links},
         gradients,
-        limits(config, distances, disturbed.own, floor),
-        limits(config, bar_distances, disturbed.own_bars, floor),
+        limits(config, distances, perturbed.own, floor),
+        limits(config, bar_distances, perturbed.own_bars, floor),
     )
 
 

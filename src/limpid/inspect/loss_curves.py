@@ -14,17 +14,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from limpid.inspect.hvp import TOGETHER, Loss, flat
+from limpid.inspect.hessian import ROWS_AT_ONCE, DifferentiableLoss, flatten
 from limpid.plots import FIRST, SECOND, figure, plain, save
-from limpid.progress import Report
+from limpid.reporter import SILENT, Reporter
 
 Array = np.ndarray[Any, Any]
 POINTS_ALONG, POINTS_ACROSS = 21, 11
 
 
 @dataclass(frozen=True)
-class Curves:
-    """Loss, nats per token, at the weights plus multiples of two directions."""
+class LossCurves:
+    """DifferentiableLoss, nats per token, at the weights plus multiples of two directions."""
 
     at: Float[Array, " point"]  # multiples, from -1 to 1
     along: Float[Array, "direction point"]
@@ -34,7 +34,7 @@ class Curves:
     surface_rows: int
 
 
-def direction(loss: Loss, seed: int) -> Float[Tensor, " parameter"]:
+def direction(loss: DifferentiableLoss, seed: int) -> Float[Tensor, " parameter"]:
     """A random direction whose rows are as long as the weights' rows; gains and biases stay where they are."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
@@ -45,41 +45,40 @@ def direction(loss: Loss, seed: int) -> Float[Tensor, " parameter"]:
         else:
             lengths = weight.detach().norm(dim=-1, keepdim=True)
             parts.append(random * lengths / random.norm(dim=-1, keepdim=True))
-    return flat(parts)
+    return flatten(parts)
 
 
-def curves(loss: Loss, seed: int = 0, report: Report | None = None) -> Curves:
+def loss_curves(loss: DifferentiableLoss, seed: int = 0, reporter: Reporter = SILENT) -> LossCurves:
     """Two directions one by one, and both at once on fewer rows and points."""
     start, directions = loss.point, [direction(loss, seed), direction(loss, seed + 1)]
     at, across = np.linspace(-1, 1, POINTS_ALONG), np.linspace(-1, 1, POINTS_ACROSS)
     places = [(a, 0.0) for a in at] + [(0.0, b) for b in at] + [(a, b) for b in across for a in across]
     values = []
     for number, (a, b) in enumerate(places):
-        rows = slice(None) if number < 2 * POINTS_ALONG else slice(TOGETHER)
+        rows = slice(None) if number < 2 * POINTS_ALONG else slice(ROWS_AT_ONCE)
         values.append(loss.value(start + float(a) * directions[0] + float(b) * directions[1], rows))
-        if report is not None:
-            report("losses around the weights", number + 1, len(places))
+        reporter.progress("losses around the weights", number + 1, len(places))
     along = np.array(values[: 2 * POINTS_ALONG]).reshape(2, POINTS_ALONG)
     surface = np.array(values[2 * POINTS_ALONG :]).reshape(POINTS_ACROSS, POINTS_ACROSS)
-    return Curves(at, along, across, surface, len(loss.inputs), min(TOGETHER, len(loss.inputs)))
+    return LossCurves(at, along, across, surface, len(loss.inputs), min(ROWS_AT_ONCE, len(loss.inputs)))
 
 
-def draw_along(found: Curves, file: Path) -> Path:
+def draw_along(curves: LossCurves, file: Path) -> Path:
     """Both one-dimensional curves."""
     drawing = figure(6.0, 3.6)
     axis = drawing.subplots()
-    for number, (values, color) in enumerate(zip(found.along, (FIRST, SECOND), strict=True), start=1):
-        axis.plot(found.at, values, color=color, linewidth=1.4, marker=".", label=f"direction {number}")
+    for number, (values, color) in enumerate(zip(curves.along, (FIRST, SECOND), strict=True), start=1):
+        axis.plot(curves.at, values, color=color, linewidth=1.4, marker=".", label=f"direction {number}")
     axis.legend(fontsize=8, frameon=False)
     plain(axis, "the loss along two random directions", "step, in lengths of the weights' rows", "nats per token")
     return save(drawing, file)
 
 
-def draw_surface(found: Curves, file: Path) -> Path:
+def draw_surface(curves: LossCurves, file: Path) -> Path:
     """The two-dimensional surface as filled contours, the trained weights in the middle."""
     drawing = figure(5.6, 4.4)
     axis = drawing.subplots()
-    filled = axis.contourf(found.surface_at, found.surface_at, found.surface, levels=24, cmap="viridis")
+    filled = axis.contourf(curves.surface_at, curves.surface_at, curves.surface, levels=24, cmap="viridis")
     axis.plot(0, 0, marker="+", color="white", markersize=10)
     plain(axis, "the loss over two random directions", "step along direction 1", "step along direction 2")
     axis.grid(False)

@@ -9,7 +9,7 @@ from typing import Any
 import zstandard
 
 
-class Others:
+class Baselines:
     """gzip, xz and zstd at the settings that people use for size, fed as the bytes pass."""
 
     def __init__(self) -> None:

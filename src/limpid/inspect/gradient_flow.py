@@ -1,4 +1,4 @@
-"""How a gradient fares on its way back through the blocks: with and without residual additions, with and without norms.
+"""How a gradient's length changes from block to block: with and without residual additions and norms.
 
 The gain of a block is |v J| / |v| for the row vector v that reaches its output: below 1 it shrinks, above 1 it grows
 (Pascanu, Mikolov & Bengio 2013, section 2, arXiv:1211.5063; residuals, He et al. 2016, arXiv:1603.05027).
@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from limpid.inspect.lens import read_out
-from limpid.inspect.watch import blocks, in_format
+from limpid.inspect.forward_pass import blocks, cast_model
+from limpid.inspect.logit_attribution import read_out
 from limpid.model import Transformer, initialise
 from limpid.model.embedding import Angles
 from limpid.model.transformer import Block
@@ -28,8 +28,8 @@ RESCALED = (0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class Path:
-    """A stack of blocks, and what it does to a vector that goes back through it."""
+class GradientFlow:
+    """A stack of blocks, and what it does to a vector that goes flow_of through it."""
 
     name: str
     gains: tuple[float, ...]  # of block 0, 1, …
@@ -49,12 +49,12 @@ class Path:
         """Whether a gradient vanishes or explodes beyond block 0: halved or doubled at least once in two blocks."""
         if self.later == 0:
             return "vanishes at once"
-        pace = math.log2(self.later)
-        if abs(pace) <= 0.5:
+        rate = math.log2(self.later)
+        if abs(rate) <= 0.5:
             return "is carried"
-        if abs(pace) > 1:
-            return f"{'vanishes' if pace < 0 else 'explodes'}: ×{self.later:.2g} per block"
-        return f"{'vanishes: halves' if pace < 0 else 'explodes: doubles'} every {1 / abs(pace):.2g} blocks"
+        if abs(rate) > 1:
+            return f"{'vanishes' if rate < 0 else 'explodes'}: ×{self.later:.2g} per block"
+        return f"{'vanishes: halves' if rate < 0 else 'explodes: doubles'} every {1 / abs(rate):.2g} blocks"
 
 
 def geometric_mean(gains: Sequence[float]) -> float:
@@ -93,49 +93,49 @@ def _through(block: Block, x: Tensor, angles: Angles | None, residual: bool, nor
     return x
 
 
-def back(name: str, stream: list[Tensor], end: Tensor) -> Path:
+def flow_of(name: str, stream: list[Tensor], end: Tensor) -> GradientFlow:
     """Gains of the blocks for the vector that `end`, a number made from the last of `stream`, starts with."""
     gradients = torch.autograd.grad(end, stream)
     norms = [float(gradient.norm()) for gradient in gradients]
-    return Path(name, tuple(before / after if after > 0 else 0.0 for before, after in pairwise(norms)))
+    return GradientFlow(name, tuple(before / after if after > 0 else 0.0 for before, after in pairwise(norms)))
 
 
-def random_path(
+def random_flow(
     name: str, model: Transformer, tokens: Int[Tensor, "batch position"], residual: bool, norms: bool, seed: int = 0
-) -> Path:
+) -> GradientFlow:
     """Gains for a random vector at the last block's output."""
     stream = forward(model, tokens, residual, norms)
     generator = torch.Generator().manual_seed(seed)
     vector = torch.randn(stream[-1].shape, generator=generator, dtype=stream[-1].dtype)
-    return back(name, stream, (stream[-1] * vector).sum())
+    return flow_of(name, stream, (stream[-1] * vector).sum())
 
 
-def gradient_path(
+def loss_flow(
     model: Transformer, tokens: Int[Tensor, "batch position"], targets: Int[Tensor, "batch position"]
-) -> Path:
+) -> GradientFlow:
     """Gains for the gradient of the loss, through the model as it is."""
     stream = forward(model, tokens)
-    surprise = log_probabilities(read_out(model, stream[-1]))
-    return back("the loss's own gradient", stream, next_token_loss(surprise, targets, targets.numel()))
+    log_p = log_probabilities(read_out(model, stream[-1]))
+    return flow_of("the loss's own gradient", stream, next_token_loss(log_p, targets, targets.numel()))
 
 
-def paths(model: Transformer, tokens: Int[Tensor, "batch position"]) -> tuple[Path, ...]:
+def flow_variants(model: Transformer, tokens: Int[Tensor, "batch position"]) -> tuple[GradientFlow, ...]:
     """The two cures inside a block, each with and without the other, for one random vector."""
     return (
-        random_path("as it is: residuals and norms", model, tokens, residual=True, norms=True),
-        random_path("residuals, no norms", model, tokens, residual=True, norms=False),
-        random_path("norms, no residuals", model, tokens, residual=False, norms=True),
-        random_path("a plain stack: neither", model, tokens, residual=False, norms=False),
+        random_flow("as it is: residuals and norms", model, tokens, residual=True, norms=True),
+        random_flow("residuals, no norms", model, tokens, residual=True, norms=False),
+        random_flow("norms, no residuals", model, tokens, residual=False, norms=True),
+        random_flow("a plain stack: neither", model, tokens, residual=False, norms=False),
     )
 
 
-def redrawn(model: Transformer, tokens: Int[Tensor, "batch position"], seed: int) -> tuple[Path, ...]:
+def fresh_flows(model: Transformer, tokens: Int[Tensor, "batch position"], seed: int) -> tuple[GradientFlow, ...]:
     """The same model with weights drawn afresh, wider or narrower: as it is, and as a plain stack."""
-    found = []
+    flows = []
     for factor in RESCALED:
         config = dataclasses.replace(model.config, init_std=factor * model.config.init_std)
-        fresh = in_format(initialise(Transformer(config), seed), torch.float64)
+        fresh = cast_model(initialise(Transformer(config), seed), torch.float64)
         for residual, kind in ((True, "as it is"), (False, "plain stack")):
             name = f"{kind}, initial std {config.init_std:.3g} ({factor:g}×)"
-            found.append(random_path(name, fresh, tokens, residual=residual, norms=residual))
-    return tuple(found)
+            flows.append(random_flow(name, fresh, tokens, residual=residual, norms=residual))
+    return tuple(flows)

@@ -1,17 +1,19 @@
-"""Attention maps: who looks at whom, one picture per block with one panel per head."""
+"""What activations on a text show: which positions each attention head looks at, and which MLP neurons are dead."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from limpid.inspect.watch import Quantities
+from limpid.inspect.forward_pass import Quantities, forward_quantities
+from limpid.model import Transformer
 from limpid.plots import panels, save
 
 NAMED = 40
@@ -21,7 +23,7 @@ LISTED = 64
 
 
 @dataclass(frozen=True)
-class Head:
+class AttentionHead:
     """Where one head looks, averaged over the positions of the text; shares of attention."""
 
     block: int
@@ -38,7 +40,7 @@ class Head:
         return f"{word} {share:.0%}" if share > 0.5 else ""
 
 
-def heads(seen: Quantities, num_layers: int) -> tuple[Head, ...]:
+def attention_heads(seen: Quantities, num_layers: int) -> tuple[AttentionHead, ...]:
     """The habits of every head on the first row."""
     return tuple(
         _head(weights, block, head)
@@ -47,11 +49,11 @@ def heads(seen: Quantities, num_layers: int) -> tuple[Head, ...]:
     )
 
 
-def _head(weights: Float[Tensor, "query key"], block: int, head: int) -> Head:
+def _head(weights: Float[Tensor, "query key"], block: int, head: int) -> AttentionHead:
     def mean(values: Tensor) -> float:
         return float(values.mean()) if len(values) else 0.0
 
-    return Head(
+    return AttentionHead(
         block,
         head,
         mean(weights.diagonal()),
@@ -61,7 +63,7 @@ def _head(weights: Float[Tensor, "query key"], block: int, head: int) -> Head:
     )
 
 
-def draw(seen: Quantities, num_layers: int, text: list[str], folder: Path) -> list[Path]:
+def draw_attention(seen: Quantities, num_layers: int, text: list[str], folder: Path) -> list[Path]:
     """A picture per block; keys run along, queries down, and what a query may not see stays grey."""
     return [
         _draw_block(seen[f"blocks.{block}.attention.weights"][0], block, text, folder / f"attention-{block:02d}.png")
@@ -83,14 +85,14 @@ def _draw_block(weights: Float[Tensor, "head query key"], block: int, text: list
         shown = np.ma.masked_array(values.numpy(), hidden)
         image = axis.imshow(shown, cmap="viridis", norm=shade, interpolation="nearest")
         axis.set_title(f"block {block}, head {head}", fontsize=10)
-        _name(axis, text, queries=head % columns == 0, keys=head + columns >= len(weights))
+        _label_axes(axis, text, queries=head % columns == 0, keys=head + columns >= len(weights))
     bar = drawing.colorbar(image, ax=axes, shrink=0.6, aspect=30, ticks=[0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1])
     bar.set_label("attention weight (each row sums to 1; colours by its root)", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     return save(drawing, file)
 
 
-def _name(axis: Any, text: list[str], queries: bool, keys: bool) -> None:
+def _label_axes(axis: Any, text: list[str], queries: bool, keys: bool) -> None:
     """The tokens along the axes, at the outer panels only; numbers where there are too many."""
     axis.tick_params(labelsize=7, length=0, pad=1, labelleft=queries, labelbottom=keys)
     if len(text) > NAMED:
@@ -103,8 +105,8 @@ def _name(axis: Any, text: list[str], queries: bool, keys: bool) -> None:
             label.set(fontsize=size, rotation=turned, parse_math=False)
 
 
-def page_data(seen: Quantities, num_layers: int, text: list[str]) -> dict[str, Any]:
-    """Tokens and weights for a page to draw: blocks[block][head][query][key], rounded to 6 digits."""
+def attention_document(seen: Quantities, num_layers: int, text: list[str]) -> dict[str, Any]:
+    """Tokens and weights for a page to draw_attention: blocks[block][head][query][key], rounded to 6 digits."""
     listed = len(text) <= LISTED
     return {
         "tokens": text,
@@ -114,3 +116,51 @@ def page_data(seen: Quantities, num_layers: int, text: list[str]) -> dict[str, A
         if listed
         else None,
     }
+
+
+FAINT = 1e-3
+"""Share of the block's rms below which a unit that cannot be exactly 0 counts as dead."""
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """The hidden neurons of one block's MLP."""
+
+    block: int
+    count: int
+    dead: tuple[int, ...]
+    rms: float  # of the activation, over all neurons and positions
+    rule: str  # when a unit counts as dead
+
+    @property
+    def share(self) -> float:
+        return len(self.dead) / self.count
+
+
+def neurons(model: Transformer, batches: Iterable[Int[Tensor, "batch position"]]) -> tuple[tuple[Neurons, ...], int]:
+    """Each block's neurons, and over how many positions they were forward_quantities."""
+    config = model.config
+    largest = torch.zeros(config.num_layers, config.d_ff, dtype=torch.float64)
+    squares = torch.zeros(config.num_layers, dtype=torch.float64)
+    positions = 0
+    for tokens in batches:
+        seen = forward_quantities(model, tokens, lambda name: name.endswith("mlp.hidden"))
+        positions += tokens.numel()
+        for block in range(config.num_layers):
+            hidden = seen[f"blocks.{block}.mlp.hidden"].flatten(0, 1).double()
+            largest[block] = torch.maximum(largest[block], hidden.abs().amax(0))
+            squares[block] += hidden.square().sum()
+    rms = (squares / max(1, positions * config.d_ff)).sqrt()
+    exact = config.activation in ("relu", "relu2")
+    rule = "its activation is 0 everywhere" if exact else f"its largest |activation| is below {FAINT:g} of the rms"
+    limit = torch.zeros_like(rms) if exact else FAINT * rms
+    return tuple(
+        Neurons(
+            block,
+            config.d_ff,
+            tuple(torch.nonzero(largest[block] <= limit[block]).flatten().tolist()),
+            float(rms[block]),
+            rule,
+        )
+        for block in range(config.num_layers)
+    ), positions

@@ -1,4 +1,4 @@
-"""Singular values of every matrix: how many directions it uses, and how well fewer would do."""
+"""What the weights show without any text: singular values of every matrix, and neighbours in the token embedding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import nn
 
-from limpid.maths.foundations import entropy
+from limpid.data.tokenizer import Tokenizer
+from limpid.errors import ConfigError
+from limpid.inspect.model_and_text import single_token
+from limpid.maths.foundations import analogy, entropy, neighbours
+from limpid.model import Transformer
 from limpid.plots import panels, plain, save
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +71,7 @@ class Spectrum:
         return ".".join(parts[2:] if parts[0] == "blocks" else parts)
 
 
-def spectra(model: nn.Module) -> tuple[Spectrum, ...]:
+def singular_values(model: nn.Module) -> tuple[Spectrum, ...]:
     """Every matrix of the model."""
     return tuple(
         Spectrum(
@@ -77,14 +82,14 @@ def spectra(model: nn.Module) -> tuple[Spectrum, ...]:
     )
 
 
-def draw(found: tuple[Spectrum, ...], file: Path) -> Path:
+def draw_spectra(spectra: tuple[Spectrum, ...], file: Path) -> Path:
     """Singular values by kind of matrix, one line per block, from light (first) to dark (last)."""
     from matplotlib import colormaps
 
-    kinds = list(dict.fromkeys(spectrum.kind for spectrum in found))
+    kinds = list(dict.fromkeys(spectrum.kind for spectrum in spectra))
     drawing, axes = panels(len(kinds), 4, 3.1, 2.5)
     for axis, kind in zip(axes, kinds, strict=True):
-        lines = [spectrum for spectrum in found if spectrum.kind == kind]
+        lines = [spectrum for spectrum in spectra if spectrum.kind == kind]
         for number, spectrum in enumerate(lines):
             shade = 0.35 + 0.6 * number / max(1, len(lines) - 1) if len(lines) > 1 else 0.95
             shown = spectrum.values[spectrum.values > 0]
@@ -93,3 +98,44 @@ def draw(found: tuple[Spectrum, ...], file: Path) -> Path:
         plain(axis, f"{kind}  {rows}×{columns}", "index", "singular value")
     drawing.suptitle("singular values, one line per block: light is the first, dark the last", fontsize=10)
     return save(drawing, file)
+
+
+COUNT = 8
+"""How many are named."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The tokens that answer a question about words."""
+
+    question: str
+    answers: tuple[tuple[int, str, float], ...]  # token, its text, cosine
+
+
+def embedding_neighbours(model: Transformer, tokenizer: Tokenizer, words: tuple[str, ...]) -> Neighbours | None:
+    """One word: its neighbours. Three, a b c: what is to c as b is to a. None: nothing.
+
+    Raises  ConfigError for another number of words, or a word that is several tokens
+    """
+    if not words:
+        return None
+    if len(words) not in (1, 3):
+        raise ConfigError(
+            f"--word is given {len(words)} times ({', '.join(map(repr, words))}), expected 1 (its neighbours) "
+            "or 3 (a b c: what is to c as b is to a)"
+        )
+    tokens = [single_token(word, tokenizer, "--word") for word in words]
+    for word, token in zip(words, tokens, strict=True):
+        if token >= model.config.vocab_size:
+            raise ConfigError(
+                f"--word {word!r} is token {token}, outside the model's vocabulary of {model.config.vocab_size}: "
+                "give another"
+            )
+    table = model.embed.tokens.weight.detach().to(torch.float64).numpy()
+    if len(tokens) == 1:
+        found = neighbours(np.asarray(table[tokens[0]]), table, COUNT, without=(tokens[0],))
+        question = f"nearest to {words[0]!r}"
+    else:
+        found = analogy(table, *tokens, count=COUNT)
+        question = f"what is to {words[2]!r} as {words[1]!r} is to {words[0]!r}"
+    return Neighbours(question, tuple((row, tokenizer.token_text(row), cosine) for row, cosine in found))

@@ -1,0 +1,143 @@
+"""A variant: a model, the path through it and the precision, as `MODEL:WORD,…` spells them; and a batch for two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from limpid.config import ModelConfig
+from limpid.data.batches import MicroBatch
+from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.maths.operation import Array
+from limpid.model import Transformer
+from limpid.model.lora import Adapter, load_adapter
+from limpid.model.observe import FAST, Mode
+from limpid.model.weights import load_weights
+from limpid.objectives import NEXT_TOKEN, POLICY
+from limpid.source import Model, ModelFolder, find_model
+from limpid.training.precision import FORMATS as DTYPES
+
+ROWS, POSITIONS = 4, 48
+"""Size of a batch of random tokens."""
+SEED = 0
+PATHS = ("plain", "fast", "compiled", "cached", "sampler", "transformers")
+"""Paths that are chosen by their name alone; processes=N is another."""
+ADAPTABLE = ("plain", "fast", "cached")
+"""Paths that can carry an adapter beside the weights."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model and a path through it."""
+
+    label: str
+    source: Model
+    config: ModelConfig
+    weights: dict[str, Tensor]
+    path: str  # one of PATHS, or "processes"
+    precision: str
+    adapter: Adapter | None = None
+    merged: bool = False  # whether the adapter is added into the weights or stands beside them
+    processes: int = 1  # that share the rows of the batch, one thread each
+
+    def model(self) -> Transformer:
+        """The engine in this precision, ready to run; masters are float32 at least."""
+        compute = DTYPES[self.precision]
+        model = Transformer(self.config, compute).to(torch.promote_types(compute, torch.float32))
+        model.load_state_dict(self.weights)
+        if self.adapter is not None and self.merged:
+            model.load_state_dict(self.adapter.merged(model.state_dict()))
+        elif self.adapter is not None:
+            self.adapter.attach(model)
+        return model.eval()
+
+
+def parse_variant(label: str) -> Variant:
+    """MODEL[:WORD,…], a word being a path or a precision.
+
+    Raises  ConfigError for an unknown word, CheckpointError for an unknown model
+    """
+    what, _, words = label.partition(":")
+    path, precision, adapted, merged, processes = "plain", "fp32", None, False, 1
+    for word in filter(None, words.split(",")):
+        if word.startswith(("lora=", "merged=")):
+            merged, adapted = word.startswith("merged="), Path(word.partition("=")[2])
+        elif word.startswith("processes="):
+            path, processes = "processes", _count(word)
+        elif word in PATHS:
+            path = word
+        elif word in DTYPES:
+            precision = word
+        else:
+            words_known = f"{', '.join(PATHS)}; {', '.join(DTYPES)}; lora=DIR, merged=DIR, processes=N"
+            raise ConfigError(f"{label!r} asks for {word!r}: choose from {words_known}")
+    source: Model = find_model(what)
+    if path == "transformers" and not isinstance(source, ModelFolder):
+        source = ModelFolder(source.run.model_folder)
+        if not source.path.is_dir():
+            raise CheckpointError(f"{what} has no model/ that transformers could load: let the run end first")
+    config, weights = load_weights(source)
+    adapter = None if adapted is None else load_adapter(adapted, config)
+    if adapter is not None and path not in (*ADAPTABLE, *(("sampler",) if merged else ())):
+        raise ConfigError(f"{label!r} takes an adapter on the path {path}: choose one of {', '.join(ADAPTABLE)}")
+    return Variant(label, source, config, weights, path, precision, adapter, merged, processes)
+
+
+def _count(word: str) -> int:
+    number = word.partition("=")[2]
+    if not number.isdigit() or not 2 <= int(number) <= ROWS:
+        raise ConfigError(f"{word!r} is no number of processes: take 2 to {ROWS}, for the batch has {ROWS} rows")
+    return int(number)
+
+
+def batch_for(
+    variants: tuple[Variant, Variant], text: str | None
+) -> tuple[Int[Array, "batch position"], Int[Array, "batch position"]]:
+    """A batch for both: a text, or random tokens, which leave nothing out; and the tokens that come next.
+
+    Raises  ConfigError when the two models differ in shape, DataError when their tokenizers or the text do not fit
+    """
+    first, second = variants
+    for name in ("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff"):
+        sizes = getattr(first.config, name), getattr(second.config, name)
+        if sizes[0] != sizes[1]:
+            raise ConfigError(
+                f"{first.label} has {name} {sizes[0]}, {second.label} {sizes[1]}: give two variants of one model"
+            )
+    length = min(first.config.context_length, second.config.context_length)
+    if text is None:
+        random = np.random.default_rng(SEED).integers(0, first.config.vocab_size, (ROWS, min(POSITIONS, length) + 1))
+        return random[:, :-1], random[:, 1:]
+    encoded = [_encode(variant, text) for variant in variants]
+    if encoded[0] != encoded[1]:
+        at = next((i for i, (a, b) in enumerate(zip(*encoded, strict=False)) if a != b), min(map(len, encoded)))
+        raise DataError(f"the two tokenizers differ from token {at} of the text on: compare without --text")
+    if not 2 <= len(encoded[0]) <= length + 1:
+        raise DataError(f"the text has {len(encoded[0])} tokens, expected 2 to {length + 1}: shorten it")
+    tokens = np.array([encoded[0]], dtype=np.int64)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def _encode(variant: Variant, text: str) -> list[int]:
+    from limpid.data.tokenizer import load_tokenizer
+
+    if not variant.source.tokenizer_file.is_file():
+        raise CheckpointError(f"{variant.label} has no tokenizer.json: leave out --text, and random tokens are used")
+    return list(load_tokenizer(variant.source).encode(text))
+
+
+def mean_loss(
+    model: Transformer,
+    tokens: Int[Tensor, "row position"],
+    targets: Int[Tensor, "row position"],
+    labels: int,
+    mode: Mode = FAST,
+) -> Float[Tensor, ""]:
+    """The share of these rows in the mean loss over `labels`, nats."""
+    batch = MicroBatch({"tokens": tokens.numpy(), "targets": targets.numpy()})
+    return NEXT_TOKEN.loss({POLICY: model}, batch, labels, mode).value

@@ -1,0 +1,104 @@
+"""What a verb shows its user: lines to read, or one JSON document; and bars for what takes long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
+
+Report = Callable[[str, int, "int | None"], None]
+"""Called with what is being done, how much of it is done, and how much there is (None when unknown)."""
+
+
+class Reporter:
+    """Lines and the document go to standard output, bars to standard error, and only where that is a terminal.
+
+    Whoever makes one closes it, best with `with`. `SILENT` shows nothing.
+    """
+
+    def __init__(self, as_json: bool = False, console: Console | None = None, aside: Console | None = None) -> None:
+        """`console` and `aside` are standard output and standard error when left out."""
+        self.as_json = as_json
+        self._console, self._aside = console, aside
+        self._bars: Progress | None = None
+        self._tasks: dict[str, Any] = {}
+
+    @cached_property
+    def console(self) -> Console:
+        """Where lines go."""
+        from rich.console import Console
+
+        return self._console or Console(highlight=False)
+
+    @cached_property
+    def aside(self) -> Console:
+        """Where bars and notes go."""
+        from rich.console import Console
+
+        return self._aside or Console(stderr=True, highlight=False)
+
+    def line(self, content: RenderableType = "") -> None:
+        """Print something to read, unless a document was asked for; a string is shown as it is, without markup."""
+        from rich.text import Text
+
+        if not self.as_json:
+            self.console.print(content, soft_wrap=isinstance(content, str | Text), markup=False)
+
+    def document(self, value: Any) -> None:
+        """Print plain values as one line of JSON, if that was asked for."""
+        if self.as_json:
+            self.console.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def note(self, text: str) -> None:
+        """Print something beside the result, on standard error."""
+        self.aside.print(text, soft_wrap=True, markup=False)
+
+    def progress(self, task: str, done: int, total: int | None = None) -> None:
+        """Show how far a task is; a total of None is not known."""
+        if not self.aside.is_terminal:  # a file gets no carriage returns
+            return
+        if self._bars is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn()
+            self._bars = Progress(*columns, console=self.aside, transient=True)
+            self._bars.start()
+        if task not in self._tasks:
+            self._tasks[task] = self._bars.add_task(task, total=total)
+        self._bars.update(self._tasks[task], completed=done, total=total)
+
+    def close(self) -> None:
+        """Take the bars away."""
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars, self._tasks = None, {}
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Silent(Reporter):
+    """A reporter that shows nothing: for Python, where results are returned."""
+
+    def line(self, content: RenderableType = "") -> None:
+        return
+
+    def document(self, value: Any) -> None:
+        return
+
+    def note(self, text: str) -> None:
+        return
+
+    def progress(self, task: str, done: int, total: int | None = None) -> None:
+        return
+
+
+SILENT = Silent()
