@@ -1,10 +1,13 @@
 """The vocabulary counts right: parameters of published models, and one quantity per name."""
 
+from typing import get_args
+
 import pytest
 
-from limpid.config import ModelConfig
+from limpid.config import ModelConfig, OptimizerName, UpdateConfig
+from limpid.maths.update import rule
 from limpid.plan import flops_per_token, parameter_count
-from limpid.quantities import parameters, quantities
+from limpid.quantities import MOMENTS, parameters, quantities, update_rule
 
 GPT2 = ModelConfig(
     vocab_size=50257, context_length=1024, d_model=768, num_layers=12, num_heads=12, norm="layer", positions="learned",
@@ -39,3 +42,9 @@ def test_flops_of_a_tiny_model_by_hand() -> None:
     logits = 2 * 7
     attention = 2 * 4 * 2  # 4 keys × d_head 2, once for scores and once for mixing
     assert flops_per_token(config, 4) == 2 * (projections + mlp + logits + attention)
+
+
+@pytest.mark.parametrize("optimizer", get_args(OptimizerName))
+def test_the_rules_of_the_mathematics_remember_the_moments_of_the_vocabulary(optimizer: OptimizerName) -> None:
+    for parameter in parameters(GPT2):
+        assert rule(UpdateConfig(optimizer), parameter).moments == MOMENTS[update_rule(optimizer, parameter)]

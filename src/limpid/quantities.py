@@ -45,6 +45,21 @@ class Parameter:
         return math.prod(self.shape)
 
 
+MOMENTS: dict[str, tuple[str, ...]] = {
+    "adamw": ("m", "v"),
+    "muon": ("m",),
+    "adam": ("m", "v"),
+    "momentum": ("m",),
+    "sgd": (),
+}
+"""What each update rule remembers of a parameter's gradients: its first moment m, its second moment v."""
+
+
+def update_rule(optimizer: str, parameter: Parameter) -> str:
+    """The rule that moves a parameter: muon is for matrices inside blocks, and leaves the rest to adamw."""
+    return "adamw" if optimizer == "muon" and not parameter.hidden else optimizer
+
+
 def parameters(config: ModelConfig, frozen: Sequence[str] = ()) -> tuple[Parameter, ...]:
     """Every parameter of the model, in the order in which the step meets them.
 

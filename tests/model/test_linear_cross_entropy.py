@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from limpid import kernel_limits
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.objectives.losses import log_probabilities, next_token_loss
 from limpid.quantities import NO_LABEL
@@ -38,7 +39,7 @@ def both(dtype: torch.dtype):
 @pytest.fixture(params=[1, 4000, 1 << 26])
 def logits_at_a_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits of one row at a time, of some, of all."""
-    monkeypatch.setattr(LinearCrossEntropy, "LOGITS_BYTES", request.param)
+    monkeypatch.setattr(kernel_limits, "LOGITS_BYTES", request.param)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -109,7 +110,7 @@ def test_a_value_that_is_not_a_number_is_not_hidden() -> None:
 
 def test_all_logits_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak memory grows by less than a quarter of what the logits alone would take."""
-    monkeypatch.setattr(LinearCrossEntropy, "LOGITS_BYTES", 1 << 20)
+    monkeypatch.setattr(kernel_limits, "LOGITS_BYTES", 1 << 20)
     hidden, matrix = torch.randn(1, 2048, 16, requires_grad=True), torch.randn(8192, 16, requires_grad=True)
     targets = torch.randint(0, 8192, (1, 2048))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:

@@ -58,21 +58,20 @@ def test_every_parameter_has_its_gradient_in_one_row() -> None:
     for options in ({}, PLAIN, {"qk_norm": True, "norm_placement": "post"}, {"tied": False, "mlp_bias": True}):
         config = configured(**options)
         numbers = engine_memory.sizes(config)
-        learned = sum(evaluate(row.learned, numbers) for row in engine_memory.rows(config, True))
+        learned = sum(evaluate(row.parameters, numbers) for row in engine_memory.rows(config, True))
         assert learned == parameter_count(config.model)
 
 
 def test_the_figures_add_up() -> None:
+    parts = ("weights", "optimizer", "gradients", "activations", "backward_workspace")
     for options in ({}, {"precision": "bf16", "batch_size": 1}, {"windowed_blocks": (1,), "attention_window": 9}):
         config = configured(**options)
-        for formed in (True, False):
-            worst = engine_memory.peak(config, formed)
-            found = {one.name: one.value for one in engine_memory.figures(config, formed)}
-            assert found["memory.activations"] == sum(worst.kept.values())
-            assert found["memory.passing"] == worst.passing
-            assert found["memory.total"] == pytest.approx(
-                sum(found[f"memory.{name}"] for name in ("weights", "optimizer", "gradients", "activations", "passing"))
-            )
+        for materialised in (True, False):
+            worst = engine_memory.peak(config, materialised)
+            found = {one.name: one.value for one in engine_memory.figures(config, materialised)}
+            assert found["memory.activations"] == sum(worst.saved_bytes.values())
+            assert found["memory.backward_workspace"] == worst.workspace_bytes
+            assert found["memory.total"] == pytest.approx(sum(found[f"memory.{name}"] for name in parts))
 
 
 def test_more_sequences_need_more_and_narrow_numbers_less() -> None:

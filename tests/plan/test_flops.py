@@ -11,9 +11,9 @@ from limpid.config import ModelConfig
 from limpid.maths import Chain
 from limpid.maths.step import forward
 from limpid.model import Transformer, initialise
-from limpid.plan.architecture import of_config
-from limpid.plan.flops import figures, forward_flops_per_token
-from limpid.plan.huggingface import of_their_config
+from limpid.plan.architecture import architecture, of_config
+from limpid.plan.flops import figures, forward_flops_per_token, megatron_flops
+from limpid.plan.huggingface import read_config
 from limpid.plan.published import published
 from limpid.quantities import parameters
 from plan.families import their_config
@@ -51,7 +51,7 @@ def test_flops_of_strangers_equal_those_that_pytorch_counts(family: str) -> None
     theirs = their_config(family, {"num_key_value_heads": 2})
     theirs._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(theirs, attn_implementation="eager")
-    ours = of_their_config({**theirs.to_dict(), "model_type": family})
+    ours = read_config({**theirs.to_dict(), "model_type": family})
     with FlopCounterMode(display=False) as counter:
         model(torch.randint(3, 100, (BATCH, POSITIONS)), use_cache=False)
     counted = {str(key): value for key, value in counter.get_flop_counts()["Global"].items()}
@@ -79,3 +79,10 @@ def test_experts_that_a_token_is_not_sent_to_cost_nothing() -> None:
     found = {figure.name: figure.value for figure in figures(published("mixtral-8x7b"), 1)}
     assert found["flops.six_n"] == 6 * 12_879_925_248
     assert found["flops.exact_over_six_n"] == pytest.approx(1, abs=0.02)
+
+
+def test_the_exact_count_is_megatrons_formula() -> None:
+    heads, hidden, layers, seq, vocab = 64, 6144, 48, 2048, 51200
+    model = architecture(vocab_size=vocab, d_model=hidden, num_layers=layers, num_heads=heads, d_ff=4 * hidden)
+    ours = 3 * 4 * seq * forward_flops_per_token(model, seq)
+    assert megatron_flops(4, seq, layers, hidden, vocab) == pytest.approx(ours, rel=1e-12)

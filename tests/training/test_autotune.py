@@ -61,7 +61,7 @@ def test_activations_computed_again_are_not_kept() -> None:
 def test_a_short_run_is_not_compiled_and_says_why() -> None:
     settled = autotune.resolve_auto(configured(), CPU)
     assert settled.run.compile == "off"
-    (blocks,) = [choice for choice in autotune.explain(configured(), CPU) if choice.part == "blocks"]
+    (blocks,) = [choice for choice in autotune.decisions(configured(), CPU) if choice.part == "blocks"]
     assert "would save" in blocks.why
 
 
@@ -89,12 +89,12 @@ def test_activations_are_computed_again_only_where_memory_asks(monkeypatch: pyte
     assert autotune.resolve_auto(configured(), CPU).run.gradient_checkpointing == "off"
     monkeypatch.setattr(autotune, "available_bytes", lambda device: 100_000)
     assert autotune.resolve_auto(configured(), CPU).run.gradient_checkpointing == "on"
-    (activations,) = [choice for choice in autotune.explain(configured(), CPU) if choice.part == "activations"]
+    (activations,) = [choice for choice in autotune.decisions(configured(), CPU) if choice.part == "activations"]
     assert "0.0 GB may be used" in activations.why
     assert autotune.resolve_auto(configured(gradient_checkpointing="off"), CPU).run.gradient_checkpointing == "off"
 
 
 def test_every_decision_is_explained() -> None:
-    parts = [choice.part for choice in autotune.explain(configured(), CPU)]
+    parts = [choice.part for choice in autotune.decisions(configured(), CPU)]
     assert parts == ["precision", "attention", "blocks", "activations", "loss", "update"]
-    assert all(choice.chosen and choice.why for choice in autotune.explain(configured(), CPU))
+    assert all(choice.chosen and choice.why for choice in autotune.decisions(configured(), CPU))

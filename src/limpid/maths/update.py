@@ -14,7 +14,7 @@ from limpid.config import UpdateConfig
 from limpid.errors import ConfigError
 from limpid.maths.catalogue import register
 from limpid.maths.operation import Array
-from limpid.quantities import Parameter
+from limpid.quantities import Parameter, update_rule
 
 Arrays = dict[str, Array]
 Index = tuple[int, ...]
@@ -259,15 +259,15 @@ def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:
     """The update rule that a configuration asks for; muon is for matrices inside blocks, AdamW then moves the rest."""
     from limpid.maths.muon import Muon  # which is built on this file
 
-    match update.optimizer:
+    match update_rule(update.optimizer, parameter):
         case "sgd":
             return SGD(update.weight_decay)
         case "momentum":
             return Momentum(update.weight_decay, update.beta1)
         case "adam":
             return Adam(update.weight_decay, update.beta1, update.beta2, update.eps)
-        case "muon" if parameter.hidden:
+        case "muon":
             return Muon(update.weight_decay)
-        case "adamw" | "muon":
+        case "adamw":
             return AdamW(update.weight_decay, update.beta1, update.beta2, update.eps)
     raise ConfigError(f"optimizer is {update.optimizer!r}: choose one of adamw, muon, adam, momentum, sgd")

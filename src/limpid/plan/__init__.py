@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from limpid.plan.decode import critical_batch as critical_batch
-from limpid.plan.decode import decode_step_seconds as decode_step_seconds
 from limpid.plan.flops import flops_per_token as flops_per_token
 from limpid.plan.parameters import parameter_count as parameter_count
+from limpid.plan.time import critical_batch as critical_batch
+from limpid.plan.time import decode_step_seconds as decode_step_seconds
 
 if TYPE_CHECKING:
     from limpid.plan.report import Plan as Plan

@@ -1,4 +1,4 @@
-"""What to change so that a plan fits its devices, each change judged as the plan itself was."""
+"""What to change so that a plan fits its devices, each change planned as the plan itself was."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from limpid.plan.subject import Subject
 
 Change = dict[str, Any]
 """Options, and what they would be instead."""
-SHARED = 8
-"""Devices that share a matrix at most: those of one machine, as their sums travel between them in every layer."""
+MOST_TENSOR_PARALLEL = 8
+"""Devices that share a matrix: those of one machine at most, as their sums travel between them in every layer."""
 
 
 def what_would_fit(subject: Subject, options: Options, context: int, limit: float) -> Iterator[str]:
@@ -26,16 +26,19 @@ def what_would_fit(subject: Subject, options: Options, context: int, limit: floa
         figures, _ = memory_model(subject, changed, changed.context_length or context)
         return float(next(one.value for one in figures if one.name == "memory.total"))
 
-    found = False
-    for change in _single(subject, options, lambda change: total(change) <= limit):
-        if (needed := total(change)) <= limit:
-            found = True
-            yield f"{_flags(change)}: {shown(needed, 'bytes')} per device"
-    if found:
+    def fits(change: Change) -> bool:
+        return total(change) <= limit
+
+    def line(change: Change) -> str:
+        return f"{_flags(change)}: {shown(total(change), 'bytes')} per device"
+
+    single = [change for change in _single(subject, options, fits) if fits(change)]
+    yield from map(line, single)
+    if single:
         return
     for change in _together(subject.architecture, options, context):
-        if (needed := total(change)) <= limit:
-            yield f"{_flags(change)}: {shown(needed, 'bytes')} per device"
+        if fits(change):
+            yield line(change)
             return
     yield f"nothing that is planned here makes a device of {shown(limit, 'bytes')} enough: it takes a larger one"
 
@@ -58,7 +61,7 @@ def _single(subject: Subject, options: Options, fits: Callable[[Change], bool]) 
 
 
 def _together(model: Architecture, options: Options, context: int) -> Iterator[Change]:
-    """What keeps least on these devices; then more devices, then more that share each matrix, then less text."""
+    """What needs least on these devices; then more devices, then more that share each matrix, then less text."""
     least: Change = {"recompute": "full", "batch_size": 1}
     replicas = options.devices // (options.tensor * options.pipeline)
     yield {**least, "zero": 3} if replicas > 1 else least
@@ -66,7 +69,7 @@ def _together(model: Architecture, options: Options, context: int) -> Iterator[C
     for devices in (options.devices << more for more in range(1, 17)):
         yield {"devices": devices, **least}
     machine, tensor = options.devices, options.tensor
-    while tensor < SHARED and model.num_heads % (2 * tensor) == 0:
+    while tensor < MOST_TENSOR_PARALLEL and model.num_heads % (2 * tensor) == 0:
         machine, tensor = 2 * machine, 2 * tensor
         yield from ({"devices": machine << more, "tensor": tensor, **least} for more in range(12))
     for shorter in (context >> less for less in range(1, context.bit_length())):

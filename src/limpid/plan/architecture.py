@@ -2,121 +2,189 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal
 
 from limpid.config import ModelConfig
 from limpid.config.options import check_words, require
 
 Norm = Literal["layer", "layer_no_bias", "rms", "none"]
+QKNorm = Literal["none", "head", "head_layer", "heads", "all"]
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """Sizes and pieces of a model. The defaults are GPT-2's form without sizes; 0 means that a piece is absent."""
+class Norms:
+    """Which norms there are, and what they learn."""
 
-    name: str = "model"
-    vocab_size: int = 0
-    d_model: int = 0
-    num_layers: int = 0
-    """Decoder blocks, or the blocks of an encoder that stands alone."""
-    num_heads: int = 0
-    num_kv_heads: int = 0
-    d_head: int = 0
-    d_ff: int = 0
-    context_length: int = 0
-    """Longest sequence it was made for, tokens."""
-    gated: bool = False
     norm: Norm = "layer"
     """Gain and bias, gain only (centred or not), or nothing learned."""
     norms_per_layer: int = 2
     final_norm: bool = True
     embedding_norm: bool = False
-    qk_norm: Literal["none", "head", "head_layer", "heads", "all"] = "none"
-    """Norms of queries and keys: gains that heads share (head_layer: with biases), per head, or over all heads."""
-    learned_positions: int = 0
-    """Rows of the position table."""
-    relative_positions: bool = False
-    """Transformer-XL's: a projection of distances, and two vectors per head, in every block."""
-    token_types: int = 0
-    tied: bool = True
-    """The output matrix is the embedding."""
-    head: bool = True
-    """Whether there is an output matrix at all; encoders have none."""
-    head_bias: bool = False
-    pooler: bool = False
-    """BERT's dense layer over the first position."""
-    embedding_width: int = 0
-    """Width of the embedding where it is not d_model: two matrices then lead in and out."""
+    qk_norm: QKNorm = "none"
+    """Of queries and keys: gains that heads share (head_layer: with biases), per head, or over all heads."""
+
+
+@dataclass(frozen=True)
+class Biases:
+    """Which products have a bias."""
+
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
-    num_experts: int = 0
-    experts_per_token: int = 0
-    d_ff_expert: int = 0
+    head_bias: bool = False
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What the residual stream begins with besides the token's vector."""
+
+    learned_positions: int = 0
+    """Rows of the position table."""
+    token_types: int = 0
+    embedding_width: int = 0
+    """Width of the embedding where it is not d_model: two matrices then lead in and out."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the last vectors become logits."""
+
+    head: bool = True
+    """Whether there is an output matrix at all; encoders have none."""
+    tied: bool = True
+    """The output matrix is the embedding."""
+    pooler: bool = False
+    """BERT's dense layer over the first position."""
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """Layers that look back over a window only."""
+
+    window: int
+    """Positions."""
+    windowed_layers: int
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in place of the MLP."""
+
+    num_experts: int
+    experts_per_token: int
+    d_ff_expert: int
     shared_d_ff: int = 0
     """Width of the expert that every token goes through."""
     shared_gate: bool = False
     router_bias: bool = False
     dense_layers: int = 0
     """Blocks whose MLP is a plain one beside blocks of experts."""
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Keys and values compressed into one vector per token (DeepSeek)."""
+
+    kv_latent: int
+    """Rank of the compressed keys and values; their shared rotary part comes on top."""
+    query_latent: int
+    """Rank of the compressed queries; 0 where they are not."""
+    d_rotary: int
+    """Rotary features of a query or key; d_head counts the others."""
+    d_value: int
+    """Width of a value head."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes and parts of a model. Every size has one name in all parts, the one that equations use."""
+
+    name: str
+    vocab_size: int
+    d_model: int
+    num_layers: int
+    """Decoder blocks, or the blocks of an encoder that stands alone."""
+    num_heads: int
+    num_kv_heads: int
+    d_head: int
+    d_ff: int
+    context_length: int = 0
+    """Longest sequence it was made for, tokens."""
+    gated: bool = False
     encoder_layers: int = 0
     """Blocks of the encoder that the decoder attends to."""
-    kv_latent: int = 0
-    """Rank of the compressed keys and values (latent attention); their shared rotary part comes on top."""
-    query_latent: int = 0
-    d_rotary: int = 0
-    """Rotary features of a query or key under latent attention; d_head counts the others."""
-    d_value: int = 0
-    """Width of a value head where it is not d_head."""
-    value_layers: int = 0
-    window: int = 0
-    """Positions that windowed layers look back over."""
-    windowed_layers: int = 0
+    relative_positions: bool = False
+    """Transformer-XL's: a projection of distances, and two vectors per head, in every block."""
     sinks: bool = False
     """One learned score per head that takes up attention."""
+    norms: Norms = field(default_factory=Norms)
+    biases: Biases = field(default_factory=Biases)
+    embedding: Embedding = field(default_factory=Embedding)
+    output: Output = field(default_factory=Output)
+    sliding_window: SlidingWindow | None = None
+    experts: Experts | None = None
+    latent_attention: LatentAttention | None = None
 
     def __post_init__(self) -> None:
-        check_words(self)
-        for name in ("vocab_size", "d_model", "num_layers", "num_heads", "d_ff"):
-            require(getattr(self, name) >= 1, f"{self.name}: {name} is {getattr(self, name)}, expected at least 1")
-        fill = object.__setattr__
-        if not self.num_kv_heads:
-            fill(self, "num_kv_heads", self.num_heads)
-        if not self.d_head:
+        check_words(self.norms)
+        if self.experts is not None:
             require(
-                self.d_model % self.num_heads == 0,
-                f"{self.name}: d_model {self.d_model} does not divide into num_heads {self.num_heads} equal heads: "
-                "give the width of a head",
+                self.experts.experts_per_token <= self.experts.num_experts,
+                f"{self.name}: {self.experts.experts_per_token} experts per token, but there are only "
+                f"{self.experts.num_experts}",
             )
-            fill(self, "d_head", self.d_model // self.num_heads)
-        if not self.d_value:
-            fill(self, "d_value", self.d_head)
-        require(
-            self.experts_per_token <= self.num_experts,
-            f"{self.name}: {self.experts_per_token} experts per token, but there are only {self.num_experts}",
-        )
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Every size by its name: what equations are evaluated on."""
-        return {
-            entry.name: int(getattr(self, entry.name))
-            for entry in fields(self)
-            if isinstance(getattr(self, entry.name), int)
-        }
+        """Every size and switch by its name: what equations are evaluated on."""
+        parts = [self, *(getattr(self, part) for part in PARTS if getattr(self, part) is not None)]
+        return {name: int(value) for part in parts for name, value in vars(part).items() if isinstance(value, int)}
 
     @property
     def expert_layers(self) -> int:
         """Blocks whose MLP is a choice of experts."""
-        return self.num_layers - self.dense_layers if self.num_experts else 0
+        return 0 if self.experts is None else self.num_layers - self.experts.dense_layers
+
+
+SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "d_ff")
+"""Sizes that every model has."""
+PARTS: dict[str, Any] = {
+    "norms": Norms, "biases": Biases, "embedding": Embedding, "output": Output, "sliding_window": SlidingWindow,
+    "experts": Experts, "latent_attention": LatentAttention,
+}  # fmt: skip
+
+
+def architecture(name: str = "model", **sizes: Any) -> Architecture:
+    """An architecture from sizes and switches by name, each put into its part; what is left out is absent.
+
+    num_kv_heads is num_heads when left out, d_head d_model / num_heads.
+    Raises  ConfigError for a size that is missing or does not fit the others
+    """
+    for size in SIZES:
+        require(sizes.get(size, 0) >= 1, f"{name}: {size} is {sizes.get(size, 0)}, expected at least 1")
+    d_model, num_heads = sizes["d_model"], sizes["num_heads"]
+    if not sizes.get("d_head"):
+        require(
+            d_model % num_heads == 0,
+            f"{name}: d_model {d_model} does not divide into num_heads {num_heads} equal heads: "
+            "give the width of a head",
+        )
+        sizes["d_head"] = d_model // num_heads
+    sizes["num_kv_heads"] = sizes.get("num_kv_heads") or num_heads
+    parts: dict[str, Any] = {}
+    for part, kind in PARTS.items():
+        own = {entry.name: sizes.pop(entry.name) for entry in fields(kind) if entry.name in sizes}
+        first = fields(kind)[0]  # its main size, where a model may lack the part
+        parts[part] = kind(**own) if first.default is not MISSING or own.get(first.name) else None
+    return Architecture(name, **sizes, **parts)
 
 
 def of_config(config: ModelConfig, name: str = "model") -> Architecture:
     """The architecture of a model that limpid trains."""
     windows = [config.window(block) for block in range(config.num_layers)]
-    return Architecture(
-        name=name,
+    return architecture(
+        name,
         vocab_size=config.vocab_size,
         d_model=config.d_model,
         num_layers=config.num_layers,

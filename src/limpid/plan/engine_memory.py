@@ -1,8 +1,8 @@
-"""What limpid's own engine holds at the worst moment of a step: one row per operation of the model.
+"""The memory model of limpid's own engine: its peak over one step, from one row per operation of the model.
 
-A row says what an operation keeps from its forward to its backward pass, what its backward pass holds besides, and
-which parameters' gradients come out of it, as equations in the names of `sizes`. When a kernel changes, its row does;
-tests/plan measures the sum.
+A row says what an operation saves for its backward pass, the workspace of that backward pass, and how many parameters'
+gradients it makes, as equations in the names of `sizes`. When a kernel changes, its row does; tests/plan measures the
+sum.
 """
 
 from __future__ import annotations
@@ -11,18 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from limpid.config import ModelConfig, TrainConfig
+from limpid.kernel_limits import CHUNK_LOGITS, CHUNK_ROWS, LOGITS_BYTES, MATERIALISED_POSITIONS
 from limpid.plan.figure import Figure, Number, evaluate, figure
+from limpid.plan.number_formats import BYTES
 from limpid.plan.parameters import parameter_count
-from limpid.quantities import parameters
+from limpid.quantities import MOMENTS, trained_parameters, update_rule
 
-BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
-SHORT = 512
-"""Positions up to which attention forms its weights on a processor (model/mixing.py)."""
-ROOM, CACHED, ROWS = 1 << 26, 1 << 19, 128
-"""Bytes of logits that the loss forms at a time; how many of them it takes the softmax of, in at least so many rows."""
-MOMENTS = {"adamw": 2, "muon": 2, "adam": 2, "momentum": 1, "sgd": 0}
-"""Per parameter; muon keeps one of matrices inside blocks."""
-MEASURED = "what the engine keeps; measured by tests/plan/test_engine_memory.py"
+MEASURED = "what the engine saves; measured by tests/plan/test_engine_memory.py"
 
 
 @dataclass(frozen=True)
@@ -30,17 +25,20 @@ class Row:
     """Bytes of one operation, as equations."""
 
     name: str
-    kept: str  # from its forward to its backward pass
-    passing: str  # more, while its backward pass runs: what comes in, what goes out, what is only in between
-    learned: str = "0"  # parameters whose gradients it makes
-    block: int | None = None
-    """The block it belongs to, whose rows are there only one block at a time where they are computed again."""
+    saved: str
+    """Activations saved from its forward to its backward pass."""
+    backward_workspace: str
+    """Held besides while its backward pass runs: gradients coming in and going out, and intermediate arrays."""
+    parameters: str = "0"
+    """Number of parameters whose gradients it makes."""
+    recomputed_block: int | None = None
+    """The block it belongs to where blocks are recomputed: its activations then exist for one block at a time."""
 
 
 def sizes(config: TrainConfig) -> dict[str, Number]:
-    """What rows are written in: c bytes of a number in matrix products, p of a parameter and of the residual stream."""
+    """Names in the equations: c bytes of a number in matrix products, p of a parameter and of the residual stream."""
     model, run = config.model, config.run
-    c = BYTES[run.precision]
+    c = int(BYTES[run.precision])
     p = max(4, c)
     return {
         "batch": run.batch_size, "positions": model.context_length, "tokens": run.batch_size * model.context_length,
@@ -50,12 +48,12 @@ def sizes(config: TrainConfig) -> dict[str, Number]:
     }  # fmt: skip
 
 
-def rows(config: TrainConfig, formed: bool) -> tuple[Row, ...]:
-    """Every operation of one micro-batch, in forward order; `formed` says whether attention forms its weights."""
-    return tuple(_rows(config.model, formed, config.run.gradient_checkpointing == "on"))
+def rows(config: TrainConfig, materialised: bool) -> tuple[Row, ...]:
+    """Every operation of one micro-batch, in forward order, with attention's weights materialised or not."""
+    return tuple(_rows(config.model, materialised, config.run.gradient_checkpointing == "on"))
 
 
-def _rows(model: ModelConfig, formed: bool, again: bool) -> Iterator[Row]:
+def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[Row]:
     tables = "positions * d" if model.positions == "learned" else "0"
     if model.tied:  # the output matrix's share of the gradient waits for the embedding's
         yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
@@ -64,38 +62,38 @@ def _rows(model: ModelConfig, formed: bool, again: bool) -> Iterator[Row]:
     if model.dropout:
         yield Row("embedding dropout", "tokens * d * p", "2 * tokens * d * p")
     for block in range(model.num_layers):
-        if again:
+        if recomputed:
             yield Row("block's input", "tokens * d * p", "0")
-        for row in (*_attention(model, formed, block), *_mlp(model)):
-            yield replace(row, block=block if again else None)
+        for row in (*_attention(model, materialised, block), *_mlp(model)):
+            yield replace(row, recomputed_block=block if recomputed else None)
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
     untied = "0" if model.tied else "vocab * d"
-    room = f"min(tokens * vocab * c, {ROOM}) + min(tokens, max({ROWS}, {CACHED} // vocab)) * vocab * max(4, p)"
+    logits = f"min(tokens * vocab * c, {LOGITS_BYTES})"
+    softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
     yield Row("logits, loss", "tokens * d * c" + ("" if model.tied else " + vocab * d * p"),
-              f"tokens * d * c + {room} + 2 * vocab * d * c * cast", untied)  # fmt: skip
+              f"tokens * d * c + {logits} + {softmax} + 2 * vocab * d * c * cast", untied)  # fmt: skip
 
 
 def _norm(model: ModelConfig, name: str) -> Row:
-    """RMS norm keeps x̂, layer norm its input, both one number per vector; the product behind keeps the result."""
+    """RMS norm saves x̂, layer norm its input, both one number per vector; the product that follows saves the result."""
     return Row(name, "tokens * d * p + tokens * p", "3 * tokens * d * p", "2 * d" if model.norm == "layer" else "d")
 
 
-def _attention(model: ModelConfig, formed: bool, block: int) -> Iterator[Row]:
-    stream, made = "tokens * d * p", "tokens * (query + 2 * key) * c"
+def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[Row]:
+    stream, projected = "tokens * d * p", "tokens * (query + 2 * key) * c"
     if model.norm_placement == "pre":
         yield _norm(model, "norm1")
     bias = " + query + 2 * key" if model.attention_bias else ""
     yield Row("attention.query, key, value", "tokens * d * c + d * (query + 2 * key) * c * cast",
-              f"{stream} + {made} + 2 * tokens * d * c", f"d * (query + 2 * key){bias}")  # fmt: skip
+              f"{stream} + {projected} + 2 * tokens * d * c", f"d * (query + 2 * key){bias}")  # fmt: skip
     if model.qk_norm:
-        kept = "tokens * (query + key) * max(4, p)"
-        yield Row(
-            "attention.query_norm, key_norm", kept, f"{stream} + {made} + {kept} + tokens * query * c", "2 * d_head"
-        )
+        saved = "tokens * (query + key) * max(4, p)"
+        workspace = f"{stream} + {projected} + {saved} + tokens * query * c"
+        yield Row("attention.query_norm, key_norm", saved, workspace, "2 * d_head")
     if model.positions == "rotary":
-        yield Row("attention.rotation", "0", f"{stream} + {made} + tokens * query * (c + 2 * p * cast)")
-    yield _mixing(model, formed, block)
+        yield Row("attention.rotation", "0", f"{stream} + {projected} + tokens * query * (c + 2 * p * cast)")
+    yield _mixing(model, materialised, block)
     yield Row("attention.output", "tokens * query * c + d * query * c * cast",
               f"{stream} + tokens * d * c * cast + tokens * query * c",
               "d * query + d" if model.attention_output_bias else "d * query")  # fmt: skip
@@ -105,19 +103,19 @@ def _attention(model: ModelConfig, formed: bool, block: int) -> Iterator[Row]:
         yield _norm(model, "norm1")
 
 
-def _mixing(model: ModelConfig, formed: bool, block: int) -> Row:
+def _mixing(model: ModelConfig, materialised: bool, block: int) -> Row:
     """Scores, softmax, and the weighted sum of the values."""
     stream, heads, pairs = "tokens * d * p", "tokens * (query + 2 * key) * c", "tokens * positions * heads"
-    if model.dropout:  # every quantity is formed: the softmax in wide numbers, the mask, what it left
-        formed_bytes = f"{pairs} * (max(4, p) + 2 * c)"
-        return Row("attention.mixing", f"{heads} + {formed_bytes}", f"{stream} + {formed_bytes} + tokens * query * c")
-    if formed:
+    if model.dropout:  # everything is materialised: the softmax in wide numbers, the mask, the weights that are left
+        weights = f"{pairs} * (max(4, p) + 2 * c)"
+        return Row("attention.mixing", f"{heads} + {weights}", f"{stream} + {weights} + tokens * query * c")
+    if materialised:
         return Row("attention.mixing", f"{heads} + {pairs} * c", f"{stream} + 2 * {pairs} * c + tokens * query * c")
-    kept, passing = f"{heads} + tokens * heads * 4", f"{stream} + 2 * tokens * (query + key) * c"
+    saved, workspace = f"{heads} + tokens * heads * 4", f"{stream} + 2 * tokens * (query + key) * c"
     window = model.window(block)
     if window is not None and window < model.context_length:
-        return Row("attention.mixing, windowed", f"{kept} + positions ** 2 * c", passing)
-    return Row("attention.mixing", kept, passing)
+        return Row("attention.mixing, windowed", f"{saved} + positions ** 2 * c", workspace)
+    return Row("attention.mixing", saved, workspace)
 
 
 def _mlp(model: ModelConfig) -> Iterator[Row]:
@@ -128,12 +126,12 @@ def _mlp(model: ModelConfig) -> Iterator[Row]:
     yield Row("mlp.gate, up" if gated else "mlp.up", f"tokens * d * c + {count} * d * f * c * cast",
               f"{stream} + {count} * {hidden} + 2 * tokens * d * c",
               f"{count} * (d * f + f)" if model.mlp_bias else f"{count} * d * f")  # fmt: skip
-    # f keeps its input, relu its output instead, which is what the next product reads; a gate keeps both factors
+    # f saves its input, relu its output instead, which the next product saves anyway; a gate saves both factors
     relu = model.activation == "relu"
-    kept, passing = (2 if relu else 3, 3) if gated else (1, 4 if model.activation == "relu2" else 2)
-    yield Row("mlp.activation", f"{kept} * {hidden}", f"{stream} + {passing} * {hidden}")
-    bent = "" if relu and not gated else f"{hidden} + "
-    yield Row("mlp.output", f"{bent}d * f * c * cast", f"{stream} + tokens * d * c * cast + {hidden}",
+    saved, workspace = (2 if relu else 3, 3) if gated else (1, 4 if model.activation == "relu2" else 2)
+    yield Row("mlp.activation", f"{saved} * {hidden}", f"{stream} + {workspace} * {hidden}")
+    product_input = "" if relu and not gated else f"{hidden} + "
+    yield Row("mlp.output", f"{product_input}d * f * c * cast", f"{stream} + tokens * d * c * cast + {hidden}",
               "d * f + d" if model.mlp_bias else "d * f")  # fmt: skip
     if model.dropout:
         yield Row("mlp.dropout", "tokens * d * c", f"{stream} + 2 * tokens * d * c")
@@ -143,87 +141,102 @@ def _mlp(model: ModelConfig) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Peak:
-    """The worst moment of a step: at which row, what is kept then and what passes; gradients, in parameters."""
+    """The moment of a step at which most memory is held: the backward pass of one row, or the update."""
 
     row: Row
-    kept: dict[str, int]  # bytes by row name, all blocks together
-    passing: int
+    saved_bytes: dict[str, int]
+    """By row, all blocks together."""
+    workspace_bytes: int
     gradients: int
+    """Parameters whose gradients are held."""
 
-    @property
-    def bytes(self) -> int:
-        return sum(self.kept.values()) + self.passing
+    def bytes(self, per_gradient: int) -> int:
+        """Everything that comes and goes within a step: activations, workspace, gradients."""
+        return sum(self.saved_bytes.values()) + self.workspace_bytes + self.gradients * per_gradient
 
 
-def peak(config: TrainConfig, formed: bool) -> Peak:
-    """Walk the table backwards: what is kept shrinks, gradients grow; a block that is computed again comes back."""
-    numbers, table = sizes(config), rows(config, formed)
-    kept, there = dict.fromkeys((row.name for row in table), 0), None
-    for row in table:
-        kept[row.name] += 0 if row.block is not None else int(evaluate(row.kept, numbers))
+def peak(config: TrainConfig, materialised: bool) -> Peak:
+    """Walk the rows backwards: activations are freed, gradients added; a block that is recomputed comes back whole."""
+    numbers, table = sizes(config), rows(config, materialised)
     p, c = int(numbers["p"]), int(numbers["c"])
-    every = sum(int(evaluate(row.learned, numbers)) for row in table)
-    gradients, worst = 0, Peak(Row("update", "0", "0"), {}, 0, every)
+
+    def value(equation: str) -> int:
+        return int(evaluate(equation, numbers))
+
+    saved, recomputed = dict.fromkeys((row.name for row in table), 0), None
+    for row in table:
+        saved[row.name] += 0 if row.recomputed_block is not None else value(row.saved)
+    all_gradients = sum(value(row.parameters) for row in table)
+    accumulates = config.run.gradient_accumulation_steps > 1  # then all gradients are there from the second micro-batch
+    gradients, worst = 0, Peak(Row("update", "0", "0"), {}, 0, all_gradients)
     for row in reversed(table):
-        if row.block is not None and row.block != there:
-            there = row.block
-            for again in (other for other in table if other.block == there):
-                kept[again.name] += int(evaluate(again.kept, numbers))
-        learned = int(evaluate(row.learned, numbers))
-        fresh = learned * c  # as the product makes them, before they are cast or added
-        made = every if config.run.gradient_accumulation_steps > 1 else gradients
-        now = Peak(row, dict(kept), int(evaluate(row.passing, numbers)) + fresh, made)
-        worst = max(worst, now, key=lambda at: at.bytes + at.gradients * p)
-        gradients += learned
-        kept[row.name] -= int(evaluate(row.kept, numbers))
+        if row.recomputed_block is not None and row.recomputed_block != recomputed:
+            recomputed = row.recomputed_block
+            for other in table:
+                saved[other.name] += value(other.saved) if other.recomputed_block == recomputed else 0
+        new_gradients = value(row.parameters) * c  # as the product makes them, before they are cast or added
+        here = Peak(row, dict(saved), value(row.backward_workspace) + new_gradients,
+                    all_gradients if accumulates else gradients)  # fmt: skip
+        worst = max(worst, here, key=lambda at: at.bytes(p))
+        gradients += value(row.parameters)
+        saved[row.name] -= value(row.saved)
     return worst
 
 
 def figures(config: TrainConfig, on_processor: bool = True) -> list[Figure]:
-    """Training memory of limpid's own engine on one device, bytes of tensors at the worst moment of a step."""
-    formed = on_processor and config.model.context_length <= SHORT
-    worst, numbers, count = peak(config, formed), sizes(config), parameter_count(config.model)
-    p = numbers["p"]
-    moments = MOMENTS[config.update.optimizer]
-    single = sum(one.size for one in parameters(config.model) if one.hidden and config.update.optimizer == "muon")
-    found = [
-        figure("memory.weights", "bytes", "N * p", {"N": count, "p": p}, note="p bytes of a parameter"),
+    """Training memory of limpid's own engine on one device: bytes of tensors at the peak of a step."""
+    materialised = on_processor and config.model.context_length <= MATERIALISED_POSITIONS
+    numbers, worst = sizes(config), peak(config, materialised)
+    saved = _saved(config, materialised, worst)
+    found = [*_states(config, worst), *saved, _activations(saved), _workspace(worst, numbers)]
+    parts = {one.name.rpartition(".")[2]: one for one in found if one.name.count(".") == 1}
+    note = "all tensors at the worst moment of a step; Python and PyTorch themselves come on top"
+    return [*found, figure("memory.total", "bytes", " + ".join(parts), parts, note=note)]
+
+
+def total_bytes(config: TrainConfig, on_processor: bool = True) -> float:
+    """Training memory at the peak of a step."""
+    return float(next(one.value for one in figures(config, on_processor) if one.name == "memory.total"))
+
+
+def _states(config: TrainConfig, worst: Peak) -> list[Figure]:
+    """Weights, optimizer and gradients."""
+    optimizer, trained = config.update.optimizer, trained_parameters(config)
+    p = sizes(config)["p"]
+    moments = len(MOMENTS["adamw" if optimizer == "muon" else optimizer])
+    fewer = sum(one.size for one in trained if len(MOMENTS[update_rule(optimizer, one)]) < moments)
+    weights = {"N": parameter_count(config.model), "p": p}
+    return [
+        figure("memory.weights", "bytes", "N * p", weights, note="p bytes of a parameter"),
         figure("memory.optimizer", "bytes", "(N * moments - single) * p",
-               {"N": count, "p": p, "moments": moments, "single": single},
-               note=f"moments of {config.update.optimizer}; single: parameters with one fewer"),
+               {"N": sum(one.size for one in trained), "p": p, "moments": moments, "single": fewer},
+               note=f"moments of {optimizer}; single: parameters with one fewer"),
         figure("memory.gradients", "bytes", "made * p", {"made": worst.gradients, "p": p},
                note=f"those that are there when memory is highest, in the backward pass of {worst.row.name}"),
     ]  # fmt: skip
-    by_name = {row.name: row for row in rows(config, formed)}
-    kept = [
-        figure(f"memory.kept.{_short(name)}", "bytes", f"blocks * ({by_name[name].kept})",
-               {**numbers, "blocks": _blocks(worst.kept[name], by_name[name], numbers)}, MEASURED)
-        for name in by_name if worst.kept.get(name)
-    ]  # fmt: skip
-    named = {one.name.rpartition(".")[2]: one for one in kept}
-    found += kept
-    if kept:
-        found.append(figure("memory.activations", "bytes", " + ".join(named), named))
-    else:
-        found.append(figure("memory.activations", "bytes", "0", {}, note="memory is highest at the update"))
-    learned = evaluate(worst.row.learned, numbers) * numbers["c"]
-    equation = f"{worst.row.passing} + fresh" if worst.row.passing != "0" else "fresh"
-    found.append(
-        figure("memory.passing", "bytes", equation, {**numbers, "fresh": learned}, MEASURED,
-               f"held only while the backward pass of {worst.row.name} runs; fresh: the gradients it makes")
-    )  # fmt: skip
-    parts = {one.name.rpartition(".")[2]: one for one in found if one.name.count(".") == 1}
-    found.append(
-        figure("memory.total", "bytes", " + ".join(parts), parts,
-               note="all tensors at the worst moment of a step; Python and PyTorch themselves come on top")
-    )  # fmt: skip
+
+
+def _saved(config: TrainConfig, materialised: bool, worst: Peak) -> list[Figure]:
+    """Activations by operation, as many blocks' as are held at the peak."""
+    numbers, found = sizes(config), []
+    for row in {row.name: row for row in rows(config, materialised)}.values():
+        if held := worst.saved_bytes.get(row.name):
+            blocks = int(held / evaluate(row.saved, numbers))
+            name = row.name.replace(", ", "_").replace(" ", "_").replace(".", "_").replace("'", "")
+            found.append(figure(f"memory.saved.{name}", "bytes", f"blocks * ({row.saved})",
+                                {**numbers, "blocks": blocks}, MEASURED))  # fmt: skip
     return found
 
 
-def _blocks(kept: int, row: Row, numbers: dict[str, Number]) -> Number:
-    """How many of an operation's copies are still kept."""
-    return int(kept / evaluate(row.kept, numbers))
+def _activations(saved: list[Figure]) -> Figure:
+    if not saved:
+        return figure("memory.activations", "bytes", "0", {}, note="memory is highest at the update")
+    by_name = {one.name.rpartition(".")[2]: one for one in saved}
+    return figure("memory.activations", "bytes", " + ".join(by_name), by_name)
 
 
-def _short(name: str) -> str:
-    return name.replace(", ", "_").replace(" ", "_").replace(".", "_").replace("'", "")
+def _workspace(worst: Peak, numbers: dict[str, Number]) -> Figure:
+    row, new_gradients = worst.row, evaluate(worst.row.parameters, numbers) * numbers["c"]
+    equation = f"{row.backward_workspace} + fresh" if row.backward_workspace != "0" else "fresh"
+    return figure("memory.backward_workspace", "bytes", equation, {**numbers, "fresh": new_gradients}, MEASURED,
+                  f"held only while the backward pass of {row.name} runs; fresh: the gradients it makes")  # fmt: skip

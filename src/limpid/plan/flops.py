@@ -18,14 +18,16 @@ def weights_that_multiply(model: Architecture) -> dict[str, int]:
     for piece in pieces(model):
         entries = piece.entries
         if piece.name == "logits.weight":  # multiplies whether it is tied or not
-            entries = f"vocab_size * {'embedding_width' if model.embedding_width else 'd_model'}"
+            entries = f"vocab_size * {'embedding_width' if model.embedding.embedding_width else 'd_model'}"
         found[piece.component] += int(evaluate(entries, sizes)) * int(evaluate(piece.multiply, sizes))
     return {component: entries for component, entries in found.items() if entries}
 
 
 def attention_widths(model: Architecture) -> int:
     """Features per query head that scores and mixing pass over, both together."""
-    return model.d_head + model.d_rotary + model.d_value if model.kv_latent else model.d_head + model.d_value
+    if (latent := model.latent_attention) is not None:
+        return model.d_head + latent.d_rotary + latent.d_value
+    return 2 * model.d_head
 
 
 def forward_flops_per_token(model: Architecture, context: int) -> int:
@@ -58,20 +60,30 @@ def figures(model: Architecture, context: int) -> list[Figure]:
     forward = figure("flops.forward", "FLOP/token", " + ".join(short), short)
     backward = figure("flops.backward", "FLOP/token", "2 * forward", {"forward": forward}, note=BACKWARD)
     both = figure("flops.step", "FLOP/token", "forward + backward", {"forward": forward, "backward": backward})
-    active = _active(model)
+    active = active_parameters(model)
     rough = figure("flops.six_n", "FLOP/token", "6 * N", {"N": active}, KAPLAN, "N: parameters that a token meets")
     ratio = figure("flops.exact_over_six_n", "", "step / six_n", {"step": both, "six_n": rough})
     return [*found, forward, backward, both, rough, ratio]
 
 
-def _active(model: Architecture) -> int:
-    """Parameters that one token meets."""
-    if not model.num_experts:
+def active_parameters(model: Architecture) -> int:
+    """Parameters that one token meets: all but the experts it is not sent to."""
+    if (experts := model.experts) is None:
         return count(model)
     sizes = model.sizes
     one = sum(int(evaluate(piece.entries, sizes)) for piece in pieces(model) if piece.name.startswith("mlp.expert_"))
-    return count(model) - model.expert_layers * (model.num_experts - model.experts_per_token) * one
+    return count(model) - model.expert_layers * (experts.num_experts - experts.experts_per_token) * one
 
 
-active_parameters = _active
-"""Parameters that one token meets: all but the experts it is not sent to."""
+def megatron_flops(batch: int, seq: int, layers: int, hidden: int, vocab: int, recompute: bool | str = False) -> float:
+    """FLOPs of one step of a GPT with 4h hidden features: 72 b s l h² (1 + s/6h + V/12hl).
+
+    recompute   False: the model's own; True: every block runs forward once more, 4/3 of the blocks;
+                "selective": as the hardware's share is published, s/3h instead of s/6h. (Scores and mixing once more
+                would be s/4.5h; the paper counts all of attention's squares twice.)
+    Source: Korthikanti et al. 2022, appendix A, arXiv:2205.05198; Narayanan et al. 2021, eq. 3, arXiv:2104.04473.
+    """
+    blocks = 72 * batch * seq * layers * hidden**2
+    squares = 12 * batch * seq**2 * layers * hidden * (2 if recompute == "selective" else 1)
+    logits = 6 * batch * seq * hidden * vocab
+    return (4 / 3 if recompute is True else 1) * (blocks + squares) + logits

@@ -1,4 +1,4 @@
-"""Which account of memory a plan is: that of limpid's own engine, or the standard one over many devices."""
+"""Which memory model a plan uses: that of limpid's own engine, or the standard one over many devices."""
 
 from __future__ import annotations
 
@@ -7,39 +7,44 @@ from typing import Any
 
 from limpid.config import TrainConfig
 from limpid.plan import engine_memory, memory
+from limpid.plan.cluster import Layout
 from limpid.plan.figure import Figure
-from limpid.plan.memory import Layout
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject
 
 
 def memory_model(subject: Subject, options: Options, context: int) -> tuple[list[Figure], str]:
-    """The account of memory, and in words which one it is."""
-    if _here(subject, options) and subject.config is not None:
-        config = _with(subject.config, options)
-        on_processor = options.device is None
-        run = config.run
-        where = "a processor" if on_processor else "a graphics processor"
-        said = (f"memory: as limpid trains it on one device, {where}: {run.precision}, {run.batch_size} × "
-                f"{config.model.context_length:,} tokens per micro-batch"
-                f"{', each block computed again' * (run.gradient_checkpointing == 'on')}")  # fmt: skip
-        return engine_memory.figures(config, on_processor), said
+    """Memory of training, and in words which model of it this is."""
+    if subject.config is not None and _on_one_device(options):
+        config = with_options(subject.config, options)
+        return engine_memory.figures(config, options.device is None), _engine_said(config, options.device is None)
     layout = layout_of(subject, options, context)
-    said = (f"memory: the standard account: {layout.precision}, {layout.optimizer}, {layout.batch} × "
+    return memory.training(subject.architecture, layout), _standard_said(layout)
+
+
+def _on_one_device(options: Options) -> bool:
+    """Whether limpid's own engine could train it so: on one device, nothing that only other engines do."""
+    one = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
+    ours = options.recompute != "selective" and options.attention == "fused" and options.precision != "bf16_pure"
+    return one and ours
+
+
+def _engine_said(config: TrainConfig, on_processor: bool) -> str:
+    run = config.run
+    where = "a processor" if on_processor else "a graphics processor"
+    recomputed = ", each block recomputed" if run.gradient_checkpointing == "on" else ""
+    return (f"memory: as limpid trains it on one device, {where}: {run.precision}, {run.batch_size} × "
+            f"{config.model.context_length:,} tokens per micro-batch{recomputed}")  # fmt: skip
+
+
+def _standard_said(layout: Layout) -> str:
+    return (f"memory: the standard model: {layout.precision}, {layout.optimizer}, {layout.batch} × "
             f"{layout.context:,} tokens per micro-batch, ZeRO {layout.zero} over {layout.replicas} replicas, tensor "
             f"{layout.tensor}, pipeline {layout.pipeline}, recomputation {layout.recompute}, attention "
-            f"{'with its weights kept' if layout.formed else 'fused'}")  # fmt: skip
-    return memory.training(subject.architecture, layout), said
+            f"{layout.attention}")  # fmt: skip
 
 
-def _here(subject: Subject, options: Options) -> bool:
-    """Whether limpid's own engine would train it: it has a configuration, and stays on one device."""
-    one = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
-    plain = options.recompute != "selective" and not options.formed and options.precision != "bf16_pure"
-    return subject.config is not None and one and plain
-
-
-def _with(config: TrainConfig, options: Options) -> TrainConfig:
+def with_options(config: TrainConfig, options: Options) -> TrainConfig:
     """The configuration with what was asked for instead."""
     run: dict[str, Any] = {"batch_size": options.batch_size, "precision": options.precision}
     if options.gradient_accumulation_steps > 1:
@@ -57,10 +62,18 @@ def _with(config: TrainConfig, options: Options) -> TrainConfig:
 
 
 def layout_of(subject: Subject, options: Options, context: int) -> Layout:
+    """How a step of the subject is laid out; what the options leave open is as its configuration says."""
     config = subject.config
-    batch = options.batch_size or (1 if config is None else config.run.batch_size)
-    precision = options.precision or ("bf16" if config is None else config.run.precision)
-    optimizer = "adamw" if config is None else config.update.optimizer
-    same = {name: getattr(options, name) for name in ("devices", "zero", "tensor", "pipeline", "recompute", "formed")}
-    return Layout(**same, batch=batch, micro_batches=options.gradient_accumulation_steps, context=context,
-                  precision=precision, optimizer=optimizer)  # fmt: skip
+    return Layout(
+        devices=options.devices,
+        zero=options.zero,
+        tensor=options.tensor,
+        pipeline=options.pipeline,
+        recompute=options.recompute,
+        attention=options.attention,
+        batch=options.batch_size or (1 if config is None else config.run.batch_size),
+        micro_batches=options.gradient_accumulation_steps,
+        context=context,
+        precision=options.precision or ("bf16" if config is None else config.run.precision),
+        optimizer="adamw" if config is None else config.update.optimizer,
+    )

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from limpid.config.options import check_words, require
-from limpid.plan.activations import Recompute
-from limpid.plan.memory import STATES, WEIGHT_BYTES
+from limpid.plan.cluster import Attention, Recompute
+from limpid.plan.number_formats import TRAINING_BYTES, WEIGHT_BYTES
 
 AMOUNTS = {"tokens": "a number of tokens", "memory": "gigabytes of one device", "flops": "FLOP/s of one device"}
 
@@ -47,9 +47,9 @@ class Options:
     pipeline: int = 1
     """Stages of a pipeline."""
     recompute: Recompute = "none"
-    """What is computed again instead of kept: nothing, attention's weights, or each whole block."""
-    formed: bool = False
-    """Attention keeps its weights instead of running fused."""
+    """What is recomputed in the backward pass instead of saved: nothing, attention's weights, or each whole block."""
+    attention: Attention = "fused"
+    """Whether attention saves its weights for the backward pass (materialised) or recomputes them in a fused kernel."""
 
     def __post_init__(self) -> None:
         check_words(self)
@@ -67,7 +67,7 @@ class Options:
             self.utilisation is None or 0 < self.utilisation <= 1,
             f"utilisation is {self.utilisation}: it is a share of the peak, above 0 and at most 1",
         )
-        known = sorted({*STATES, *WEIGHT_BYTES})
+        known = sorted({*TRAINING_BYTES, *WEIGHT_BYTES})
         require(
             self.precision is None or self.precision in known,
             f"precision is {self.precision!r}: choose one of {', '.join(known)}",

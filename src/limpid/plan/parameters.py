@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from limpid.config import ModelConfig
-from limpid.plan.architecture import Architecture
+from limpid.plan.architecture import Architecture, Experts, LatentAttention
 from limpid.plan.figure import Figure, evaluate, figure, total
 from limpid.quantities import parameters as parameters_of
 
@@ -49,13 +49,13 @@ def pieces(model: Architecture) -> tuple[Piece, ...]:
 
 
 def _pieces(model: Architecture) -> Iterator[Piece]:
-    width = "embedding_width" if model.embedding_width else "d_model"
+    width = "embedding_width" if model.embedding.embedding_width else "d_model"
     yield Piece("embedding.tokens", f"vocab_size * {width}")
-    if model.learned_positions:
+    if model.embedding.learned_positions:
         yield Piece("embedding.positions", "learned_positions * d_model")
-    if model.token_types:
+    if model.embedding.token_types:
         yield Piece("embedding.token_types", "token_types * d_model", source=BERT)
-    if model.embedding_width:
+    if model.embedding.embedding_width:
         yield Piece("embedding.in_and_out", "embedding_width * d_model", "2", "2")
     yield from _attention(model, "attention", "num_layers")
     if model.encoder_layers:
@@ -63,28 +63,28 @@ def _pieces(model: Architecture) -> Iterator[Piece]:
         yield from _attention(model, "attention.cross", "num_layers")
     yield from _mlp(model)
     yield from _norms(model)
-    if model.pooler:
+    if model.output.pooler:
         yield Piece("logits.pooler", "d_model ** 2 + d_model", source=BERT)
-    if model.head:
+    if model.output.head:
         # a tied output matrix has no entries of its own, but it multiplies every token
-        entries = "0" if model.tied else f"vocab_size * {width}"
+        entries = "0" if model.output.tied else f"vocab_size * {width}"
         yield Piece("logits.weight", entries, multiply="1")
-        if model.head_bias:
+        if model.biases.head_bias:
             yield Piece("logits.bias", "vocab_size")
 
 
 def _attention(model: Architecture, at: str, layers: str) -> Iterator[Piece]:
-    if model.kv_latent:
-        yield from _latent_attention(model, at, layers)
+    if model.latent_attention is not None:
+        yield from _latent_attention(model, model.latent_attention, at, layers)
         return
     shared = model.num_kv_heads != model.num_heads
     yield Piece(f"{at}.query", "d_model * num_heads * d_head", layers, layers)
     for name, head in (("key", "d_head"), ("value", "d_head")):
         yield Piece(f"{at}.{name}", f"d_model * num_kv_heads * {head}", layers, layers, GQA if shared else VASWANI)
     yield Piece(f"{at}.output", "num_heads * d_head * d_model", layers, layers)
-    if model.qkv_bias:
+    if model.biases.qkv_bias:
         yield Piece(f"{at}.query_key_value_biases", "(num_heads + 2 * num_kv_heads) * d_head", layers)
-    if model.out_bias:
+    if model.biases.out_bias:
         yield Piece(f"{at}.output_bias", "d_model", layers)
     if model.relative_positions:  # distances are projected once per sequence, not per token
         yield Piece(f"{at}.distances", "d_model * num_heads * d_head + 2 * num_heads * d_head", layers, source=RELATIVE)
@@ -92,9 +92,9 @@ def _attention(model: Architecture, at: str, layers: str) -> Iterator[Piece]:
         yield Piece(f"{at}.sinks", "num_heads", layers, source="Agarwal et al. 2025 (gpt-oss), arXiv:2508.10925")
 
 
-def _latent_attention(model: Architecture, at: str, layers: str) -> Iterator[Piece]:
+def _latent_attention(model: Architecture, latent: LatentAttention, at: str, layers: str) -> Iterator[Piece]:
     query = "num_heads * (d_head + d_rotary)"
-    if model.query_latent:
+    if latent.query_latent:
         yield Piece(f"{at}.query_down", "d_model * query_latent", layers, layers, LATENT)
         yield Piece(f"{at}.query_up", f"query_latent * {query}", layers, layers, LATENT)
         yield Piece(f"{at}.query_latent_norm", "query_latent", layers, source=LATENT)
@@ -104,19 +104,19 @@ def _latent_attention(model: Architecture, at: str, layers: str) -> Iterator[Pie
     yield Piece(f"{at}.key_value_latent_norm", "kv_latent", layers, source=LATENT)
     yield Piece(f"{at}.key_value_up", "kv_latent * num_heads * (d_head + d_value)", layers, layers, LATENT)
     yield Piece(f"{at}.output", "num_heads * d_value * d_model", layers, layers, LATENT)
-    if model.qkv_bias:
-        query_bias = "query_latent + " if model.query_latent else ""
+    if model.biases.qkv_bias:
+        query_bias = "query_latent + " if latent.query_latent else ""
         yield Piece(f"{at}.down_biases", f"{query_bias}kv_latent + d_rotary", layers, source=LATENT)
-    if model.out_bias:
+    if model.biases.out_bias:
         yield Piece(f"{at}.output_bias", "d_model", layers, source=LATENT)
 
 
 def _mlp(model: Architecture) -> Iterator[Piece]:
     layers = "(num_layers + encoder_layers)" if model.encoder_layers else "num_layers"
-    if model.num_experts:
-        yield from _experts(model)
+    if model.experts is not None:
+        yield from _experts(model, model.experts)
         layers = "dense_layers"
-    if not model.num_experts or model.dense_layers:
+    if model.experts is None or model.experts.dense_layers:
         yield from _one_mlp(model, "mlp", "d_ff", layers)
 
 
@@ -125,47 +125,47 @@ def _one_mlp(model: Architecture, at: str, width: str, layers: str) -> Iterator[
         yield Piece(f"{at}.gate", f"d_model * {width}", layers, layers, GLU)
     yield Piece(f"{at}.up", f"d_model * {width}", layers, layers)
     yield Piece(f"{at}.output", f"{width} * d_model", layers, layers)
-    if model.mlp_bias:
+    if model.biases.mlp_bias:
         yield Piece(f"{at}.biases", f"{'2 * ' * model.gated}{width} + d_model", layers)
 
 
-def _experts(model: Architecture) -> Iterator[Piece]:
-    layers = "(num_layers - dense_layers)" if model.dense_layers else "num_layers"
+def _experts(model: Architecture, experts: Experts) -> Iterator[Piece]:
+    layers = "(num_layers - dense_layers)" if experts.dense_layers else "num_layers"
     every, used = f"{layers} * num_experts", f"{layers} * experts_per_token"
     yield Piece("mlp.router", "d_model * num_experts", layers, layers, EXPERTS)
-    if model.router_bias:
+    if experts.router_bias:
         yield Piece("mlp.router_bias", "num_experts", layers, source=EXPERTS)
     for name in ("gate", "up") if model.gated else ("up",):
         yield Piece(f"mlp.expert_{name}", "d_model * d_ff_expert", every, used, EXPERTS)
     yield Piece("mlp.expert_output", "d_ff_expert * d_model", every, used, EXPERTS)
-    if model.mlp_bias:
+    if model.biases.mlp_bias:
         yield Piece("mlp.expert_biases", f"{'2 * ' * model.gated}d_ff_expert + d_model", every)
-    if model.shared_d_ff:
+    if experts.shared_d_ff:
         yield from _one_mlp(model, "mlp.shared", "shared_d_ff", layers)
-        if model.shared_gate:
+        if experts.shared_gate:
             yield Piece("mlp.shared_gate", "d_model", layers, layers, EXPERTS)
 
 
 def _norms(model: Architecture) -> Iterator[Piece]:
-    vectors = {"layer": 2, "layer_no_bias": 1, "rms": 1, "none": 0}[model.norm]
-    source = RMS_NORM if model.norm == "rms" else LAYER_NORM
+    vectors = {"layer": 2, "layer_no_bias": 1, "rms": 1, "none": 0}[model.norms.norm]
+    source = RMS_NORM if model.norms.norm == "rms" else LAYER_NORM
     if vectors:
         of = "d_model" if vectors == 1 else "2 * d_model"
         encoder = " + 2 * encoder_layers + num_layers" if model.encoder_layers else ""  # cross-attention has its own
         blocks = f"(norms_per_layer * num_layers{encoder})" if encoder else "norms_per_layer * num_layers"
-        if model.norms_per_layer:
+        if model.norms.norms_per_layer:
             yield Piece("norms.blocks", of, blocks, source=source)
-        if model.final_norm:
+        if model.norms.final_norm:
             yield Piece("norms.final", of, "2" if model.encoder_layers else "1", source=source)
-        if model.embedding_norm:
+        if model.norms.embedding_norm:
             yield Piece("norms.embedding", of, source=source)
-    if model.qk_norm != "none":
+    if model.norms.qk_norm != "none":
         of = {
             "head": "2 * d_head",
             "head_layer": "4 * d_head",
             "heads": "(num_heads + num_kv_heads) * d_head",
             "all": "(num_heads + num_kv_heads) * d_head",
-        }[model.qk_norm]
+        }[model.norms.qk_norm]
         yield Piece("norms.query_and_key", of, "num_layers", source="Henry et al. 2020, arXiv:2010.04245")
 
 
@@ -200,12 +200,12 @@ def figures(model: Architecture) -> list[Figure]:
     found.append(everything)
     found.append(figure("parameters.without_embedding", "parameters", " - ".join(short), short,
                         "Kaplan et al. 2020, section 1.3, arXiv:2001.08361"))  # fmt: skip
-    if model.num_experts:
-        found.append(_active(model, int(everything.value)))
+    if model.experts is not None:
+        found.append(_active(model, model.experts, int(everything.value)))
     return found
 
 
-def _active(model: Architecture, everything: int) -> Figure:
+def _active(model: Architecture, experts: Experts, everything: int) -> Figure:
     sizes = model.sizes
     resting = {
         piece.name.removeprefix("mlp.expert_"): int(evaluate(f"{piece.entries}", sizes))
@@ -213,8 +213,8 @@ def _active(model: Architecture, everything: int) -> Figure:
         if piece.name.startswith("mlp.expert_")
     }
     numbers = {
-        "total": everything, "expert_layers": model.expert_layers, "num_experts": model.num_experts,
-        "experts_per_token": model.experts_per_token, "one_expert": sum(resting.values()),
+        "total": everything, "expert_layers": model.expert_layers, "num_experts": experts.num_experts,
+        "experts_per_token": experts.experts_per_token, "one_expert": sum(resting.values()),
     }  # fmt: skip
     equation = "total - expert_layers * (num_experts - experts_per_token) * one_expert"
     return figure("parameters.active", "parameters", equation, numbers, EXPERTS, "what one token goes through")

@@ -1,4 +1,4 @@
-"""The plan of one model: every figure there is about it, whether it fits, and what would make it fit."""
+"""The plan of one model: all its figures, whether it fits its devices, and what would make it fit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from typing import Any
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.plan import cluster, flops, memory, parameters
+from limpid.plan import flops, hardware, memory, parameters, time
 from limpid.plan.advice import what_would_fit
 from limpid.plan.architecture import Architecture
 from limpid.plan.figure import Figure, figure, given
-from limpid.plan.laws import scaling
+from limpid.plan.laws.allocation import allocate, judgements
+from limpid.plan.laws.scaling import LAWS
 from limpid.plan.memory_model import memory_model
+from limpid.plan.number_formats import TRAINING_BYTES
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject, subject
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Figures by section, in the order in which they are told."""
+    """Figures by section, in the order in which they are printed."""
 
     name: str
     sections: dict[str, list[Figure]]
@@ -31,8 +33,8 @@ class Plan:
     fits: bool | None = None
     """None when no memory was given."""
     advice: list[str] = field(default_factory=list)
-    judged: str = "memory.total"
-    """What was held against the memory: training, or generating where the format is one to generate in."""
+    limited: str = "memory.total"
+    """The figure that has to fit: training, or generating where the format is one to generate in."""
 
     @property
     def figures(self) -> list[Figure]:
@@ -70,48 +72,48 @@ def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = No
     """
     unknown = set(options) - {entry.name for entry in dataclasses.fields(Options)}
     require(not unknown, f"plan has no option {', '.join(sorted(unknown))}: see limpid plan --help")
-    return planned(subject(what), Options(**options))
+    return plan_subject(subject(what), Options(**options))
 
 
-def planned(subject: Subject, options: Options) -> Plan:
+def plan_subject(subject: Subject, options: Options) -> Plan:
     """Every figure about a subject under some options."""
     model = subject.architecture
     context = options.context_length or model.context_length or 2048
-    device = None if options.device is None else cluster.device_named(options.device)
+    device = None if options.device is None else hardware.device_named(options.device)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
     notes = list(subject.notes)
-    stored = options.precision if options.precision not in memory.STATES else None
-    trained = options if stored is None else dataclasses.replace(options, precision=None)
-    if stored is not None:
-        notes.append(f"{stored} is a format to generate in: training is planned without it")
-    sections["memory"], spelled = memory_model(subject, trained, context)
-    notes.append(spelled)
-    if model.head:
+    generating = options.precision if options.precision not in TRAINING_BYTES else None
+    trained = options if generating is None else dataclasses.replace(options, precision=None)
+    if generating is not None:
+        notes.append(f"{generating} is a format to generate in: training is planned without it")
+    sections["memory"], which_model = memory_model(subject, trained, context)
+    notes.append(which_model)
+    if model.output.head:
         weights = options.precision or ("bf16" if subject.config is None else "fp32")
         sections["decoding"] = memory.decoding(model, options.batch_size or 1, context, weights)
     limit = _limit(options, device)
-    fits, advice, judged = None, [], "memory.total"
+    fits, advice, limited = None, [], "memory.total"
     if limit is not None:
-        judged = "decoding.total" if stored is not None and model.head else "memory.total"
-        used = next(one for section in sections.values() for one in section if one.name == judged)
+        limited = "decoding.total" if generating is not None and model.output.head else "memory.total"
+        used = next(one for section in sections.values() for one in section if one.name == limited)
         sections["memory"].append(given("memory.device", limit, "bytes", "" if device is None else device.source))
         share = figure("memory.share", "share", "total / device", {"total": used, "device": limit})
         sections["memory"].append(share)
         fits = used.value <= limit
-        advice = [] if fits or judged != "memory.total" else list(what_would_fit(subject, trained, context, limit))
+        advice = [] if fits or limited != "memory.total" else list(what_would_fit(subject, trained, context, limit))
     sections |= _time(subject, trained, context, device)
-    if model.head:
+    if model.output.head:
         sections["scaling"] = _scaling(subject, options)
-    return Plan(model.name, sections, notes, fits, advice, judged)
+    return Plan(model.name, sections, notes, fits, advice, limited)
 
 
-def _limit(options: Options, device: cluster.Device | None) -> float | None:
+def _limit(options: Options, device: hardware.Device | None) -> float | None:
     if options.memory is not None:
         return options.memory * 1e9
-    return None if device is None else device.memory
+    return None if device is None else device.memory_bytes
 
 
-def _time(subject: Subject, options: Options, context: int, device: cluster.Device | None) -> dict[str, list[Figure]]:
+def _time(subject: Subject, options: Options, context: int, device: hardware.Device | None) -> dict[str, list[Figure]]:
     """How long, and what it costs; how well a run used the machine."""
     step = next(one for one in flops.figures(subject.architecture, context) if one.name == "flops.step")
     precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
@@ -119,24 +121,24 @@ def _time(subject: Subject, options: Options, context: int, device: cluster.Devi
     if options.flops is not None:
         rate = given("time.peak", options.flops, "FLOP/s", note="as given")
     elif device is not None:
-        rate = cluster.rate_of(device, precision)
+        rate = hardware.peak_of(device, precision)
     if rate is None:
         return {}
     found: list[Figure] = []
-    utilisation = cluster.UTILISATION
+    utilisation = time.UTILISATION
     if subject.speed is not None:
         found.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
-        found.append(cluster.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
+        found.append(time.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
         utilisation = min(1.0, float(found[-1].value))
     tokens = options.tokens or _tokens_of(subject)
     if tokens:
         if options.utilisation is not None:
             utilisation = options.utilisation
-        found += cluster.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
+        found += time.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
     if options.pipeline > 1:
         found.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
                             {"p": options.pipeline, "m": options.gradient_accumulation_steps},
-                            cluster.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
+                            time.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
     return {"time": found} if found else {}
 
 
@@ -153,5 +155,5 @@ def _scaling(subject: Subject, options: Options) -> list[Figure]:
     size = float(flops.active_parameters(subject.architecture))
     tokens = options.tokens or subject.trained_tokens or _tokens_of(subject)
     if tokens:
-        return scaling.judge(scaling.REFIT, size, tokens) + scaling.judge(scaling.APPROACH_3, size, tokens)[1:]
-    return [one for law in scaling.LAWS for one in scaling.allocate(law, parameters=size)]
+        return judgements(size, tokens)
+    return [one for law in LAWS for one in allocate(law, parameters=size)]

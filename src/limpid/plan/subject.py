@@ -9,7 +9,7 @@ from pathlib import Path
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
 from limpid.plan.architecture import Architecture, of_config
-from limpid.plan.huggingface import of_file
+from limpid.plan.huggingface import read_file
 from limpid.plan.published import known, published, suggestion
 from limpid.source import ModelFolder, RecordedStep, Run, find_source
 
@@ -43,7 +43,7 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
         return _trained_here(what, "model")
     path = Path(what)
     if path.suffix == ".json" and path.is_file():
-        return Subject(of_file(path))
+        return Subject(read_file(path))
     if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
         from limpid.run import read_config
 
@@ -62,7 +62,7 @@ def _named(what: str) -> Subject:
             f"{suggestion(what)}"
         )
     if isinstance(source, ModelFolder):
-        return Subject(of_file(source.config_file))
+        return Subject(read_file(source.config_file))
     run = source if isinstance(source, Run) else source.run
     from limpid.plan.laws.runs import progress_of
 

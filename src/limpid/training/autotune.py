@@ -1,4 +1,4 @@
-"""Which way of computing a run takes on this machine, and why: the fastest that is right, settled before step 1."""
+"""How a run is computed on this machine, and why: every `auto` of a configuration, decided before step 1."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch
 
 from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
-from limpid.model.kernels.attention import SHORT
+from limpid.kernel_limits import MATERIALISED_POSITIONS
 from limpid.plan import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, measured_peak, resolve
 
-UTILISATION = 0.3
-"""Share of the peak that a step is taken to reach, where only an estimate of its length is needed."""
+ASSUMED_UTILISATION = 0.3
+"""Share of the peak that a step is assumed to reach, where an estimate of its duration is enough."""
 MEMORY_SHARE = 0.8
-"""Of the memory that is free, what tensors may fill."""
+"""Of the free memory, what tensors may fill."""
 COMPILE_SECONDS, COMPILED_SHARE = 25.0, 0.2
-"""What compiling a block takes the first time on a machine, and the share of a step that it saves: both measured."""
+"""Time to compile a block the first time on a machine, and the share of a step that it saves; both measured."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class Decision:
     """One decision: what it is about, what was chosen, and the number that decided."""
 
     part: str
@@ -40,31 +40,31 @@ def resolve_auto(config: TrainConfig, device: torch.device) -> TrainConfig:
     Raises  ConfigError when something was asked for that this machine or model cannot do
     """
     config = _with(config, precision=resolve(config.run.precision, device))
-    chosen, why = compiled(config, device)
+    chosen, why = decide_compile(config, device)
     if config.run.compile == "on" and not chosen:
         raise ConfigError(f"compile is on, but {why}; leave it out, or say off")
-    again, _ = recomputed(config, device)
-    return _with(config, compile=_switch(chosen), gradient_checkpointing=_switch(again))
+    recompute, _ = decide_recompute(config, device)
+    return _with(config, compile=_switch(chosen), gradient_checkpointing=_switch(recompute))
 
 
-def explain(config: TrainConfig, device: torch.device) -> list[Choice]:
+def decisions(config: TrainConfig, device: torch.device) -> list[Decision]:
     """Every decision about how this configuration would be computed here, with its reason."""
-    return list(_explained(config, device))
+    return list(_decisions(config, device))
 
 
-def _explained(asked: TrainConfig, device: torch.device) -> Iterator[Choice]:
+def _decisions(asked: TrainConfig, device: torch.device) -> Iterator[Decision]:
     config = _with(asked, precision=resolve(asked.run.precision, device))
     yield _precision(asked, config, device)
     yield _attention(config, device)
-    chosen, why = compiled(config, device)
-    yield Choice("blocks", "compiled, one compilation for all" if chosen else "PyTorch's kernels one by one", why)
-    again, why = recomputed(config, device)
-    yield Choice("activations", "computed again in the backward pass" if again else "kept", why)
-    yield Choice("loss", "from the stream, a few rows of logits at a time", "the logits are never stored whole")
-    yield Choice("update", "fused: one pass over all parameters", "PyTorch's own, several times the speed of a loop")
+    chosen, why = decide_compile(config, device)
+    yield Decision("blocks", "compiled, one compilation for all" if chosen else "PyTorch's kernels one by one", why)
+    recompute, why = decide_recompute(config, device)
+    yield Decision("activations", "recomputed in the backward pass" if recompute else "saved", why)
+    yield Decision("loss", "from the stream, a few rows of logits at a time", "the logits are never stored whole")
+    yield Decision("update", "fused: one pass over all parameters", "PyTorch's own, several times the speed of a loop")
 
 
-def compiled(config: TrainConfig, device: torch.device) -> tuple[bool, str]:
+def decide_compile(config: TrainConfig, device: torch.device) -> tuple[bool, str]:
     """Whether blocks are compiled, and why."""
     if config.run.compile == "off":
         return False, "compile is off"
@@ -76,21 +76,20 @@ def compiled(config: TrainConfig, device: torch.device) -> tuple[bool, str]:
         return True, "compile is on"
     seconds = config.run.max_steps * estimated_step_seconds(config, device)
     saved = COMPILED_SHARE * seconds
-    once = f"compiling, {COMPILE_SECONDS:.0f} s once, would save about {_span(saved)}"
-    return saved > 2 * COMPILE_SECONDS, f"the run takes about {_span(seconds)}: {once}"
+    once = f"compiling, {COMPILE_SECONDS:.0f} s once, would save about {_duration(saved)}"
+    return saved > 2 * COMPILE_SECONDS, f"the run takes about {_duration(seconds)}: {once}"
 
 
-def recomputed(config: TrainConfig, device: torch.device) -> tuple[bool, str]:
-    """Whether blocks compute their activations again in the backward pass, and why."""
+def decide_recompute(config: TrainConfig, device: torch.device) -> tuple[bool, str]:
+    """Whether blocks recompute their activations in the backward pass, and why."""
     if config.run.gradient_checkpointing != "auto":
         return (
             config.run.gradient_checkpointing == "on",
             f"gradient_checkpointing is {config.run.gradient_checkpointing}",
         )
-    figures = {one.name: one.value for one in engine_memory.figures(config, device.type == "cpu")}
-    needed, there = figures["memory.total"], MEMORY_SHARE * available_bytes(device)
-    said = f"training holds {needed / 1e9:.2f} GB at its worst moment; {there / 1e9:.1f} GB may be used"
-    return needed > there, said
+    needed, usable = engine_memory.total_bytes(config, device.type == "cpu"), MEMORY_SHARE * available_bytes(device)
+    said = f"training holds {needed / 1e9:.2f} GB at its worst moment; {usable / 1e9:.1f} GB may be used"
+    return needed > usable, said
 
 
 def available_bytes(device: torch.device) -> int:
@@ -108,21 +107,31 @@ def estimated_step_seconds(config: TrainConfig, device: torch.device) -> float:
     """About how long a step takes, uncompiled: its matrix products at `UTILISATION` of this device's peak."""
     tokens = config.run.batch_size * config.run.gradient_accumulation_steps * config.model.context_length
     flops = 3 * tokens * flops_per_token(config.model, config.model.context_length)
-    return flops / (UTILISATION * measured_peak(FORMATS[config.run.precision], device))
+    return flops / (ASSUMED_UTILISATION * measured_peak(FORMATS[config.run.precision], device))
 
 
-def _precision(asked: TrainConfig, config: TrainConfig, device: torch.device) -> Choice:
+def peak_here(precision: str | None, config: TrainConfig | None, device: torch.device) -> float:
+    """FLOP/s of matrix products on this machine, measured, in the precision asked for or the configuration's."""
+    name = precision or ("fp32" if config is None else config.run.precision)
+    return measured_peak(FORMATS["bf16" if name == "bf16_pure" else name], device)
+
+
+def _precision(asked: TrainConfig, config: TrainConfig, device: torch.device) -> Decision:
     rates = {name: measured_peak(FORMATS[name], device) / 1e9 for name in dict.fromkeys(("fp32", config.run.precision))}
     measured = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in rates.items())
     because = "as asked; " if asked.run.precision != "auto" else ""
-    return Choice("precision", config.run.precision, f"{because}matrix products measured here: {measured}")
+    return Decision("precision", config.run.precision, f"{because}matrix products measured here: {measured}")
 
 
-def _attention(config: TrainConfig, device: torch.device) -> Choice:
+def _attention(config: TrainConfig, device: torch.device) -> Decision:
     positions = config.model.context_length
-    if device.type == "cpu" and positions <= SHORT:
-        return Choice("attention", "two batched products", f"quicker than the fused kernel up to {SHORT} positions")
-    return Choice(
+    if device.type == "cpu" and positions <= MATERIALISED_POSITIONS:
+        return Decision(
+            "attention",
+            "two batched products",
+            f"quicker than the fused kernel up to {MATERIALISED_POSITIONS} positions",
+        )
+    return Decision(
         "attention", "PyTorch's fused kernel", f"{positions:,} positions: its memory grows with them, not squared"
     )
 
@@ -140,14 +149,10 @@ def _switch(chosen: bool) -> Switch:
     return "on" if chosen else "off"
 
 
-def _span(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _with(config: TrainConfig, **options: object) -> TrainConfig:

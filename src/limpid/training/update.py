@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from limpid.config import UpdateConfig
-from limpid.quantities import Parameter
+from limpid.quantities import MOMENTS, Parameter, update_rule
 from limpid.training.muon import Muon
 from limpid.training.optimizers import SGD, Adam, AdamW, Plain
 
-MOMENTS = {
-    "adamw": {"m": "exp_avg", "v": "exp_avg_sq"},
-    "muon": {"m": "momentum_buffer"},
-    "adam": {"m": "exp_avg", "v": "exp_avg_sq"},
-    "momentum": {"m": "momentum_buffer"},
-    "sgd": {},
+TORCH_NAMES = {
+    "adamw": ("exp_avg", "exp_avg_sq"),
+    "muon": ("momentum_buffer",),
+    "adam": ("exp_avg", "exp_avg_sq"),
+    "momentum": ("momentum_buffer",),
+    "sgd": (),
 }
-"""Our names of each rule's moments, and PyTorch's."""
+"""What PyTorch's optimizers call the moments of each rule, in the order of `quantities.MOMENTS`."""
 
 
 def make_optimizer(model: nn.Module, update: UpdateConfig) -> torch.optim.Optimizer:
@@ -75,7 +75,12 @@ class Both(Plain):
 
 def is_hidden(name: str, parameter: Tensor) -> bool:
     """Whether muon moves this parameter itself."""
-    return Parameter(name, tuple(parameter.shape), (), "normal").hidden
+    return _described(name, parameter).hidden
+
+
+def _described(name: str, parameter: Tensor) -> Parameter:
+    """A tensor as an entry of the vocabulary, as far as update rules ask."""
+    return Parameter(name, tuple(parameter.shape), (), "normal")
 
 
 def clip(
@@ -121,8 +126,6 @@ def _remembered(model: nn.Module, update: UpdateConfig) -> Iterator[tuple[str, T
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        rule = update.optimizer
-        if rule == "muon" and not is_hidden(name, parameter):
-            rule = "adamw"
-        for ours, theirs in MOMENTS[rule].items():
+        rule = update_rule(update.optimizer, _described(name, parameter))
+        for ours, theirs in zip(MOMENTS[rule], TORCH_NAMES[rule], strict=True):
             yield name, parameter, ours, theirs

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
-from limpid.config.options import require
 from limpid.errors import ConfigError
 from limpid.plan.options import Options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limpid.plan.figure import Figure
     from limpid.plan.report import Plan
 
 
@@ -52,96 +49,82 @@ def verb(argv: Sequence[str]) -> int:
 
     console = Console(highlight=False)
     flags = read("plan", PlanFlags, argv)
-    asked = {name: value for name, value in (("compute", flags.compute), ("params", flags.params)) if value is not None}
-    if flags.what is None and (asked or flags.training.tokens is not None):
-        return _allocation(flags, asked, console)
-    for name in asked:
-        raise ConfigError(f"--{name} asks for the best partner of a number: leave {flags.what} out")
-    if flags.explain_engine:
-        return _engine(flags, console)
-    found = _planned(flags)
-    if flags.why is not None:
-        return _why(found.figure(flags.why), flags.json, console)
-    if flags.json:
-        print(json.dumps(found.document(), ensure_ascii=False))
-    else:
-        from limpid.plan.show import tell
-
-        tell(found, console)
-    return 1 if found.fits is False else 0
+    numbers = {"compute": flags.compute, "params": flags.params}
+    given = [name for name, value in numbers.items() if value is not None]
+    if flags.what is None and (given or flags.training.tokens is not None):
+        return _compute_optimal(flags, console)
+    if given:
+        raise ConfigError(f"--{given[0]} asks for the best partner of a number: leave {flags.what} out")
+    return _engine(flags, console) if flags.explain_engine else _plan(flags, console)
 
 
-def _planned(flags: PlanFlags) -> Plan:
-    from limpid.plan.report import planned
+def _plan(flags: PlanFlags, console: Console) -> int:
+    """Every figure about one model, or one of them; 1 when it does not fit."""
+    from limpid.plan.report import plan_subject
     from limpid.plan.subject import subject
 
     what, options = subject(flags.what), flags.training
     if options.device == "here":
+        from limpid.training.autotune import peak_here
         from limpid.training.mesh import best_device
-        from limpid.training.precision import FORMATS, measured_peak
 
-        precision = options.precision or (what.config.run.precision if what.config else "fp32")
-        peak = options.flops or measured_peak(FORMATS[{"bf16_pure": "bf16"}.get(precision, precision)], best_device())
+        peak = options.flops or peak_here(options.precision, what.config, best_device())
         options = replace(options, device=None, flops=peak)
-    return planned(what, options)
-
-
-def _engine(flags: PlanFlags, console: Console) -> int:
-    """How limpid would compute this model's training here."""
-    from rich.table import Table
-
-    from limpid.plan.subject import subject
-    from limpid.training.autotune import explain
-    from limpid.training.mesh import best_device
-
-    found = subject(flags.what)
-    if found.config is None:
-        raise ConfigError(f"limpid does not train {found.architecture.name} itself: name a run or a TOML configuration")
-    run = replace(found.config.run, precision="auto") if found.precision_open else found.config.run
-    choices = explain(replace(found.config, run=run), best_device())
+    plan = plan_subject(what, options)
+    if flags.why is not None:
+        return _figure(plan, flags, console)
     if flags.json:
-        print(json.dumps([{"part": one.part, "chosen": one.chosen, "why": one.why} for one in choices]))
-        return 0
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("part", "chosen here", "because"):
-        table.add_column(column, overflow="fold")
-    for one in choices:
-        table.add_row(one.part, one.chosen, one.why)
-    console.print(table)
-    return 0
+        print(json.dumps(plan.document(), ensure_ascii=False))
+    else:
+        from limpid.plan.terminal import print_plan
+
+        print_plan(plan, console)
+    return 1 if plan.fits is False else 0
 
 
-def _why(figure: Figure, as_json: bool, console: Console) -> int:
-    from limpid.plan.show import why
+def _figure(plan: Plan, flags: PlanFlags, console: Console) -> int:
+    """The figure that --why names."""
+    from limpid.plan.terminal import print_figure
 
-    if as_json:
+    figure = plan.figure(flags.why or "")
+    if flags.json:
         print(json.dumps(figure.document(), ensure_ascii=False))
     else:
-        why(figure, console)
+        print_figure(figure, console)
     return 0
 
 
-def _allocation(flags: PlanFlags, asked: dict[str, float], console: Console) -> int:
-    """The partner of one of the three; of two, parameters and tokens, how far they are from the best."""
-    from limpid.plan.laws.scaling import APPROACH_3, LAWS, REFIT, allocate, judge
+def _compute_optimal(flags: PlanFlags, console: Console) -> int:
+    """The best partners of a number; of parameters and tokens, how far they are from the best."""
+    from limpid.plan.laws.allocation import compute_optimal
+    from limpid.plan.laws.terminal import print_allocation, print_judgement
     from limpid.plan.report import Plan
-    from limpid.plan.show import tell_allocation, tell_judgement
 
-    tokens = flags.training.tokens
-    for name, value in asked.items():
-        require(0 < value < math.inf, f"--{name} is {value}: it must be above 0")
-    judged = tokens is not None and bool(asked)
-    if len(asked) == 2 or (judged and "compute" in asked):
-        raise ConfigError("--compute with --params or --tokens leaves no choice: C = 6 N D fixes the third")
-    if judged:
-        size = asked["params"]
-        figures = judge(REFIT, size, tokens or 0) + judge(APPROACH_3, size, tokens or 0)[1:]
-    else:
-        figures = [one for law in LAWS for one in allocate(law, flags.compute, flags.params, tokens)]
+    figures = compute_optimal(flags.compute, flags.params, flags.training.tokens)
     if flags.why is not None:
-        return _why(Plan("scaling", {"scaling": figures}).figure(flags.why), flags.json, console)
+        return _figure(Plan("scaling", {"scaling": figures}), flags, console)
     if flags.json:
         print(json.dumps({"scaling": [figure.document() for figure in figures]}, ensure_ascii=False))
     else:
-        (tell_judgement if judged else tell_allocation)(figures, console)
+        judged = flags.params is not None and flags.training.tokens is not None
+        (print_judgement if judged else print_allocation)(figures, console)
+    return 0
+
+
+def _engine(flags: PlanFlags, console: Console) -> int:
+    """How limpid would compute this model's training here, and why."""
+    from limpid.plan.subject import subject
+    from limpid.plan.terminal import print_decisions
+    from limpid.training.autotune import decisions
+    from limpid.training.mesh import best_device
+
+    what = subject(flags.what)
+    if what.config is None:
+        raise ConfigError(f"limpid does not train {what.architecture.name} itself: name a run or a TOML configuration")
+    run = replace(what.config.run, precision="auto") if what.precision_open else what.config.run
+    rows = [(one.part, one.chosen, one.why) for one in decisions(replace(what.config, run=run), best_device())]
+    if flags.json:
+        print(json.dumps([dict(zip(("part", "chosen", "why"), row, strict=True)) for row in rows]))
+    else:
+        print_decisions(rows, console)
     return 0

@@ -63,8 +63,8 @@ def verb(argv: Sequence[str]) -> int:
 
 
 def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, console: Console) -> int:
-    """Tell a fitted law, its predictions, and draw it."""
-    from limpid.plan.show import tell_fit, tell_prediction
+    """Print a fitted law and its predictions, and draw it."""
+    from limpid.plan.laws.terminal import print_fit, print_prediction
 
     drawn = []
     if output is not None:
@@ -74,10 +74,10 @@ def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, 
     if as_json:
         print(json.dumps({**fitted.document(compute), "pictures": [str(file) for file in drawn]}, ensure_ascii=False))
         return 0
-    tell_fit(fitted, console)
+    print_fit(fitted, console)
     if compute is not None:
         console.print(f"with {compute:.3g} FLOPs")
-        tell_prediction(fitted, compute, console)
+        print_prediction(fitted, compute, console)
     for file in drawn:
         console.print(f"written {file}")
     return 0

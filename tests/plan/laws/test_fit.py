@@ -13,7 +13,7 @@ from scipy.optimize import check_grad
 from limpid.errors import ConfigError
 from limpid.plan.laws.fit import NAMES, Objective, Points, fit, minimum, points_of
 from limpid.plan.laws.runs import points
-from limpid.plan.laws.scaling import APPROACH_1, APPROACH_2, APPROACH_3, LAWS, REFIT, Law, allocate, judge
+from limpid.plan.laws.scaling import REFIT, Law
 
 
 def drawn(law: Law, noise: float, seed: int, budgets: int = 5, sizes: int = 6) -> Points:
@@ -136,32 +136,3 @@ def test_a_table_that_cannot_be_read_says_where(tmp_path: Path, name: str, text:
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=message):
         points([str(tmp_path / name)])
-
-
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
-def test_partners_agree_whichever_of_the_three_is_given(law) -> None:
-    from_compute = {one.name.rpartition(".")[2]: one.value for one in allocate(law, compute=1e21)}
-    for given in ({"parameters": from_compute["parameters"]}, {"tokens": from_compute["tokens"]}):
-        found = {one.name.rpartition(".")[2]: one.value for one in allocate(law, **given)}
-        assert found == pytest.approx(from_compute)
-    assert 6 * from_compute["parameters"] * from_compute["tokens"] == pytest.approx(1e21)
-
-
-@pytest.mark.parametrize("law", [APPROACH_3, REFIT], ids=lambda law: law.name)
-def test_the_optimum_is_one(law: Law) -> None:
-    n, d = law.optimum(1e21)
-    for factor in (0.9, 1.1):
-        assert law.loss(n * factor, d / factor) > law.loss(n, d)
-
-
-def test_the_approaches_have_their_published_exponents() -> None:
-    assert pytest.approx((0.50, 0.49), abs=0.005) == (APPROACH_1.a, APPROACH_2.a)
-    assert APPROACH_3.exponent == pytest.approx(0.46, abs=0.005)
-
-
-def test_chinchilla_is_about_right_and_gopher_under_trained_under_the_refit() -> None:
-    def ratio(parameters: float, tokens: float) -> float:
-        return next(one.value for one in judge(REFIT, parameters, tokens) if one.name.endswith(".training"))
-
-    assert ratio(70e9, 1.4e12) == pytest.approx(1.09, abs=0.01)
-    assert ratio(280e9, 300e9) < 0.1

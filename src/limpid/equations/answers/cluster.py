@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
-from limpid.plan import cluster
+from limpid.plan import time
 from limpid.plan.laws import scaling
 
 
@@ -13,21 +13,19 @@ from limpid.plan.laws import scaling
 def _eight(x: Inputs) -> Any:
     def answer(one: Inputs) -> float:
         flops = 8 / 6 * scaling.six_n_d(one["params"], one["tokens"])  # every block runs forward once more
-        return cluster.training_seconds(flops, one["gpus"], one["flops_per_gpu"]) / cluster.DAY
+        return time.training_seconds(flops, one["gpus"], one["flops_per_gpu"]) / time.DAY
 
     return each(answer, x, "params")
 
 
-@kind("cluster.pipeline_bubble")
+@kind("time.pipeline_bubble")
 def _bubble(x: Inputs) -> Any:
-    return [
-        cluster.pipeline_bubble(*row) for row in zip(x["pipeline"], x["microbatches"], x["interleave"], strict=True)
-    ]
+    return [time.pipeline_bubble(*row) for row in zip(x["pipeline"], x["microbatches"], x["interleave"], strict=True)]
 
 
 @kind("cluster.training_days_from_rate")
 def _from_rate(x: Inputs) -> Any:
-    return x["tokens"] / (x["tokens_per_s_per_gpu"] * x["gpus"]) / cluster.DAY
+    return x["tokens"] / (x["tokens_per_s_per_gpu"] * x["gpus"]) / time.DAY
 
 
 @kind("cluster.sum_and_implied_mfu")

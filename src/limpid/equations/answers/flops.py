@@ -6,12 +6,12 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.equations.answers.parameters import chinchilla, decoder, entries
-from limpid.plan import cluster
-from limpid.plan.flops import attention_widths, forward_flops_per_token, weights_that_multiply
+from limpid.plan import hardware, time
+from limpid.plan.flops import attention_widths, forward_flops_per_token, megatron_flops, weights_that_multiply
 from limpid.plan.laws import scaling
 from limpid.plan.parameters import count
 
-PEAK_A100 = cluster.DEVICES["a100"].flops
+PEAK_A100 = hardware.DEVICES["a100"].flops_per_second
 
 
 @kind("flops.per_sequence_multiply_add_counted_2")
@@ -55,7 +55,7 @@ def _chinchilla_ratio(x: Inputs) -> Any:
 @kind("flops.training_days")
 def _days(x: Inputs) -> Any:
     flops = scaling.six_n_d(x["n_params"], x["tokens"])
-    return cluster.training_seconds(flops, x["gpus"], x["peak_flops"], x["mfu"]) / cluster.DAY
+    return time.training_seconds(flops, x["gpus"], x["peak_flops"], x["mfu"]) / time.DAY
 
 
 @kind("flops.factor_params_tokens")
@@ -63,7 +63,7 @@ def _factor(x: Inputs) -> Any:
     def answer(one: Inputs) -> dict[str, float]:
         both = scaling.six_n_d(one["params_millions"] * 1e6, one["tokens_billions"] * 1e9) / 6
         flops = one["factor"] * both
-        return {"flops": flops, "pf_days": flops / (1e15 * cluster.DAY)}
+        return {"flops": flops, "pf_days": flops / (1e15 * time.DAY)}
 
     return each(answer, x, "params_millions")
 
@@ -87,8 +87,8 @@ def _palm(x: Inputs) -> Any:
     plain = 6 * x["params"]
     if "tflops_per_gpu" in x:  # 6 N per token, so the rate in tokens follows
         speed = x["tflops_per_gpu"] * 1e12 / plain
-        return 100 * float(cluster.utilisation_of(plain + attention, speed, 1, x["peak_tflops"] * 1e12).value)
-    share = [100 * float(cluster.utilisation_of(each, x["tokens_per_s"], x["chips"], x["peak"]).value)
+        return 100 * float(time.utilisation_of(plain + attention, speed, 1, x["peak_tflops"] * 1e12).value)
+    share = [100 * float(time.utilisation_of(each, x["tokens_per_s"], x["chips"], x["peak"]).value)
              for each in (plain, plain + attention)]  # fmt: skip
     return {"without_attention": share[0], "with_attention": share[1]}
 
@@ -99,7 +99,5 @@ def _hardware(x: Inputs) -> Any:
 
 
 def _utilisation(x: Inputs, recompute: bool | str = False) -> float:
-    flops = cluster.megatron_flops(
-        x["batch"], x.get("seq", 2048), x["n_layers"], x["hidden"], x.get("vocab", 51200), recompute
-    )
+    flops = megatron_flops(x["batch"], x.get("seq", 2048), x["n_layers"], x["hidden"], x.get("vocab", 51200), recompute)
     return flops / (x["seconds"] * x["gpus"] * x.get("peak", PEAK_A100))

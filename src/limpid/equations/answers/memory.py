@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
-from limpid.plan import memory
+from limpid.plan import memory, number_formats
 from limpid.plan.activations import korthikanti
-from limpid.plan.architecture import Architecture
+from limpid.plan.architecture import architecture
+from limpid.quantities import MOMENTS
 
 GIB = 2.0**30
 
@@ -20,7 +21,7 @@ def _checkpoint(x: Inputs) -> Any:
 
 @kind("bytes.mixed_precision_adam")
 def _mixed(x: Inputs) -> Any:
-    states = memory.STATES["fp16"]
+    states = number_formats.TRAINING_BYTES["fp16"]
     return {
         "total_gb": x["n_params"] * x["bytes_per_param"] / 1e9,
         "fp16_params_gb": x["n_params"] * states.weights / 1e9,
@@ -29,18 +30,20 @@ def _mixed(x: Inputs) -> Any:
 
 @kind("bytes.weights_gb")
 def _weights(x: Inputs) -> Any:
-    return {name: [n * memory.WEIGHT_BYTES[form] / 1e9 for form in ("fp16", "fp8", "int4")] for name, n in x.items()}
+    return {
+        name: [n * number_formats.WEIGHT_BYTES[form] / 1e9 for form in ("fp16", "fp8", "int4")] for name, n in x.items()
+    }
 
 
 @kind("bytes.per_param")
 def _per_param(x: Inputs) -> Any:
-    states, moments = memory.STATES["bf16"], memory.MOMENTS
+    states, moments = number_formats.TRAINING_BYTES["bf16"], {rule: len(own) for rule, own in MOMENTS.items()}
     return {
         "adamw_state": states.master + moments["adamw"] * states.moment,
         "adam_8bit_state": states.master + moments["adam"],
         "sgd_momentum_state": states.master + moments["momentum"] * states.moment,
-        "half_precision_weights": memory.STATES["fp16"].weights,
-        "fp32_weights": memory.STATES["fp32"].weights,
+        "half_precision_weights": number_formats.TRAINING_BYTES["fp16"].weights,
+        "fp32_weights": number_formats.TRAINING_BYTES["fp32"].weights,
     }
 
 
@@ -78,11 +81,13 @@ def cache(x: Inputs) -> float:
     """Bytes of cache per token of a model that a row describes."""
     layers = {"num_layers": x["n_layers"], "vocab_size": 1, "d_ff": 1, "num_heads": 1, "d_model": 1}
     if "latent" in x:
-        return memory.cache_bytes_per_token(Architecture(**layers, kv_latent=x["latent"]), x["bytes"])
+        return memory.cache_bytes_per_token(
+            architecture(**layers, kv_latent=x["latent"], query_latent=0, d_rotary=0, d_value=1), x["bytes"]
+        )
     if "hidden" in x:
-        return memory.cache_bytes_per_token(Architecture(**layers, num_kv_heads=1, d_head=x["hidden"]), x["bytes"])
+        return memory.cache_bytes_per_token(architecture(**layers, num_kv_heads=1, d_head=x["hidden"]), x["bytes"])
     return memory.cache_bytes_per_token(
-        Architecture(**layers, num_kv_heads=x["n_kv_heads"], d_head=x["head_dim"]), x["bytes"]
+        architecture(**layers, num_kv_heads=x["n_kv_heads"], d_head=x["head_dim"]), x["bytes"]
     )
 
 

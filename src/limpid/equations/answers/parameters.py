@@ -6,7 +6,7 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.errors import ConfigError
-from limpid.plan.architecture import Architecture, Norm
+from limpid.plan.architecture import Architecture, Norm, architecture
 from limpid.plan.figure import evaluate
 from limpid.plan.parameters import count, pieces
 
@@ -24,7 +24,7 @@ def decoder(x: Inputs) -> Architecture:
         raise ConfigError(
             f"a decoder has no {', '.join(sorted(set(x) - THEIRS))}: known are {', '.join(sorted(THEIRS))}"
         )
-    return Architecture(
+    return architecture(
         vocab_size=x["vocab_size"], d_model=x["d_model"], num_layers=x["n_layers"], num_heads=x["n_heads"],
         num_kv_heads=x.get("n_kv_heads") or x["n_heads"], d_head=x.get("head_dim") or 0, d_ff=x["d_ff"],
         gated=x.get("mlp", "plain") == "gated", norm=NORMS[x.get("norm", "layernorm")],
@@ -38,7 +38,7 @@ def decoder(x: Inputs) -> Architecture:
 
 def chinchilla(x: Inputs) -> Architecture:
     """Their transformer: heads of kv_size, biases, Transformer-XL's relative positions; norm gains are not counted."""
-    return Architecture(
+    return architecture(
         vocab_size=x["vocab_size"], d_model=x["d_model"], num_layers=x["n_layers"], num_heads=x["n_heads"],
         d_head=x["kv_size"], d_ff=x["d_ff"], norm="none", relative_positions=True, qkv_bias=True, out_bias=True,
         mlp_bias=True,
@@ -78,7 +78,7 @@ def _non_embedding(x: Inputs) -> Any:
 @kind("params.breakdown")
 def _breakdown(x: Inputs) -> Any:
     model = decoder(x)
-    norm = entries(model, "norms.blocks") // model.norms_per_layer // model.num_layers
+    norm = entries(model, "norms.blocks") // model.norms.norms_per_layer // model.num_layers
     attention, mlp = (count(model, component) // model.num_layers + norm for component in ("attention", "mlp"))
     return {
         "token_embedding": entries(model, "embedding.tokens"),
@@ -104,7 +104,7 @@ def _bert(x: Inputs) -> Any:
     def answer(one: Inputs) -> int:
         heads = one.get("n_heads") or max(1, one["d_model"] // 64)  # the count does not depend on them
         return count(
-            Architecture(
+            architecture(
                 vocab_size=one["vocab_size"], d_model=one["d_model"], num_layers=one["n_layers"], num_heads=heads,
                 d_ff=one["d_ff"], learned_positions=one["max_positions"], token_types=one["token_types"],
                 pooler=one["pooler"], qkv_bias=True, out_bias=True, mlp_bias=True, head=False, final_norm=False,
@@ -118,7 +118,7 @@ def _bert(x: Inputs) -> Any:
 @kind("params.encoder_decoder_millions")
 def _encoder_decoder(x: Inputs) -> Any:
     def answer(one: Inputs) -> float:
-        model = Architecture(
+        model = architecture(
             vocab_size=one["vocab_size"], d_model=one["d_model"], num_layers=one["n_layers"],
             encoder_layers=one["n_layers"], num_heads=one.get("n_heads") or one["d_model"] // 64, d_ff=one["d_ff"],
             mlp_bias=True, final_norm=False,

@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-SHORT = 512
-"""Positions up to which all weights of a block are formed on a processor: beyond, they no longer fit its caches."""
+from limpid.kernel_limits import MATERIALISED_POSITIONS
 
 
 def attention(
@@ -40,7 +39,7 @@ def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> d
     Made once for all blocks, and outside of them: compiled into a block it would be made again for every head.
     """
     positions = like.shape[1]
-    if not (1 < positions <= SHORT and like.device.type == "cpu" and torch.is_grad_enabled()):
+    if not (1 < positions <= MATERIALISED_POSITIONS and like.device.type == "cpu" and torch.is_grad_enabled()):
         return {}
     zeros = like.new_zeros(positions, positions, dtype=dtype)
     return {window: zeros.masked_fill(~causal_mask(positions, window, like.device), -math.inf) for window in windows}

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from limpid import kernel_limits
 from limpid.quantities import NO_LABEL
 
 
@@ -32,20 +33,14 @@ class LinearCrossEntropy(torch.autograd.Function):
     ready when backward asks for them. `scale` is the loss scale, so that float16 rounds what is scaled already.
     """
 
-    LOGITS_BYTES = 1 << 26
-    """Bytes of logits at a time: large enough for whole matrix products, small beside what a block keeps."""
-    CHUNK_LOGITS = 1 << 19
-    """Logits at a time whose softmax is formed, at least of `CHUNK_ROWS` rows: they stay in the processor's cache."""
-    CHUNK_ROWS = 128
-
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
         x, weight, targets = hidden.flatten(0, -2), matrix.to(hidden.dtype), targets.flatten()
         wide = torch.promote_types(hidden.dtype, torch.float32)
         with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
-        count = max(1, LinearCrossEntropy.LOGITS_BYTES // (weight.shape[0] * weight.element_size()))
-        chunk_rows = max(LinearCrossEntropy.CHUNK_ROWS, LinearCrossEntropy.CHUNK_LOGITS // weight.shape[0])
+        count = max(1, kernel_limits.LOGITS_BYTES // (weight.shape[0] * weight.element_size()))
+        chunk_rows = max(kernel_limits.CHUNK_ROWS, kernel_limits.CHUNK_LOGITS // weight.shape[0])
         buffer = x.new_empty((min(chunk_rows, len(x)), weight.shape[0]), dtype=wide)
         total = x.new_zeros((), dtype=wide)
         for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from limpid.errors import ConfigError
-from limpid.plan.figure import Figure, figure, given
 
 HOFFMANN = "Hoffmann et al. 2022, {}, arXiv:2203.15556"
 SIX_N_D = "Kaplan et al. 2020, section 2.1, arXiv:2001.08361"
-LOSS = "E + A / N ** alpha + B / D ** beta"
 
 
 def six_n_d(parameters: float, tokens: float) -> float:
@@ -28,6 +26,7 @@ class Law:
     """
 
     name: str
+    """Who published it, and which of their fits."""
     E: float
     A: float
     B: float
@@ -69,16 +68,10 @@ class Law:
         parameters = self.ratio * (compute / 6) ** self.exponent
         return parameters, compute / 6 / parameters
 
-    def compute_for(self, parameters: float | None = None, tokens: float | None = None) -> float:
-        """FLOPs for which this size, or this number of tokens, is the best one."""
-        if parameters is not None:
-            return 6 * (parameters / self.ratio) ** (1 / self.exponent)
-        return 6 * ((tokens or 0.0) * self.ratio) ** (1 / (1 - self.exponent))
-
 
 @dataclass(frozen=True)
-class Power:
-    """N = k C^a by itself, without a loss: what reading off minima gives."""
+class PowerLaw:
+    """The best size alone, N = k C^a, without a loss: what reading minima off curves gives."""
 
     name: str
     k: float
@@ -86,13 +79,9 @@ class Power:
     source: str
 
     def optimum(self, compute: float) -> tuple[float, float]:
+        """Parameters and tokens with the least loss for this many FLOPs."""
         parameters = self.k * compute**self.a
         return parameters, compute / 6 / parameters
-
-    def compute_for(self, parameters: float | None = None, tokens: float | None = None) -> float:
-        if parameters is not None:
-            return (parameters / self.k) ** (1 / self.a)
-        return (6 * (tokens or 0.0) * self.k) ** (1 / (1 - self.a))
 
 
 TABLE_3 = (  # parameters, FLOPs: minima over training curves
@@ -105,7 +94,7 @@ TABLE_A3 = (  # parameters, tokens: minima of iso-FLOP profiles
 )  # fmt: skip
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+def least_squares_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """Slope and intercept of the least-squares line."""
     middle_x, middle_y = sum(x) / len(x), sum(y) / len(y)
     spread = sum((a - middle_x) ** 2 for a in x)
@@ -117,13 +106,13 @@ def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 def power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """k and a of the y = k x^a that is the straightest line through the logarithms."""
-    slope, intercept = line([math.log10(value) for value in x], [math.log10(value) for value in y])
+    slope, intercept = least_squares_line([math.log10(value) for value in x], [math.log10(value) for value in y])
     return 10**intercept, slope
 
 
-def _read_off(name: str, points: tuple[tuple[float, float], ...], where: str) -> Power:
+def _read_off(name: str, points: tuple[tuple[float, float], ...], where: str) -> PowerLaw:
     k, a = power_law([compute for _, compute in points], [parameters for parameters, _ in points])
-    return Power(name, k, a, HOFFMANN.format(where))
+    return PowerLaw(name, k, a, HOFFMANN.format(where))
 
 
 APPROACH_1 = _read_off("Hoffmann, approach 1", TABLE_3, "table 3")
@@ -133,7 +122,7 @@ APPROACH_3 = Law(
     HOFFMANN.format("eq. 10; unrounded by Besiroglu et al. 2024, arXiv:2404.10102"),
 )  # fmt: skip
 REFIT = Law("Besiroglu, re-fit", 1.8172, 482.01, 2085.43, 0.3478, 0.3658, "Besiroglu et al. 2024, arXiv:2404.10102")
-LAWS: tuple[Law | Power, ...] = (APPROACH_1, APPROACH_2, APPROACH_3, REFIT)
+LAWS: tuple[Law | PowerLaw, ...] = (APPROACH_1, APPROACH_2, APPROACH_3, REFIT)
 KAPLAN_ALPHA = 0.076
 """Exponent of L ∝ N^-α. Source: Kaplan et al. 2020, eq. 1.1, arXiv:2001.08361."""
 
@@ -141,52 +130,3 @@ KAPLAN_ALPHA = 0.076
 def kaplan_factor(factor: float, alpha: float = KAPLAN_ALPHA) -> float:
     """By what the loss is multiplied when there are `factor` times as many parameters."""
     return factor**-alpha
-
-
-def allocate(
-    law: Law | Power, compute: float | None = None, parameters: float | None = None, tokens: float | None = None
-) -> list[Figure]:
-    """The compute-optimal partner of whichever of the three is given, under one law."""
-    short = law.name.split(", ")[1].replace(" ", "_").replace("-", "")
-    name = f"scaling.{short}"
-    if isinstance(law, Law):
-        numbers = {**law.constants, "G": law.ratio, "a": law.exponent}
-        forms = ("G * (C / 6) ** a", "6 * (N / G) ** (1 / a)", "6 * (D * G) ** (1 / (1 - a))")
-        note = "G = (α A / β B)^(1/(α+β)), a = β/(α+β)"
-    else:
-        numbers = {"k": law.k, "a": law.a}
-        forms = ("k * C ** a", "(N / k) ** (1 / a)", "(6 * D * k) ** (1 / (1 - a))")
-        note = "k and a: the line through the logarithms of the published table"
-    if compute is not None:
-        c = given(f"{name}.compute", compute, "FLOP")
-    elif parameters is not None:
-        c = figure(f"{name}.compute", "FLOP", forms[1], {**numbers, "N": parameters}, law.source, note)
-    else:
-        c = figure(f"{name}.compute", "FLOP", forms[2], {**numbers, "D": tokens or 0.0}, law.source, note)
-    n = figure(f"{name}.parameters", "parameters", forms[0], {**numbers, "C": c}, law.source, note)
-    d = figure(f"{name}.tokens", "tokens", "C / (6 * N)", {"C": c, "N": n}, SIX_N_D)
-    found = [c, n, d, figure(f"{name}.tokens_per_parameter", "", "D / N", {"D": d, "N": n})]
-    if isinstance(law, Law):
-        found.append(figure(f"{name}.loss", "nats/token", LOSS, {**law.constants, "N": n, "D": d}, law.source))
-    return found
-
-
-def judge(law: Law, parameters: float, tokens: float) -> list[Figure]:
-    """How far a run lies from the best use of its compute: how under- or over-trained it is, and what that loses."""
-    name = f"scaling.{law.name.split(', ')[1].replace(' ', '_').replace('-', '')}"
-    source, c = law.source, figure("scaling.compute", "FLOP", "6 * N * D", {"N": parameters, "D": tokens}, SIX_N_D)
-    best = {one.name.rpartition(".")[2]: one for one in allocate(law, compute=float(c.value))}
-    own = {one.name.rpartition(".")[2]: one for one in allocate(law, parameters=parameters)}
-    best_n = best["parameters"]
-    loss = figure(f"{name}.loss", "nats/token", LOSS, {**law.constants, "N": parameters, "D": tokens}, source)
-    return [
-        c,
-        loss,
-        figure(f"{name}.best_parameters", "parameters", best_n.equation, best_n.numbers, source),
-        figure(f"{name}.best_tokens", "tokens", "C / (6 * N)", {"C": c, "N": best_n}, SIX_N_D),
-        figure(f"{name}.best_loss", "nats/token", LOSS, best["loss"].numbers, source),
-        figure(f"{name}.loss_lost", "nats/token", "loss - best_loss", {"loss": loss, "best_loss": best["loss"]},
-               note="against the best size for the same compute"),
-        figure(f"{name}.training", "", "D / D_best", {"D": tokens, "D_best": own["tokens"]},
-               note="tokens over those for which this size is the best one: below 1 under-trained, above over-trained"),
-    ]  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 
 from limpid.config import ModelConfig
-from limpid.plan import critical_batch, decode_step_seconds, parameter_count
+from limpid.plan import parameter_count
 
 PLAIN = {
     "norm": "layer", "positions": "learned", "mlp": "plain", "activation": "gelu_tanh", "attention_bias": True,
@@ -44,8 +44,3 @@ def test_tying_saves_a_table() -> None:
         parameter_count(ModelConfig(vocab_size=1000, d_model=64, num_heads=4, tied=t)) for t in (True, False)
     )
     assert apart - tied == 1000 * 64
-
-
-def test_reading_bounds_a_decoding_step_and_arithmetic_a_large_batch() -> None:
-    assert decode_step_seconds(140e9, 0, 36e9) == pytest.approx(140 / 36)
-    assert critical_batch(200e12, 1e12, 2) == 200
