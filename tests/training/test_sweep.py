@@ -58,3 +58,12 @@ def test_runs_that_would_end_too_late_are_shortened_or_left_out(here: Path) -> N
     steps = {run["name"]: run["steps"] for run in json.loads((sweep.folder / "sweep.json").read_text())["runs"]}
     assert steps["long"] == 10**4
     assert FEWEST_STEPS < steps["short"] < 60 * sweep.minutes / slow.per_layer
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(here: Path) -> None:
+    mine = here / "runs" / "sweep" / "c1-n1" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match="something else than a sweep"):
+        train_all(Sweep(), train)
+    assert mine.read_text() == "mine"

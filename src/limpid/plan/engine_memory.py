@@ -188,10 +188,10 @@ def figures(config: TrainConfig, on_processor: bool = True) -> list[Figure]:
     materialised = on_processor and config.model.context_length <= MATERIALISED_POSITIONS
     numbers, worst = sizes(config), peak(config, materialised)
     saved = _saved(config, materialised, worst)
-    found = [*_states(config, worst), *saved, _activations(saved), _workspace(worst, numbers)]
-    parts = {one.name.rpartition(".")[2]: one for one in found if one.name.count(".") == 1}
+    listed = [*_states(config, worst), *saved, _activations(saved), _workspace(worst, numbers)]
+    parts = {one.name.rpartition(".")[2]: one for one in listed if one.name.count(".") == 1}
     note = "all tensors at the worst moment of a step; Python and PyTorch themselves come on top"
-    return [*found, figure("memory.total", "bytes", " + ".join(parts), parts, note=note)]
+    return [*listed, figure("memory.total", "bytes", " + ".join(parts), parts, note=note)]
 
 
 def total_bytes(config: TrainConfig, on_processor: bool = True) -> float:
@@ -218,14 +218,14 @@ def _states(config: TrainConfig, worst: Peak) -> list[Figure]:
 
 def _saved(config: TrainConfig, materialised: bool, worst: Peak) -> list[Figure]:
     """Activations by operation, as many blocks' as are held at the peak."""
-    numbers, found = sizes(config), []
+    numbers, saved = sizes(config), []
     for row in {row.name: row for row in rows(config, materialised)}.values():
         if held := worst.saved_bytes.get(row.name):
             blocks = int(held / evaluate(row.saved, numbers))
             name = row.name.replace(", ", "_").replace(" ", "_").replace(".", "_").replace("'", "")
-            found.append(figure(f"memory.saved.{name}", "bytes", f"blocks * ({row.saved})",
+            saved.append(figure(f"memory.saved.{name}", "bytes", f"blocks * ({row.saved})",
                                 {**numbers, "blocks": blocks}, MEASURED))  # fmt: skip
-    return found
+    return saved
 
 
 def _activations(saved: list[Figure]) -> Figure:

@@ -48,10 +48,15 @@ class Figure:
         return lines + [f"  {text}" for text in (self.note, self.source and f"source: {self.source}") if text]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
-        found: dict[str, Any] = {"name": self.name, "value": self.value, "unit": self.unit, "equation": self.equation}
-        found["numbers"] = {name: n for name, n in self.numbers.items() if re.search(rf"\b{name}\b", self.equation)}
-        return found | {key: text for key, text in (("source", self.source), ("note", self.note)) if text}
+        """The figure as JSON: of the numbers put in, those that the equation uses."""
+        document: dict[str, Any] = {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "equation": self.equation,
+        }
+        document["numbers"] = {name: n for name, n in self.numbers.items() if re.search(rf"\b{name}\b", self.equation)}
+        return document | {key: text for key, text in (("source", self.source), ("note", self.note)) if text}
 
 
 def figure(
@@ -100,7 +105,7 @@ def _value(node: ast.AST, numbers: Mapping[str, Number]) -> Number:
 
 def readable(equation: str) -> str:
     """An equation as it is written by hand: · for products, raised exponents."""
-    text = re.sub(r"\s*\*\*\s*(-?\d+)", lambda found: found[1].translate(SUPERSCRIPTS), equation)
+    text = re.sub(r"\s*\*\*\s*(-?\d+)", lambda exponent: exponent[1].translate(SUPERSCRIPTS), equation)
     return text.replace(" ** ", "^").replace("**", "^").replace(" * ", " · ").replace("*", " · ")
 
 

@@ -14,13 +14,13 @@ BACKWARD = "each product y = x W has two in its backward pass: x̄ = ȳ Wᵀ and
 
 def weights_that_multiply(model: Architecture) -> dict[str, int]:
     """Entries of all matrices that multiply one token, per component."""
-    sizes, found = model.sizes, dict.fromkeys(COMPONENTS, 0)
+    sizes, total = model.sizes, dict.fromkeys(COMPONENTS, 0)
     for piece in pieces(model):
         entries = piece.entries
         if piece.name == "logits.weight":  # multiplies whether it is tied or not
             entries = f"vocab_size * {'embedding_width' if model.embedding.embedding_width else 'd_model'}"
-        found[piece.component] += int(evaluate(entries, sizes)) * int(evaluate(piece.multiply, sizes))
-    return {component: entries for component, entries in found.items() if entries}
+        total[piece.component] += int(evaluate(entries, sizes)) * int(evaluate(piece.multiply, sizes))
+    return {component: entries for component, entries in total.items() if entries}
 
 
 def attention_widths(model: Architecture) -> int:
@@ -43,7 +43,7 @@ def flops_per_token(config: ModelConfig, context: int) -> int:
 
 def figures(model: Architecture, context: int) -> list[Figure]:
     """Per token: every component forward, both passes, and the short form."""
-    found = [
+    parts = [
         figure(f"flops.{component}", "FLOP/token", "2 * weights", {"weights": entries}, PALM,
                "weights of the matrices that multiply each token")
         for component, entries in weights_that_multiply(model).items()
@@ -52,18 +52,18 @@ def figures(model: Architecture, context: int) -> list[Figure]:
         "context": context, "num_heads": model.num_heads, "num_layers": model.num_layers,
         "features": attention_widths(model),
     }  # fmt: skip
-    found.append(
+    parts.append(
         figure("flops.scores_and_mixing", "FLOP/token", "2 * context * features * num_heads * num_layers", numbers,
                PALM, "features: of a query head and of a value head together; masked positions count too")
     )  # fmt: skip
-    short = {one.name.removeprefix("flops."): one for one in found}
+    short = {one.name.removeprefix("flops."): one for one in parts}
     forward = figure("flops.forward", "FLOP/token", " + ".join(short), short)
     backward = figure("flops.backward", "FLOP/token", "2 * forward", {"forward": forward}, note=BACKWARD)
     both = figure("flops.step", "FLOP/token", "forward + backward", {"forward": forward, "backward": backward})
     active = active_parameters(model)
     rough = figure("flops.six_n", "FLOP/token", "6 * N", {"N": active}, KAPLAN, "N: parameters that a token meets")
     ratio = figure("flops.exact_over_six_n", "", "step / six_n", {"step": both, "six_n": rough})
-    return [*found, forward, backward, both, rough, ratio]
+    return [*parts, forward, backward, both, rough, ratio]
 
 
 def active_parameters(model: Architecture) -> int:

@@ -21,15 +21,15 @@ def training(model: Architecture, layout: Layout) -> list[Figure]:
     require_divides(model, layout)
     stored = TRAINING_BYTES[layout.precision]
     share = stage_parameters(model, layout)
-    found = [
+    figures = [
         share,
         _state("weights", layout, 3, "P * bytes_each", {"P": share, "bytes_each": stored.weights}),
         _state("gradients", layout, 2, "P * bytes_each", {"P": share, "bytes_each": stored.gradients}),
         _optimizer(model, layout, share, stored),
         *_activations(model, layout, stored.activation),
     ]
-    parts = [one for one in found if one.name.count(".") == 1 and one.unit == "bytes" and "_per_" not in one.name]
-    return [*found, total("memory.total", parts)]
+    parts = [one for one in figures if one.name.count(".") == 1 and one.unit == "bytes" and "_per_" not in one.name]
+    return [*figures, total("memory.total", parts)]
 
 
 def _state(
@@ -89,18 +89,18 @@ def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> 
         "Narayanan et al. 2021, section 2.2, arXiv:2104.04473",
         "in_flight: micro-batches that the first stage has begun before their backward pass",
     )  # fmt: skip
-    found = [block, activations]
+    figures = [block, activations]
     if layout.recompute == "full":
         whole = saved_per_block(model, sizes, layout.tensor, "none", layout.attention)
-        found.append(figure("memory.recomputed", "bytes", "per_block", {"per_block": whole},
+        figures.append(figure("memory.recomputed", "bytes", "per_block", {"per_block": whole},
                             note="one block at a time, while it is recomputed"))  # fmt: skip
     if model.output.head:
         numbers = {"s": layout.context, "b": layout.batch, "V": model.vocab_size, "t": layout.tensor,
                    "c": bytes_per_number}  # fmt: skip
-        found.append(figure("memory.logits", "bytes", "s * b * V * (c + max(4, c)) / t", numbers,
+        figures.append(figure("memory.logits", "bytes", "s * b * V * (c + max(4, c)) / t", numbers,
                             "Korthikanti et al. 2022, section 4.3, arXiv:2205.05198",
                             "the logits, and their log-probabilities in at least fp32"))  # fmt: skip
-    return found
+    return figures
 
 
 def cache_bytes_per_token(model: Architecture, bytes_per_number: float) -> float:

@@ -24,9 +24,9 @@ def memory_model(subject: Subject, options: Options, context: int) -> tuple[list
 
 def _on_one_device(options: Options) -> bool:
     """Whether limpid's own engine could train it so: on one device, nothing that only other engines do."""
-    one = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
-    ours = options.recompute != "selective" and options.attention == "fused" and options.precision != "bf16_pure"
-    return one and ours
+    one_device = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
+    as_limpid = options.recompute != "selective" and options.attention == "fused" and options.precision != "bf16_pure"
+    return one_device and as_limpid
 
 
 def _engine_said(config: TrainConfig, on_processor: bool) -> str:

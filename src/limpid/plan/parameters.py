@@ -181,7 +181,7 @@ def count(model: Architecture, *components: str) -> int:
 
 def figures(model: Architecture) -> list[Figure]:
     """The table of parameters: every piece, the sum of every component, the total, and what each token meets."""
-    sizes, found, sums = model.sizes, [], []
+    sizes, table, sums = model.sizes, [], []
     for component in COMPONENTS:
         own = [
             figure(f"parameters.{piece.name}", "parameters", piece.equation, sizes, piece.source)
@@ -189,20 +189,20 @@ def figures(model: Architecture) -> list[Figure]:
             if piece.component == component and piece.entries != "0"
         ]
         if own:
-            found += own
+            table += own
             sums.append(total(f"parameters.{component}", own))
-    found += sums
+    table += sums
     everything = total("parameters.total", sums)
-    outside = [one for one in found if one.name in ("parameters.embedding.tokens", "parameters.embedding.positions")]
-    outside += [one for one in found if one.name == "parameters.logits.weight"]
+    outside = [one for one in table if one.name in ("parameters.embedding.tokens", "parameters.embedding.positions")]
+    outside += [one for one in table if one.name == "parameters.logits.weight"]
     short = {"total": everything.value} | {one.name.removeprefix("parameters.").replace(".", "_"): one.value
                                            for one in outside}  # fmt: skip
-    found.append(everything)
-    found.append(figure("parameters.without_embedding", "parameters", " - ".join(short), short,
+    table.append(everything)
+    table.append(figure("parameters.without_embedding", "parameters", " - ".join(short), short,
                         "Kaplan et al. 2020, section 1.3, arXiv:2001.08361"))  # fmt: skip
     if model.experts is not None:
-        found.append(_active(model, model.experts, int(everything.value)))
-    return found
+        table.append(_active(model, model.experts, int(everything.value)))
+    return table
 
 
 def _active(model: Architecture, experts: Experts, everything: int) -> Figure:

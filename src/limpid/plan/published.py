@@ -27,14 +27,14 @@ ENDINGS = ("-hf", "-base", "-uncased", "-it", "-pt", "-v0.1", "-v1.0", "-deduped
 def table() -> dict[str, dict[str, Any]]:
     """Every published model as its config.json, by name."""
     lines = files("limpid.plan").joinpath("published.csv").read_text("utf-8").splitlines()
-    found = {}
+    configs = {}
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         name, other_keys = row.pop("name"), row.pop("other_keys")
         config: dict[str, Any] = {"model_type": row.pop("model_type")}
         config |= {key: int(value) for key, value in row.items() if value}
         config |= {key: json.loads(value) for key, _, value in (pair.partition("=") for pair in other_keys.split())}
-        found[name] = config
-    return found
+        configs[name] = config
+    return configs
 
 
 def known(name: str) -> str | None:
@@ -60,10 +60,10 @@ def published(name: str) -> Architecture:
 
     Raises  ConfigError naming the closest names that are known
     """
-    ours = known(name)
-    if ours is None:
+    listed = known(name)
+    if listed is None:
         raise ConfigError(f"{name!r} is no model that is known here: {suggestion(name)}")
-    return read_config(table()[ours], ours)
+    return read_config(table()[listed], listed)
 
 
 def suggestion(name: str) -> str:

@@ -58,10 +58,9 @@ class Plan:
                           + ", ".join(close or names))  # fmt: skip
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
-        found: dict[str, Any] = {"name": self.name}
-        found |= {title: [one.document() for one in section] for title, section in self.sections.items()}
-        return found | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
+        """The plan as JSON: figures by section, whether it fits, what would make it fit."""
+        sections = {title: [one.document() for one in section] for title, section in self.sections.items()}
+        return {"name": self.name, **sections} | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
 
 
 def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = None, **options: Any) -> Plan:
@@ -124,22 +123,22 @@ def _time(subject: Subject, options: Options, context: int, device: hardware.Dev
         rate = hardware.peak_of(device, precision)
     if rate is None:
         return {}
-    found: list[Figure] = []
+    figures: list[Figure] = []
     utilisation = time.UTILISATION
     if subject.speed is not None:
-        found.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
-        found.append(time.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
-        utilisation = min(1.0, float(found[-1].value))
+        figures.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
+        figures.append(time.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
+        utilisation = min(1.0, float(figures[-1].value))
     tokens = options.tokens or _tokens_of(subject)
     if tokens:
         if options.utilisation is not None:
             utilisation = options.utilisation
-        found += time.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
+        figures += time.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
     if options.pipeline > 1:
-        found.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
+        figures.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
                             {"p": options.pipeline, "m": options.gradient_accumulation_steps},
                             time.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
-    return {"time": found} if found else {}
+    return {"time": figures} if figures else {}
 
 
 def _tokens_of(subject: Subject) -> float | None:

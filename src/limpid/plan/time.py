@@ -26,11 +26,11 @@ def time_and_money(
     hours = figure(
         "time.device_hours", "device hours", "devices * seconds / 3600", {"devices": devices, "seconds": seconds}
     )
-    found = [compute, rate, seconds, speed, hours]
+    figures = [compute, rate, seconds, speed, hours]
     if price is not None:
         require(price >= 0, f"price is {price}: dollars per device and hour, not negative")
-        found.append(figure("money.total", "$", "device_hours * price", {"device_hours": hours, "price": price}))
-    return found
+        figures.append(figure("money.total", "$", "device_hours * price", {"device_hours": hours, "price": price}))
+    return figures
 
 
 def utilisation_of(flops_per_token: float, tokens_per_second: float, devices: int, rate: float) -> Figure:

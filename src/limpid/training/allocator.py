@@ -1,4 +1,4 @@
-"""Memory that is freed and wanted again at once."""
+"""The C library's allocator: freed memory stays with the process."""
 
 from __future__ import annotations
 

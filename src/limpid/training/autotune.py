@@ -104,7 +104,7 @@ def available_bytes(device: torch.device) -> int:
 
 
 def estimated_step_seconds(config: TrainConfig, device: torch.device) -> float:
-    """About how long a step takes, uncompiled: its matrix products at `UTILISATION` of this device's peak."""
+    """Estimate of an uncompiled step: its matrix products at `ASSUMED_UTILISATION` of this device's peak."""
     tokens = config.run.batch_size * config.run.gradient_accumulation_steps * config.model.context_length
     flops = 3 * tokens * flops_per_token(config.model, config.model.context_length)
     return flops / (ASSUMED_UTILISATION * measured_peak(FORMATS[config.run.precision], device))
@@ -126,14 +126,10 @@ def _precision(asked: TrainConfig, config: TrainConfig, device: torch.device) ->
 def _attention(config: TrainConfig, device: torch.device) -> Decision:
     positions = config.model.context_length
     if device.type == "cpu" and positions <= MATERIALISED_POSITIONS:
-        return Decision(
-            "attention",
-            "two batched products",
-            f"quicker than the fused kernel up to {MATERIALISED_POSITIONS} positions",
-        )
-    return Decision(
-        "attention", "PyTorch's fused kernel", f"{positions:,} positions: its memory grows with them, not squared"
-    )
+        why = f"quicker than the fused kernel up to {MATERIALISED_POSITIONS} positions"
+        return Decision("attention", "two batched products", why)
+    why = f"{positions:,} positions: its memory grows with them, not squared"
+    return Decision("attention", "PyTorch's fused kernel", why)
 
 
 def _compiler(device: torch.device) -> bool:

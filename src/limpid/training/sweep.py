@@ -73,20 +73,20 @@ def train_all(sweep: Sweep, train: Train, report: Report | None = None) -> tuple
     finished = [one for one in planned if _is_finished(runs[one.name], one.steps)]
     waiting = [one for one in planned if one not in finished]
     left_out, notes = [], []
-    taken = predicted = 0.0
+    spent = predicted = 0.0
     while waiting:
-        slower = taken / predicted if predicted else 1.0
-        asked, one = waiting[0], shortened_to_fit(waiting, (deadline - time.perf_counter()) / slower, speed)
+        slower = spent / predicted if predicted else 1.0
+        whole, one = waiting[0], shortened_to_fit(waiting, (deadline - time.perf_counter()) / slower, speed)
         del waiting[0]
         if one is None:
-            left_out.append(asked.name)
+            left_out.append(whole.name)
             continue
-        planned[planned.index(asked)] = one
+        planned[planned.index(whole)] = one
         _write_plan(sweep, planned, speed)
         shutil.rmtree(runs[one.name].path, ignore_errors=True)
         began = time.perf_counter()
-        afterwards = slower * speed.of(replace(one, steps=0))
-        budget = StepBudget(deadline - slower * speed.total(waiting), afterwards, most_steps=one.steps)
+        finish_seconds = slower * speed.of(replace(one, steps=0))
+        budget = StepBudget(deadline - slower * speed.total(waiting), finish_seconds, most_steps=one.steps)
         try:
             run = train(train_config(one, sweep), str(runs[one.name].path), step_budget=budget)
         except Diverged as error:
@@ -94,7 +94,7 @@ def train_all(sweep: Sweep, train: Train, report: Report | None = None) -> tuple
             continue
         trained = replace(one, steps=run.read_config().run.max_steps)
         planned[planned.index(one)] = trained
-        taken, predicted = taken + time.perf_counter() - began, predicted + speed.of(trained)
+        spent, predicted = spent + time.perf_counter() - began, predicted + speed.of(trained)
         finished.append(trained)
         if report is not None:
             report(f"training, {len(finished)} of {len(planned)} runs", len(finished), len(planned))
@@ -106,15 +106,17 @@ def train_all(sweep: Sweep, train: Train, report: Report | None = None) -> tuple
 
 
 def _planned_runs(sweep: Sweep, train: Train, deadline: float) -> tuple[list[SweepRun], TimeModel]:
-    """The runs of this sweep: as they were planned when it began, or planned now."""
+    """The runs of this sweep: as planned when it began, or planned now."""
     file = sweep.folder / "sweep.json"
     if file.is_file():
-        kept = json.loads(file.read_text("utf-8"))
-        if kept["asked"] != _asked(sweep):
+        plan = json.loads(file.read_text("utf-8"))
+        if plan["asked"] != _asked(sweep):
             raise ConfigError(
-                f"{sweep.folder} holds a sweep with other options ({kept['asked']}): choose another --name"
+                f"{sweep.folder} holds a sweep with other options ({plan['asked']}): choose another --name"
             )
-        return [from_dict(SweepRun, one) for one in kept["runs"]], from_dict(TimeModel, kept["speed"])
+        return [from_dict(SweepRun, one) for one in plan["runs"]], from_dict(TimeModel, plan["speed"])
+    if sweep.folder.is_dir() and any(sweep.folder.iterdir()):
+        raise ConfigError(f"{sweep.folder} holds something else than a sweep: choose another --name")
     speed = measure_time_model(sweep, train)
     planned = largest_that_fits(deadline - time.perf_counter(), sweep.budgets, sweep.sizes, speed)
     planned.sort(key=speed.of, reverse=True)

@@ -54,11 +54,11 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.reporter import Reporter
 
     notes: list[str] = []
-    found = points_of(*zip(*points(flags.runs, notes), strict=True))
+    trained = points_of(*zip(*points(flags.runs, notes), strict=True))
     with Reporter(flags.json) as reporter:
         for note in notes:
             reporter.note(note)
-        fitted = fit(found, flags.delta, flags.resamples, flags.level, flags.seed, reporter.progress)
+        fitted = fit(trained, flags.delta, flags.resamples, flags.level, flags.seed, reporter.progress)
     return show(fitted, flags.compute, flags.output, flags.json, Console(highlight=False))
 
 

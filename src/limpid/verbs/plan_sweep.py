@@ -44,6 +44,6 @@ def verb(argv: Sequence[str]) -> int:
             return 130
         for note in notes:
             reporter.note(note)
-        found = points_of(*zip(*points([str(run.path) for run in runs]), strict=True))
-        fitted = fit(found, seed=flags.sweep.seed, report=reporter.progress)
+        trained = points_of(*zip(*points([str(run.path) for run in runs]), strict=True))
+        fitted = fit(trained, seed=flags.sweep.seed, report=reporter.progress)
     return show(fitted, flags.compute, str(flags.sweep.folder), flags.json, Console(highlight=False))

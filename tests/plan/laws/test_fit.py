@@ -13,7 +13,7 @@ from scipy.optimize import check_grad
 from limpid.errors import ConfigError
 from limpid.plan.laws.fit import NAMES, Objective, Points, fit, minimum, points_of
 from limpid.plan.laws.runs import points
-from limpid.plan.laws.scaling import REFIT, Law
+from limpid.plan.laws.scaling import APPROACH_3, REFIT, Law
 
 
 def drawn(law: Law, noise: float, seed: int, budgets: int = 5, sizes: int = 6) -> Points:

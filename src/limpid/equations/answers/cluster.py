@@ -18,7 +18,7 @@ def _eight(x: Inputs) -> Any:
     return each(answer, x, "params")
 
 
-@kind("time.pipeline_bubble")
+@kind("cluster.pipeline_bubble")
 def _bubble(x: Inputs) -> Any:
     return [time.pipeline_bubble(*row) for row in zip(x["pipeline"], x["microbatches"], x["interleave"], strict=True)]
 

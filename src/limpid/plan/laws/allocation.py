@@ -55,10 +55,10 @@ def allocate(
         c = figure(f"{name}.compute", "FLOP", forms[2], {**numbers, "D": tokens or 0.0}, law.source, note)
     n = figure(f"{name}.parameters", "parameters", forms[0], {**numbers, "C": c}, law.source, note)
     d = figure(f"{name}.tokens", "tokens", "C / (6 * N)", {"C": c, "N": n}, SIX_N_D)
-    found = [c, n, d, figure(f"{name}.tokens_per_parameter", "", "D / N", {"D": d, "N": n})]
+    figures = [c, n, d, figure(f"{name}.tokens_per_parameter", "", "D / N", {"D": d, "N": n})]
     if isinstance(law, Law):
-        found.append(figure(f"{name}.loss", "nats/token", LOSS, {**law.constants, "N": n, "D": d}, law.source))
-    return found
+        figures.append(figure(f"{name}.loss", "nats/token", LOSS, {**law.constants, "N": n, "D": d}, law.source))
+    return figures
 
 
 def judge(law: Law, parameters: float, tokens: float) -> list[Figure]:

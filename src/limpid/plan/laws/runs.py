@@ -29,13 +29,13 @@ def metrics(run: Run) -> list[dict[str, Any]]:
         lines = run.metrics_file.read_text("utf-8").splitlines()
     except OSError:
         return []
-    found = []
+    entries = []
     for line in lines:
         try:
-            found.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:  # the last line of a run that was killed
             continue
-    return found
+    return entries
 
 
 def progress_of(run: Run) -> tuple[float | None, float | None]:
@@ -52,21 +52,21 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
     Runs of a folder that have no evaluation yet are left out, and repeated ones, and said so in `notes`.
     Raises  ConfigError naming what has no loss, or which column is missing
     """
-    found: list[Point] = []
+    runs: list[Point] = []
     for source in sources:
         path = Path(source)
         if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
             delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-            found += _table(list(csv.DictReader(_text(path).splitlines(), delimiter=delimiter)), path)
+            runs += _table(list(csv.DictReader(_text(path).splitlines(), delimiter=delimiter)), path)
         elif path.suffix.lower() in (".jsonl", ".json") and path.is_file():
-            found += _table(_json_rows(path), path)
+            runs += _table(_json_rows(path), path)
         elif path.is_dir() and find_source(path) is None:
-            found += _of_folder(path, notes)
+            runs += _of_folder(path, notes)
         else:
-            found.append(_of_run(find_run(source)))
-    once = list(dict.fromkeys(found))
-    if len(once) < len(found) and notes is not None:
-        notes.append(f"{len(found) - len(once)} runs are given twice, and count once")
+            runs.append(_of_run(find_run(source)))
+    once = list(dict.fromkeys(runs))
+    if len(once) < len(runs) and notes is not None:
+        notes.append(f"{len(runs) - len(once)} runs are given twice, and count once")
     return once
 
 
@@ -118,7 +118,9 @@ def _table(rows: list[dict[str, Any]], path: Path) -> Iterator[Point]:
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise ConfigError(f"{path} holds no rows with named columns: parameters, tokens (or compute), loss")
     named = {str(key).strip().lower(): key for row in rows for key in row if key is not None}
-    columns = {ours: next((named[name] for name in names if name in named), None) for ours, names in COLUMNS.items()}
+    columns = {
+        column: next((named[name] for name in names if name in named), None) for column, names in COLUMNS.items()
+    }
     size_column, loss_column = columns["parameters"], columns["loss"]
     for needed in ("parameters", "loss"):
         if columns[needed] is None:

@@ -55,6 +55,7 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
+        """Where its runs lie."""
         return RUNS / self.name
 
 
@@ -69,6 +70,7 @@ class SweepRun:
 
 
 def model_config(num_layers: int, d_model: int) -> ModelConfig:
+    """A model of the sweep, of one shape."""
     return ModelConfig(
         vocab_size=VOCABULARY,
         context_length=CONTEXT,
@@ -97,7 +99,7 @@ def nearest_shape(parameters: float) -> tuple[int, int]:
 
 def sweep_runs(compute: float, budgets: int, sizes: int) -> list[SweepRun]:
     """The runs of a sweep whose smallest budget is `compute` FLOPs, 6 N D each."""
-    found = []
+    runs = []
     for budget in range(budgets):
         c = compute * COMPUTE_RATIO**budget
         middle = math.sqrt(c / 6 / TOKENS_PER_PARAMETER)
@@ -108,8 +110,8 @@ def sweep_runs(compute: float, budgets: int, sizes: int) -> list[SweepRun]:
         for number, shape in enumerate(shapes):
             tokens = c / 6 / parameters_of_shape(*shape)
             steps = max(FEWEST_STEPS, round(tokens / (BATCH * CONTEXT)))
-            found.append(SweepRun(f"c{budget + 1}-n{number + 1}", *shape, steps))
-    return found
+            runs.append(SweepRun(f"c{budget + 1}-n{number + 1}", *shape, steps))
+    return runs
 
 
 @dataclass(frozen=True)
@@ -121,18 +123,21 @@ class TimeModel:
     per_flop: float
 
     def step(self, num_layers: int, d_model: int) -> float:
+        """Seconds of one step."""
         return self.per_layer * num_layers + self.per_flop * step_flops(num_layers, d_model)
 
     def of(self, run: SweepRun) -> float:
-        """A whole run; a batch that is only evaluated takes a third of a step."""
+        """Seconds of a whole run; a batch that is only evaluated takes a third of a step."""
         return self.per_run + (run.steps + EVAL_BATCHES / 3) * self.step(run.num_layers, run.d_model)
 
     def total(self, runs: Sequence[SweepRun]) -> float:
+        """Seconds of several runs."""
         return sum(map(self.of, runs))
 
 
 @cache
 def step_flops(num_layers: int, d_model: int) -> int:
+    """FLOPs of one step, forward and backward."""
     return 3 * flops_per_token(model_config(num_layers, d_model), CONTEXT) * BATCH * CONTEXT
 
 
