@@ -64,7 +64,9 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
 
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
-    from limpid.trace import document, verify_step
+    from limpid.trace import Trace
+    from limpid.trace.schema import to_json
     from limpid.training.replay import recorded
 
-    return document(verify_step(recorded(str(what), step, text)))
+    found: dict[str, Any] = to_json(Trace.open(recorded(str(what), step, text)).document())
+    return found

@@ -124,7 +124,7 @@ def _block_parameters(config: ModelConfig, at: str) -> Iterator[Parameter]:
         *_linear(config, f"{at}mlp.up", d_model, config.d_ff, ("d_ff", "d_model"), config.mlp_bias),
         *_linear(config, f"{at}mlp.output", config.d_ff, d_model, ("d_model", "d_ff"), config.mlp_bias, residual_std),
     )
-    norm1 = _norm(config, f"{at}norm1", d_model, "d_model")
+    norm1 = () if config.norm_placement == "after_mlp" else _norm(config, f"{at}norm1", d_model, "d_model")
     norm2 = _norm(config, f"{at}norm2", d_model, "d_model")
     yield from (
         (*norm1, *attention, *norm2, *mlp)
@@ -207,8 +207,10 @@ def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
     if config.norm_placement == "pre":
         yield norm1
     yield from _attention_quantities(config, f"{at}attention.")
-    yield Quantity(f"{at}residual1", STREAM)
-    yield norm1 if config.norm_placement == "post" else norm2
+    if config.attention_residual:
+        yield Quantity(f"{at}residual1", STREAM)
+    if config.norm_placement != "after_mlp":
+        yield norm1 if config.norm_placement == "post" else norm2
     if config.mlp == "gated":
         yield Quantity(f"{at}mlp.gate", HIDDEN)
     yield Quantity(f"{at}mlp.up", HIDDEN)
@@ -217,7 +219,7 @@ def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
     if config.dropout:
         yield Quantity(f"{at}mlp.dropped", STREAM)
     yield Quantity(f"{at}residual2", STREAM)
-    if config.norm_placement == "post":
+    if config.norm_placement != "pre":
         yield norm2
 
 

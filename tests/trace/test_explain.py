@@ -9,11 +9,15 @@ from recorded import VARIANTS, configuration, record
 
 from limpid.cli import main
 from limpid.errors import ConfigError
-from limpid.trace.explain import Computed, Recorded, explain
+from limpid.trace.explain import explain
 from limpid.trace.record import Record
-from limpid.trace.worked import WORDS, worked_step
+from limpid.trace.recorded import Recorded
+from limpid.trace.worked import record as record_worked
 
-WORKED = Computed(worked_step(), WORDS)
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory) -> Recorded:
+    return Recorded(Record(record_worked(tmp_path_factory.mktemp("worked") / "step.safetensors")))
 
 
 def entries(step, rng):
@@ -32,18 +36,18 @@ def spelled(name, index):
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def test_every_entry_of_the_worked_model_is_its_derivation() -> None:
-    for name, index in entries(WORKED, np.random.default_rng(0)):
-        found = explain(WORKED, spelled(name, index))
-        assert found.at.value == WORKED.value(name)[index]
+def test_every_entry_of_the_worked_model_is_its_derivation(worked) -> None:
+    for name, index in entries(worked, np.random.default_rng(0)):
+        found = explain(worked, spelled(name, index))
+        assert found.value == worked.value(name)[index]
         if found.made is not None:
-            assert found.made[1].value == pytest.approx(found.at.value, rel=1e-12, abs=1e-15)
+            assert found.made.value == pytest.approx(found.value, rel=1e-12, abs=1e-15)
         if found.gradient is not None and found.passed:
-            total = sum(passed.derivation.value for passed in found.passed)
+            total = sum(passed.value for passed in found.passed)
             assert total == pytest.approx(found.gradient, rel=1e-9, abs=1e-15)
         if found.update:
-            written = float(found.update[-1].split("=")[-1])
-            assert written == pytest.approx(float(WORKED.step.after[name][index]), rel=1e-6)
+            engine, written = (float(line.split()[-1]) for line in (found.update[-1], found.update[-2]))
+            assert written == pytest.approx(engine, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +61,11 @@ def test_every_entry_of_a_recorded_step_ends_at_the_engine_s_number(variant: str
         found = explain(step, spelled(name, index))
         if found.made is not None:
             size = float(np.abs(np.asarray(step.value(name)).astype(np.float64)).max())
-            assert found.made[1].value == pytest.approx(found.at.value, abs=16 * unit * size + 1e-30)
+            assert found.made.value == pytest.approx(found.value, abs=16 * unit * size + 1e-30)
         bars = step.gradient(name)
         if bars is not None and found.passed and name != "loss":
-            size = max(largest(step, one) for one in (name, *(passed.link.name for passed in found.passed)))
-            total = sum(passed.derivation.value for passed in found.passed)
+            size = max(largest(step, one) for one in (name, *(passed.quantity for passed in found.passed)))
+            total = sum(passed.value for passed in found.passed)
             assert total == pytest.approx(found.gradient, abs=24 * unit * size + 1e-30)
         if found.update:
             engine, written = (float(line.split()[-1]) for line in (found.update[-1], found.update[-2]))
@@ -75,19 +79,34 @@ def test_the_walk_ends_at_the_tokens_and_at_the_loss(tmp_path) -> None:
     assert found.to_tokens[-1].note.startswith("the vector of")
     assert found.to_loss[-1].name == "grad(loss)"
     assert found.to_loss[-1].value == 1
-    assert found.went_to == ["blocks.1.attention.weights"]
+    assert found.went_to == ("blocks.1.attention.weights",)
 
 
-def test_an_entry_may_be_named_in_many_ways() -> None:
-    ours = explain(WORKED, "attention.query.weight[3, 5]")
+def test_terms_lead_to_where_they_come_from(worked) -> None:
+    """Products of two entries have a term for each: the number, what it was multiplied by, what came of it."""
+    found = explain(worked, "blocks.0.attention.scores[0, 1, 2, 1]")
+    assert [term.source.address for term in found.made.terms][:2] == [
+        "blocks.0.attention.query[0, 2, 1, 0]", "blocks.0.attention.key[0, 1, 1, 0]",
+    ]  # fmt: skip
+    for term in (*found.made.terms, *(term for passed in found.passed for term in passed.terms)):
+        assert term.value == pytest.approx(term.factor * term.source.value, rel=1e-15)
+    query, key = found.made.terms[:2]
+    assert query.value == key.value
+    assert query.factor == pytest.approx(key.source.value / 8**0.5, rel=1e-12)
+    loss = explain(worked, "loss")
+    assert [term.factor for term in loss.made.terms] == pytest.approx([-1.0] * 4)
+
+
+def test_an_entry_may_be_named_in_many_ways(worked) -> None:
+    ours = explain(worked, "attention.query.weight[3, 5]")
     for asked in (
         "grad(attention.query.weight)[3,5]",
         "m(attention.query.weight)[3, 5]",
         " attention.query.weight [-13, 5]",
     ):
-        assert explain(WORKED, asked).at == ours.at
-    largest = explain(WORKED, "logits").at
-    assert abs(largest.value) == np.abs(WORKED.value("logits")).max()
+        assert explain(worked, asked) == ours
+    largest = explain(worked, "logits")
+    assert abs(largest.value) == np.abs(worked.value("logits")).max()
 
 
 @pytest.mark.parametrize(
@@ -99,9 +118,9 @@ def test_an_entry_may_be_named_in_many_ways() -> None:
         ("nothing[0]", "nothing"),
     ],
 )
-def test_a_wrong_entry_is_named(asked: str, named: str) -> None:
+def test_a_wrong_entry_is_named(asked: str, named: str, worked) -> None:
     with pytest.raises(ConfigError) as caught:
-        explain(WORKED, asked)
+        explain(worked, asked)
     assert named in str(caught.value)
 
 
@@ -114,9 +133,9 @@ def test_in_the_terminal_and_as_json(capsys) -> None:
     assert eval(typed) == pytest.approx(value, rel=1e-4)
     assert main(["explain", "--worked", "mlp.up.bias[7]", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["address"] == "mlp.up.bias[7]"
+    assert found["address"] == "blocks.0.mlp.up.bias[7]"
     assert found["gradient"] == pytest.approx(sum(one["value"] for one in found["passed"]), rel=1e-12)
-    assert found["update"][-1].startswith("θ = ")
+    assert found["update"][-2].startswith("θ = ")
 
 
 @pytest.mark.parametrize("words", [[], ["a", "b", "c"], ["--worked", "last", "loss"]])

@@ -11,7 +11,9 @@ from rich.console import Console
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.quantities import quantities
-from limpid.trace import document, open_step, verify_step
+from limpid.trace import open_step, verify_step
+from limpid.trace.describe import document
+from limpid.trace.schema import to_json
 
 PRECISIONS = ("fp64", "fp32", "bf16", "fp16")
 
@@ -67,8 +69,8 @@ def test_the_document_is_json_with_a_version(tmp_path: Path) -> None:
     text, code = printed(path, as_json=True)
     found = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert code == 0
-    assert found["version"] == 2
-    assert found == json.loads(json.dumps(document(verify_step(path))))
+    assert found["version"] == 3
+    assert found == json.loads(json.dumps(to_json(document(verify_step(path)))))
     assert found["verdict"]["agrees"] is True
     assert found["quantities"][-1]["name"] == "loss"
     assert len(found["loss"]["rows"]) == 4

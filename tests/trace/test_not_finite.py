@@ -381,8 +381,9 @@ def test_the_terminal_says_it_before_any_comparison(recorded, tmp_path: Path) ->
     text, code, _ = printed(path, as_json=True)
     verdict = json.loads(text, parse_constant=pytest.fail)["verdict"]
     assert code == 1
-    assert (verdict["verdict"], verdict["agrees"], verdict["cause"]) == ("not finite", False, "given")
-    assert (verdict["quantity"], verdict["index"], verdict["value"]) == ("blocks.0.mlp.up.weight", [i, j], "nan")
+    origin = verdict["origin"]
+    assert (verdict["verdict"], verdict["agrees"], origin["cause"]) == ("not finite", False, "given")
+    assert (origin["quantity"], origin["index"], origin["value"]) == ("blocks.0.mlp.up.weight", [i, j], "nan")
     assert verdict["not_checked"] == unchecked
     assert verdict["within_bounds"] == sum(check.holds for check in step.checks())
     for name in ("blocks.0.mlp.up.weight", "grad(blocks.0.mlp.up)", "v(blocks.0.mlp.up.weight)", "logits"):

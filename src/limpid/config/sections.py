@@ -36,8 +36,10 @@ class ModelConfig:
     """Hidden width of the MLP; 0 is 4 d_model, or 8/3 d_model rounded up to a multiple of 32 when gated."""
     norm: Literal["rms", "layer"] = "rms"
     """Root-mean-square norm (gain only) or layer norm (gain and bias)."""
-    norm_placement: Literal["pre", "post"] = "pre"
-    """Norm before each sublayer (with a final norm), or after each residual sum."""
+    norm_placement: Literal["pre", "post", "after_mlp"] = "pre"
+    """Norm before each sublayer (with a final norm), after each residual sum, or after the MLP's residual sum only."""
+    attention_residual: bool = True
+    """Whether attention writes into the residual stream, or takes its place."""
     norm_eps: float = 1e-5
     """ε inside the root, in the unit of x²."""
     qk_norm: bool = False

@@ -43,16 +43,16 @@ def embed(chain: Chain, config: ModelConfig) -> str:
 
 
 def transformer_block(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:
-    """x + attention(norm(x)), then x + mlp(norm(x)); or, post placement, norm(x + …) for both."""
-    if config.norm_placement == "pre":
-        written = attention(chain, config, f"{at}attention", norm(chain, config, f"{at}norm1", x), window)
-        x = chain.apply(f"{at}residual1", Add(), x, written)
-        written = mlp(chain, config, f"{at}mlp", norm(chain, config, f"{at}norm2", x))
-        return chain.apply(f"{at}residual2", Add(), x, written)
-    x = chain.apply(f"{at}residual1", Add(), x, attention(chain, config, f"{at}attention", x, window))
-    x = norm(chain, config, f"{at}norm1", x)
-    x = chain.apply(f"{at}residual2", Add(), x, mlp(chain, config, f"{at}mlp", x))
-    return norm(chain, config, f"{at}norm2", x)
+    """x + attention(norm(x)), then x + mlp(norm(x)); or the norms after the sums, or one after the second sum."""
+    pre = config.norm_placement == "pre"
+    read = norm(chain, config, f"{at}norm1", x) if pre else x
+    written = attention(chain, config, f"{at}attention", read, window)
+    x = chain.apply(f"{at}residual1", Add(), x, written) if config.attention_residual else written
+    if config.norm_placement == "post":
+        x = norm(chain, config, f"{at}norm1", x)
+    read = norm(chain, config, f"{at}norm2", x) if pre else x
+    x = chain.apply(f"{at}residual2", Add(), x, mlp(chain, config, f"{at}mlp", read))
+    return x if pre else norm(chain, config, f"{at}norm2", x)
 
 
 def attention(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:

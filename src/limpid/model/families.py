@@ -272,6 +272,7 @@ def _differs(config: ModelConfig, **expected: Any) -> Iterator[str]:
 
 def _misfits_llama(config: ModelConfig) -> Iterator[str]:
     yield from _differs(config, norm="rms", norm_placement="pre", positions="rotary", mlp="gated")
+    yield from _differs(config, attention_residual=True)
 
 
 def _misfits_llama_proper(config: ModelConfig) -> Iterator[str]:
@@ -298,6 +299,7 @@ def _misfits_qwen3(config: ModelConfig) -> Iterator[str]:
 
 def _misfits_gpt2(config: ModelConfig) -> Iterator[str]:
     yield from _differs(config, norm="layer", norm_placement="pre", positions="learned", mlp="plain", qk_norm=False)
+    yield from _differs(config, attention_residual=True)
     yield from _differs(config, attention_bias=True, attention_output_bias=True, mlp_bias=True, attention_window=None)
     yield from _differs(config, num_kv_heads=config.num_heads, d_head=config.d_model // config.num_heads)
 

@@ -26,12 +26,12 @@ from limpid.quantities import parameters
 
 
 class Block(Part):
-    """x + attention(norm(x)), then x + mlp(norm(x)); or, post placement, norm(x + …) for both."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); or the norms after the sums, or one after the second sum."""
 
     def __init__(self, config: ModelConfig, block: int) -> None:
         super().__init__(f"blocks.{block}")
-        self.pre = config.norm_placement == "pre"
-        self.norm1 = norm(config)
+        self.placement, self.residual1 = config.norm_placement, config.attention_residual
+        self.norm1: nn.Module = nn.Identity() if self.placement == "after_mlp" else norm(config)
         self.attention = Attention(config, block)
         self.norm2 = norm(config)
         self.mlp = Mlp(config, block)
@@ -45,15 +45,15 @@ class Block(Part):
         cache: Cache | None = None,
         mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
-        if self.pre:
-            normed = self.report(mode, "norm1", self.norm1(x, mode).to(compute))
-            x = self.report(mode, "residual1", x + self.attention(normed, angles, mask, cache, mode))
-            normed = self.report(mode, "norm2", self.norm2(x, mode).to(compute))
-            return self.report(mode, "residual2", x + self.mlp(normed, mode))
-        x = self.report(mode, "residual1", x + self.attention(x.to(compute), angles, mask, cache, mode))
-        x = self.report(mode, "norm1", self.norm1(x, mode))
-        x = self.report(mode, "residual2", x + self.mlp(x.to(compute), mode))
-        return self.report(mode, "norm2", self.norm2(x, mode))
+        pre = self.placement == "pre"
+        read = self.report(mode, "norm1", self.norm1(x, mode).to(compute)) if pre else x.to(compute)
+        written = self.attention(read, angles, mask, cache, mode)
+        x = self.report(mode, "residual1", x + written) if self.residual1 else written.to(x.dtype)
+        if self.placement == "post":
+            x = self.report(mode, "norm1", self.norm1(x, mode))
+        read = self.report(mode, "norm2", self.norm2(x, mode).to(compute)) if pre else x.to(compute)
+        x = self.report(mode, "residual2", x + self.mlp(read, mode))
+        return x if pre else self.report(mode, "norm2", self.norm2(x, mode))
 
 
 def run_block(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:

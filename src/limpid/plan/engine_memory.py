@@ -135,7 +135,7 @@ def _mlp(model: ModelConfig) -> Iterator[Row]:
               "d * f + d" if model.mlp_bias else "d * f")  # fmt: skip
     if model.dropout:
         yield Row("mlp.dropout", "tokens * d * c", f"{stream} + 2 * tokens * d * c")
-    if model.norm_placement == "post":
+    if model.norm_placement != "pre":
         yield _norm(model, "norm2")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpid.jsonable import jsonable
-from limpid.trace.document import document as document
+from limpid.trace.trace import Trace as Trace
 from limpid.trace.verify import StepReport as StepReport
 from limpid.trace.verify import verify_step as verify_step
 
@@ -15,47 +15,65 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def explain_entry(path: Path | None, asked: str, *, as_json: bool = False, console: Console) -> int:
-    """Explain one entry of a recorded step, or of the worked model when there is no path.
-
-    Raises  CheckpointError when the file is not a whole recorded step, ConfigError for an unknown entry
-    """
-    from limpid.trace.explain import Computed, Recorded, Step, explain, in_json
-    from limpid.trace.record import Record
-
-    step: Step
-    if path is None:
-        from limpid.trace.worked import WORDS, worked_step
-
-        step = Computed(worked_step(), WORDS)
-    else:
-        step = Recorded(Record(path))
-    found = explain(step, asked)
-    if as_json:
-        console.file.write(json.dumps(jsonable(in_json(found)), ensure_ascii=False) + "\n")
-    else:
-        from limpid.trace.terminal_entry import tell
-
-        tell(found, console)
-    return 0
-
-
 def open_step(
-    path: Path, *, quantity: str | None = None, as_json: bool = False, everything: bool = False, console: Console
+    step: Path | Trace,
+    *,
+    quantity: str | None = None,
+    as_json: bool = False,
+    everything: bool = False,
+    numbers: bool = False,
+    console: Console,
 ) -> int:
-    """Open a recorded step and print it; returns 0 when all of it agrees, 1 when something does not.
+    """Open a recorded step and print it; returns 0 when nothing is wrong with it, 1 when something is.
 
     Raises  CheckpointError when the file is not a whole recorded step, ConfigError for an unknown quantity
     """
-    from limpid.trace import quantity as quantity_view
-    from limpid.trace import terminal
+    from limpid.trace import terminal, terminal_array
+    from limpid.trace.schema import to_json
 
-    step = verify_step(path)
-    if as_json:
-        found = quantity_view.array_of(step, quantity) if quantity is not None else document(step)
-        console.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+    trace = step if isinstance(step, Trace) else Trace.open(step)
+    if as_json and quantity is not None:
+        console.file.writelines(array_as_json(trace, quantity))
+    elif as_json:
+        console.file.write(json.dumps(to_json(trace.document()), ensure_ascii=False) + "\n")
     elif quantity is not None:
-        quantity_view.show(step, quantity, console)
+        terminal_array.show(trace, quantity, console)
     else:
-        terminal.tell(step, console, everything)
-    return 0 if step.agrees else 1
+        terminal.show(trace, console, everything=everything, numbers=numbers)
+    return 0 if trace.document().verdict.agrees else 1
+
+
+def array_as_json(trace: Trace, asked: str) -> Iterator[str]:
+    """An array as nested lists, a part along its first axis at a time; `values` is null where there is none."""
+    from limpid.jsonable import jsonable
+
+    name, tensor = trace.tensor(asked)
+    if tensor not in trace.record.names:
+        yield json.dumps({"name": name, "shape": None, "values": None}) + "\n"
+        return
+    shape = trace.record.shape(tensor)
+    yield json.dumps({"name": name, "shape": shape})[:-1] + ', "values": '
+    if shape:
+        yield "["
+        for i in range(shape[0]):
+            yield (", " if i else "") + json.dumps(jsonable(trace.array(asked, (i,)).tolist()))
+        yield "]"
+    else:
+        yield json.dumps(jsonable(trace.array(asked).tolist()))
+    yield "}\n"
+
+
+def explain_entry(step: Path | Trace, asked: str, *, as_json: bool = False, console: Console) -> int:
+    """Explain one entry of a recorded step.
+
+    Raises  CheckpointError when the file is not a whole recorded step, ConfigError for an unknown entry
+    """
+    from limpid.trace import terminal_entry
+    from limpid.trace.schema import to_json
+
+    found = (step if isinstance(step, Trace) else Trace.open(step)).explain(asked)
+    if as_json:
+        console.file.write(json.dumps(to_json(found), ensure_ascii=False) + "\n")
+    else:
+        terminal_entry.show(found, console)
+    return 0

@@ -1,113 +1,249 @@
-"""The step as one JSON document with a version: the contract with every viewer."""
+"""What every viewer reads: one step, and one entry of it, as typed documents.
+
+`python -m limpid.trace` writes their JSON Schema. Numbers that are not finite are the words nan, inf and -inf.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from limpid.jsonable import jsonable
-from limpid.trace.loss_account import LossReport
-from limpid.trace.verdict import Check, Unchecked
-from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
+from limpid.trace.stations import Station
+from limpid.trace.verdict import Check, Kind, NotFinite
 
-VERSION = 2
+VERSION = 3
 
 
-def document(step: StepReport) -> dict[str, Any]:
-    """Everything that was found, without the arrays. Numbers that are not finite are words."""
-    meta = step.record.meta
-    checks = step.checks()
-    first = step.first_disagreement()
-    worst = max(checks, key=lambda check: check.worst)
-    found: dict[str, Any] = {
-        "version": VERSION,
-        "run": meta["run"],
-        "step": meta["step"],
-        "config": meta["config"],
-        "precision": meta["precision"],
-        "loss_scale": meta["loss_scale"],
-        "verdict": {
-            "agrees": step.agrees,
-            **asdict(step.verdict()),
-            "not_finite": [asdict(origin) for origin in step.origins()],
-            "not_checked": sum(isinstance(check.verdict, Unchecked) for check in checks),
-            "checks": len(checks),
-            "within_bounds": sum(check.holds for check in checks),
-            "first_disagreement": None if first is None else _check(first),
-            "worst": _check(worst),
-        },
-        "quantities": [_entry(entry) for entry in step.quantities],
-        "loss": _account(step.loss, step.end_to_end.loss),
-        "parameters": [_learned(parameter) for parameter in step.parameters],
-        "update": {
-            "rules": [
-                {
-                    "rule": type(how).__name__,
-                    "equations": list(how.equations),
-                    "source": how.source,
-                    "parameters": moved,
-                }
-                for how, moved in step.update.by_rule()
-            ],
-            "number": step.update.number,
-            "learning_rate": step.update.learning_rate,
-            "grad_norm_before_clip": step.update.grad_norm,
-            "clip_scale": step.update.clip_scale,
-            "checks": [_check(check) for check in step.update.checks[:3]],
-        },
-    }
-    return dict(jsonable(found))
+@dataclass(frozen=True)
+class Statistics:
+    """An array in five numbers; what is not finite is counted, not averaged."""
+
+    mean: float
+    rms: float
+    smallest: float
+    largest: float
+    not_finite: int
 
 
-def _entry(entry: QuantityReport) -> dict[str, Any]:
-    operation = entry.operation
-    return {
-        "name": entry.name,
-        "axes": list(entry.quantity.axes),
-        "unit": entry.quantity.unit,
-        "shape": list(entry.shape),
-        "format": entry.format,
-        "operation": type(operation).__name__,
-        "inputs": list(entry.inputs),
-        "equation": operation.equation,
-        "adjoint": list(operation.adjoint),
-        "branch": operation.branch.value,
-        "source": operation.source,
-        "statistics": asdict(entry.statistics),
-        "flops": entry.flops,
-        "grad_norm": entry.grad_norm,
-        "forward": _check(entry.forward),
-        "backward": None if entry.backward is None else _check(entry.backward),
-        "drift": entry.drift,
-    }
+@dataclass(frozen=True)
+class QuantityDocument:
+    """One quantity of the forward pass: what made it, its numbers, its gradient, and how well both agree."""
+
+    name: str
+    station: Station
+    block: int | None
+    axes: tuple[str, ...]
+    unit: str
+    shape: tuple[int, ...]
+    format: str
+    operation: str
+    inputs: tuple[str, ...]
+    equation: str  # LaTeX
+    adjoint: tuple[str, ...]  # LaTeX, a line per input
+    branch: str
+    source: str
+    statistics: Statistics
+    flops: int
+    grad_norm: float | None
+    forward: Check
+    backward: Check | None
+    drift: float  # of the whole chain from the tokens: ‖engine - exact‖ / ‖exact‖ in u of the compute format
 
 
-def _learned(parameter: ParameterReport) -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "shape": list(parameter.shape),
-        "axes": list(parameter.axes),
-        "decayed": parameter.decayed,
-        "grad_norm": parameter.grad_norm,
-        "relative_change": parameter.change,
-        "gradient": None if parameter.gradient is None else _check(parameter.gradient),
-        "checks": [_check(check) for check in parameter.checks],
-    }
+@dataclass(frozen=True)
+class ParameterDocument:
+    """One parameter: its gradient as training used it, and its update."""
+
+    name: str
+    station: Station
+    block: int | None
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    decayed: bool
+    grad_norm: float  # before clipping
+    relative_change: float  # ‖after - before‖ / ‖before‖
+    gradient: Check | None  # on the plain path
+    checks: tuple[Check, ...]  # what training used, moments, update
 
 
-def _account(account: LossReport, exact: float) -> dict[str, Any]:
-    return {
-        "value": account.loss,
-        "exact": exact,
-        "perplexity": account.perplexity,
-        "formula": r"L = -\tfrac1N \sum_{t\ \text{labelled}} \log p(w_{t+1})",
-        "labels": account.labels,
-        "positions": account.positions,
-        "weight": account.weight,
-        "micro_batches": account.micro_batches,
-        "rows": [[[label.text, label.surprise] for label in row] for row in account.rows],
-    }
+@dataclass(frozen=True)
+class StationDocument:
+    """One stage of the step: its quantities in order; those of backward and update are all of them."""
+
+    station: Station
+    block: int | None
+    title: str
+    quantities: tuple[str, ...]
+    parameters: tuple[str, ...]
+    flops: int
 
 
-def _check(check: Check) -> dict[str, Any]:
-    return {**asdict(check), "index": list(check.index)}
+@dataclass(frozen=True)
+class LabelDocument:
+    """One token that the model was to predict."""
+
+    row: int
+    position: int
+    text: str
+    nats: float
+
+
+@dataclass(frozen=True)
+class LossDocument:
+    """The loss accounted for: which formula, over which tokens, with which weight."""
+
+    value: float  # nats per label, the engine's
+    exact: float
+    perplexity: float
+    formula: str  # LaTeX
+    labels: int
+    positions: int
+    weight: float  # of one label
+    micro_batches: tuple[dict[str, Any], ...]
+    rows: tuple[tuple[tuple[str, float | None], ...], ...]  # text and nats of every position; null where no label is
+    most_surprising: tuple[LabelDocument, ...]
+
+
+@dataclass(frozen=True)
+class RuleDocument:
+    """One update rule and what it moved."""
+
+    rule: str
+    equations: tuple[str, ...]  # LaTeX
+    source: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UpdateDocument:
+    """Clipping, learning rate and rules."""
+
+    rules: tuple[RuleDocument, ...]
+    number: int
+    learning_rate: float
+    grad_norm_before_clip: float
+    max_grad_norm: float | None
+    clip_scale: float
+    optimizer_values: int  # numbers that the rules remember
+    checks: tuple[Check, ...]  # norm, rate, whether the step was taken
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many checks of a kind there are, and how many hold."""
+
+    kind: Kind
+    holds: int
+    checks: int
+
+
+@dataclass(frozen=True)
+class VerdictDocument:
+    """What is to be said of the whole step."""
+
+    agrees: bool  # nothing is wrong; a step skipped for its loss scale alone is not wrong
+    verdict: Literal["holds", "not finite", "beyond", "not checked"]
+    origin: NotFinite | None  # where numbers first stop being finite
+    not_finite: tuple[NotFinite, ...]  # every such place
+    first_disagreement: Check | None
+    checks: int
+    within_bounds: int
+    not_checked: int
+    counts: tuple[Count, ...]
+    worst: Check
+
+
+@dataclass(frozen=True)
+class StepDocument:
+    """One step, redone in float64 and compared, without its arrays."""
+
+    version: int
+    run: str
+    step: int
+    config: dict[str, Any]
+    precision: dict[str, str]
+    loss_scale: float
+    verdict: VerdictDocument
+    stations: tuple[StationDocument, ...]
+    quantities: tuple[QuantityDocument, ...]
+    loss: LossDocument
+    parameters: tuple[ParameterDocument, ...]
+    update: UpdateDocument
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry by its address, and its number."""
+
+    name: str
+    index: tuple[int, ...]
+    address: str
+    value: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Term:
+    """What one entry contributed: value = factor × its number. A product of two entries has a term for each of them."""
+
+    source: Place
+    factor: float | None  # None where the source is 0
+    value: float
+
+
+@dataclass(frozen=True)
+class DerivationDocument:
+    """One entry, or what one operation passed back to it, written out."""
+
+    operation: str
+    quantity: str
+    equation: str  # LaTeX
+    symbols: str  # with this entry's indices
+    numbers: str  # the same with numbers
+    value: float
+    terms: tuple[Term, ...]  # the strongest, strongest first
+
+
+@dataclass(frozen=True)
+class EntryDocument:
+    """Everything there is to say about one entry."""
+
+    name: str
+    index: tuple[int, ...]
+    address: str
+    value: float
+    note: str
+    station: Station
+    made: DerivationDocument | None  # None where it was given: a parameter, the batch
+    roundings_off: float | None  # engine - derived, in roundings of the format in which the engine keeps it
+    came_from: tuple[Place, ...]
+    went_to: tuple[str, ...]
+    gradient: float | None
+    passed: tuple[DerivationDocument, ...]
+    to_tokens: tuple[Place, ...]  # the strongest way back, entry by entry
+    to_loss: tuple[Place, ...]  # the strongest way on: gradients, from here to the loss
+    update: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ArrayDocument:
+    """One array of the step: what it is, its numbers in short, a corner of them."""
+
+    name: str
+    tensor: str  # its name in the record
+    shape: tuple[int, ...]
+    format: str
+    statistics: Statistics
+    norm: float
+    corner: tuple[tuple[float, ...], ...]
+    update: UpdateEntryDocument | None  # of a parameter
+
+
+@dataclass(frozen=True)
+class UpdateEntryDocument:
+    """The update of a parameter's entry with the largest gradient, written out."""
+
+    index: tuple[int, ...]
+    gradient: float  # before clipping
+    lines: tuple[str, ...]
+    engine: float

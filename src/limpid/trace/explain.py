@@ -3,220 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Protocol
 
 import numpy as np
 
 from limpid.errors import ConfigError
-from limpid.maths.chain import Chain, Link
-from limpid.maths.linear import Linear
+from limpid.maths.chain import Link
 from limpid.maths.operation import Array
-from limpid.maths.rounding import rounded, unit_roundoff
-from limpid.maths.update import Arrays, UpdateInput, clip_scale, rule
-from limpid.quantities import parameters
+from limpid.trace.document import DerivationDocument, EntryDocument, Place, Term
 from limpid.trace.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
 from limpid.trace.entries.entry import Index, Key
-from limpid.trace.local import outline
 from limpid.trace.names import our_name
-from limpid.trace.record import Record
-from limpid.trace.worked import Worked, derivation
+from limpid.trace.recorded import Recorded
+from limpid.trace.stations import station
+from limpid.trace.verdict import address
 
 PATH = 200
 """No walk through a step is longer: it follows one entry per operation."""
 
 
-class Step(Protocol):
-    """What can be explained: operations in order, the arrays that they made, and gradients."""
-
-    @property
-    def links(self) -> Sequence[Link]: ...
-
-    def names(self) -> list[str]: ...
-    def value(self, name: str) -> Array: ...
-    def gradient(self, name: str) -> Array | None: ...
-    def gradient_scale(self, name: str) -> float: ...
-    def learned(self, name: str) -> bool: ...
-    def taken(self, link: Link, part: Array) -> Array: ...
-    def unit(self, name: str) -> float: ...
-    def word(self, token: int) -> str: ...
-    def update(self, name: str, index: Index) -> tuple[str, ...]: ...
-
-
-class Recorded:
-    """A recorded step: the engine's numbers."""
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self.links = outline(record)
-        self._mapped = lru_cache(maxsize=None)(record.mapped)
-
-    def _place(self, name: str) -> str | None:
-        places = (f"{place}/{name}" for place in ("plain", "before", "batch"))
-        return next((place for place in places if place in self.record.names), None)
-
-    def names(self) -> list[str]:
-        plain = [
-            name.split("/", 1)[1] for name in self.record.names if name.startswith(("plain/", "before/", "batch/"))
-        ]
-        return [name for name in plain if not name.startswith(("grad(", "m/", "v/"))]
-
-    def value(self, name: str) -> Array:
-        place = self._place(name)
-        if place is None:
-            raise ConfigError(f"the step has no quantity {name!r}")
-        return self._mapped(place)
-
-    def learned(self, name: str) -> bool:
-        return f"before/{name}" in self.record.names
-
-    def gradient(self, name: str) -> Array | None:
-        where = f"plain/grad({name})"
-        return self._mapped(where) if where in self.record.names else None
-
-    def gradient_scale(self, name: str) -> float:
-        """Gradients of quantities are recorded as the loss scale made them, those of parameters without it."""
-        return 1.0 if self.learned(name) else 1 / self.record.loss_scale
-
-    def taken(self, link: Link, part: Array) -> Array:
-        """What an operation makes of a part of its input: matrix products round it to the compute format."""
-        return rounded(part, self.record.compute_format) if isinstance(link.operation, Linear) else part
-
-    def unit(self, name: str) -> float:
-        place = self._place(name)
-        return unit_roundoff(self.record.format(place)) if place else 0.0
-
-    def word(self, token: int) -> str:
-        return str(self.record.meta["token_texts"].get(str(token), "?"))
-
-    def update(self, name: str, index: Index) -> tuple[str, ...]:
-        """The gradient that training used, clipped, through the update rule."""
-        record = self.record
-        parameter = next(one for one in parameters(record.config.model) if one.name == name)
-        how = rule(record.config.update, parameter)
-        if not record.meta["updated"]:
-            kept = float(self._mapped(f"after/{name}")[index])
-            return ("a gradient of this step is not finite, so that nothing moved", f"the engine has {kept:.8g}")
-        gradient = self._mapped(f"fast/grad({name})")
-        g = float(gradient[index])
-        limit, norm = record.config.update.max_grad_norm, float(record.exact("fast/grad_norm"))
-        scale = clip_scale(norm, limit)
-        why = f"the global norm {norm:.6g} exceeds {limit:g}" if scale < 1 else f"not clipped, the norm is {norm:.6g}"
-        clipped = f"g = {g:.8g} · {scale:.8g} = {g * scale:.8g}   {why}"
-        before = self._mapped(f"before/{name}")
-        moments = {kind: self._mapped(f"before/{kind}/{name}") for kind in how.moments}
-        given = UpdateInput(
-            before, scale * gradient.astype(np.float64), moments, record.meta["learning_rate"],
-            record.meta["update_number"], parameter.decayed,
-        )  # fmt: skip
-        lines = how.derivation(given, index)
-        after = float(self._mapped(f"after/{name}")[index])
-        return clipped, *lines, f"the engine has {after:.8g}"
-
-
-class Computed:
-    """The worked model's step: the mathematics alone."""
-
-    def __init__(self, step: Worked, words: Sequence[str]) -> None:
-        self.step, self.words = step, words
-        self.chain: Chain = step.chain
-        self.links: Sequence[Link] = self.chain.links
-        self.gradients: Arrays = step.gradients
-
-    def names(self) -> list[str]:
-        return list(self.chain.values)
-
-    def value(self, name: str) -> Array:
-        return self.chain.values[name]
-
-    def learned(self, name: str) -> bool:
-        return name in self.step.before
-
-    def gradient(self, name: str) -> Array | None:
-        return self.gradients.get(name)
-
-    def gradient_scale(self, name: str) -> float:
-        return 1.0
-
-    def taken(self, link: Link, part: Array) -> Array:
-        return part
-
-    def unit(self, name: str) -> float:
-        return unit_roundoff(np.float64)
-
-    def word(self, token: int) -> str:
-        return self.words[token]
-
-    def update(self, name: str, index: Index) -> tuple[str, ...]:
-        return f"g = {float(self.gradients[name][index]):.8g}, not clipped", *derivation(self.step, name, index)
-
-
-@dataclass(frozen=True)
-class Place:
-    """An entry by its address, and its number."""
-
-    name: str
-    index: Index
-    value: float
-    note: str = ""
-
-    @property
-    def address(self) -> str:
-        return f"{self.name}[{', '.join(map(str, self.index))}]" if self.index else self.name
-
-
-@dataclass(frozen=True)
-class Passed:
-    """What one operation passed back to an entry."""
-
-    link: Link
-    derivation: Entry
-
-
-@dataclass(frozen=True)
-class Explained:
-    """Everything there is to say about one entry."""
-
-    at: Place
-    made: tuple[Link, Entry] | None  # None where it was given: a parameter, the batch
-    off: float | None  # engine - derived, in roundings of the format in which the engine keeps it
-    came_from: list[Place]
-    went_to: list[str]
-    gradient: float | None
-    passed: list[Passed] = field(default_factory=list)
-    to_tokens: list[Place] = field(default_factory=list)  # the strongest way back, entry by entry
-    to_loss: list[Place] = field(default_factory=list)  # the strongest way on: gradients, from here to the loss
-    update: tuple[str, ...] = ()
-
-
-def explain(step: Step, asked: str) -> Explained:
+def explain(step: Recorded, asked: str) -> EntryDocument:
     """Explain NAME[i, j, …]; without an index, the entry of the largest magnitude.
 
     Raises  ConfigError for an unknown name, or an index that lies outside
     """
-    name, index = address(step, asked)
-    values = step.value(name)
+    with np.errstate(all="ignore"):
+        return _explain(step, *locate(step, asked))
+
+
+def _explain(step: Recorded, name: str, index: Index) -> EntryDocument:
+    value = float(step.value(name)[index])
     link = _maker(step, name)
-    derivation = None if link is None else derive_entry(link.operation, index, _reader(step, link))
-    value = float(values[index])
+    entry = None if link is None else derive_entry(link.operation, index, _reader(step, link))
+    made = None if link is None or entry is None else _derivation(step, link, entry)
     bars = step.gradient(name)
-    return Explained(
-        at=Place(name, index, value, _note(step, name, value)),
-        made=None if link is None or derivation is None else (link, derivation),
-        off=None if derivation is None else _roundings(value, derivation.value, step.unit(name)),
-        came_from=[] if link is None or derivation is None else _places(step, link, derivation),
-        went_to=[other.name for other in step.links if name in other.inputs],
+    return EntryDocument(
+        name=name,
+        index=index,
+        address=address(name, index),
+        value=value,
+        note=_note(step, name, value),
+        station=station(name),
+        made=made,
+        roundings_off=None if entry is None else _roundings(value, entry.value, step.unit(name)),
+        came_from=() if link is None or entry is None else _places(step, link, entry),
+        went_to=tuple(other.name for other in step.links if name in other.inputs),
         gradient=None if bars is None else float(bars[index]) * step.gradient_scale(name),
-        passed=[] if bars is None else _passed(step, name, index),
-        to_tokens=_to_tokens(step, name, index),
-        to_loss=[] if bars is None else _to_loss(step, name, index),
+        passed=() if bars is None else tuple(_gradient_of(step, *one) for one in _passed(step, name, index)),
+        to_tokens=tuple(_to_tokens(step, name, index)),
+        to_loss=() if bars is None else tuple(_to_loss(step, name, index)),
         update=step.update(name, index) if step.learned(name) else (),
     )
 
 
-def address(step: Step, asked: str) -> tuple[str, Index]:
+def locate(step: Recorded, asked: str) -> tuple[str, Index]:
     """The name and the entry that were asked for; gradients, moments and updates are told with their parameter."""
     found = re.fullmatch(r"(.*?)\s*(?:\[([^\]]*)\])?", asked.strip())
     name, inside = (found.group(1), found.group(2)) if found else (asked, None)
@@ -236,11 +75,11 @@ def address(step: Step, asked: str) -> tuple[str, Index]:
     return name, tuple(i % size for i, size in zip(index, shape, strict=True))
 
 
-def _maker(step: Step, name: str) -> Link | None:
+def _maker(step: Recorded, name: str) -> Link | None:
     return next((link for link in step.links if link.name == name), None)
 
 
-def _reader(step: Step, link: Link) -> Reader:
+def _reader(step: Recorded, link: Link) -> Reader:
     """The arrays around one operation; an input that was left out has no shape."""
 
     def array(place: int) -> Array:
@@ -251,7 +90,7 @@ def _reader(step: Step, link: Link) -> Reader:
 
     def read(place: int, key: Key) -> Array:
         part = np.asarray(array(place)[key]).astype(np.float64)
-        return part * step.gradient_scale(link.name) if place == GRADIENT else step.taken(link, part)
+        return part * step.gradient_scale(link.name) if place == GRADIENT else step.cast(link, part)
 
     return Reader(read, lambda place: array(place).shape)
 
@@ -262,103 +101,96 @@ def _roundings(engine: float, derived: float, unit: float) -> float:
     return (engine - derived) / (unit * abs(derived)) if derived else float("inf")
 
 
-def _places(step: Step, link: Link, derivation: Entry) -> list[Place]:
-    """The entries that it was made of, each once."""
+def _place(step: Recorded, name: str, index: Index, note: str | None = None) -> Place:
+    value = float(step.value(name)[index])
+    return Place(name, index, address(name, index), value, _note(step, name, value) if note is None else note)
+
+
+def _gradient_place(step: Recorded, name: str, index: Index) -> Place:
+    bars = step.gradient(name)
+    value = float("nan") if bars is None else float(bars[index]) * step.gradient_scale(name)
+    return Place(f"grad({name})", index, address(f"grad({name})", index), value)
+
+
+def _derivation(step: Recorded, link: Link, entry: Entry) -> DerivationDocument:
+    """How an entry was made, its strongest terms as links to where they come from."""
+    terms = tuple(
+        _term(_place(step, link.inputs[source.place], source.index), source.share) for source in entry.sources
+    )
+    return _written(link, link.operation.equation, entry, terms)
+
+
+def _gradient_of(step: Recorded, link: Link, place: int, entry: Entry) -> DerivationDocument:
+    """What one operation passed back to an entry."""
+    terms = tuple(_term(_gradient_place(step, link.name, source.index), source.share) for source in entry.sources)
+    adjoint = link.operation.adjoint
+    return _written(link, adjoint[place] if place < len(adjoint) else "", entry, terms)
+
+
+def _written(link: Link, equation: str, entry: Entry, terms: tuple[Term, ...]) -> DerivationDocument:
+    operation = type(link.operation).__name__
+    return DerivationDocument(operation, link.name, equation, entry.symbols, entry.numbers, entry.value, terms)
+
+
+def _term(source: Place, value: float) -> Term:
+    return Term(source, value / source.value if source.value else None, value)
+
+
+def _places(step: Recorded, link: Link, entry: Entry) -> tuple[Place, ...]:
+    """The entries that an entry was made of, each once."""
     seen: dict[tuple[str, Index], Place] = {}
-    for source in derivation.sources:
+    for source in entry.sources:
         name = link.inputs[source.place]
         if (name, source.index) not in seen:
-            value = float(step.value(name)[source.index])
-            seen[name, source.index] = Place(name, source.index, value, _note(step, name, value))
+            seen[name, source.index] = _place(step, name, source.index)
     if link.inputs and link.inputs[0] == "tokens":
-        seen.update(_token(step, link, derivation))
-    return list(seen.values())
+        row = entry.sources[0].index[0]
+        index = tuple(int(i) for i in np.argwhere(step.value("tokens") == row)[0])
+        seen["tokens", index] = _place(step, "tokens", index)
+    return tuple(seen.values())
 
 
-def _token(step: Step, link: Link, derivation: Entry) -> dict[tuple[str, Index], Place]:
-    row = derivation.sources[0].index[0]
-    tokens = step.value("tokens")
-    index = tuple(int(i) for i in np.argwhere(tokens == row)[0])
-    return {("tokens", index): Place("tokens", index, float(row), repr(step.word(row)))}
-
-
-def _note(step: Step, name: str, value: float) -> str:
+def _note(step: Recorded, name: str, value: float) -> str:
     return repr(step.word(int(value))) if name in ("tokens", "targets") and value >= 0 else ""
 
 
-def _passed(step: Step, name: str, index: Index) -> list[Passed]:
-    """What every operation that used the entry passed back to it."""
+def _passed(step: Recorded, name: str, index: Index) -> list[tuple[Link, int, Entry]]:
+    """What every operation that used the entry, and in which place, passed back to it."""
     found = []
     for link in step.links:
         if step.gradient(link.name) is None:
             continue
         for place, used in enumerate(link.inputs):
             if used == name:
-                found.append(Passed(link, derive_gradient(link.operation, place, index, _reader(step, link))))
+                found.append((link, place, derive_gradient(link.operation, place, index, _reader(step, link))))
     return found
 
 
-def _to_tokens(step: Step, name: str, index: Index) -> list[Place]:
+def _to_tokens(step: Recorded, name: str, index: Index) -> list[Place]:
     """From entry to entry, each the largest contribution to the one before, until something that was given."""
     path: list[Place] = []
     link = _maker(step, name)
     while link is not None and len(path) < PATH:
-        derivation = derive_entry(link.operation, index, _reader(step, link))
-        choices = [source for source in derivation.sources if not step.learned(link.inputs[source.place])]
-        choices = choices or list(derivation.sources)
+        entry = derive_entry(link.operation, index, _reader(step, link))
+        choices = [source for source in entry.sources if not step.learned(link.inputs[source.place])]
+        choices = choices or list(entry.sources)
         if not choices:
             break
         name, index = link.inputs[choices[0].place], choices[0].index
-        value = float(step.value(name)[index])
-        path.append(Place(name, index, value, _row_note(step, link, index)))
+        of_token = f"the vector of {step.word(index[0])!r}" if link.inputs[0] == "tokens" else ""
+        path.append(_place(step, name, index, of_token))
         link = _maker(step, name)
     return path
 
 
-def _row_note(step: Step, link: Link, index: Index) -> str:
-    """The token whose vector this is."""
-    return f"the vector of {step.word(index[0])!r}" if link.inputs[0] == "tokens" else ""
-
-
-def _to_loss(step: Step, name: str, index: Index) -> list[Place]:
+def _to_loss(step: Recorded, name: str, index: Index) -> list[Place]:
     """Gradients from entry to entry, each the largest contribution to the one before, until the loss."""
     path: list[Place] = []
     while len(path) < PATH:
-        passed = [found for found in _passed(step, name, index) if found.derivation.sources]
+        passed = [(link, entry) for link, _, entry in _passed(step, name, index) if entry.sources]
         if not passed:
             break
-        strongest = max(passed, key=lambda found: np.nan_to_num(abs(found.derivation.sources[0].share), nan=np.inf))
-        name, index = strongest.link.name, strongest.derivation.sources[0].index
-        bars = step.gradient(name)
-        value = float("nan") if bars is None else float(bars[index]) * step.gradient_scale(name)
-        path.append(Place(f"grad({name})", index, value))
+        link, entry = max(passed, key=lambda one: np.nan_to_num(abs(one[1].sources[0].share), nan=np.inf))
+        name, index = link.name, entry.sources[0].index
+        path.append(_gradient_place(step, name, index))
     return path
-
-
-def in_json(found: Explained) -> dict[str, Any]:
-    """The same as a document."""
-
-    def place(one: Place) -> dict[str, Any]:
-        return {"address": one.address, "value": one.value, **({"note": one.note} if one.note else {})}
-
-    def derivation(link: Link, one: Entry) -> dict[str, Any]:
-        return {
-            "operation": type(link.operation).__name__,
-            "quantity": link.name,
-            "symbols": one.symbols,
-            "numbers": one.numbers,
-            "value": one.value,
-        }
-
-    return {
-        **place(found.at),
-        "made": None if found.made is None else derivation(*found.made),
-        "roundings_off": found.off,
-        "came_from": [place(one) for one in found.came_from],
-        "went_to": found.went_to,
-        "gradient": found.gradient,
-        "passed": [derivation(one.link, one.derivation) for one in found.passed],
-        "to_tokens": [place(one) for one in found.to_tokens],
-        "to_loss": [place(one) for one in found.to_loss],
-        "update": list(found.update),
-    }

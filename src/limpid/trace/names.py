@@ -85,6 +85,7 @@ def our_name(asked: str, known: Iterable[str]) -> str:
 
 def _spellings(asked: str, names: set[str]) -> Iterable[str]:
     yield asked
+    yield from _in_the_only_block(asked, names)
     stem, kind = asked, ""
     for ending in (".weight", ".bias"):
         if asked.endswith(ending):
@@ -104,6 +105,12 @@ def _spellings(asked: str, names: set[str]) -> Iterable[str]:
             yield from (f"blocks.{block - 1}.residual2", "embed.sum", "embed.tokens") if block else (
                 "embed.sum", "embed.tokens",
             )  # fmt: skip
+
+
+def _in_the_only_block(asked: str, names: set[str]) -> Iterable[str]:
+    """With one block there is no need to say which."""
+    if not any(name.startswith("blocks.1.") for name in names):
+        yield f"blocks.0.{asked}"
 
 
 def _parts(asked: str) -> list[str]:

@@ -95,6 +95,10 @@ class Record:
         """The format of a tensor of numbers, without reading it."""
         return self._formats[name]
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, without reading it."""
+        return tuple(self._header[name]["shape"])
+
     def limits(self, name: str) -> tuple[str, float]:
         """The word for a tensor's format, and the largest number of that format."""
         dtype = self.format(name)

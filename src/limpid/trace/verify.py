@@ -7,36 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from limpid.maths.operation import Array, Operation
+from limpid.maths.operation import Operation
 from limpid.quantities import Parameter, Quantity, parameters
 from limpid.trace.comparison import Expected, Range, compare, given, largest
+from limpid.trace.document import Statistics
 from limpid.trace.end_to_end import EndToEnd, redo
 from limpid.trace.fast_path import check_fast_path
 from limpid.trace.local import Compared, compare_operations
 from limpid.trace.loss_account import LossReport, loss_account
 from limpid.trace.record import WORDS, Record
+from limpid.trace.summary import statistics
 from limpid.trace.update import Update, redo_update
 from limpid.trace.verdict import Check, Holds, NotFinite, Unchecked, Verdict, first_beyond, origins
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """An array in five numbers; what is not finite is counted, not averaged."""
-
-    mean: float
-    rms: float
-    smallest: float
-    largest: float
-    not_finite: int
-
-    @classmethod
-    def of(cls, array: Array) -> Statistics:
-        finite = array[np.isfinite(array)] if not np.isfinite(array).all() else array
-        if finite.size == 0:
-            return cls(np.nan, np.nan, np.nan, np.nan, array.size)
-        with np.errstate(over="ignore"):
-            rms = float(np.sqrt(np.mean(np.square(finite))))
-        return cls(float(finite.mean()), rms, float(finite.min()), float(finite.max()), int(array.size - finite.size))
 
 
 @dataclass
@@ -135,7 +117,11 @@ def verify_step(path: Path) -> StepReport:
 
     Raises  CheckpointError when the file is not a whole recorded step
     """
-    record = Record(path)
+    return verify_record(Record(path))
+
+
+def verify_record(record: Record) -> StepReport:
+    """The same for a record that is open."""
     with np.errstate(all="ignore"):
         return _verify(record)
 
@@ -207,7 +193,7 @@ def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityRe
         compared.link.inputs,
         compared.value.shape,
         WORDS[record.format(f"plain/{name}")],
-        Statistics.of(compared.value),
+        statistics(compared.value),
         compared.flops,
         compared.forward,
         grad_norm=float(np.linalg.norm(record.exact(gradient))) / record.loss_scale if has_gradient else None,

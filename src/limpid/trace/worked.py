@@ -1,110 +1,130 @@
 """A model small enough to follow by hand: 3,456 parameters, one step, no number invented.
 
-One block of two heads and an MLP; learned positions; one layer norm, after the residual around the MLP; none around
-attention. The weights come from Python's own generator, so that anybody can draw them again.
+One block of two heads and an MLP; learned positions; one layer norm, after the residual around the MLP; no residual
+around attention. The weights come from Python's own generator, so that anybody can draw them again. The step is taken
+by the mathematics alone and recorded as any other.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
-from limpid.maths.activation import GELUTanh
-from limpid.maths.attention import CausalSoftmax, Mix, Scores
-from limpid.maths.chain import Chain
-from limpid.maths.embedding import Embedding, LearnedPositions
-from limpid.maths.linear import Add, Linear
-from limpid.maths.loss import next_token_loss
-from limpid.maths.norm import LayerNorm
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.options import to_dict
 from limpid.maths.operation import Array
-from limpid.maths.update import AdamW, Arrays, UpdateInput
+from limpid.maths.step import Step, step
+from limpid.maths.update import Arrays
+from limpid.quantities import parameters
+from limpid.trace.record import VERSION
+from limpid.trace.trace import Trace
 
 WORDS = ("<PAD>", "<BOS>", "<EOS>", "I", "like", "transformers")
 TEXT = ("<BOS>", "I", "like", "transformers", "<EOS>")
-D_MODEL, HEADS, D_HEAD, D_FF, CONTEXT = 16, 2, 8, 64, 5
-LEARNING_RATE = 0.001
-RULE = AdamW(weight_decay=0.01, beta1=0.9, beta2=0.999, eps=1e-8)
+SEED = 42
+EXAMPLES = ("loss", f"embed.tokens.weight[{WORDS.index('<BOS>')}, 0]")
+"""Entries that `limpid trace --worked` writes out in full."""
+CONFIG = TrainConfig(
+    ModelConfig(
+        vocab_size=len(WORDS), context_length=len(TEXT), d_model=16, num_layers=1, num_heads=2, d_ff=64,
+        norm="layer", norm_placement="after_mlp", attention_residual=False, norm_eps=1e-5, positions="learned",
+        mlp="plain", activation="gelu_tanh", mlp_bias=True, tied=False,
+    ),
+    update=UpdateConfig(
+        optimizer="adamw", learning_rate=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
+        schedule="constant", warmup_steps=0, max_grad_norm=None,
+    ),
+    run=RunConfig(max_steps=1, batch_size=1, precision="fp64", seed=SEED),
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Worked:
-    """The whole step of the worked model."""
-
-    chain: Chain
-    loss: float  # nats per label
-    gradients: Arrays  # of every quantity and parameter
-    before: Arrays  # parameters
-    after: Arrays
-    moments: dict[str, Arrays]
-
-
-def worked_parameters() -> Arrays:
-    """Every weight, drawn as random.seed(42) and gauss(0, 0.1) give them: 3,456 numbers."""
-    generator = random.Random(42)
+def weights() -> Arrays:
+    """Every weight, drawn in this order as random.seed(42) and gauss(0, 0.1) give them; norms start at 1 and 0."""
+    generator = random.Random(SEED)
 
     def drawn(*shape: int) -> Array:
         return np.array([generator.gauss(0, 0.1) for _ in range(math.prod(shape))]).reshape(shape)
 
-    found: Arrays = {
-        "embed.tokens.weight": drawn(len(WORDS), D_MODEL),
-        "embed.positions.weight": drawn(CONTEXT, D_MODEL),
-    }
+    shapes = {parameter.name: parameter.shape for parameter in parameters(CONFIG.model)}
+    block, d_head, d_model = "blocks.0.", CONFIG.model.d_head, CONFIG.model.d_model
+    found = {name: drawn(*shapes[name]) for name in ("embed.tokens.weight", "embed.positions.weight")}
     for name in ("query", "key", "value"):  # each head's 16 × 8 matrix multiplies from the right
-        heads = [drawn(D_MODEL, D_HEAD) for _ in range(HEADS)]
-        found[f"attention.{name}.weight"] = np.concatenate([head.T for head in heads])
-    found["attention.output.weight"] = drawn(D_MODEL, D_MODEL)
-    found["mlp.up.weight"] = drawn(D_FF, D_MODEL)
-    found["mlp.up.bias"] = drawn(D_FF)
-    found["mlp.output.weight"] = drawn(D_MODEL, D_FF)
-    found["mlp.output.bias"] = drawn(D_MODEL)
-    found["logits.weight"] = drawn(len(WORDS), D_MODEL)
-    found["norm.weight"], found["norm.bias"] = np.ones(D_MODEL), np.zeros(D_MODEL)
-    return found
+        heads = [drawn(d_model, d_head) for _ in range(CONFIG.model.num_heads)]
+        found[f"{block}attention.{name}.weight"] = np.concatenate([head.T for head in heads])
+    for name in (
+        "attention.output.weight", "mlp.up.weight", "mlp.up.bias", "mlp.output.weight", "mlp.output.bias",
+    ):  # fmt: skip
+        found[f"{block}{name}"] = drawn(*shapes[f"{block}{name}"])
+    found["logits.weight"] = drawn(*shapes["logits.weight"])
+    found[f"{block}norm2.weight"], found[f"{block}norm2.bias"] = np.ones(d_model), np.zeros(d_model)
+    return {name: found[name] for name in shapes}
 
 
-def worked_chain(parameters: Arrays) -> tuple[Chain, str]:
-    """The forward pass over `<BOS> I like transformers`, each to predict the next; the chain and its loss."""
+def batch() -> Arrays:
+    """`<BOS> I like transformers`, each to predict the next."""
     ids = np.array([[WORDS.index(word) for word in TEXT]])
-    chain = Chain({**parameters, "tokens": ids[:, :-1], "targets": ids[:, 1:]})
-    x = chain.apply("embed.tokens", Embedding(), "tokens", "embed.tokens.weight")
-    chain.apply("embed.positions", LearnedPositions(ids.shape[1] - 1), "embed.positions.weight")
-    x = chain.apply("embed.sum", Add(), x, "embed.positions")
-    for name in ("query", "key", "value"):
-        chain.apply(f"attention.{name}", Linear(heads_out=HEADS), x, f"attention.{name}.weight")
-    chain.apply("attention.scores", Scores(1 / math.sqrt(D_HEAD)), "attention.query", "attention.key")
-    chain.apply("attention.weights", CausalSoftmax(), "attention.scores")
-    chain.apply("attention.mixed", Mix(), "attention.weights", "attention.value")
-    x = chain.apply("attention.output", Linear(heads_in=HEADS), "attention.mixed", "attention.output.weight")
-    chain.apply("mlp.up", Linear(), x, "mlp.up.weight", "mlp.up.bias")
-    chain.apply("mlp.hidden", GELUTanh(), "mlp.up")
-    chain.apply("mlp.output", Linear(), "mlp.hidden", "mlp.output.weight", "mlp.output.bias")
-    chain.apply("residual", Add(), x, "mlp.output")
-    x = chain.apply("norm", LayerNorm(1e-5), "residual", "norm.weight", "norm.bias")
-    chain.apply("logits", Linear(), x, "logits.weight")
-    return chain, next_token_loss(chain, "logits")
+    return {"tokens": ids[:, :-1], "targets": ids[:, 1:]}
 
 
-def worked_step() -> Worked:
-    """Forward, loss, backward, and the first AdamW update (no clipping; decay on matrices)."""
-    before = worked_parameters()
-    chain, loss = worked_chain(before)
-    gradients = chain.backward(loss)
-    after, moments = {}, {}
-    for name, parameter in before.items():
-        start = {kind: np.zeros_like(parameter) for kind in RULE.moments}
-        after[name], moments[name] = RULE.apply(
-            UpdateInput(parameter, gradients[name], start, LEARNING_RATE, 1, decayed=parameter.ndim >= 2)
-        )
-    return Worked(chain, float(chain.values[loss]), gradients, before, after, moments)
+def moments() -> Arrays:
+    """What AdamW remembers before the first update: nothing."""
+    return {f"{kind}/{name}": np.zeros_like(weight) for name, weight in weights().items() for kind in ("m", "v")}
 
 
-def derivation(step: Worked, name: str, index: tuple[int, ...]) -> tuple[str, ...]:
-    """One parameter's update, written out."""
-    before, gradient = step.before[name], step.gradients[name]
-    zero = np.zeros(before.shape)
-    return RULE.derivation(
-        UpdateInput(before, gradient, {"m": zero, "v": zero}, LEARNING_RATE, 1, before.ndim >= 2), index
+def worked_step() -> Step:
+    """Forward, loss, backward, and the first update."""
+    return step(weights(), moments(), batch(), CONFIG, 1)
+
+
+@contextmanager
+def opened() -> Iterator[Trace]:
+    """The step as a trace, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Trace.open(record(Path(folder) / "worked.safetensors"), on_disk=False)
+
+
+def record(file: Path) -> Path:
+    """Write the step down as docs/record.md says; plain and fast path are the mathematics."""
+    from safetensors.numpy import save_file
+
+    before, taken = weights(), worked_step()
+    quantities = [link.name for link in taken.chain.links]
+    tensors = {
+        **{f"before/{name}": array for name, array in (before | moments()).items()},
+        **{f"batch/{name}": array for name, array in batch().items()},
+        **{f"plain/{name}": taken.chain.values[name] for name in quantities},
+        **{f"plain/grad({name})": taken.gradients[name] for name in (*quantities, *before)},
+        **{f"fast/grad({name})": taken.gradients[name] for name in before},
+        "fast/loss": np.asarray(taken.loss),
+        "fast/grad_norm": np.asarray(taken.grad_norm),
+        **{f"after/{name}": array for name, array in (taken.parameters | taken.moments).items()},
+    }
+    save_file({name: np.asarray(array, order="C") for name, array in tensors.items()}, file, {"limpid": _meta(taken)})
+    return file
+
+
+def _meta(taken: Step) -> str:
+    labels = len(TEXT) - 1
+    return json.dumps(
+        {
+            "version": VERSION,
+            "run": f"the worked model: {' '.join(TEXT[:-1])} → {' '.join(TEXT[1:])}",
+            "step": 1,
+            "update_number": 1,
+            "updated": True,
+            "config": to_dict(CONFIG),
+            "precision": {"parameters": "fp64", "compute": "fp64"},
+            "learning_rate": taken.learning_rate,
+            "loss_scale": 1.0,
+            "labels": labels,
+            "micro_batches": [{"rows": [0], "tokens": labels, "labels": labels, "loss": repr(taken.loss)}],
+            "token_texts": {str(token): word for token, word in enumerate(WORDS)},
+        }
     )

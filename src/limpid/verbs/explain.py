@@ -31,7 +31,14 @@ def verb(argv: Sequence[str]) -> int:
     from rich.console import Console
 
     from limpid.trace import explain_entry
+
+    console = Console(highlight=False)
+    if flags.worked:
+        from limpid.trace.worked import opened
+
+        with opened() as trace:
+            return explain_entry(trace, entry, as_json=flags.json, console=console)
     from limpid.training.replay import recorded
 
-    record = None if flags.worked else recorded(before[0] if before else "last", flags.step, None)
-    return explain_entry(record, entry, as_json=flags.json, console=Console(highlight=False))
+    record = recorded(before[0] if before else "last", flags.step, None)
+    return explain_entry(record, entry, as_json=flags.json, console=console)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from limpid.config.flags import read
 
@@ -32,33 +33,25 @@ class TraceFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("trace", TraceFlags, argv)
-    if flags.worked:
-        return _worked(flags)
     from rich.console import Console
 
     from limpid.trace import open_step
+
+    console = Console(highlight=False)
+    shown = partial(
+        open_step, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console
+    )
+    if flags.worked:
+        from limpid.trace import explain_entry
+        from limpid.trace.worked import EXAMPLES, opened
+
+        with opened() as trace:
+            code: int = shown(trace, numbers=True)
+            for entry in () if flags.json or flags.quantity else EXAMPLES:
+                explain_entry(trace, entry, console=console)
+            return code
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.replay import recorded
 
     keep_freed_memory()
-    console = Console(highlight=False)
-    record = recorded(flags.what, flags.step, flags.text, flags.output)
-    return open_step(record, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console)
-
-
-def _worked(flags: TraceFlags) -> int:
-    from limpid.trace.worked import worked_step
-
-    if flags.json:
-        import json
-
-        from limpid.trace.terminal_worked import document
-
-        print(json.dumps(document(worked_step())))
-        return 0
-    from rich.console import Console
-
-    from limpid.trace.terminal_worked import tell
-
-    tell(worked_step(), Console(highlight=False), flags.everything)
-    return 0
+    return shown(recorded(flags.what, flags.step, flags.text, flags.output))

@@ -1,0 +1,90 @@
+"""A recorded step as `explain` reads it: which operation made what from what, and any entry of any array."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from limpid.errors import ConfigError
+from limpid.maths.chain import Link
+from limpid.maths.linear import Linear
+from limpid.maths.operation import Array
+from limpid.maths.rounding import rounded, unit_roundoff
+from limpid.maths.update import UpdateInput, clip_scale, rule
+from limpid.trace.entries.entry import Index
+from limpid.trace.local import outline
+from limpid.trace.record import Record
+
+
+class Recorded:
+    """The arrays of a recorded step, by name: quantities, parameters, the batch, and their gradients."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.links = outline(record)
+        self._mapped = cache(record.mapped)
+
+    def _place(self, name: str) -> str | None:
+        places = (f"{place}/{name}" for place in ("plain", "before", "batch"))
+        return next((place for place in places if place in self.record.names), None)
+
+    def names(self) -> list[str]:
+        plain = [
+            name.split("/", 1)[1] for name in self.record.names if name.startswith(("plain/", "before/", "batch/"))
+        ]
+        return [name for name in plain if not name.startswith(("grad(", "m/", "v/"))]
+
+    def value(self, name: str) -> Array:
+        place = self._place(name)
+        if place is None:
+            raise ConfigError(f"the step has no quantity {name!r}")
+        return self._mapped(place)
+
+    def learned(self, name: str) -> bool:
+        return f"before/{name}" in self.record.names
+
+    def gradient(self, name: str) -> Array | None:
+        where = f"plain/grad({name})"
+        return self._mapped(where) if where in self.record.names else None
+
+    def gradient_scale(self, name: str) -> float:
+        """Gradients of quantities are recorded as the loss scale made them, those of parameters without it."""
+        return 1.0 if self.learned(name) else 1 / self.record.loss_scale
+
+    def cast(self, link: Link, part: Array) -> Array:
+        """What an operation makes of a part of its input: matrix products round it to the compute format."""
+        return rounded(part, self.record.compute_format) if isinstance(link.operation, Linear) else part
+
+    def unit(self, name: str) -> float:
+        place = self._place(name)
+        return unit_roundoff(self.record.format(place)) if place else 0.0
+
+    def word(self, token: int) -> str:
+        return str(self.record.meta["token_texts"].get(str(token), "?"))
+
+    def update(self, name: str, index: Index) -> tuple[str, ...]:
+        """The gradient that training used, clipped, through the update rule."""
+        record = self.record
+        parameter = next((one for one in record.trained if one.name == name), None)
+        if parameter is None:
+            return ()
+        how = rule(record.config.update, parameter)
+        if not record.meta["updated"]:
+            kept = float(self._mapped(f"after/{name}")[index])
+            return ("a gradient of this step is not finite, so that nothing moved", f"the engine has {kept:.8g}")
+        gradient = self._mapped(f"fast/grad({name})")
+        g = float(gradient[index])
+        limit, norm = record.config.update.max_grad_norm, float(record.exact("fast/grad_norm"))
+        scale = clip_scale(norm, limit)
+        why = f"the global norm {norm:.6g} exceeds {limit:g}" if scale < 1 else f"not clipped, the norm is {norm:.6g}"
+        clipped = f"g = {g:.8g} · {scale:.8g} = {g * scale:.8g}   {why}"
+        before = self._mapped(f"before/{name}")
+        moments = {kind: self._mapped(f"before/{kind}/{name}") for kind in how.moments}
+        given = UpdateInput(
+            before, scale * gradient.astype(np.float64), moments, record.meta["learning_rate"],
+            record.meta["update_number"], parameter.decayed,
+        )  # fmt: skip
+        lines = how.derivation(given, index)
+        after = float(self._mapped(f"after/{name}")[index])
+        return clipped, *lines, f"the engine has {after:.8g}"
