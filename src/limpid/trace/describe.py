@@ -90,7 +90,7 @@ def _quantity(quantity: QuantityReport) -> QuantityDocument:
         unit=quantity.quantity.unit,
         shape=quantity.shape,
         format=quantity.format,
-        operation=type(operation).__name__,
+        operation=operation.name,
         inputs=quantity.inputs,
         equation=operation.equation,
         adjoint=tuple(operation.adjoint),

@@ -128,7 +128,7 @@ def _gradient_of(step: Recorded, link: Link, place: int, entry: Entry) -> Deriva
 
 
 def _written(link: Link, equation: str, entry: Entry, terms: tuple[Term, ...]) -> DerivationDocument:
-    operation = type(link.operation).__name__
+    operation = link.operation.name
     return DerivationDocument(operation, link.name, equation, entry.symbols, entry.numbers, entry.value, terms)
 
 
