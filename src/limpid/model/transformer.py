@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -62,11 +63,26 @@ def run_block(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
     return y
 
 
+@dataclass(frozen=True)
+class Hidden:
+    """Where a forward pass ends whose loss forms its own logits: the residual stream, normed."""
+
+    stream: Float[Tensor, "batch position d_model"]
+    output_matrix: Float[Tensor, "vocab d_model"]
+
+    @property
+    def logits(self) -> Float[Tensor, "batch position vocab"]:
+        """Formed now, for whoever looks."""
+        return F.linear(self.stream, self.output_matrix.to(self.stream.dtype))
+
+
 class Transformer(nn.Module):
     """Fast twin of maths.transformer: tokens to logits.
 
     The residual stream has the precision of the parameters; matrix products run in `compute`.
     """
+
+    is_decoder = True  # no position may see the token that it predicts
 
     def __init__(self, config: ModelConfig, compute: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -87,10 +103,17 @@ class Transformer(nn.Module):
         last_only: bool = False,
         path: Path = "fast",
         observe: Observe | None = None,
-    ) -> Float[Tensor, "batch position vocab"]:
-        """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds."""
-        mode = Mode(path, observe)
+        mode: Mode | None = None,
+        form_logits: bool = True,
+    ) -> Float[Tensor, "batch position vocab"] | Hidden:
+        """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds.
+
+        A loss that forms its own logits calls the module too, so that hooks see the pass: `form_logits=False`.
+        """
+        mode = Mode(path, observe) if mode is None else mode
         x = self.hidden(tokens, cache, mode)
+        if not form_logits:
+            return Hidden(x, self.output_matrix)
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 

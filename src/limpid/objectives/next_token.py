@@ -43,8 +43,8 @@ class NextToken:
         device = model.output_matrix.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         if not mode.plain:
-            hidden = model.hidden(tokens, mode=mode)
-            return Loss(linear_cross_entropy(hidden, model.output_matrix, targets, labels, mode.loss_scale))
+            hidden = model(tokens, mode=mode, form_logits=False)
+            return Loss(linear_cross_entropy(hidden.stream, model.output_matrix, targets, labels, mode.loss_scale))
         logits = model(tokens, path=mode.path, observe=mode.observe)
         answers = mode.report("log_probabilities", log_probabilities(logits))
         return Loss(mode.report("loss", next_token_loss(answers, targets, labels)))
