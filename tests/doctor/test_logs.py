@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from limpid.cli import main
-from limpid.doctor.curves import diagnose
 from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
+from limpid.doctor.report import diagnose
 from limpid.doctor.rules import RULES
 from limpid.training.start import start
 from small import config, corpus

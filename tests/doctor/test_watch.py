@@ -74,7 +74,7 @@ def test_an_error_inside_the_doctor_never_stops_a_training(monkeypatch: pytest.M
     def broken(*_: Any) -> Any:
         raise RuntimeError("broken check")
 
-    monkeypatch.setattr(module, "WATCHES", [broken])
+    monkeypatch.setattr(module, "functions", lambda phase, rules: [broken])
     monkeypatch.setattr(update_sample, "before", broken)
     losses, doctor = Loop().run(5)
     assert len(losses) == 5

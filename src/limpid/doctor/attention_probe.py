@@ -8,7 +8,6 @@ their way from the projection belong to the factor of the scores, wherever they 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from limpid.doctor.skipped import Skipped
+from limpid.doctor.finding import Skipped
 
 PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm, Tensor.__rmatmul__}
 ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm, Tensor.baddbmm_}
@@ -64,6 +63,10 @@ class AttentionScores:
         return self.query.shape[-1] * self.factor**2
 
     @property
+    def half(self) -> bool:
+        return self.dtype == torch.float16
+
+    @property
     def normed(self) -> bool:
         """Whether all queries have one length: they were normed, and a factor of their own is a choice."""
         lengths = self.query.float().norm(dim=-1).flatten()
@@ -97,9 +100,10 @@ class AttentionProbe(TorchFunctionMode):
         """With `room`, scores are measured on so many entries of theirs, whole sequences; what is blind, on all."""
         super().__init__()
         self.room = room
-        self.heads: list[AttentionScores] = []
+        self.attentions: list[AttentionScores] = []
         self.skipped = Skipped()
         self.turns = False  # whether angles were computed
+        self.formats: set[torch.dtype] = set()  # of what was computed
         self.overflowed: str | None = None  # the first operation that made float16 infinities of numbers
         self.origin: dict[int, tuple[Tensor, Tensor, Tensor, Tensor, float]] = {}  # output, query, key, product, factor
         self.scaled: dict[int, tuple[Tensor, float]] = {}  # what was multiplied by a number since its projection
@@ -133,15 +137,19 @@ class AttentionProbe(TorchFunctionMode):
     def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         self.follow(func, args, out)
         self.turns |= func in ANGLES
+        if isinstance(out, Tensor) and out.is_floating_point():
+            self.formats.add(out.dtype)
         if self.overflowed is None and isinstance(out, Tensor) and out.dtype == torch.float16:
             self.overflowed = _overflow(func, args, out)
         if not isinstance(out, Tensor) or not out.is_floating_point() or out.ndim < 3:
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
             if func is F.scaled_dot_product_attention:
-                heads = _fused(*args, **kwargs)
+                scores = _fused(*args, **kwargs)
                 given = args[:2] if len(args) > 1 else (kwargs.get("query", *args), kwargs.get("key"))
-                self.heads.append(replace(heads, factor=heads.factor * self.scale(given[0]) * self.scale(given[1])))
+                self.attentions.append(
+                    replace(scores, factor=scores.factor * self.scale(given[0]) * self.scale(given[1]))
+                )
             elif func in PRODUCTS and len(args) == 2:
                 self.product(args[0], args[1], out)
             elif func in ADDED_PRODUCTS:
@@ -151,7 +159,7 @@ class AttentionProbe(TorchFunctionMode):
             elif func in SOFTMAXES:
                 found = self.origin.get(id(args[0]))
                 if found is not None:
-                    self.heads.append(_explicit(args[0], *found[1:], self.room))
+                    self.attentions.append(_explicit(args[0], *found[1:], self.room))
             else:
                 for value in args[:2]:
                     found = self.origin.get(id(value)) if isinstance(value, Tensor) else None
@@ -249,19 +257,12 @@ def _blind(hidden: Tensor) -> tuple[int, tuple[int, ...]]:
     return int(hidden.sum()), tuple(rows[:16])
 
 
-def attentions(call: Callable[[], Any]) -> list[AttentionScores]:
-    """The attentions of one forward pass, in order."""
-    with AttentionProbe() as seen:
-        call()
-    return seen.heads
-
-
-def off_diagonal_share(heads: AttentionScores, queries_and_keys: bool = True) -> float:
+def off_diagonal_share(scores_of: AttentionScores) -> float:
     """Share of the variance of scores that is not along diagonals: 0 when they depend on i - j alone.
 
     Asked of a sequence of one repeated token, on visible pairs (j ≤ i); Su et al. 2021, eq. 16.
     """
-    q, k = heads.query[0].double(), heads.key[0].double()
+    q, k = scores_of.query[0].double(), scores_of.key[0].double()
     if q.shape[0] != k.shape[0]:
         k = k.repeat_interleave(q.shape[0] // k.shape[0], 0)
     length = min(q.shape[1], k.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,11 @@ class Call:
         others = [value for value in self.args if is_ids(value)]
         return named if named is not None else others[1] if len(others) > 1 else None
 
+    @property
+    def named_labels(self) -> Tensor | None:
+        """Labels that the model is given by the name of transformers: it shifts them itself."""
+        return self.kwargs["labels"] if is_ids(self.kwargs.get("labels")) else None
+
     def detached(self) -> Call:
         """The same call holding no graph."""
         return Call(tuple(_detached(a) for a in self.args), {k: _detached(v) for k, v in self.kwargs.items()})
@@ -103,6 +109,11 @@ class Micro:
     labels: Tensor | None  # as given; a transformers model shifts them itself
     mask: Tensor | None
     given: Any  # the user's own object
+
+    @property
+    def shifted_by_model(self) -> bool:
+        """Whether labels are given by name, to a model that shifts them itself."""
+        return hasattr(self.given, "keys")
 
 
 def micro_batches(batch: Any) -> list[Micro]:
@@ -164,8 +175,6 @@ def find_loss(output: Any) -> Tensor | None:
 
 
 def _second_parameter(model: nn.Module) -> str:
-    import inspect
-
     try:
         names = list(inspect.signature(model.forward).parameters)
     except (TypeError, ValueError):

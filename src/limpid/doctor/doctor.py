@@ -1,9 +1,9 @@
-"""The doctor at the bedside: listens to a training loop, examines it at the start, speaks when something is wrong."""
+"""The doctor: watches a training loop, examines it at the start, speaks when something is wrong."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,21 @@ import torch
 from torch import nn
 
 from limpid.doctor.calls import Call
-from limpid.doctor.checks.ids import classes_of_loss, ids_of_call
 from limpid.doctor.exam import Exam, examine
-from limpid.doctor.examination import AFTER_BACKWARD, AT_FIRST_SIGHT, CHECKS
-from limpid.doctor.finding import Finding
-from limpid.doctor.finding_log import FindingLog
+from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.hooks import Hooks
 from limpid.doctor.model_info import ModelInfo, local
-from limpid.doctor.ranks import Ranks, processes
+from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
-from limpid.doctor.skipped import Skipped
+from limpid.doctor.report import FindingLog
+from limpid.doctor.rule import Probe, Rule, functions
+from limpid.doctor.rules import RULES
+from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.undisturbed import undisturbed
-from limpid.doctor.watched import Watched, unwrapped
-from limpid.doctor.watching import WATCHES
-
-RISING = ("learning-rate-too-high", "loss-diverges", "gradient-explodes")
-"""Rules of a loss that rises: the step at which they speak is made again with a smaller update."""
+from limpid.doctor.watched import Watched, as_list
+from limpid.errors import ConfigError
 
 
 class Doctor:
@@ -49,30 +46,26 @@ class Doctor:
         examine: bool = True,
         writer: Any = None,
         first_step: int = 1,
+        rules: Iterable[str] | None = None,
     ) -> None:
+        self.rules = _chosen(rules)
+        probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
         self.info = ModelInfo(model)
-        self.watched = Watched(
-            self.info,
-            unwrapped(optimizer, "optimizer"),
-            unwrapped(scheduler, "scheduler"),
-            scaler,
-            total_steps,
-            pretrained,
-        )
+        optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
+        self.watched = Watched(self.info, optimizers, schedulers, scaler, total_steps, pretrained)
         self.log = FindingLog(None if output is None else Path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
-        self.checked: set[str] = set()
         self.history = History()
-        self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every)
+        self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every, probes)
         self.ranks: Ranks | None = None
         self.closed = False
         self._examined, self._waiting = not examine, False
         self.hooks = Hooks(self.recorder)
         with self.skipped.noting("watch"):
             self.hooks.everything(self.watched)
-            if processes() > 1:
+            if self.watched.processes > 1 and Probe.RANKS in probes:
                 self.ranks = Ranks(self.info, first_step)
-                self.ranks.listen(self.hooks)
+                self.ranks.watch_gradients(self.hooks)
                 self.log.first = self.ranks.rank == 0
         if self.info.sharded:
             self.skipped.note("the model's graph", "each process holds a part of the parameters: examine one alone")
@@ -96,13 +89,14 @@ class Doctor:
         before = set(self.log.found)
         self.watched.total_steps = total_steps or self.watched.total_steps
         self.watched.pretrained = self.watched.pretrained if pretrained is None else pretrained
-        self._run(self._exam(batch=batch, loss=loss if callable(loss) else None, loss_function=loss_function), CHECKS)
+        exam = self._exam(batch=batch, loss=loss if callable(loss) else None, loss_function=loss_function)
+        self._examine(exam, self.rules)
         self._examined = True
         return self.log.findings(without=before)
 
     def step(self, loss: Any = None, batch: Any = None) -> None:
         """Tell the doctor about one optimizer step: right before it or right after it, as you like."""
-        self.recorder.reported(loss, batch)
+        self.recorder.report(loss, batch)
 
     @property
     def steps(self) -> int:
@@ -118,7 +112,7 @@ class Doctor:
         """Let go of everything; called by itself at the end of a `with` block."""
         if self.closed:
             return
-        self.recorder.look_away()
+        self.recorder.leave_attention()
         if self.recorder.record.updated and not self.skipped.too_many:
             with self.skipped.noting("close"), torch.no_grad():
                 self.recorder.end()
@@ -131,18 +125,18 @@ class Doctor:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    # what was heard
+    # what the recorder asks
 
     def called(self, call: Call, step: int) -> None:
         """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
-        self.log.add(ids_of_call(self.info, call, step))
+        self._add(ids_of_call(self.info, call, step))
         if not self._examined:
             self._examined = self._waiting = True
-            self._run(self._exam(call=call), AT_FIRST_SIGHT)
+            self._examine(self._exam(call=call), [rule for rule in self.rules if not _needs_backward(rule)])
 
     def compared(self, given: Any, target: Any, step: int) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
-        self.log.add(classes_of_loss(given, target, step))
+        self._add(classes_of_loss(given, target, step))
 
     def updating(self, record: StepRecord, cleared: bool) -> None:
         """Before the first update: what the loop's own backward pass shows."""
@@ -153,26 +147,37 @@ class Doctor:
                 for name, p in self.info.parameters.items()
                 if p.grad is None or not p.grad.is_sparse
             }
-            loss_gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
-            exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=loss_gradients)
-            self._run(exam, AFTER_BACKWARD)
+            gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
+            exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
+            later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
+            self._examine(exam, later)
         if self.ranks is not None:
-            self.ranks.before_update(record)
+            self.ranks.before_update(record.number)
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""
         if record.loss is not None and not math.isfinite(record.loss) and not record.broken:
             self.broke(record, record.loss)
-        for check in WATCHES:
-            with self.skipped.noting(_named(check)):
-                self.log.add([self._opened(finding, record) for finding in check(self.watched, record, self.history)])
         if self.ranks is not None:
-            self.log.add(self.ranks.after_step(record, self.history.facts.get("hashes", [])))
+            with self.skipped.noting("ranks"):
+                record.rank_lines = self.ranks.exchange(record.number, self.history.rows.hashes)
+        for function in functions("on_step", self.rules):
+            with self.skipped.noting(function.__name__.replace("_", "-")):
+                self._add(self._tried(finding, record) for finding in function(self.watched, record, self.history))
 
-    def _opened(self, finding: Finding, record: StepRecord) -> Finding:
-        """A loss that rises, the first time: the step made again at a tenth of its rate."""
+    def broke(self, record: StepRecord, loss: float) -> None:
+        """The first number that is not finite: repeat the step, and say where it arises."""
+        record.broken = True
+        if self.history.broke_at is None and Probe.REPLAY in self.recorder.probes:
+            self.history.broke_at = record.number
+            with self.recorder.paused():
+                self._add([nan_replay.opened(self.watched, record, self.history, loss, self.rules)])
+
+    def _tried(self, finding: Finding, record: StepRecord) -> Finding:
+        """A loss that rises, the first time: the step repeated at a tenth of its rate."""
         known = self.log.found.get(finding.rule)
-        if finding.rule not in RISING or not record.updated or not record.calls or self.info.sharded:
+        repeated = record.updated and record.rng and not self.info.sharded
+        if not RULES[finding.rule].tries_smaller_step or not repeated:
             return finding
         if known is not None and known.severity == finding.severity:
             return finding
@@ -180,15 +185,8 @@ class Doctor:
             return nan_replay.with_smaller_step(finding, self.watched, record)
         return finding
 
-    def broke(self, record: StepRecord, loss: float) -> None:
-        """The first number that is none: open the step, and say where it was made."""
-        record.broken = True
-        if "broken" in self.history.facts:
-            return
-        self.history.facts["broken"] = record.number
-        with self.recorder.paused():
-            found = nan_replay.opened(self.watched, record, self.history, loss)
-        self.log.add([found])
+    def _add(self, findings: Iterable[Finding]) -> None:
+        self.log.add(finding for finding in findings if RULES[finding.rule] in self.rules)
 
     # the examination
 
@@ -204,15 +202,23 @@ class Doctor:
             **given,
         )
 
-    def _run(self, exam: Exam, checks: list[Any]) -> None:
+    def _examine(self, exam: Exam, rules: Sequence[Rule]) -> None:
         with self.recorder.paused(), self.skipped.noting("examination"):
             with undisturbed(self.info.model):
-                self.log.add(examine(exam, checks))
+                self._add(examine(exam, functions("before_first_step", rules)))
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)
-            self.checked.update(map(_named, checks))
 
 
-def _named(check: Any) -> str:
-    """A check's name as its rules are written."""
-    return str(check.__name__).strip("_").replace("_", "-")
+def _needs_backward(rule: Rule) -> bool:
+    """Whether a loop without preflight shows what the rule needs only once its first backward pass is done."""
+    return Probe.BACKWARD in rule.needs or Probe.LOSS_GRADIENT in rule.needs
+
+
+def _chosen(rules: Iterable[str] | None) -> tuple[Rule, ...]:
+    """Rules by their slugs, or all of them."""
+    slugs = list(RULES if rules is None else rules)
+    unknown = [slug for slug in slugs if slug not in RULES]
+    if unknown:
+        raise ConfigError(f"there is no rule {unknown[0]!r}: `limpid doctor --explain all` lists them")
+    return tuple(RULES[slug] for slug in slugs)

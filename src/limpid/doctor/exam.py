@@ -1,6 +1,6 @@
 """The examination before the first step: what can be measured on a model, an optimizer and one batch.
 
-Every measurement is made once, when a check first asks for it, and leaves the training as it was.
+Every measurement is made once, when a rule first asks for it, and leaves the training as it was.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.attention_probe import AttentionProbe, AttentionScores, attentions, off_diagonal_share
+from limpid.doctor.attention_probe import AttentionProbe, AttentionScores, off_diagonal_share
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
-from limpid.doctor.finding import Finding
+from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import Flow, flow, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
-from limpid.doctor.schedules import simulated
-from limpid.doctor.skipped import Skipped
+from limpid.doctor.replay import nan_replay
+from limpid.doctor.replay.step_replay import RecordedPass
 from limpid.doctor.trial_pass import TrialPass, try_once
 from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
@@ -44,6 +44,8 @@ class Exam(Watched):
     @property
     def model(self) -> nn.Module:
         return self.info.model
+
+    # what the loop gives and does
 
     @cached_property
     def micros(self) -> list[Micro]:
@@ -86,9 +88,32 @@ class Exam(Watched):
 
     @property
     def loss_gradients(self) -> list[LossGradient]:
+        """The gradients of the logits, one per micro-batch: of the trial, or of a real step."""
         if self.call is not None:
             return self.seen_loss_gradients
         return [] if self.trial is None else self.trial.loss_gradients
+
+    @property
+    def gradient_norms(self) -> dict[str, float | None]:
+        """Of each parameter's gradient, None without one: of the trial, or of a real step."""
+        return self.trial.norms if self.call is None and self.trial is not None else self.seen_norms
+
+    @property
+    def trial_shows_no_graph(self) -> bool:
+        """Whether the loss depends on no parameter."""
+        return self.call is None and self.trial is not None and self.trial.no_graph
+
+    @cached_property
+    def rates(self) -> list[float] | None:
+        """The largest rate at each update to the planned end."""
+        return self.rates_to_come(min(self.planned, 100_000)) if self.planned else None
+
+    @cached_property
+    def fresh(self) -> bool:
+        """Whether the weights are still as they were drawn."""
+        return not self.pretrained and self.info.fresh()
+
+    # forward passes of a few rows
 
     @cached_property
     def probe(self) -> Call | None:
@@ -100,18 +125,21 @@ class Exam(Watched):
 
     @cached_property
     def plain(self) -> Tensor | None:
-        """Logits of the probe in evaluation mode."""
+        """Logits of the probe in evaluation mode, (row, position, vocabulary)."""
         return self.logits(self.probe)
 
-    def logits(self, call: Call | None, training: bool = False) -> Tensor | None:
+    @cached_property
+    def plain_again(self) -> Tensor | None:
+        """The same with other random numbers."""
+        return None if self.plain is None else self.logits(self.probe, seed=1)
+
+    def logits(self, call: Call | None, training: bool = False, seed: int = 0) -> Tensor | None:
         """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
-        if call is None:
-            return None
-        if self.refused and call is not self.probe:
+        if call is None or (self.refused and call is not self.probe):
             return None
         with self.skipped.noting("the forward pass"), undisturbed(self.model):
             self.model.train(training)
-            seeded()
+            seeded(seed)
             found = find_logits(call.make(self.model))
             return None if found is None else found.detach().float()
         return None
@@ -119,9 +147,7 @@ class Exam(Watched):
     @cached_property
     def vocab(self) -> int | None:
         """Number of words the model can say."""
-        if self.plain is not None and self.plain.ndim >= 2:
-            return int(self.plain.shape[-1])
-        return None if self.info.embedding is None else int(self.info.embedding[1].shape[0])
+        return int(self.plain.shape[-1]) if self.plain is not None and self.plain.ndim >= 2 else self.info.table_rows
 
     @cached_property
     def rounding(self) -> float:
@@ -129,13 +155,9 @@ class Exam(Watched):
         if self.plain is None:
             return math.inf
         finite = self.plain[torch.isfinite(self.plain)]
-        kinds = {p.dtype for p in self.info.parameters.values() if p.is_floating_point()}
-        unit = max((torch.finfo(kind).eps / 2 for kind in kinds), default=2.0**-24)
-        if self.loss_gradients:
-            unit = max(unit, torch.finfo(self.loss_gradients[0].dtype).eps / 2)
-        compute = getattr(self.model, "compute", None)
-        if isinstance(compute, torch.dtype):
-            unit = max(unit, torch.finfo(compute).eps / 2)
+        formats = {p.dtype for p in self.info.parameters.values() if p.is_floating_point()}
+        formats |= self._attention_probe.formats | {gradient.dtype for gradient in self.loss_gradients[:1]}
+        unit = max((torch.finfo(kind).eps / 2 for kind in formats if kind.itemsize > 1), default=2.0**-24)
         return 32 * unit * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
 
     def moved(self, call: Call, other: Call, training: bool = False) -> Tensor | None:
@@ -152,83 +174,6 @@ class Exam(Watched):
         return torch.where(shifted == ids, (ids + 1) % vocab, shifted)
 
     @cached_property
-    def heads(self) -> list[AttentionScores]:
-        """The attentions of the probe."""
-        probe = self.probe
-        if probe is None:
-            return []
-        with undisturbed(self.model):
-            self.model.eval()
-            with AttentionProbe() as seen:
-                probe.make(self.model)
-        self.overflowed = seen.overflowed
-        return seen.heads
-
-    overflowed: str | None = None  # the operation of that pass that overflowed float16
-
-    @cached_property
-    def all_heads(self) -> list[AttentionScores]:
-        """The attentions of the whole first micro-batch where it is masked, else of the probe."""
-        call = self.usual_call
-        if call is None or call.mask is None or self.info.sharded:
-            return self.heads
-        with undisturbed(self.model):
-            self.model.eval()
-            return attentions(lambda: self.keep_output(call.without_loss().make(self.model)))
-
-    def keep_output(self, output: Any) -> Any:
-        logits = find_logits(output)
-        if logits is not None:
-            self.first_output_finite = bool(torch.isfinite(logits).all())
-        return output
-
-    first_output_finite: bool | None = None
-
-    @cached_property
-    def shortcuts(self) -> dict[str, float]:
-        """How much of a small change of a block's input comes out unchanged, by block: 1 with a shortcut."""
-        call = self.probe
-        return {} if call is None else shortcut_gains(self.info, call)
-
-    @cached_property
-    def constant_heads(self) -> AttentionScores | None:
-        """The first attention for a row of one repeated token; None where positions are added to the tokens."""
-        probe = self.probe
-        if probe is None or probe.ids is None or not self.info.blocks:
-            return None
-        ids = probe.ids[:1].clone()
-        ids[:] = ids[0, 0]
-        entered: list[Tensor] = []
-
-        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            value = args[0] if args else kwargs.get("hidden_states")
-            if isinstance(value, Tensor):
-                entered.append(value.detach())
-
-        one = probe.rows(slice(0, 1))
-        if one.mask is not None and not bool(one.mask.all()):
-            return None
-        handle = self.info.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
-        try:
-            with undisturbed(self.model):
-                self.model.eval()
-                with AttentionProbe() as seen:
-                    one.with_ids(ids).make(self.model)
-        finally:
-            handle.remove()
-        self.turns = seen.turns
-        if not seen.heads or not entered or entered[0].ndim != 3:
-            return None
-        x = entered[0][0].float()
-        return None if float((x - x[:1]).abs().max()) > 1e-4 * float(x.abs().max()) else seen.heads[0]
-
-    turns: bool = False  # whether that pass computed angles
-
-    @cached_property
-    def off_diagonal(self) -> float | None:
-        return None if self.constant_heads is None else off_diagonal_share(self.constant_heads)
-
-    @cached_property
     def flow(self) -> Flow | None:
         """Which modules the probe calls, and what each passes on."""
         call = self.usual_call
@@ -237,30 +182,111 @@ class Exam(Watched):
         return flow(self.info, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
 
     @cached_property
-    def fresh(self) -> bool:
-        """Whether the weights are still as they were drawn."""
-        return not self.pretrained and self.info.fresh()
+    def shortcuts(self) -> dict[str, float]:
+        """How much of a small change of a block's input comes out unchanged, by block: 1 with a shortcut."""
+        return {} if self.probe is None else shortcut_gains(self.info, self.probe)
+
+    # attention
 
     @cached_property
-    def rates(self) -> list[float] | None:
-        """The largest rate at each update to the planned end."""
-        if not self.schedulers or not self.planned:
-            return None
-        return simulated(self.schedulers[0], min(self.planned, 100_000))
+    def _attention_probe(self) -> AttentionProbe:
+        return self._attentions_of(self.probe)[0]
+
+    def _attentions_of(self, call: Call | None) -> tuple[AttentionProbe, Any]:
+        """One forward pass in evaluation mode, seen function by function, and what it returned."""
+        seen, output = AttentionProbe(), None
+        if call is not None:
+            with undisturbed(self.model):
+                self.model.eval()
+                with seen:
+                    output = call.make(self.model)
+        return seen, output
+
+    @property
+    def attentions(self) -> list[AttentionScores]:
+        """The attentions of the probe."""
+        return self._attention_probe.attentions
+
+    @property
+    def overflowed(self) -> str | None:
+        """The first operation of that pass that made float16 infinities of numbers."""
+        return self._attention_probe.overflowed
 
     @cached_property
-    def groups(self) -> list[tuple[int, dict[str, Any]]]:
-        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
-        return list(enumerate(groups))
+    def _masked_batch(self) -> tuple[AttentionProbe, bool | None]:
+        """The whole first micro-batch where it is masked, and whether its output is finite; else the probe."""
+        call = self.usual_call
+        if call is None or call.mask is None or self.info.sharded:
+            return self._attention_probe, None
+        seen, output = self._attentions_of(call.without_loss())
+        logits = find_logits(output)
+        return seen, None if logits is None else bool(torch.isfinite(logits).all())
+
+    @property
+    def all_attentions(self) -> list[AttentionScores]:
+        return self._masked_batch[0].attentions
+
+    @property
+    def first_output_finite(self) -> bool | None:
+        return self._masked_batch[1]
+
+    @cached_property
+    def _one_token(self) -> tuple[AttentionScores | None, bool]:
+        """The first attention for a row of one repeated token, and whether that pass computed angles.
+
+        None where positions are added to the tokens, so that rows of it differ.
+        """
+        probe = self.probe
+        if probe is None or probe.ids is None or not self.info.blocks:
+            return None, False
+        one = probe.rows(slice(0, 1))
+        if one.mask is not None and not bool(one.mask.all()):
+            return None, False
+        entered: list[Tensor] = []
+
+        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            value = args[0] if args else kwargs.get("hidden_states")
+            if isinstance(value, Tensor):
+                entered.append(value.detach())
+
+        handle = self.info.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
+        try:
+            seen, _ = self._attentions_of(one.with_ids(probe.ids[:1, :1].expand_as(probe.ids[:1]).clone()))
+        finally:
+            handle.remove()
+        if not seen.attentions or not entered or entered[0].ndim != 3:
+            return None, seen.turns
+        x = entered[0][0].float()
+        same = float((x - x[:1]).abs().max()) <= 1e-4 * float(x.abs().max())
+        return seen.attentions[0] if same else None, seen.turns
+
+    @property
+    def constant_attention(self) -> AttentionScores | None:
+        return self._one_token[0]
+
+    @property
+    def turns(self) -> bool:
+        """Whether angles are computed."""
+        return self._one_token[1]
+
+    @cached_property
+    def off_diagonal(self) -> float | None:
+        return None if self.constant_attention is None else off_diagonal_share(self.constant_attention)
+
+    def opened(self, loss: float) -> Finding:
+        """Why the loss of the first batch is not finite."""
+        call = self.usual_call
+        recorded = None if call is None else RecordedPass(self.info, call, self.micros[0])
+        return nan_replay.explained(self.info, recorded, None, loss)
 
 
-Check = Callable[[Exam], Iterator[Finding]]
+Function = Callable[[Exam], Iterator[Finding]]
 
 
-def examine(exam: Exam, checks: list[Check]) -> list[Finding]:
-    """Every check; one that breaks is skipped, and says so."""
+def examine(exam: Exam, functions: list[Function]) -> list[Finding]:
+    """Every function; one that breaks is skipped, and says so."""
     found: list[Finding] = []
-    for check in checks:
-        with exam.skipped.noting(check.__name__.replace("_", "-")):
-            found.extend(check(exam))
+    for function in functions:
+        with exam.skipped.noting(function.__name__.replace("_", "-")):
+            found.extend(function(exam))
     return found

@@ -1,11 +1,14 @@
-"""What the doctor says: one finding, its evidence, and the number that would refute it."""
+"""What the doctor says: a finding, its evidence, and the number that would refute it; and what it could not check."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from limpid.jsonable import jsonable
 
 Severity = Literal["notice", "warning", "fault"]
 SEVERITIES: tuple[Severity, ...] = ("notice", "warning", "fault")
@@ -28,7 +31,7 @@ class Finding:
 
     def as_json(self) -> str:
         """One line of JSON; numbers that are not finite become words."""
-        return json.dumps(_plain(asdict(self)), ensure_ascii=False)
+        return json.dumps(jsonable(asdict(self)), ensure_ascii=False)
 
 
 def finding_from(entry: dict[str, Any]) -> Finding:
@@ -36,11 +39,32 @@ def finding_from(entry: dict[str, Any]) -> Finding:
     return Finding(**{key: entry[key] for key in Finding.__dataclass_fields__ if key in entry})
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+MANY = 100
+"""Errors after which the doctor stops watching: what fails at every step would only cost time."""
+
+
+class Skipped(dict[str, str]):
+    """What was not checked, and why: the one place where an error inside the doctor ends. Each is reported once."""
+
+    def __init__(self, report: Callable[[str, str], None] = lambda what, why: None) -> None:
+        super().__init__()
+        self.report = report
+        self.errors = 0
+
+    def note(self, what: str, why: str) -> None:
+        if what not in self:
+            self[what] = why
+            self.report(what, why)
+
+    @contextlib.contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Run the block; an error in it ends the block, is noted, and never reaches the training."""
+        try:
+            yield
+        except Exception as error:
+            self.errors += 1
+            self.note(what, f"{type(error).__name__}: {error}".split("\n")[0][:200])
+
+    @property
+    def too_many(self) -> bool:
+        return self.errors > MANY

@@ -1,4 +1,4 @@
-"""Seeing the loop: forward, backward, clip, update, schedule, in the order in which they happen.
+"""Hooks in a training loop: forward, backward, clip, update, schedule, in the order in which they happen.
 
 Methods of the user's own objects are wrapped, or hooked where PyTorch offers a hook. Functions of torch that no
 object owns, backward, clipping and losses, are wrapped while somebody watches; the originals come back when the
@@ -21,7 +21,7 @@ from limpid.doctor.watched import Watched
 
 
 class LoopListener(Protocol):
-    """Who is told. Each method must be quick, and must not raise."""
+    """What hooks report to. Each method must be quick, and must not raise."""
 
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def on_output(self, outer: bool, output: Any) -> None: ...
@@ -132,7 +132,7 @@ class Hooks:
 
 
 LISTENERS: list[weakref.ref[LoopListener]] = []
-"""Who is told. Models are watched as long as somebody holds them: nothing here keeps one alive."""
+"""Every listener there is. Models are watched as long as somebody holds them: nothing here keeps one alive."""
 _originals: list[tuple[Any, str, Any]] = []
 """Functions that no object owns, as they were: (module, name, function)."""
 
@@ -141,15 +141,15 @@ def _patch() -> None:
     """Wrap backward, clipping and losses, unless they are wrapped already."""
     if _originals:
         return
-    _tell(torch.autograd, "backward", lambda listener, *given: listener.on_backward(*given[:1]))
-    _tell(clip_grad, "_clip_grads_with_norm_", lambda listener, *given: listener.on_clip(*given[:3]))
+    _wrap(torch.autograd, "backward", ("tensors",), "on_backward")
+    _wrap(clip_grad, "_clip_grads_with_norm_", ("parameters", "max_norm", "total_norm"), "on_clip")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
-        _tell(F, name, lambda listener, *given: listener.on_difference(*given[:2]))
-    _tell(F, "cross_entropy", lambda listener, *given: listener.on_loss(*given[:2]))
+        _wrap(F, name, ("input", "target"), "on_difference")
+    _wrap(F, "cross_entropy", ("input", "target"), "on_loss")
 
 
-def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
-    """Have every listener told before this function runs."""
+def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str) -> None:
+    """Report the first arguments of a function, by position or name, to every listener before it runs."""
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -157,9 +157,10 @@ def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():  # compiled code holds the original alone
+            given = dict(zip(parameters, args, strict=False)) | kwargs
             for ref in LISTENERS:
                 if (listener := ref()) is not None:
-                    event(listener, *args, *kwargs.values())
+                    getattr(listener, event)(*(given.get(parameter) for parameter in parameters))
         return original(*args, **kwargs)
 
     _originals.append((owner, name, original))
@@ -167,7 +168,7 @@ def _tell(owner: Any, name: str, event: Callable[..., None]) -> None:
 
 
 def _drop(listener: LoopListener | None) -> None:
-    """Tell this one nothing more, nor those that are gone; the last one leaves everything as it was."""
+    """Report nothing more to this one, nor to those that are gone; the last one leaves everything as it was."""
     LISTENERS[:] = [ref for ref in LISTENERS if ref() is not None and ref() is not listener]
     if not LISTENERS:
         while _originals:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import Call
+from limpid.doctor.rules.loss import SOFTMAX_TWICE
 
 ROOM = 2**22
 """Most entries of the logits that one reading takes in: about 30 ms, 50 MB, once in a while."""
@@ -37,11 +38,9 @@ class LossGradient:
     surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
     logit_std: float
     log_z: float  # mean
-    logit_mean: float
     largest: float  # max |z|
     shape: tuple[int, ...]  # of the logits
     dtype: torch.dtype
-    gradient_dtype: torch.dtype
     complete: bool  # whether every position was read
     inverted: bool  # the gradient points the other way: the loss is raised, not lowered
     tiny: float  # share of w p below half of the smallest float16
@@ -63,6 +62,34 @@ class LossGradient:
         """Σ w: 1 for a mean over all labels of the step."""
         share = 1.0 if self.complete else len(self.weight) / max(1, self.shape[0] * self.shape[1])
         return float(self.weight.sum()) / share
+
+    @property
+    def taught_ids(self) -> Tensor:
+        """What each position is taught, -1 where nothing: (row, position) where all were read."""
+        taught = self.taught.masked_fill(~self.labelled, -1)
+        return taught if self.ids is None or not self.complete else taught.view(self.ids.shape)
+
+    @property
+    def mean_surprise(self) -> float:
+        """Mean of -log p over the labels, nats."""
+        return float(self.surprise[self.labelled].mean())
+
+    @property
+    def half(self) -> bool:
+        """Whether the logits are of a half-precision format."""
+        return self.dtype in (torch.float16, torch.bfloat16)
+
+    @property
+    def is_of_language(self) -> bool:
+        """Whether inputs and outputs share a vocabulary, as in language modelling."""
+        return self.ids is not None and int(self.ids.max()) < self.shape[-1]
+
+    def by_row(self) -> tuple[list[int], list[float]]:
+        """Labels, and sum of their weights, of each row that has any."""
+        labelled, rows = self.labelled.cpu(), self.rows.cpu()
+        counts = torch.bincount(rows[labelled])
+        sums = torch.bincount(rows[labelled], weights=self.weight.cpu()[labelled].double())
+        return counts[counts > 0].tolist(), sums[counts > 0].tolist()
 
     def match(self, offset: int) -> tuple[float, int]:
         """Share of the labelled positions that are taught the input `offset` further on, and how many count."""
@@ -144,11 +171,9 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         surprise=surprise,
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
-        logit_mean=float(z.mean()),
         largest=float(z.abs().max()),
         shape=tuple(logits.shape),
         dtype=logits.dtype,
-        gradient_dtype=raw.dtype,
         complete=len(where) == batch * length,
         inverted=inverted,
         tiny=float((fitted[:, None] * p < 2.0**-25)[labelled].double().mean()) if bool(labelled.any()) else 0.0,
@@ -208,7 +233,7 @@ def _squashed(
             loss = torch.nn.functional.cross_entropy(squash(leaf), target[rows], reduction="sum")
             (d,) = torch.autograd.grad(loss, leaf)
         fitted, left = _fit(g[rows], d, None, every)
-        better = plain > rounding and left < 0.3 * plain
+        better = plain > rounding and SOFTMAX_TWICE["better"] * left < plain
         # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then a mean's length decides
         of_its_length = abs(math.log(max(float(fitted.sum()), 1e-30) / of_a_mean)) < math.log(1.4)
         if left < misfit and (better or (z.shape[-1] > 16 and left < 0.3 and of_its_length)):

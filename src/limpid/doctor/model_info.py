@@ -1,8 +1,7 @@
-"""What a model is made of, read from the module itself: whoever wrote it, however it is wrapped."""
+"""Names, roles and sizes of a model's parts, read from the module itself, however it is wrapped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 NORM_WORDS = ("norm", "ln_", ".ln", "layernorm", "rmsnorm")
-TIE_FLAGS = ("tie_word_embeddings", "tie_weights", "tied", "weight_tying", "tie_embeddings")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -33,6 +31,12 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+def sample(tensor: Tensor, count: int) -> Tensor:
+    """Up to `count` elements of what this process holds, spread evenly, flat."""
+    flat = local(tensor.detach()).reshape(-1)
+    return flat if flat.numel() <= count else flat[:: flat.numel() // count][:count]
+
+
 class ModelInfo:
     """Names, roles and sizes of a model's parts."""
 
@@ -52,9 +56,14 @@ class ModelInfo:
         return {id(parameter): name for name, parameter in self.parameters.items()}
 
     @cached_property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(p.numel() for p in self.parameters.values())
+
+    @cached_property
     def core(self) -> nn.Module:
         """The one child that holds nearly all parameters, or the module itself."""
-        total = sum(p.numel() for p in self.parameters.values())
+        total = self.size
         for child in self.model.children():
             listed = isinstance(child, nn.ModuleList | nn.ModuleDict)
             if total and not listed and sum(p.numel() for p in child.parameters()) > 0.95 * total:
@@ -92,6 +101,11 @@ class ModelInfo:
         # a short vocabulary has fewer rows than there are positions
         tokens = [table for table in tables if not self.of_positions(table[0])]
         return max(tokens or tables, key=lambda table: table[1].shape[0]) if tables else None
+
+    @property
+    def table_rows(self) -> int | None:
+        """Number of tokens that the token table knows."""
+        return None if self.embedding is None else int(self.embedding[1].shape[0])
 
     @staticmethod
     def of_positions(name: str) -> bool:
@@ -153,6 +167,10 @@ class ModelInfo:
         """Where positions first meet."""
         return self.blocks[0][0] if self.blocks else "model"
 
+    def attention_name(self, index: int) -> str:
+        """What the attention that was computed `index`-th is called: its block, where there is one."""
+        return f"{self.blocks[index][0]} attention" if index < len(self.blocks) else f"attention {index}"
+
     @cached_property
     def config(self) -> Any:
         """The model's own configuration, where it has one."""
@@ -170,6 +188,16 @@ class ModelInfo:
     def translates(self) -> bool:
         """Whether a decoder of its own reads other ids than the encoder: outputs belong to those."""
         return bool(self.declared("is_encoder_decoder"))
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether the model calls itself one that predicts the next token, by an attribute or by its name."""
+        declared = getattr(self.model, "is_decoder", None)
+        if isinstance(declared, bool):
+            return declared
+        kind = type(self.model).__name__.lower()
+        named = any(word in kind for word in ("causallm", "lmhead", "gpt", "llama"))
+        return named and not any(word in kind for word in ("masked", "bert", "encoder"))
 
     @cached_property
     def dropout_modules(self) -> list[tuple[str, nn.Module]]:
@@ -220,37 +248,79 @@ class ModelInfo:
                 return block
         return None
 
+    # values of parameters, or of this process's part of them
+
+    @staticmethod
+    def storage(parameter: Tensor) -> int:
+        """What two views of one tensor share; an empty part of a tensor shares nothing."""
+        return local(parameter).data_ptr() or id(parameter)
+
+    @staticmethod
+    def is_zero(tensor: Tensor) -> bool:
+        return not bool(local(tensor.detach()).any())
+
+    @staticmethod
+    def is_constant(tensor: Tensor) -> bool:
+        values = local(tensor.detach()).flatten()
+        return bool((values == values[:1]).all())
+
+    @staticmethod
+    def root_mean_square(tensor: Tensor) -> float:
+        return float(local(tensor.detach()).float().pow(2).mean().sqrt())
+
+    @staticmethod
+    def std(tensor: Tensor) -> float:
+        return float(local(tensor.detach()).float().std())
+
+    @property
+    def constant_matrices(self) -> tuple[list[str], list[str]]:
+        """Names of the matrices that are 0, and of those whose rows or columns are all equal."""
+        zero, equal = [], []
+        for name, parameter in self.parameters.items():
+            matrix = parameter.detach()
+            if (
+                matrix.ndim < 2
+                or min(matrix.shape) < 2
+                or not parameter.requires_grad
+                or not matrix.is_floating_point()
+            ):
+                continue
+            if self.is_zero(matrix):
+                zero.append(name)
+            elif bool((matrix == matrix[:1]).all()) or bool((matrix == matrix[:, :1]).all()):
+                equal.append(name)
+        return zero, equal
+
     def fresh_gains(self) -> tuple[int, int]:
         """How many gains of norms are exactly 1 (or, stored as an offset, 0) everywhere, and how many there are."""
         gains = [local(self.parameters[name].detach()) for name in self.norm_gains]
         return sum(bool((gain == 1).all()) or bool((gain == 0).all()) for gain in gains), len(gains)
 
     def fresh(self) -> bool:
-        """Whether the weights look drawn, not trained: gains all equal and biases 0."""
+        """Whether the weights look drawn, not trained: gains all equal and biases of norms 0."""
         fresh, count = self.fresh_gains()
-        biases = [p for name, p in self.parameters.items() if name.endswith("bias") and p.ndim == 1]
         if count:
-            of_norms = [local(bias.detach()) for bias in biases if self.block_of_bias(bias)]
-            return fresh == count and not any(bool(bias.any()) for bias in of_norms)
-        return all(_gaussian_or_uniform(local(p.detach())) for p in self.parameters.values() if p.ndim == 2)
+            norms = {gain.rpartition(".")[0] for gain in self.norm_gains}
+            biases = [
+                p
+                for name, p in self.parameters.items()
+                if name.endswith("bias") and p.ndim == 1 and name.rpartition(".")[0] in norms
+            ]
+            return fresh == count and all(map(self.is_zero, biases))
+        return all(_drawn(p, 5, 0.05) for p in self.parameters.values() if p.ndim == 2)
 
-    def block_of_bias(self, bias: Tensor) -> bool:
-        """Whether this bias sits in a norm: other biases may start anywhere."""
-        name = self.names.get(id(bias), "")
-        return any(name.rsplit(".", 1)[0] == gain.rsplit(".", 1)[0] for gain in self.norm_gains)
+    def looks_drawn(self, block: str, errors: float) -> bool:
+        """Whether the matrices of a block are spread like a fresh draw, within some standard errors."""
+        matrices = [p for name, p in self.parameters.items() if name.startswith(block + ".") and p.ndim >= 2]
+        spread = [p for p in matrices if not self.is_constant(p)]
+        return bool(spread) and all(_drawn(p, errors, 0.0) for p in spread)
 
 
-def shapes_like(parameters: dict[str, nn.Parameter], shape: torch.Size) -> Iterator[str]:
-    """Names of the parameters of this shape."""
-    return (name for name, parameter in parameters.items() if parameter.shape == shape)
-
-
-def _gaussian_or_uniform(weight: Tensor) -> bool:
-    """Whether entries are spread like a fresh draw: kurtosis of a Gaussian (3) or uniform (1.8) variable."""
-    sample = weight.flatten()[:65536].float()
-    spread = sample.std(correction=0)
+def _drawn(weight: Tensor, errors: float, slack: float) -> bool:
+    """Whether entries are spread like a Gaussian or uniform variable: kurtosis 3 or 1.8, whose error is √(24/n)."""
+    values = sample(weight, 65536).float()
+    spread = values.std(correction=0)
     if not spread:
         return True
-    kurtosis = float(((sample - sample.mean()) / spread).pow(4).mean())
-    error = 5 * (24 / len(sample)) ** 0.5
-    return abs(kurtosis - 3) < error + 0.05 or abs(kurtosis - 1.8) < error + 0.05
+    kurtosis = float(((values - values.mean()) / spread).pow(4).mean())
+    return min(abs(kurtosis - 3), abs(kurtosis - 1.8)) < errors * (24 / values.numel()) ** 0.5 + slack

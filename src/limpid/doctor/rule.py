@@ -1,24 +1,183 @@
-"""What a rule is: a fault it detects, the equation that proves it, the threshold and where that comes from."""
+"""What a rule is: one fault, the equation that shows it, the thresholds it is decided by, and the functions that look.
+
+A rule needs no torch until one of its functions runs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
-Need = Literal["model", "optimizer", "schedule", "scaler", "batch", "loss", "steps", "curves", "ranks", "break"]
-"""What a rule must be given before it can judge."""
+from limpid.doctor.finding import Finding, Severity
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.logs.table import Curves
+    from limpid.doctor.replay.broken_step import BrokenStep
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
 
 
-@dataclass(frozen=True)
+class Probe(Enum):
+    """What is measured; what no rule needs is not."""
+
+    PARAMETERS = "names, values and groups of the parameters"
+    BATCH = "the integers of a batch"
+    SCHEDULE = "the schedule, simulated to its end"
+    FORWARD = "forward passes of a few rows before the first step"
+    MODULES = "the output of each module in one forward pass"
+    BACKWARD = "one forward and backward pass of the loop's loss"
+    ATTENTION = "queries, keys and scores of each attention"
+    LOSS_GRADIENT = "the gradient of the logits"
+    LOSS_INPUTS = "the arguments of the loss function"
+    LOGIT_LEVEL = "mean, largest and log Z of the logits"
+    EVENTS = "the order of calls in a step"
+    MODES = "which modules are in training mode"
+    LOSS = "the loss of each step"
+    GRADIENT_NORM = "the norm of the gradient"
+    LEFT_OVER = "gradients that are there before the backward pass"
+    CLIPPING = "the gradients that clipping is given"
+    UPDATES = "a sample of each tensor before and after the update"
+    ROWS = "a hash and a histogram of each row"
+    REPLAY = "random state and arguments of each forward pass, to repeat it"
+    RANKS = "a line of numbers from each process"
+    LOG = "a log of the run"
+
+
+class Threshold(float):
+    """A number that a rule decides by, and what it follows from."""
+
+    why: str
+
+    def __new__(cls, value: float, why: str) -> Threshold:
+        made = super().__new__(cls, value)
+        made.why = why
+        return made
+
+    def __eq__(self, other: object) -> bool:  # counts are compared with thresholds
+        return float(self) == other
+
+    __hash__ = float.__hash__
+
+
+BeforeFirstStep = Callable[["Exam"], Iterator[Finding]]
+OnStep = Callable[["Watched", "StepRecord", "History"], Iterator[Finding]]
+AtBreak = Callable[["BrokenStep"], Iterator[Finding]]
+InLog = Callable[["Curves"], Iterator[Finding]]
+PHASES = ("before_first_step", "on_step", "at_break", "in_log")
+
+
+@dataclass(frozen=True, eq=False)
 class Rule:
-    """One fault the doctor knows. It is detected where the family's checks say so."""
+    """One fault that the doctor knows, all of it: what is printed, what decides, what is measured, who looks."""
 
     slug: str
-    family: str
+    family: str  # the symptom: its file in rules/
     detects: str  # one sentence
     equation: str  # LaTeX or a plain relation
     source: str  # paper and equation, or "definition"
-    threshold: str  # the number, and its derivation
-    cost: str  # what checking takes
-    needs: tuple[Need, ...]
+    threshold: str  # in words; {name} stands for the threshold of that name
+    cost: str  # what looking takes
+    needs: tuple[Probe, ...]
+    cause: str = ""  # what usually causes it; findings may say it more exactly
+    fix: str = ""
+    refuted_by: str = ""
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     explains: tuple[str, ...] = ()  # rules whose findings are consequences of this one
+    tries_smaller_step: bool = False  # whether the step that it speaks at is repeated at a tenth of its rate
+    functions: dict[str, list[Callable[..., Iterator[Finding]]]] = field(default_factory=dict, repr=False)  # by phase
+
+    def __getitem__(self, name: str) -> Threshold:
+        """A threshold by its name."""
+        return self.thresholds[name]
+
+    @property
+    def criterion(self) -> str:
+        """The threshold in words and numbers, and what each number follows from."""
+        text = self.threshold.format(**self.thresholds)
+        return "; ".join([text, *(f"{value:g}: {value.why}" for value in self.thresholds.values())])
+
+    def finding(
+        self,
+        *,
+        severity: Severity,
+        where: str,
+        says: str,
+        step: int | None = None,
+        cause: str = "",
+        fix: str = "",
+        refuted_by: str = "",
+        sure: float = 1.0,
+        evidence: Mapping[str, Any] | None = None,
+    ) -> Finding:
+        """A finding of this rule; cause, fix and refutation are the rule's own where nothing more exact is given."""
+        return Finding(
+            rule=self.slug,
+            severity=severity,
+            step=step,
+            where=where,
+            says=says,
+            cause=cause or self.cause,
+            fix=fix or self.fix,
+            sure=sure,
+            refuted_by=refuted_by or self.refuted_by,
+            evidence=dict(evidence or {}),
+        )
+
+    def card(self) -> dict[str, Any]:
+        """What `limpid doctor --explain` prints."""
+        return {
+            "slug": self.slug,
+            "family": self.family,
+            "detects": self.detects,
+            "equation": self.equation,
+            "source": self.source,
+            "threshold": self.criterion,
+            "thresholds": {name: float(value) for name, value in self.thresholds.items()},
+            "cost": self.cost,
+            "needs": [probe.value for probe in self.needs],
+            "looks": [phase.replace("_", " ") for phase in PHASES if self.functions.get(phase)],
+            "cause": self.cause,
+            "fix": self.fix,
+            "refuted_by": self.refuted_by,
+            "explains": list(self.explains),
+        }
+
+
+Function = TypeVar("Function", bound=Callable[..., Iterator[Finding]])
+
+
+def _registered(phase: str, rules: Sequence[Rule]) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        for rule in rules:
+            rule.functions.setdefault(phase, []).append(function)
+        return function
+
+    return register
+
+
+def before_first_step(*rules: Rule) -> Callable[[BeforeFirstStep], BeforeFirstStep]:
+    """Have a function look for these rules' faults in an examination."""
+    return _registered("before_first_step", rules)
+
+
+def on_step(*rules: Rule) -> Callable[[OnStep], OnStep]:
+    """Have a function look for these rules' faults when a step has ended."""
+    return _registered("on_step", rules)
+
+
+def at_break(*rules: Rule) -> Callable[[AtBreak], AtBreak]:
+    """Have a function explain a step whose loss or gradient is not finite; the first that can is believed."""
+    return _registered("at_break", rules)
+
+
+def in_log(*rules: Rule) -> Callable[[InLog], InLog]:
+    """Have a function look for these rules' faults in a log."""
+    return _registered("in_log", rules)
+
+
+def functions(phase: str, rules: Iterable[Rule]) -> list[Callable[..., Iterator[Finding]]]:
+    """The functions of a phase that look for any of these rules, each once, in the order of the rules."""
+    return list(dict.fromkeys(function for rule in rules for function in rule.functions.get(phase, ())))

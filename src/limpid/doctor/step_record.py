@@ -1,10 +1,13 @@
-"""One step as the doctor saw it, and the past that it is judged against."""
+"""One step as the doctor saw it, and the history that it is judged against."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +15,14 @@ from torch import Tensor
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro
 from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.ranks import RankHistory, RankLines
+from limpid.doctor.row_history import RowHistory
+from limpid.doctor.rules.gradients import GRADIENT_EXPLODES
+from limpid.doctor.rules.loss_curve import LOSS_SPIKE
+from limpid.doctor.rules.loss_scaling import LOSS_NOT_SCALED
 from limpid.doctor.streams import Stream
 from limpid.doctor.update_sample import UpdateSample
+from limpid.doctor.watched import Watched
 
 
 class LogitLevel(NamedTuple):
@@ -31,67 +40,168 @@ class StepRecord:
     """What happened between two updates."""
 
     number: int
-    sampled: bool = False  # updates, attention, modes
-    read: bool = False  # the loss read from its gradient
-    events: list[str] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    rng: list[Tensor] = field(default_factory=list)  # random state before each forward pass
-    autocast: list[torch.dtype | None] = field(default_factory=list)  # format of autocast around each forward pass
-    loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # by forward pass
-    dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
-    heads: list[AttentionScores] = field(default_factory=list)
-    roots: list[Tensor] = field(default_factory=list)  # what backward was called on
-    loss: float | None = None  # as told, or the sum of the roots
-    norm: float | None = None  # of the gradient, before clipping
-    norm_tensor: Tensor | None = None
-    clipped_to: float | None = None
-    clips: list[tuple[set[int], Tensor]] = field(
-        default_factory=list
-    )  # whose gradients each clip had, their norm before
-    unclipped: tuple[float, float] | None = None  # norms of the gradients that no clip had, and of all before clipping
-    norm_at_update: float | None = None
-    rates: list[float] = field(default_factory=list)
-    scale: float = 1.0
+    sampled: bool = False  # updates, attention, modes are looked at
+    read: bool = False  # the loss is read from its gradient
+    reported: bool = False  # whether the loop has called step()
     updated: bool = False
     skipped: bool = False  # loss scaling saw infinities
-    reported: bool = False
-    stale: float = 0.0  # largest gradient left over from the step before, when backward began
-    no_gradients: bool = False
-    in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
-    update: UpdateSample | None = None
-    micros: list[Micro] = field(default_factory=list)
-    labels: int = 0
-    spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
-    level: LogitLevel | None = None  # of the logits, as the loss gets them where seen
+    broken: bool = False
+    events: list[str] = field(default_factory=list)
+    # forward passes
+    calls: list[Call] = field(default_factory=list)
+    rng: list[Tensor] = field(default_factory=list)  # random state before each
+    autocast: list[torch.dtype | None] = field(default_factory=list)  # format of autocast around each
+    micros: list[Micro] = field(default_factory=list)  # as reported
     outer_called: bool = False
     inner_called: bool = False
-    broken: bool = False
+    attentions: list[AttentionScores] = field(default_factory=list)
+    level: LogitLevel | None = None  # of the logits, as the loss gets them where seen
+    # the loss
+    loss: float | None = None  # as reported, or the sum of the roots
+    roots: list[Tensor] = field(default_factory=list)  # what backward was called on
+    spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
+    # gradients
+    loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # of the logits, by forward pass
+    dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
+    left_over: float = 0.0  # largest gradient of the step before that was there when backward began
+    no_gradients: bool = False
+    in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
+    scale: float = 1.0  # the loss scale
+    norm: float | None = None  # of the gradient, before clipping
+    norm_tensor: Tensor | None = None
+    true_norm: float | None = None  # without the loss scale; None where it is not finite
+    clipped_to: float | None = None
+    clips: list[tuple[set[int], Tensor]] = field(default_factory=list)  # whose gradients each clip had, norm before
+    unclipped: tuple[float, float] | None = None  # norms of the gradients that no clip had, and of all before clipping
+    # the update
+    rates: list[float] = field(default_factory=list)  # of the parameter groups
+    update: UpdateSample | None = None
+    rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether an update was made, at rates that are known."""
+        return bool(self.rates) and self.updated
+
+    @property
+    def judged_update(self) -> UpdateSample | None:
+        """The update, where there is one to judge."""
+        return self.update if self.update is not None and self.update.names and not self.skipped else None
+
+    @property
+    def scale_of_loss(self) -> float:
+        """What the loss was multiplied by."""
+        return self.scale if "scaler.scale" in self.events else 1.0
+
+    @cached_property
+    def _kept(self) -> list[LossGradient]:
+        return [self.loss_gradients[i] for i in sorted(self.loss_gradients) if i not in self.dropped]
+
+    @property
+    def all_passes_read(self) -> bool:
+        """Whether the gradient of the logits is known of every forward pass that the update uses."""
+        return bool(self._kept) and len(self._kept) == len(self.calls) - len(self.dropped)
+
+    @cached_property
+    def loss_was_not_scaled(self) -> bool:
+        """Whether weights add up to 1 in the gradient of a loss that should have been multiplied."""
+        if not self.all_passes_read or self.scale_of_loss < LOSS_NOT_SCALED["scale"]:
+            return False
+        return abs(sum(gradient.total_weight for gradient in self._kept) - 1) < LOSS_NOT_SCALED["near"]
+
+    @property
+    def taught(self) -> list[LossGradient]:
+        """The gradients of the logits by which the loss is judged; none where the loss scale is missing in them."""
+        return [] if self.loss_was_not_scaled else self._kept
+
+    @property
+    def downhill(self) -> list[LossGradient]:
+        """The same, unless they raise the loss."""
+        return [] if self.taught and self.taught[0].inverted else self.taught
 
 
 @dataclass
 class History:
-    """What earlier steps were like."""
+    """What earlier steps were like; `take` adds one."""
 
     losses: Stream = field(default_factory=Stream)
     norms: Stream = field(default_factory=Stream)
-    rates: list[float] = field(default_factory=list)
+    loss_was_added: bool = False  # whether the last step had a loss that counts
+    rates: list[float] = field(default_factory=list)  # the largest of each update
     last_rates: list[float] = field(default_factory=list)  # of the parameter groups, at the last update
-    counts: Counter = field(default_factory=Counter)
-    skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
-    skips_in_a_row: int = 0
-    schedule_per_update: list[int] = field(default_factory=list)
-    clip_misplaced: int = 0
-    clipped_hard: int = 0
-    empty_steps: int = 0
-    zero_rates: int = 0
-    decay_done: float = 0.0  # Σ η λ so far, of what should not decay
+    schedule_steps: list[int] = field(default_factory=list)  # of each step
     updates: list[tuple[int, UpdateSample]] = field(default_factory=list)
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
     levels: list[tuple[int, LogitLevel]] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)  # what single checks remember
-    previous: Call | None = None
-    previous_rng: Tensor | None = None
+    rows: RowHistory = field(default_factory=RowHistory)
+    ranks: RankHistory = field(default_factory=RankHistory)
+    previous: Call | None = None  # the last forward pass of the step before
+    reported: bool = False  # whether the loop ever called step()
+    broke_at: int | None = None
+    random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
+    # what single rules remember
+    next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens
+    decay_done: float = 0.0  # Σ η λ so far, of what should not decay
+    eval_since: int | None = None
+    never_advanced: bool = False
+    skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
+    streaks: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
+    def take(self, watched: Watched, record: StepRecord) -> None:
+        """Add a step, before rules judge it."""
+        if record.has_rates:
+            self.rates.append(max(record.rates))
+        if watched.schedulers:  # stepped after step() was called, a step's own count can lag by one
+            self.schedule_steps.append(record.events.count("schedule"))
+        self._take_loss(record)
+        self._take_norm(watched, record)
+        if record.judged_update is not None:
+            self.updates.append((record.number, record.judged_update))
+            del self.updates[:-64]
+            for _, update in self.updates[-3:-2]:
+                update.start.clear()
+        if record.attentions:
+            index = max(range(len(record.attentions)), key=lambda i: record.attentions[i].largest)
+            self.scores.append((record.number, record.attentions[index].largest, index))
+        if record.level is not None and math.isfinite(record.level.log_z):
+            self.levels.append((record.number, record.level))
+        for gradient in record.downhill[:1]:  # not a teacher's probabilities: their loss may be 0
+            self.next_token_classes = gradient.shape[-1] if gradient.ids is not None and gradient.misfit < 0.3 else 0
 
-def not_number(value: float | None) -> bool:
-    return value is not None and not torch.isfinite(torch.tensor(value)).item()
+    def _take_loss(self, record: StepRecord) -> None:
+        # of a loss that is no cross-entropy the logarithm, on which streams are judged, may not exist
+        self.loss_was_added = record.loss is not None and math.isfinite(record.loss) and record.loss > 0
+        if self.loss_was_added and record.loss is not None:
+            self.losses.add(record.loss, LOSS_SPIKE["z"])
+
+    def _take_norm(self, watched: Watched, record: StepRecord) -> None:
+        if record.norm is None or not math.isfinite(record.norm):
+            return
+        scaled = watched.scaling and "scaler.unscale_" not in record.events
+        record.true_norm = record.norm / (record.scale or 1.0) if scaled else record.norm
+        if record.true_norm > 0:
+            self.norms.add(record.true_norm, GRADIENT_EXPLODES["z"])
+
+    def losses_before(self, record: StepRecord) -> list[float]:
+        """Losses of earlier steps that count."""
+        return self.losses.all[:-1] if self.loss_was_added else self.losses.all
+
+    def losses_and(self, record: StepRecord) -> list[float]:
+        """The same, and the loss of this step whatever it is."""
+        return [*self.losses_before(record), *([record.loss] if record.loss is not None else [])]
+
+    @property
+    def rate_was_raised(self) -> bool:
+        """Whether the rate was raised within the last 10 steps: a bump then is the schedule's."""
+        return any(b > 1.5 * a > 0 for a, b in itertools.pairwise(self.rates[-12:]))
+
+    def in_a_row(self, what: str, happened: bool) -> int:
+        """Count how often in a row something has happened."""
+        self.streaks[what] = self.streaks[what] + 1 if happened else 0
+        return self.streaks[what]
+
+    def times(self, what: str) -> int:
+        """Count one more time that something has happened."""
+        self.counts[what] += 1
+        return self.counts[what]

@@ -1,4 +1,4 @@
-"""Listening to a training loop: what the taps tell becomes the record of a step, judged when the step has ended."""
+"""What hooks report becomes the record of a step, which is judged when the step has ended."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from torch import Tensor
 
 from limpid.doctor import update_sample
 from limpid.doctor.attention_probe import AttentionProbe
-from limpid.doctor.broadcasting import spread_out
 from limpid.doctor.calls import Call, find_logits, micro_batches
+from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import read_call
 from limpid.doctor.model_info import local
-from limpid.doctor.skipped import Skipped
+from limpid.doctor.rule import Probe
 from limpid.doctor.step_record import History, LogitLevel, StepRecord
+from limpid.doctor.trial_pass import spread_out
 from limpid.doctor.watched import Watched
 
 EARLY, OFTEN = 3, 10
@@ -32,7 +33,7 @@ SCORES = 2**20
 
 
 class Judge(Protocol):
-    """Who is told what was heard."""
+    """Who is asked as a step goes on."""
 
     def called(self, call: Call, step: int) -> None: ...
     def compared(self, given: Any, target: Any, step: int) -> None: ...
@@ -42,7 +43,7 @@ class Judge(Protocol):
 
 
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
-    """Nothing is heard while the doctor itself uses the model; an error is noted and never reaches the training."""
+    """Record nothing while the doctor itself uses the model; note an error, which never reaches the training."""
 
     @functools.wraps(method)
     def call(self: StepRecorder, *args: Any, **kwargs: Any) -> None:
@@ -59,9 +60,17 @@ class StepRecorder:
     """Keeps the record of the step that runs."""
 
     def __init__(
-        self, watched: Watched, judge: Judge, history: History, skipped: Skipped, first_step: int, every: int
+        self,
+        watched: Watched,
+        judge: Judge,
+        history: History,
+        skipped: Skipped,
+        first_step: int,
+        every: int,
+        probes: frozenset[Probe],
     ) -> None:
         self.watched, self.judge, self.history, self.skipped = watched, judge, history, skipped
+        self.probes = probes  # what is measured
         self.first_step, self.every = first_step, max(1, every)
         self.steps = first_step - 1
         self.is_paused = False
@@ -87,19 +96,19 @@ class StepRecorder:
         number = self.steps + 1
         age = number - self.first_step + 1
         self.record = StepRecord(number)
-        self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._restless()
+        self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._unsettled()
         self.record.read = age <= EARLY or number % self.every == 0
 
-    def _restless(self) -> bool:
+    def _unsettled(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
         rates = self.history.rates[-6:]
         raised = any(b > 2 * a > 0 for a, b in itertools.pairwise(rates))
         return raised or 0 < self.history.losses.outside <= 10
 
     @guarded
-    def reported(self, loss: Any, batch: Any) -> None:
+    def report(self, loss: Any, batch: Any) -> None:
         """The loop says what it knows of the step."""
-        self.history.facts["told"] = True
+        self.history.reported = True
         record = self.record
         record.reported = True
         record.micros = micro_batches(batch)
@@ -120,29 +129,43 @@ class StepRecorder:
         if record.norm is None and record.norm_tensor is not None:
             record.norm = float(record.norm_tensor)
         record.scale = self.watched.scale
+        with self.skipped.noting("history"):
+            self.history.take(self.watched, record)
+        if Probe.ROWS in self.probes:
+            with self.skipped.noting("rows"):
+                self.history.rows.take(*self._rows(record))
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates
         if record.calls:
-            self.history.previous, self.history.previous_rng = record.calls[-1].detached(), record.rng[-1]
+            self.history.previous = record.calls[-1].detached()
         self.next_step()
 
-    @property
-    def _nobody_tells(self) -> bool:
-        """Whether the loop never calls step(): the next pass then ends the step before."""
-        return self.record.updated and not self.record.reported and "told" not in self.history.facts
+    @staticmethod
+    def _rows(record: StepRecord) -> tuple[list[Tensor], list[Tensor]]:
+        """Token ids of the step, as reported or as the model was given them; and class labels of its rows."""
+        ids = [m.ids for m in record.micros if m.ids is not None]
+        ids = ids or [call.ids for call in record.calls if call.ids is not None]
+        if any(t.is_cuda for t in ids) and not record.sampled:
+            ids = []  # no wait for the device
+        labels = [m.labels for m in record.micros if m.labels is not None and m.labels.ndim == 1]
+        return [t for t in ids if t.numel()], [t for t in labels if not t.is_cuda]
 
-    # what the taps tell
+    @property
+    def _never_reported(self) -> bool:
+        """Whether the loop never calls step(): the next pass then ends the step before."""
+        return self.record.updated and not self.record.reported and not self.history.reported
+
+    # what hooks report
 
     @guarded
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         info = self.watched.info
         if not self.gradients_on:
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
-                facts = self.history.facts
-                facts["random_evaluations"] = facts.get("random_evaluations", 0) + 1
+                self.history.random_evaluations += 1
             return
-        if outer and self._nobody_tells:
+        if outer and self._never_reported:
             self.end()
         record = self.record
         if outer:
@@ -155,37 +178,39 @@ class StepRecorder:
         self.judge.called(call, record.number)
         record.events.append("forward")
         record.calls.append(call)
-        record.rng.append(torch.get_rng_state())
-        kind = info.device.type
-        record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
+        if Probe.REPLAY in self.probes:
+            record.rng.append(torch.get_rng_state())
+            kind = info.device.type
+            record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
         if record.sampled and len(record.calls) == 1 and not info.compiled and not info.sharded:
-            self.look_away()
-            self._attention = AttentionProbe(SCORES)
-            self._attention.__enter__()
+            self.leave_attention()
             self._loss_from = threading.get_ident()
+            if Probe.ATTENTION in self.probes:
+                self._attention = AttentionProbe(SCORES)
+                self._attention.__enter__()
 
-    def look_away(self) -> None:
+    def leave_attention(self) -> None:
         """Leave the mode that watches a forward pass, however that has ended: left on, it would keep every tensor."""
         if self._attention is not None:
             watching, self._attention = self._attention, None
             watching.__exit__(None, None, None)
-            self.record.heads = watching.heads
+            self.record.attentions = watching.attentions
 
     def on_output(self, outer: bool, output: Any) -> None:
-        self.look_away()
-        self._heard_output(outer, output)
+        self.leave_attention()
+        self._look_at_output(outer, output)
 
     @guarded
-    def _heard_output(self, outer: bool, output: Any) -> None:
+    def _look_at_output(self, outer: bool, output: Any) -> None:
         record = self.record
         if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
             return
         logits = find_logits(output)
         if logits is None:
             return
-        if record.level is None:
+        if record.level is None and Probe.LOGIT_LEVEL in self.probes:
             record.level = level(logits)
-        if record.read and logits.grad_fn is not None:
+        if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
             self._read_gradient(record, logits)
 
     def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
@@ -208,37 +233,43 @@ class StepRecorder:
     @guarded
     def on_loss(self, given: Any, target: Any) -> None:
         """What the loss is given, which may be more than the model returned."""
-        self.judge.compared(given, target, self.record.number)
+        if Probe.LOSS_INPUTS in self.probes:
+            self.judge.compared(given, target, self.record.number)
+        if Probe.LOGIT_LEVEL not in self.probes:
+            return
         if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:
             self.record.level = level(given)
 
     @guarded
     def on_difference(self, given: Any, target: Any) -> None:
         """Predictions and targets of a regression."""
-        if isinstance(given, Tensor) and isinstance(target, Tensor) and spread_out(given, target):
+        tensors = isinstance(given, Tensor) and isinstance(target, Tensor)
+        if Probe.LOSS_INPUTS in self.probes and tensors and spread_out(given, target):
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
 
     @guarded
     def on_backward(self, root: Any) -> None:
-        if self._nobody_tells and self.record.calls:
+        if self._never_reported and self.record.calls:
             self.end()
         record = self.record
         self._loss_from = None
         tensor = root[0] if isinstance(root, tuple | list) and root else root
         if "backward" not in record.events:
-            self._look_for_leftovers(record)
-            self._look_at_modes(record)
+            if Probe.LEFT_OVER in self.probes:
+                self._look_for_left_over(record)
+            if Probe.MODES in self.probes:
+                self._look_at_modes(record)
         record.events.append("backward")
         if isinstance(tensor, Tensor) and tensor.numel() == 1:
             record.roots.append(tensor.detach())
 
-    def _look_for_leftovers(self, record: StepRecord) -> None:
+    def _look_for_left_over(self, record: StepRecord) -> None:
         """Gradients that are there before the first backward pass of a step."""
         if record.number == self.first_step or (record.number > self.first_step + 10 and not record.sampled):
             return
         for parameter in self._sentinels:
             if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter.grad).numel():
-                record.stale = max(record.stale, float(local(parameter.grad).abs().max()))
+                record.left_over = max(record.left_over, float(local(parameter.grad).abs().max()))
 
     def _look_at_modes(self, record: StepRecord) -> None:
         info = self.watched.info
@@ -270,10 +301,10 @@ class StepRecorder:
         self._norm(record, gradients)
         dense = [local(g) for g in gradients if not g.is_sparse]
         record.no_gradients = not gradients or (record.sampled and bool(dense) and float(_norm_of(dense)) == 0)
-        if record.clips and record.sampled:
+        if record.clips and record.sampled and Probe.CLIPPING in self.probes:
             self._look_for_unclipped(record, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
-        if record.sampled:
+        if record.sampled and Probe.UPDATES in self.probes:
             self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
 
     def _look_for_unclipped(self, record: StepRecord, optimizer: Any) -> None:
@@ -287,9 +318,8 @@ class StepRecorder:
 
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
         dense = [local(g) for g in gradients if not g.is_sparse]
-        if record.norm_tensor is None and dense:
+        if record.norm_tensor is None and dense and Probe.GRADIENT_NORM in self.probes:
             record.norm_tensor = _norm_of(dense)
-            record.norm_at_update = None
         if record.norm_tensor is not None and record.norm_tensor.device.type == "cpu":
             record.norm = float(record.norm_tensor)
             if not math.isfinite(record.norm) and not self.watched.scaling:
@@ -312,7 +342,7 @@ class StepRecorder:
     def on_event(self, name: str) -> None:
         self.record.events.append(name)
         if name == "zero_grad" and "update" not in self.record.events:
-            self.record.stale = 0.0  # what was left, and what was read, belonged to a pass that is not stepped with
+            self.record.left_over = 0.0  # what was left, and what was read, belonged to a pass that is not stepped with
             self.record.dropped |= set(self.record.loss_gradients)
         if name == "scaler.update" and not self.record.updated:
             self.record.skipped = True

@@ -16,10 +16,11 @@ class Stream:
         self.values: deque[float] = deque(maxlen=window)  # logarithms of the past that counted as normal
         self.all: list[float] = []
         self.outside = 0  # steps in a row that were outside
+        self.z_of_last = 0.0  # robust z of the last value, before it was part of the past
 
     def add(self, value: float, limit: float) -> float:
         """Take the next value in; its robust z before it is part of the past."""
-        z = self.z(value)
+        z = self.z_of_last = self.z(value)
         self.all.append(value)
         self.outside = self.outside + 1 if z > limit else 0
         if z <= limit or self.outside > WINDOW // 2:  # what stays becomes the new normal

@@ -1,4 +1,4 @@
-"""One forward and backward pass of the user's own loss, with everything put back afterwards."""
+"""One forward and backward pass of the loop's own loss before the first step, with everything put back afterwards."""
 
 from __future__ import annotations
 
@@ -9,11 +9,41 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from limpid.doctor.broadcasting import Differences, Shapes
 from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
+from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import LossGradient, read_call
 from limpid.doctor.undisturbed import seeded, undisturbed
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def spread_out(prediction: Tensor, target: Tensor) -> bool:
+    """Whether (n, 1) meets (n,), the one learned and the other given, so that n² differences come of n."""
+    a, b = prediction.shape, target.shape
+    if prediction.requires_grad == target.requires_grad or prediction.numel() != target.numel():
+        return False
+    longer, shorter = (a, b) if len(a) > len(b) else (b, a)
+    return len(longer) == len(shorter) + 1 and longer[-1] == 1 and longer[:-1] == shorter and shorter[-1:] > (1,)
+
+
+class Differences(TorchFunctionMode):
+    """Looks for such a pair in everything that is computed inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Shapes | None = None
+        self.skipped = Skipped()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        with self.skipped.noting("differences"):
+            a, b = (*args, None, None)[:2]
+            made = isinstance(out, Tensor) and isinstance(a, Tensor) and isinstance(b, Tensor)
+            if made and (out.ndim == 0 or out.numel() == a.numel() * a.shape[0]) and spread_out(a, b):
+                self.found = tuple(a.shape), tuple(b.shape)
+        return out
 
 
 @dataclass
@@ -27,7 +57,6 @@ class TrialPass:
     slope: float | None = None  # observed change of the loss along the gradient over the predicted one
     no_graph: bool = False  # the loss does not depend on any parameter
     spread_out: Shapes | None = None  # of predictions and targets that were compared all with all
-    whose_loss: str = "the user's loss"
 
 
 def try_once(
@@ -41,7 +70,7 @@ def try_once(
 ) -> TrialPass:
     """Run the loss once and back; then twice more along the gradient, to see whether it is one."""
     seen = TrialPass()
-    compute = loss_of(model, batch, micros, loss, loss_function, device, seen)
+    compute = loss_of(model, batch, micros, loss, loss_function, device)
     pending: list[Any] = []
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -97,7 +126,6 @@ def loss_of(
     loss: Callable[..., Any] | None,
     loss_function: Callable[..., Any] | None,
     device: torch.device,
-    seen: TrialPass,
 ) -> Callable[[], Tensor]:
     """The loss as the user computes it, or as a plain loop would."""
     if callable(loss):
@@ -108,20 +136,16 @@ def loss_of(
         output = call.make(model)
         own, logits = find_loss(output), find_logits(output)
         if own is not None and loss_function is None:
-            seen.whose_loss = "the model's own loss"
             return own
         if logits is None:
             raise ValueError("the model returns neither logits nor a loss: give preflight loss=callable(model, batch)")
         targets = micro.labels
         if targets is None and micro.ids is not None:
             targets = torch.cat([micro.ids[:, 1:], torch.full_like(micro.ids[:, :1], IGNORED)], 1)
-            seen.whose_loss = "cross-entropy of the next token"
         if targets is None:
             raise ValueError("no targets in this batch: give preflight loss=callable(model, batch)")
         targets = targets.to(logits.device)
         if loss_function is None:
-            if targets is micro.labels:
-                seen.whose_loss = "cross-entropy of the given targets"
             return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), ignore_index=IGNORED)
         try:
             return _scalar(loss_function(logits, targets))

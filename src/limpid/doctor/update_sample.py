@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.model_info import local
-from limpid.doctor.rounding import sample
+from limpid.doctor.model_info import local, sample
 
 TENSORS, ELEMENTS = 96, 512
 HALVES = (torch.float16, torch.bfloat16)
@@ -39,8 +38,13 @@ class UpdateSample:
     def matrices(self) -> list[int]:
         return [i for i, dims in enumerate(self.dims) if dims >= 2]
 
+    def stands_still(self, name: str) -> bool:
+        """Whether a tensor did not move, although it has a gradient and a rate above 0."""
+        index = self.names.index(name) if name in self.names else None
+        return index is not None and self.still[index] and self.rates[index] > 0
+
     def median_ratio(self) -> float:
-        """Of the matrices."""
+        """Median over the matrices of the change over the weights."""
         values = sorted(self.ratio[i] for i in self.matrices() if self.weight[i] > 0)
         return values[len(values) // 2] if values else 0.0
 
@@ -107,6 +111,13 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
     if length and moved:
         found.cosine = dot / (length * moved) ** 0.5
     return found
+
+
+def lost_share(weight: Tensor, update: float) -> float:
+    """Share of the elements that an update of this size, either way, leaves as they are."""
+    w = sample(weight, 4096)
+    down, up = ((w.float() + sign * update).to(w.dtype) == w for sign in (-1.0, 1.0))
+    return float((down.double().mean() + up.double().mean()) / 2)
 
 
 def moments(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from limpid.doctor.model_info import ModelInfo
-from limpid.doctor.schedules import planned_steps
+from limpid.doctor.schedules import peak, planned_steps, simulated
 
 
 @dataclass
@@ -23,10 +23,17 @@ class Watched:
     total_steps: int | None = None
     pretrained: bool | None = None
 
-    @cached_property
+    @property
     def planned(self) -> int | None:
-        """Updates that the run is to make, as told or as its schedule says."""
+        """Updates that the run is to make, as given or as its schedule says."""
         return self.total_steps or planned_steps(self.schedulers)
+
+    @property
+    def processes(self) -> int:
+        """How many processes train together."""
+        import torch.distributed as dist
+
+        return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
     @property
     def scaling(self) -> bool:
@@ -37,18 +44,46 @@ class Watched:
     def scale(self) -> float:
         return float(self.scaler.get_scale()) if self.scaling else 1.0
 
+    @property
+    def groups(self) -> list[tuple[int, dict[str, Any]]]:
+        """The parameter groups of all optimizers, numbered."""
+        return list(enumerate(group for optimizer in self.optimizers for group in optimizer.param_groups))
+
+    @property
+    def held(self) -> list[nn.Parameter]:
+        """Every tensor that an optimizer holds, as often as it does."""
+        return [parameter for _, group in self.groups for parameter in group["params"]]
+
+    @property
+    def decayed(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:
+        """The model's trained parameters with weight decay: group, parameter, name."""
+        for _, group in self.groups:
+            for parameter in group["params"] if group.get("weight_decay") else ():
+                name = self.info.names.get(id(parameter))
+                if name is not None and parameter.requires_grad:
+                    yield group, parameter, name
+
+    @property
+    def peak_rate(self) -> float:
+        """The rate that the schedules were given to reach."""
+        return peak(self.schedulers, [group for _, group in self.groups])
+
+    def rates_to_come(self, steps: int) -> list[float] | None:
+        """The largest rate at each of so many updates, if the schedule advances once per update."""
+        return simulated(self.schedulers[0], steps) if self.schedulers else None
+
     def sentinels(self) -> list[nn.Parameter]:
         """Three small parameters that stand for all: first, middle, last of those that are trained.
 
         What no optimizer has, none can clear.
         """
-        held = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        held = {id(parameter) for parameter in self.held}
         trained = [p for p in self.info.parameters.values() if p.requires_grad and (not held or id(p) in held)]
         small = sorted(trained, key=lambda p: p.numel())[: max(3, len(trained) // 4)]
         return [small[i] for i in sorted({0, len(small) // 2, len(small) - 1})] if small else []
 
 
-def unwrapped(given: Any, inside: str) -> list[Any]:
+def as_list(given: Any, inside: str) -> list[Any]:
     """None, one object or several, as a list; accelerate's wrappers hold the object itself as their `inside`."""
     several = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     return [getattr(entry, inside, entry) for entry in several]

@@ -32,10 +32,15 @@ def verb(argv: Sequence[str]) -> int:
         raise ConfigError("--explain tells a rule, --preflight examines a run: leave one out")
     from rich.console import Console
 
-    from limpid import diagnose
-
-    console = Console(highlight=False, soft_wrap=flags.explain is None)
     if flags.explain is not None:
-        return diagnose.explain(flags.explain, as_json=flags.json, console=console)
-    verb = diagnose.preflight if flags.preflight else diagnose.examine
-    return verb(flags.what, as_json=flags.json, console=console)
+        from limpid.doctor.report import explain
+
+        return explain(flags.explain, as_json=flags.json, console=Console(highlight=False))
+    console = Console(highlight=False, soft_wrap=True)
+    if flags.preflight:
+        from limpid.diagnose import preflight
+
+        return preflight(flags.what, as_json=flags.json, console=console)
+    from limpid.doctor.report import examine
+
+    return examine(flags.what, as_json=flags.json, console=console)

@@ -1,4 +1,4 @@
-"""One thing is changed at a time; what heals a step names the cause.
+"""One thing is changed at a time; what makes a step finite again names the cause.
 
 The same step in float32, without the rows that break, on the batch before, and with the weights as they would be had
 the last update been smaller. Each is one forward pass, and a backward pass where it was that that broke.

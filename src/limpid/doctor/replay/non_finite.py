@@ -11,19 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from limpid.doctor.skipped import Skipped
+from limpid.doctor.finding import Skipped
 
 FILLS = ("masked_fill", "where", "full", "fill", "scalar_tensor", "new_full")
 """Operations that place values: an infinity in their output is a mask."""
-
-
 UNSET = ("empty", "new_empty", "_local_scalar")
 """Operations whose output holds nothing yet."""
 
 
 @dataclass
 class Origin:
-    """The first operation that made a number that is none."""
+    """The first operation whose output is not finite though its inputs are."""
 
     op: str
     module: str
@@ -33,6 +31,23 @@ class Origin:
     dtype: torch.dtype
     empty_rows: int = 0  # rows of a softmax with nothing visible
     exact_largest: float | None = None  # of the same operation in float64
+
+    @property
+    def name(self) -> str:
+        """The operation without its overload."""
+        return self.op.split(".")[0]
+
+    @property
+    def limit(self) -> float:
+        """The largest number of its format."""
+        return float(torch.finfo(self.dtype).max)
+
+    @property
+    def multiplies_queries_and_keys(self) -> bool:
+        """Whether it is a batched product: both factors have 3 axes or more."""
+        product = any(word in self.name for word in ("mm", "bmm", "matmul", "baddbmm", "dot"))
+        axes = [entry[entry.index("[") :].count(",") + 1 for entry in self.inputs[:2]]
+        return product and len(axes) == 2 and min(axes) >= 3
 
 
 class NonFiniteSearch(TorchDispatchMode):

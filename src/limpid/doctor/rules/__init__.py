@@ -1,10 +1,62 @@
-"""Every fault the doctor knows, one file per family."""
+"""Every fault the doctor knows, one file per symptom; a rule is one object, and all of it is in its file.
+
+The order is that in which functions look at a step; of a step that broke, the first explanation is believed.
+"""
 
 from __future__ import annotations
 
 from limpid.doctor.rule import Rule
-from limpid.doctor.rules import configuration, data, distributed, graph, loss, numerics, optimisation
+from limpid.doctor.rules import (
+    attention,
+    clipping,
+    configuration,
+    distributed,
+    gradient_flow,
+    gradients,
+    initialisation,
+    labels,
+    leaks,
+    learning_rate,
+    logits,
+    loss,
+    loss_curve,
+    loss_scaling,
+    optimizer,
+    overflow,
+    padding,
+    rows,
+    schedule,
+    token_ids,
+    updates,
+)
 
-FAMILIES = (numerics, optimisation, data, graph, loss, distributed, configuration)
+FAMILIES = (
+    optimizer,
+    labels,
+    padding,
+    token_ids,
+    rows,
+    leaks,
+    gradients,
+    gradient_flow,
+    initialisation,
+    attention,
+    loss,
+    logits,
+    schedule,
+    configuration,
+    clipping,
+    loss_scaling,
+    overflow,
+    distributed,
+    updates,
+    learning_rate,
+    loss_curve,
+)
 
-RULES: dict[str, Rule] = {rule.slug: rule for family in FAMILIES for rule in family.RULES}
+RULES: dict[str, Rule] = {
+    rule.slug: rule
+    for family in FAMILIES
+    for rule in vars(family).values()
+    if isinstance(rule, Rule) and rule.family == family.FAMILY
+}

@@ -1,109 +1,234 @@
-"""Configuration: schedules, modes, and where the weights came from."""
+"""Modes that are wrong for what is done, weights that were not loaded, runs that do not go on where they stopped."""
 
 from __future__ import annotations
 
-from limpid.doctor.rule import Rule
+import itertools
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.logs.table import Curves
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
 
 FAMILY = "configuration"
 
-RULES = (
-    Rule(
-        slug="schedule-per-micro-batch",
-        family=FAMILY,
-        detects="A schedule that advances more than once per update (or less).",
-        equation=r"\text{schedule steps} / \text{updates} \neq 1",
-        source="definition; event counts; accelerate#2926",
-        threshold="exact: the same ratio other than 1 over 2 updates (a schedule stepped once per epoch advances "
-        "less often and is not meant)",
-        cost="none: event counters",
-        needs=("schedule", "steps"),
-        explains=("schedule-ends-early", "schedule-before-update", "learning-rate-zero", "loss-plateau"),
-    ),
-    Rule(
-        slug="schedule-before-update",
-        family=FAMILY,
-        detects="A schedule that advances between the backward pass and the update: its first rate is skipped.",
-        equation=r"\text{order: backward, step, schedule}",
-        source="definition; event order; torch.optim's documentation, since 1.1",
-        threshold="exact, in 3 steps in a row; a schedule advanced before the forward pass is not meant",
-        cost="none: event counters",
-        needs=("schedule", "steps"),
-    ),
-    Rule(
-        slug="schedule-ends-early",
-        family=FAMILY,
-        detects="A schedule that is over long before the run is.",
-        equation=r"\eta_t < 0.01 \max \eta \;\text{for most of the run}",
-        source="definition; the schedule simulated to its end",
-        threshold="more than 25 % of the planned steps at under 1 % of the peak; with no plan given: 0 while steps "
-        "go on for longer than a tenth of the run",
-        cost="one simulation of the schedule",
-        needs=("schedule", "steps"),
-        explains=("loss-plateau", "learning-rate-zero"),
-    ),
-    Rule(
-        slug="schedule-never-peaks",
-        family=FAMILY,
-        detects="A warm-up longer than the run: the planned rate is never reached.",
-        equation=r"\max_{t \le T} \eta_t < 0.9\, \eta_{\text{peak}}",
-        source="definition; the schedule simulated to its end",
-        threshold="under 90 % of the rate the schedule was given, by the planned end",
-        cost="one simulation of the schedule",
-        needs=("schedule", "steps"),
-        explains=("loss-plateau",),
-    ),
-    Rule(
-        slug="schedule-of-another-optimizer",
-        family=FAMILY,
-        detects="A schedule that sets the rate of an optimizer that is not the one stepping.",
-        equation=r"\text{schedule.optimizer} \neq \text{optimizer}",
-        source="definition; identity",
-        threshold="exact: identity",
-        cost="none",
-        needs=("schedule", "optimizer"),
-    ),
-    Rule(
-        slug="trained-in-eval-mode",
-        family=FAMILY,
-        detects="Backward passes while the model is in evaluation mode: dropout and batch statistics are off.",
-        equation=r"\text{model.training} = \text{False during backward}",
-        source="definition; nanoGPT PR#240",
-        threshold="exact; a fault where the mode changes something (dropout p > 0, batch norm), else a notice",
-        cost="one look per step; all modules on sampled steps",
-        needs=("model", "steps"),
-    ),
-    Rule(
-        slug="dropout-in-evaluation",
-        family=FAMILY,
-        detects="Randomness in evaluation mode: dropout that ignores it.",
-        equation=r"f(x) \neq f(x) \;\text{in evaluation mode}",
-        source="definition; nanoGPT PR#240",
-        threshold="exact: two evaluations of the same batch with different random numbers differ beyond rounding",
-        cost="two forward passes before the first step",
-        needs=("model", "batch"),
-    ),
-    Rule(
-        slug="weights-not-loaded",
-        family=FAMILY,
-        detects="Weights still at their initialisation although a checkpoint was to be loaded.",
-        equation=r"\gamma = 1,\; b = 0,\; W \sim N(0, \sigma)",
-        source="Kolmogorov-Smirnov; torchgeo#4036",
-        threshold="exact gains of 1 and biases of 0 in trained company, or in all blocks while the run is declared "
-        "fine-tuning; matrices Gaussian with p > 0.01",
-        cost="one pass over the weights",
-        needs=("model",),
-        explains=("initial-loss-off", "vocabulary-mismatch"),
-    ),
-    Rule(
-        slug="resume-is-not-one",
-        family=FAMILY,
-        detects="A resumed run that does not go on where it stopped: moments, rate, data or steps start anew.",
-        equation=r"(\theta, m, v, \eta, \text{rng}, \text{batch})_{\text{after}} = (\ldots)_{\text{before}}",
-        source="definition; transformers#33336",
-        threshold="exact where the state before is on record; on curves: a loss that jumps up by more than 6 robust "
-        "deviations at a gap or repeat of step numbers, or moments at 0 for weights that are trained",
-        cost="none",
-        needs=("model", "optimizer"),
-        explains=("loss-spike",),
-    ),
+TRAINED_IN_EVAL_MODE = Rule(
+    "trained-in-eval-mode",
+    FAMILY,
+    detects="Backward passes while the model is in evaluation mode: dropout and batch statistics are off.",
+    equation=r"\text{model.training} = \text{False during backward}",
+    source="definition; nanoGPT PR#240",
+    threshold="exact; a fault where the mode changes something (dropout p > 0, batch norm), a warning where it does in "
+    "single modules, else a notice",
+    cost="one look per step; dropout modules in the first 20 steps and on sampled ones",
+    needs=(Probe.PARAMETERS, Probe.MODES),
+    cause="model.eval() for an evaluation, and no model.train() after it",
+    fix="model.train() after evaluating",
+    refuted_by="model.training True during backward",
 )
+
+DROPOUT_IN_EVALUATION = Rule(
+    "dropout-in-evaluation",
+    FAMILY,
+    detects="Randomness in evaluation: dropout that ignores the mode, or a mode that was not set.",
+    equation=r"f(x) \neq f(x) \;\text{in evaluation}",
+    source="definition; nanoGPT PR#240",
+    threshold="two evaluations of the same batch with different random numbers that differ beyond rounding; or "
+    "{passes:g} forward passes without gradients in training mode, with dropout above 0",
+    thresholds={"passes": Threshold(2, "one may be a look at shapes")},
+    cost="one forward pass before the first step, and a count",
+    needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.EVENTS),
+    cause="dropout that does not look at self.training: a functional call without training=…, or dropout_p set",
+    fix="dropout_p=self.dropout if self.training else 0.0",
+    refuted_by="equal logits",
+)
+
+WEIGHTS_NOT_LOADED = Rule(
+    "weights-not-loaded",
+    FAMILY,
+    detects="Weights still at their initialisation although a checkpoint was to be loaded.",
+    equation=r"\gamma = 1,\; W \sim N(0, \sigma) \text{ or } U:\; \kappa = 3 \text{ or } 1.8 \pm 5 \sqrt{24/n}",
+    source="standard error of a kurtosis: Fisher 1930; torchgeo#4036",
+    threshold="exact gains of 1 (or 0) in all norms while the run is declared fine-tuning; or blocks of constant gains "
+    "and matrices whose kurtosis is that of a fresh draw within {errors:g} standard errors, beside blocks whose gains "
+    "are trained",
+    thresholds={"errors": Threshold(5, "1 in 2 million of a Gaussian; trained matrices have heavier tails")},
+    cost="one pass over the weights",
+    needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="no key of the checkpoint matched (a prefix such as 'model.'), and strict=False said nothing",
+    fix="load_state_dict(…, strict=True), or look at what it returns: missing_keys, unexpected_keys",
+    refuted_by="gains that differ from each other",
+    explains=("initial-loss-off", "vocabulary-mismatch"),
+)
+
+RESUME_IS_NOT_ONE = Rule(
+    "resume-is-not-one",
+    FAMILY,
+    detects="A resumed run that does not go on where it stopped: moments, rate, data or steps start anew.",
+    equation=r"(\theta, m, v, \eta, \text{rng}, \text{batch})_{\text{after}} = (\ldots)_{\text{before}}",
+    source="definition; transformers#33336",
+    threshold="exact: a schedule that stands beyond 0 with an optimizer without moments; in a log, where step numbers "
+    "go back or jump by more than {gap:g} times the usual: a loss {z:g} robust deviations higher, or a rate more than "
+    "{up:g} times the one before, or under {down:g} of it",
+    thresholds={
+        "gap": Threshold(3, "a logger may leave out a line"),
+        "z": Threshold(6, "as of loss-spike"),
+        "up": Threshold(3, "no schedule rises by that between two lines but in its first steps"),
+        "down": Threshold(0.2, "nor falls by that: a new warm-up does"),
+    },
+    cost="none",
+    needs=(Probe.PARAMETERS, Probe.LOG),
+    cause="moments, schedule, data position or random state were not restored",
+    fix="save and load optimizer, schedule, scaler, random state and data position",
+    refuted_by="the same loss at the first step after the resume",
+    explains=("loss-spike",),
+)
+
+
+@on_step(TRAINED_IN_EVAL_MODE)
+def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    if not record.in_eval:
+        history.eval_since = None
+        return
+    since = history.eval_since = history.eval_since or record.number
+    rate, norms, whole = watched.info.dropout_rate, watched.info.batch_norms, record.in_eval == ["model"]
+    effect = "which changes nothing here"
+    if rate > 0 or norms:
+        effect = f"dropout {rate:g} is inactive" if rate > 0 else "batch norm uses stored statistics"
+    yield TRAINED_IN_EVAL_MODE.finding(
+        severity="notice" if not (rate > 0 or norms) else "fault" if whole else "warning",
+        step=record.number,
+        where=record.in_eval[0],
+        says=f"since step {since} {'the model trains' if whole else f'{len(record.in_eval)} modules train'} in "
+        f"evaluation mode: {effect}.",
+        evidence={"dropout": rate, "since": since},
+    )
+
+
+@before_first_step(DROPOUT_IN_EVALUATION)
+def random_in_evaluation(exam: Exam) -> Iterator[Finding]:
+    first, second = exam.plain, exam.plain_again
+    if first is None or second is None:
+        return
+    moved = float((second - first).abs().nan_to_num(0.0).max())
+    if moved > exam.rounding:
+        yield DROPOUT_IN_EVALUATION.finding(
+            severity="warning",
+            where="model",
+            says=f"two evaluations of one batch in evaluation mode differ by {moved:.2g} (rounding "
+            f"{exam.rounding:.0e}).",
+            evidence={"moved": moved, "rounding": exam.rounding},
+        )
+
+
+@on_step(DROPOUT_IN_EVALUATION)
+def evaluated_in_training_mode(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    passes = history.random_evaluations
+    if passes >= DROPOUT_IN_EVALUATION["passes"]:
+        yield DROPOUT_IN_EVALUATION.finding(
+            severity="warning",
+            step=record.number,
+            where="model",
+            says=f"{passes} forward passes without gradients ran in training mode, with dropout "
+            f"{watched.info.dropout_rate:g} active: what they measured is random, and too high.",
+            cause="an evaluation without model.eval()",
+            fix="model.eval() before evaluating, model.train() after",
+            sure=0.9,
+            refuted_by="model.training False in these passes",
+            evidence={"passes": passes},
+        )
+
+
+@before_first_step(WEIGHTS_NOT_LOADED)
+def not_loaded(exam: Exam) -> Iterator[Finding]:
+    info = exam.info
+    constant, gains = info.fresh_gains()
+    everything = bool(exam.pretrained) and bool(gains) and constant == gains
+    drawn = _drawn_blocks(exam)
+    if not everything and not drawn:
+        return
+    std = sorted(info.std(p) for name, p in info.parameters.items() if p.ndim >= 2 and info.block_of(name))
+    typical = std[len(std) // 2] if std else math.nan
+    says = f"{', '.join(drawn[:4])} {'is' if len(drawn) == 1 else 'are'} still at initialisation (gains exactly "
+    says += "constant, Gaussian matrices) while other blocks are trained."
+    if everything:
+        loss = ""
+        for gradient in exam.loss_gradients[:1]:
+            chance = math.log(gradient.shape[-1])
+            loss = f", and the first loss {gradient.mean_surprise:.2f} is that of fresh weights (ln V = {chance:.2f})"
+        says = f"weights are still at initialisation: all {gains} gains exactly constant, std {typical:.4f}{loss}."
+    yield WEIGHTS_NOT_LOADED.finding(
+        severity="fault",
+        where=drawn[0] if drawn else "model",
+        says=says,
+        sure=0.97,
+        evidence={"gains": gains, "constant": constant, "std": typical, "blocks": drawn},
+    )
+
+
+def _drawn_blocks(exam: Exam) -> list[str]:
+    """Blocks that look freshly drawn beside others whose gains are trained."""
+    info, errors = exam.info, WEIGHTS_NOT_LOADED["errors"]
+    gains = {block: [name for name in info.norm_gains if name.startswith(block + ".")] for block, _ in info.blocks}
+    constant = {block: [info.is_constant(info.parameters[name]) for name in names] for block, names in gains.items()}
+    if not any(flags and not any(flags) for flags in constant.values()):
+        return []
+    return [block for block, flags in constant.items() if flags and all(flags) and info.looks_drawn(block, errors)]
+
+
+@before_first_step(RESUME_IS_NOT_ONE)
+def moments_at_zero(exam: Exam) -> Iterator[Finding]:
+    """Steps counted but moments empty: the optimizer was not restored with the weights."""
+    advanced = [scheduler for scheduler in exam.schedulers if getattr(scheduler, "last_epoch", 0) > 0]
+    empty = [o for o in exam.optimizers if not o.state and any("betas" in group for group in o.param_groups)]
+    if advanced and empty:
+        yield RESUME_IS_NOT_ONE.finding(
+            severity="warning",
+            where="optimizer",
+            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: the run was "
+            "resumed without them.",
+            cause="optimizer.state_dict() was not saved or not loaded",
+            fix="save and load the optimizer's state too",
+            sure=0.9,
+            refuted_by="moments in optimizer.state",
+            evidence={"schedule": advanced[0].last_epoch},
+        )
+
+
+@in_log(RESUME_IS_NOT_ONE)
+def restarts(curves: Curves) -> Iterator[Finding]:
+    """Where step numbers go back or jump ahead: do loss and rate go on from where they were?"""
+    rule, order = RESUME_IS_NOT_ONE, curves.order
+    rates, losses = dict(curves.series.get("learning_rate", [])), curves.values("loss")
+    gaps = [b - a for a, b in itertools.pairwise(order)]
+    if len(gaps) < 20:
+        return
+    usual = median(gaps)
+    for i, gap in enumerate(gaps):
+        old, new = losses[max(0, i - 19) : i + 1], losses[i + 1 : i + 6]
+        if 0 < gap <= rule["gap"] * usual or len(old) < 10 or len(new) < 3:
+            continue
+        before, after, middle = order[i], order[i + 1], median(old)
+        spread = 1.4826 * median(abs(value - middle) for value in old) or 1e-3
+        z = (median(new) - middle) / spread
+        ratio = rates.get(after, math.nan) / rates[before] if rates.get(before) else math.nan
+        if z > rule["z"] or ratio > rule["up"] or ratio < rule["down"]:
+            what = f"rate {rates.get(before, math.nan):.1e} to {rates.get(after, math.nan):.1e}"
+            if z > rule["z"]:
+                what = f"loss {middle:.3g} to {median(new):.3g}"
+            yield rule.finding(
+                severity="warning",
+                step=after,
+                where="resume",
+                says=f"step numbers go from {before} to {after}, and the run does not go on as it was: {what}.",
+                sure=0.7,
+                evidence={"before": before, "after": after, "z": z, "rate_ratio": ratio},
+            )
+            return

@@ -1,53 +1,181 @@
-"""Distributed: what every rank should have in common, and what it should not."""
+"""Several processes: what they should have in common, and what they should not."""
 
 from __future__ import annotations
 
-from limpid.doctor.rule import Rule
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+
+if TYPE_CHECKING:
+    from limpid.doctor.ranks import RankHistory, RankLines
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
 
 FAMILY = "distributed"
+EXCHANGED = "one line in the processes' own key-value store and a look at the others', nobody waits"
+OFTEN = "in the first three steps and every tenth"
 
-RULES = (
-    Rule(
-        slug="gradients-not-averaged",
-        family=FAMILY,
-        detects="Ranks that train alone: their weights drift apart.",
-        equation=r"h(\theta_r) \neq h(\theta_{r'}) \;\text{after the step, equal before}",
-        source="Li et al. 2020, section 3, arXiv:2006.15704",
-        threshold="exact: sums in float64 of sampled elements differ after the first update",
-        cost="one all-gather of 8 numbers per rank, at the first steps and every 50",
-        needs=("ranks", "steps"),
-        explains=("ranks-start-apart",),
-    ),
-    Rule(
-        slug="ranks-start-apart",
-        family=FAMILY,
-        detects="Ranks that start from different weights.",
-        equation=r"\theta_r(t) - \theta_{r'}(t) = \text{const}",
-        source="Li et al. 2020, section 3, arXiv:2006.15704",
-        threshold="exact: sums in float64 of sampled elements differ before the first update",
-        cost="one all-gather of 8 numbers per rank, once",
-        needs=("ranks",),
-        explains=("gradients-not-averaged",),
-    ),
-    Rule(
-        slug="ranks-same-data",
-        family=FAMILY,
-        detects="Ranks that read the same rows.",
-        equation=r"S = 0 \;\text{as}\; |g_b|^2 = |g_B|^2",
-        source="McCandlish et al. 2018, eq. A.2, arXiv:1812.06162; row hashes",
-        threshold="exact: half or more of the row hashes of a step in common, in 2 steps",
-        cost="one all-gather of up to 64 hashes per rank, at the first steps and every 50",
-        needs=("ranks", "batch", "steps"),
-    ),
-    Rule(
-        slug="rank-computes-wrong",
-        family=FAMILY,
-        detects="One rank whose gradient is unlike the others' before averaging: broken hardware or memory.",
-        equation=r"z_r = (\log \lVert g_r \rVert - \mathrm{median}) / (1.48\, \mathrm{MAD}) > 8",
-        source="Dubey et al. 2024, section 3.3.4, arXiv:2407.21783; pytorch#84803",
-        threshold="not finite on one rank alone, or 1000 times the other ranks and this rank's own past",
-        cost="one all-gather of 8 numbers per rank, where gradients can be seen before they are averaged",
-        needs=("ranks", "steps"),
-        explains=("loss-spike", "not-finite", "gradient-explodes", "loss-diverges"),
-    ),
+RANKS_START_APART = Rule(
+    "ranks-start-apart",
+    FAMILY,
+    detects="Ranks that start from different weights.",
+    equation=r"\theta_r(t) - \theta_{r'}(t) = \text{const}",
+    source="Li et al. 2020, section 3, arXiv:2006.15704",
+    threshold="exact: sums in float64 of sampled elements differ before the first update",
+    cost=f"8 sums of samples; {EXCHANGED}, once",
+    needs=(Probe.RANKS,),
+    cause="each rank draws its own weights, and nothing broadcasts them",
+    fix="the same seed on every rank, or DistributedDataParallel, which broadcasts",
+    refuted_by="equal sums on all ranks",
+    explains=("gradients-not-averaged",),
 )
+
+NOT_AVERAGED = Rule(
+    "gradients-not-averaged",
+    FAMILY,
+    detects="Ranks that train alone: their weights drift apart.",
+    equation=r"h(\theta_r) \neq h(\theta_{r'}) \;\text{after the step, equal before}",
+    source="Li et al. 2020, section 3, arXiv:2006.15704",
+    threshold="exact: sums in float64 of sampled elements differ after an update although they were equal before the "
+    "first; or the wrapper that averages is never called",
+    cost=f"8 sums of samples; {EXCHANGED}, {OFTEN}",
+    needs=(Probe.RANKS, Probe.EVENTS),
+    cause="the raw module was called instead of its wrapper, or every micro-batch ran inside no_sync()",
+    fix="call the wrapper; leave no_sync() for all micro-batches but the last",
+    refuted_by="equal sums on all ranks",
+    explains=("ranks-start-apart",),
+)
+
+SAME_DATA = Rule(
+    "ranks-same-data",
+    FAMILY,
+    detects="Ranks that read the same rows.",
+    equation=r"S = 0 \;\text{as}\; |g_b|^2 = |g_B|^2",
+    source="McCandlish et al. 2018, eq. A.2, arXiv:1812.06162; row hashes",
+    threshold="{share:.0%} or more of the row hashes of a step in common, in {steps:g} compared steps in a row",
+    thresholds={
+        "share": Threshold(0.5, "64-bit hashes do not collide; a few common rows are duplicates in the data"),
+        "steps": Threshold(2, "one step may be a warm-up batch"),
+    },
+    cost=f"up to 64 hashes; {EXCHANGED}, {OFTEN}",
+    needs=(Probe.RANKS, Probe.ROWS),
+    cause="no DistributedSampler, or the same seed on every rank",
+    fix="DistributedSampler with set_epoch, or a seed that holds the rank",
+    refuted_by="different row hashes on the ranks",
+)
+
+COMPUTES_WRONG = Rule(
+    "rank-computes-wrong",
+    FAMILY,
+    detects="One rank whose gradient is unlike the others' before averaging: broken hardware or memory.",
+    equation=r"\max |g_r| > 10^3 \max_{r' \ne r} |g_{r'}|",
+    source="Dubey et al. 2024, section 3.3.4, arXiv:2407.21783; pytorch#84803",
+    threshold="not finite on one rank alone, or a largest element {times:g} times that of every other rank and of the "
+    "last 32 steps",
+    thresholds={
+        "times": Threshold(1000, "batches differ by ten or a hundred, one flipped exponent bit by 2^16 and more")
+    },
+    cost=f"the largest element of each gradient before it is averaged; {EXCHANGED}, each step",
+    needs=(Probe.RANKS,),
+    fix="exclude this machine; compute the batch on another",
+    refuted_by="the same batch with the same gradient on another rank",
+    explains=("loss-spike", "not-finite", "gradient-explodes", "loss-diverges"),
+)
+
+
+@on_step(NOT_AVERAGED)
+def wrapper_not_called(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """The wrapper that averages gradients among processes was never called."""
+    info = watched.info
+    if watched.processes == 1 or info.outer is info.model or info.compiled:
+        return
+    if record.inner_called and not record.outer_called:
+        wrapper = type(info.outer).__name__
+        yield NOT_AVERAGED.finding(
+            severity="fault",
+            step=record.number,
+            where=wrapper,
+            says=f"the module inside {wrapper} is called, not the wrapper: gradients are never averaged, and every "
+            "rank trains alone.",
+            cause="ddp.module(x) instead of ddp(x)",
+            fix="call the wrapper",
+            refuted_by="one call of the wrapper",
+            evidence={"calls": len(record.calls)},
+        )
+
+
+@on_step(RANKS_START_APART, NOT_AVERAGED, SAME_DATA, COMPUTES_WRONG)
+def compare(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Every step whose lines have come from all processes."""
+    for lines in record.rank_lines:
+        yield from apart(lines, history.ranks)
+        yield from same_rows(lines, history)
+        yield from one_rank_off(lines, history.ranks)
+
+
+def apart(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
+    if lines.first and lines.starts:
+        known.start_gap = lines.gap(lines.starts)
+        if known.start_gap > 0:
+            yield RANKS_START_APART.finding(
+                severity="fault",
+                step=lines.number,
+                where="weights",
+                says=f"{lines.world} ranks start from different weights (sampled sums differ by {known.start_gap:.3g}) "
+                "before the first update.",
+                evidence={"gap": known.start_gap, "ranks": lines.world},
+            )
+    gap = lines.gap(lines.weights)
+    if known.start_gap == 0 and gap > 0 and known.odd_rank is None:
+        yield NOT_AVERAGED.finding(
+            severity="fault",
+            step=lines.number,
+            where="weights",
+            says=f"ranks hold different weights after step {lines.number} (sampled sums differ by {gap:.3g}) although "
+            "they started equal: gradients are not averaged, or not all of them.",
+            sure=0.98,
+            evidence={"gap": gap, "ranks": lines.world},
+        )
+
+
+def same_rows(lines: RankLines, history: History) -> Iterator[Finding]:
+    if not all(lines.rows):
+        return
+    first, *others = (set(rows) for rows in lines.rows)
+    common = min(len(first & other) / max(1, min(len(first), len(other))) for other in others)
+    if history.in_a_row(SAME_DATA.slug, common >= SAME_DATA["share"]) == SAME_DATA["steps"]:
+        yield SAME_DATA.finding(
+            severity="fault",
+            step=lines.number,
+            where="data",
+            says=f"all {lines.world} ranks got the same rows ({common:.0%} of {len(first)}): the global batch is "
+            f"{len(first)} rows, not {len(first) * lines.world}.",
+            evidence={"common": common, "ranks": lines.world},
+        )
+
+
+def one_rank_off(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
+    if not all(lines.local):
+        return
+    largest = [math.inf if value is None else value for _, value in lines.local]
+    second, most = sorted(largest)[-2:]
+    usual = max([*known.usual[-32:], min(largest), 1e-30])
+    if most > COMPUTES_WRONG["times"] * max(second, usual) and math.isfinite(second):
+        worst = largest.index(most)
+        name, known.odd_rank = lines.local[worst][0], worst
+        shown = "not a number" if not math.isfinite(most) else f"{most:.2g}"
+        yield COMPUTES_WRONG.finding(
+            severity="fault",
+            step=lines.number,
+            where=f"rank {worst}: {name}",
+            says=f"rank {worst}'s gradient of {name} has an element of {shown} before averaging; the largest of the "
+            f"other ranks is {second:.2g}.",
+            cause=f"hardware or memory of rank {worst}, not the model",
+            sure=0.9,
+            evidence={"rank": worst, "largest": most, "others": second},
+        )
+    else:
+        known.usual.append(max((value for value in largest if math.isfinite(value)), default=0.0))

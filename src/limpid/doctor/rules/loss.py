@@ -1,109 +1,468 @@
-"""Loss: which formula the code computes, re-derived from logits, batch and the value itself."""
+"""The loss: which formula the code computes, read from the gradient of the logits."""
 
 from __future__ import annotations
 
-from limpid.doctor.rule import Rule
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.rules.logits import grows_with_log_z
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.logs.table import Curves
+    from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
 
 FAMILY = "loss"
-REDERIVED = "the loss re-derived: of all candidates one value agrees to 1e-4 (float32) or 2^-7 (bfloat16)"
+FROM_GRADIENT = "of a cross-entropy the gradient of the logits is w (p - e_y): it tells labels and their weights"
+NEEDS = (Probe.BACKWARD, Probe.LOSS_GRADIENT)
+NEAR = Threshold(0.03, "gradients in half precision carry 2^-8 each; eight of them in a row")
 
-RULES = (
-    Rule(
-        slug="loss-mean-of-means",
-        family=FAMILY,
-        detects="Micro-batches averaged before they are averaged: tokens of short ones count more.",
-        equation=r"w_j = N / (k\, n_j),\; \max w / \min w = n_{\max} / n_{\min}",
-        source="huggingface.co/blog/gradient_accumulation (2024); transformers#35203",
-        threshold="label counts of a step that differ by more than 1.5, and losses that are each micro-batch's own "
-        "mean over k (re-derived to 1e-4)",
-        cost="label counts; one cross-entropy per micro-batch on sampled steps",
-        needs=("batch", "loss", "steps"),
-        explains=("loss-formula-unusual",),
-    ),
-    Rule(
-        slug="loss-summed",
-        family=FAMILY,
-        detects="A sum over tokens where a mean is meant.",
-        equation=r"L_0 = N \ln V",
-        source=REDERIVED,
-        threshold="the ratio to the mean is the number of labels to 1e-4",
-        cost="one cross-entropy on the first step",
-        needs=("batch", "loss"),
-        explains=("clipped-every-step", "loss-formula-unusual", "initial-loss-off", "gradient-explodes"),
-    ),
-    Rule(
-        slug="accumulation-not-divided",
-        family=FAMILY,
-        detects="Gradients of k micro-batches are added, each being a full mean: the step is k times too large.",
-        equation=r"g = \sum_{j=1}^k \nabla L_j \;\text{instead of}\; \tfrac1k \sum_j \nabla L_j",
-        source=REDERIVED,
-        threshold="k backward passes per step, each of whose roots is the plain mean of its micro-batch to 1e-4",
-        cost="one cross-entropy per micro-batch on sampled steps",
-        needs=("batch", "loss", "steps"),
-        explains=("clipped-every-step",),
-    ),
-    Rule(
-        slug="softmax-twice",
-        family=FAMILY,
-        detects="The loss takes probabilities for logits: softmax is applied twice.",
-        equation=r"L \ge \ln(e + V - 1) - 1",
-        source=REDERIVED,
-        threshold="the value of cross-entropy of softmax(logits), or rows that are positive and sum to 1",
-        cost="one cross-entropy on the first step",
-        needs=("batch", "loss"),
-        explains=("loss-plateau", "loss-formula-unusual", "half-gradients-flush-to-zero", "epsilon-dominates"),
-    ),
-    Rule(
-        slug="loss-formula-unusual",
-        family=FAMILY,
-        detects="A loss that is none of the known formulas of its logits and labels, or a known but unusual one.",
-        equation=r"L = f(z, y)",
-        source=REDERIVED,
-        threshold="a notice: smoothing, extra terms and weights are choices",
-        cost="some twenty cross-entropies on the first step",
-        needs=("batch", "loss"),
-    ),
-    Rule(
-        slug="loss-broadcast",
-        family=FAMILY,
-        detects="Predictions (n, 1) and targets (n,) that broadcast to n² differences.",
-        equation=r"\textstyle\sum_{ij} (\hat y_i - y_j)^2 \;\text{instead of}\; \sum_i (\hat y_i - y_i)^2",
-        source="definition; NumPy's broadcasting rules",
-        threshold="exact: shapes",
-        cost="none: shapes of the loss's arguments",
-        needs=("loss",),
-        explains=("loss-plateau", "gradient-is-not-the-gradient"),
-    ),
-    Rule(
-        slug="initial-loss-off",
-        family=FAMILY,
-        detects="A first loss that is not what fresh weights must give.",
-        equation=r"E[L_0] = \ln V + \sigma^2 / 2",
-        source="moment generating function of a Gaussian, σ the std of the model's own logits",
-        threshold="0.5 nat: the formula is good to 0.08 for σ ≤ 2, and the mean over N labels scatters by σ/√N",
-        cost="none: logits of the first forward pass",
-        needs=("batch", "loss"),
-    ),
-    Rule(
-        slug="loss-below-floor",
-        family=FAMILY,
-        detects="A loss below what text allows: the answer leaked into the input.",
-        equation=r"L < 0.3 \ln 2 \;\text{nat per byte}",
-        source="Shannon 1951 (0.6 … 1.3 bit per letter)",
-        threshold="half of the lowest estimate for text never seen before; only on rows seen for the first time",
-        cost="none: the loss and the row hashes",
-        needs=("batch", "loss", "steps"),
-    ),
-    Rule(
-        slug="logits-drift",
-        family=FAMILY,
-        detects="Logits that drift away as a whole: softmax does not see it, number formats do.",
-        equation=r"\log Z = \log \textstyle\sum_v e^{z_v},\; |\log Z| > 30 \text{ or slope} > 0.1 / \text{step}",
-        source="Chowdhery et al. 2022, section 5, arXiv:2204.02311; Wortsman et al. 2023, section 3.1.2",
-        threshold="|log Z| above 30 and above its start, or a mean logit that moves by over 0.02 per step for 30 steps "
-        "and by 5 in all; at 30 bfloat16 logits have a spacing of 1/8 nat",
-        cost="log Z on 256 positions on sampled steps",
-        needs=("model", "steps"),
-        explains=("loss-spike", "loss-diverges", "overflow-in-half", "loss-below-floor"),
-    ),
+MEAN_OF_MEANS = Rule(
+    "loss-mean-of-means",
+    FAMILY,
+    detects="Micro-batches (or rows) averaged before they are averaged: tokens of short ones count more.",
+    equation=r"w_j = N / (k\, n_j),\; \max w / \min w = n_{\max} / n_{\min}",
+    source="huggingface.co/blog/gradient_accumulation (2024); transformers#35203",
+    threshold="label counts of a step that differ {spread:g}-fold or more, and weights of each micro-batch (or row) "
+    "that add up to the same within {near:g}",
+    thresholds={
+        "spread": Threshold(1.5, "what differs by less weighs tokens by less than what batches differ in anyway"),
+        "near": Threshold(0.05, "sums of gradients in half precision, one more division than a plain mean"),
+    },
+    cost="the gradient of the logits, in the first steps and every 50th",
+    needs=NEEDS,
+    cause="every micro-batch divides by its own labels, then by their number",
+    refuted_by="equal weights of all tokens",
+    explains=("loss-formula-unusual",),
 )
+
+LOSS_SUMMED = Rule(
+    "loss-summed",
+    FAMILY,
+    detects="A sum over tokens where a mean is meant.",
+    equation=r"\bar z = c\,(p - y),\; c = 1 \;\text{instead of}\; 1/N",
+    source=FROM_GRADIENT,
+    threshold="the weights of {labels:g} labels or more add up to their number within {near:g}, or to that over the "
+    "number of micro-batches or rows; in a log a first loss {times:g} times ln V or more, or above {first:g} nats "
+    "where V is not known",
+    thresholds={
+        "near": NEAR,
+        "labels": Threshold(4, "of three labels a factor on the loss would look the same"),
+        "times": Threshold(4, "fresh weights far too large give two or three times ln V"),
+        "first": Threshold(40, "three times ln 2^18, the largest vocabulary in use"),
+    },
+    cost="the gradient of the logits, in the first steps and every 50th",
+    needs=(*NEEDS, Probe.LOG),
+    cause='reduction="sum" without a division',
+    fix="divide by the number of labels of the whole step",
+    refuted_by="weights of the tokens that add up to 1",
+    explains=("clipped-every-step", "loss-formula-unusual", "initial-loss-off", "gradient-explodes"),
+)
+
+NOT_DIVIDED = Rule(
+    "accumulation-not-divided",
+    FAMILY,
+    detects="Gradients of k micro-batches are added, each being a full mean: the step is k times too large.",
+    equation=r"g = \sum_{j=1}^k \nabla L_j \;\text{instead of}\; \tfrac1k \sum_j \nabla L_j",
+    source=FROM_GRADIENT,
+    threshold="the weights of a step's tokens add up to k within {near:g}; in a log a first loss that is a whole "
+    "multiple of ln V within {whole:g}, {times:g} to {most:g} times",
+    thresholds={
+        "near": NEAR,
+        "whole": Threshold(0.05, "a first loss is good to σ²/2 = 0.2 nat of ln V = 4 or more"),
+        "times": Threshold(1.8, "twice, less what the first logged steps have learned"),
+        "most": Threshold(64, "beyond it every number is near a whole one"),
+    },
+    cost="the gradient of the logits, in the first steps and every 50th",
+    needs=(*NEEDS, Probe.LOG),
+    cause="the loss is not divided by the number of micro-batches",
+    fix="divide each micro-batch's summed loss by all labels of the step",
+    refuted_by="weights that add up to 1",
+    explains=("clipped-every-step",),
+)
+
+SOFTMAX_TWICE = Rule(
+    "softmax-twice",
+    FAMILY,
+    detects="The loss takes probabilities for logits: softmax is applied twice.",
+    equation=r"L \ge \ln(e + V - 1) - 1",
+    source=FROM_GRADIENT,
+    threshold="the gradient fits cross-entropy of softmax(logits) {better:g} times as well as that of the logits; or "
+    "rows that are not negative and add up to 1, with gradients that add up to 0 within {balanced:g}",
+    thresholds={
+        "better": Threshold(1 / 0.3, "what fits both nearly as well is rounding"),
+        "balanced": Threshold(0.1, "as of every loss of log-probabilities"),
+    },
+    cost="the gradient of the logits, in the first steps and every 50th",
+    needs=NEEDS,
+    fix="pass logits to cross_entropy (or log-probabilities to nll_loss)",
+    refuted_by="a gradient that fits cross-entropy of the logits themselves",
+    explains=("loss-plateau", "loss-formula-unusual", "half-gradients-flush-to-zero", "epsilon-dominates"),
+)
+
+FORMULA_UNUSUAL = Rule(
+    "loss-formula-unusual",
+    FAMILY,
+    detects="A loss that is none of the known formulas of its logits and labels, or a known but unusual one.",
+    equation=r"L = f(z, y)",
+    source=FROM_GRADIENT,
+    threshold="a notice where {misfit:.0%} of the gradient is no cross-entropy's (a warning where it adds up to more "
+    "than {unbalanced:g} of its size over the vocabulary), or weights add up to less than {low:g} or {high:g} and "
+    "more; a warning where they add up to the labelled share of all positions within {near:g}, below {part:g}; a fault "
+    "for -p, sigmoid or tanh in place of logits: smoothing, extra terms and weights are choices",
+    thresholds={
+        "misfit": Threshold(0.5, "less is smoothing, an extra term, a temperature"),
+        "unbalanced": Threshold(0.1, "0 for every loss of log-probabilities over the vocabulary"),
+        "low": Threshold(0.5, "a factor of two is felt by ε and clipping"),
+        "high": Threshold(2, "a factor of two is felt by ε and clipping"),
+        "part": Threshold(0.9, "nearly all positions labelled is nearly a mean"),
+        "near": NEAR,
+    },
+    cost="the gradient of the logits, in the first steps and every 50th",
+    needs=NEEDS,
+    cause="another objective, or extra terms",
+    fix="nothing, if that is meant",
+    refuted_by="weights that add up to 1",
+)
+
+BROADCAST = Rule(
+    "loss-broadcast",
+    FAMILY,
+    detects="Predictions (n, 1) and targets (n,) that broadcast to n² differences.",
+    equation=r"\textstyle\sum_{ij} (\hat y_i - y_j)^2 \;\text{instead of}\; \sum_i (\hat y_i - y_i)^2",
+    source="definition; NumPy's broadcasting rules",
+    threshold="exact: shapes",
+    cost="none: shapes of the loss's arguments",
+    needs=(Probe.BACKWARD, Probe.LOSS_INPUTS),
+    cause="an axis of length 1 on one side, which broadcasting repeats",
+    fix="prediction.squeeze(-1), or target.unsqueeze(-1)",
+    refuted_by="equal shapes",
+    explains=("loss-plateau", "gradient-is-not-the-gradient"),
+)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What the gradients of one step say of its loss: one entry per micro-batch."""
+
+    gradients: Sequence[LossGradient]
+    loss: float | None
+    scale: float  # the loss scale that the gradients carry
+    step: int | None
+
+    @property
+    def first(self) -> LossGradient:
+        return self.gradients[0]
+
+    @cached_property
+    def weights(self) -> list[float]:
+        """Sum of the labels' weights in each micro-batch: 1/k in a mean."""
+        return [gradient.total_weight / self.scale for gradient in self.gradients]
+
+    @cached_property
+    def labels(self) -> list[int]:
+        return [max(1, gradient.labels) for gradient in self.gradients]
+
+    @property
+    def total(self) -> float:
+        return sum(self.weights)
+
+    @property
+    def count(self) -> int:
+        return sum(self.labels)
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        return {"sum_of_weights": self.total, "labels": self.count, "micro_batches": len(self.gradients)}
+
+    @property
+    def positions(self) -> int:
+        return sum(gradient.shape[0] * gradient.shape[1] for gradient in self.gradients)
+
+
+@before_first_step(SOFTMAX_TWICE, FORMULA_UNUSUAL, LOSS_SUMMED, NOT_DIVIDED, MEAN_OF_MEANS)
+def formula(exam: Exam) -> Iterator[Finding]:
+    if exam.loss_gradients and exam.trial is not None:
+        yield from judged(Formula(exam.loss_gradients, exam.trial.loss, 1.0, None))
+
+
+@on_step(SOFTMAX_TWICE, FORMULA_UNUSUAL, LOSS_SUMMED, NOT_DIVIDED, MEAN_OF_MEANS)
+def formula_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    if record.downhill and record.all_passes_read:
+        yield from judged(Formula(record.downhill, record.loss, record.scale_of_loss, record.number))
+
+
+def judged(formula: Formula) -> Iterator[Finding]:
+    """Which formula these gradients are of."""
+    if not bool(formula.first.labelled.any()):
+        return
+    for wrong in (squashed, probabilities, log_forgotten, no_cross_entropy):
+        finding = wrong(formula)
+        if finding is not None:  # its weights mean nothing
+            yield finding
+            return
+    yield from grows_with_log_z(formula.first, formula.step)
+    yield from filter(None, [next(filter(None, (factor(formula) for factor in FACTORS)), None)])
+    yield from filter(None, [micro_batches_averaged(formula) or rows_averaged(formula)])
+
+
+def squashed(formula: Formula) -> Finding | None:
+    return _squashed(formula, formula.first.squashed) if formula.first.squashed else None
+
+
+def probabilities(formula: Formula) -> Finding | None:
+    """Outputs that are probabilities by their values."""
+    first = formula.first
+    if not first.unbalanced < SOFTMAX_TWICE["balanced"] or not (first.simplex or (first.unit and first.misfit < 0.01)):
+        return None
+    return _squashed(formula, "softmax" if first.simplex else "sigmoid")
+
+
+def _squashed(formula: Formula, name: str) -> Finding:
+    """The logits went through something before the loss: which, by the gradient that it would give."""
+    first, vocab, twice = formula.first, formula.first.shape[-1], name == "softmax"
+    floor = math.log(math.e + vocab - 1) - 1
+    low = f"it cannot fall below {floor:.2f} nats" if name != "tanh" else "it cannot be sure of any token"
+    return (SOFTMAX_TWICE if twice else FORMULA_UNUSUAL).finding(
+        severity="fault",
+        step=formula.step,
+        where="loss",
+        says=f"the loss gets {'probabilities' if twice else f'{name}(logits)'} where it expects logits: its gradient "
+        f"is that of cross-entropy of {name}(logits) (misfit {first.misfit_squashed:.1e}, of the logits "
+        f"{first.misfit:.1e}); {low}" + (f" and gradients are about {vocab:,} times too small." if twice else "."),
+        cause=f"{name} in the model or before a loss that applies softmax itself",
+        fix=SOFTMAX_TWICE.fix,
+        sure=0.98,
+        refuted_by=SOFTMAX_TWICE.refuted_by,
+        evidence={"misfit": first.misfit, "misfit_squashed": first.misfit_squashed, "floor": floor, "vocab": vocab},
+    )
+
+
+def log_forgotten(formula: Formula) -> Finding | None:
+    """A label's weight is its probability: the gradient of -p, where that of -log p weighs all alike."""
+    first, labelled = formula.first, formula.first.labelled
+    if first.misfit > 0.01 or int(labelled.sum()) < 8:
+        return None
+    weight = first.weight[labelled].double()
+    over = weight * first.surprise[labelled].double().exp()
+    spread, spread_over = (float(x.std() / x.mean().clamp(min=1e-300)) for x in (weight, over))
+    if not (spread > 0.01 and spread_over < 0.1 * spread):
+        return None
+    return FORMULA_UNUSUAL.finding(
+        severity="fault",
+        step=formula.step,
+        where="loss",
+        says="the loss is -p of each target, not -log p: what the model already knows counts most, what it does not "
+        "know has no gradient.",
+        cause="nll_loss of probabilities, which expects their logarithms",
+        fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
+        sure=0.95,
+        refuted_by="equal weights of likely and unlikely targets",
+    )
+
+
+def no_cross_entropy(formula: Formula) -> Finding | None:
+    first, rule = formula.first, FORMULA_UNUSUAL
+    if not (first.misfit > rule["misfit"] and first.zeros < 0.1):
+        return None
+    mixed = first.unbalanced > rule["unbalanced"] and first.is_of_language
+    why = (
+        ", and the gradients of a position do not add up to 0 over the vocabulary, as those of every loss of "
+        "log-probabilities do: the softmax runs over another axis"
+    )
+    fix = "cross_entropy(logits.flatten(0, 1), targets.flatten()), or logits.transpose(1, 2)"
+    return rule.finding(
+        severity="warning" if mixed else "notice",
+        step=formula.step,
+        where="loss",
+        says=f"the loss is no cross-entropy of these logits: {first.misfit:.0%} of its gradient is something else"
+        f"{why if mixed else ''}.",
+        cause="a view or reshape that mixes classes and positions" if mixed else "",
+        fix=fix if mixed else "",
+        sure=0.9 if mixed else 0.6,
+        refuted_by="gradients of each position that add up to 0",
+        evidence={"misfit": first.misfit, "unbalanced": first.unbalanced},
+    )
+
+
+def summed(formula: Formula) -> Finding | None:
+    k, count, total = len(formula.gradients), formula.count, formula.total
+    rows = sum(gradient.shape[0] for gradient in formula.gradients)
+    parts = {
+        "": 1,
+        f" divided by {k} micro-batches": k,
+        f" divided by {rows} rows": rows,
+        f" divided by {rows // k} rows": rows // k,
+    }
+    near = LOSS_SUMMED["near"]
+    hows = (text for text, part in parts.items() if part < count / 2 and abs(total * part / count - 1) < near)
+    how = next(hows, None)
+    if how is None or total <= 1.5 or count < LOSS_SUMMED["labels"]:
+        return None
+    alone = formula.loss is not None and k == 1
+    share = (
+        f"{formula.loss:,.0f} = {count:,} × {(formula.loss or 0) / count:.2f}" if alone else f"Σ weights = {total:,.0f}"
+    )
+    return LOSS_SUMMED.finding(
+        severity="fault",
+        step=formula.step,
+        where="loss",
+        says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are {total:,.0f} "
+        "times a mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
+        sure=0.99,
+        evidence=formula.evidence,
+    )
+
+
+def not_divided(formula: Formula) -> Finding | None:
+    k, total = len(formula.gradients), formula.total
+    if k == 1 or not abs(total / k - 1) < NOT_DIVIDED["near"]:
+        return None
+    return NOT_DIVIDED.finding(
+        severity="fault",
+        step=formula.step,
+        where="loss",
+        says=f"{k} micro-batches each add a full mean: the weights of the step's tokens add up to {total:.2f} instead "
+        "of 1.",
+        sure=0.98,
+        evidence=formula.evidence,
+    )
+
+
+def over_all_positions(formula: Formula) -> Finding | None:
+    total, count, positions = formula.total, formula.count, formula.positions
+    if not (total < FORMULA_UNUSUAL["part"] and abs(total * positions / count - 1) < FORMULA_UNUSUAL["near"]):
+        return None
+    return FORMULA_UNUSUAL.finding(
+        severity="warning",
+        step=formula.step,
+        where="loss",
+        says=f"the loss is divided by all {positions:,} positions, of which {count:,} have a label: it is "
+        f"{1 / total:.1f} times too small, and more so the fewer labels a batch has.",
+        cause="a mean over masked positions too",
+        fix="divide by the number of labels",
+        sure=0.95,
+        evidence=formula.evidence | {"positions": positions},
+    )
+
+
+def a_factor(formula: Formula) -> Finding | None:
+    if FORMULA_UNUSUAL["low"] < formula.total < FORMULA_UNUSUAL["high"]:
+        return None
+    return FORMULA_UNUSUAL.finding(
+        severity="notice",
+        step=formula.step,
+        where="loss",
+        says=f"the weights of the step's {formula.count:,} labels add up to {formula.total:.3g}, to 1 in a mean.",
+        cause="a factor on the loss",
+        fix="nothing, if it is meant; Adam's ε and clipping see it",
+        sure=0.7,
+        evidence=formula.evidence,
+    )
+
+
+FACTORS = (summed, not_divided, over_all_positions, a_factor)
+"""What the sum of the weights may be, the most telling first."""
+
+
+def micro_batches_averaged(formula: Formula) -> Finding | None:
+    k, labels, weights, total = len(formula.gradients), formula.labels, formula.weights, formula.total
+    spread = max(labels) / min(labels)
+    even = all(abs(weight * k / total - 1) < MEAN_OF_MEANS["near"] for weight in weights)
+    if k == 1 or spread <= MEAN_OF_MEANS["spread"] or not even:
+        return None
+    heavy, light = labels.index(min(labels)), labels.index(max(labels))
+    ratio = (weights[heavy] / labels[heavy]) / (weights[light] / labels[light])
+    return MEAN_OF_MEANS.finding(
+        severity="fault",
+        step=formula.step,
+        where=f"micro-batch {heavy}",
+        says=f"a token in micro-batch {heavy} ({labels[heavy]} labels) counts {ratio:.1f} times one in micro-batch "
+        f"{light} ({labels[light]} labels): each micro-batch is averaged before averaging.",
+        fix=f"divide each micro-batch's summed loss by all {formula.count:,} labels of the step (num_items_in_batch)",
+        sure=0.99,
+        evidence=formula.evidence | {"labels_each": labels[:32], "ratio": spread},
+    )
+
+
+def rows_averaged(formula: Formula) -> Finding | None:
+    """Rows averaged before averaging: a token's weight is 1 over the labels of its row."""
+    labels, weights = formula.first.by_row()
+    if not formula.first.complete or len(labels) < 2:
+        return None
+    spread = max(labels) / min(labels)
+    if spread <= MEAN_OF_MEANS["spread"] or not max(weights) / min(weights) < 1 + MEAN_OF_MEANS["near"]:
+        return None
+    return MEAN_OF_MEANS.finding(
+        severity="warning",
+        step=formula.step,
+        where="rows",
+        says=f"each row is averaged before averaging: a token of the shortest row ({min(labels)} labels) counts "
+        f"{spread:.1f} times one of the longest ({max(labels)}).",
+        cause="a mean over positions, then a mean over rows",
+        fix="sum over all labels, divide by their number; or leave it, where every row should count the same",
+        sure=0.9,
+        evidence={"ratio": spread},
+    )
+
+
+@before_first_step(BROADCAST)
+def broadcast(exam: Exam) -> Iterator[Finding]:
+    if exam.trial is not None and exam.trial.spread_out is not None:
+        yield _broadcast(exam.trial.spread_out, None)
+
+
+@on_step(BROADCAST)
+def broadcast_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    if record.spread_out is not None:
+        yield _broadcast(record.spread_out, record.number)
+
+
+def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], step: int | None) -> Finding:
+    given, target = shapes
+    return BROADCAST.finding(
+        severity="fault",
+        step=step,
+        where="loss",
+        says=f"predictions of shape {given} and targets of shape {target} are compared all with all: each prediction "
+        "is pulled towards the mean of all targets.",
+        evidence={"prediction": list(given), "target": list(target)},
+    )
+
+
+@in_log(LOSS_SUMMED, NOT_DIVIDED)
+def first_loss_of_a_log(curves: Curves) -> Iterator[Finding]:
+    """The first loss against ln V: a sum, or a factor k."""
+    losses = curves.values("loss")
+    if not losses or not math.isfinite(losses[0]) or curves.steps[0] > 20:
+        return
+    first, expected = losses[0], math.log(curves.vocab or 2**18)
+    ratio, whole = first / expected, round(first / expected)
+    multiple = ratio > NOT_DIVIDED["times"] and abs(ratio / whole - 1) < NOT_DIVIDED["whole"]
+    if curves.vocab and multiple and whole <= NOT_DIVIDED["most"]:
+        cause = f"{whole} micro-batches (or ranks) are added, not averaged"
+        yield _too_large(NOT_DIVIDED, first, expected, cause, 0.8)
+    elif curves.vocab and ratio > LOSS_SUMMED["times"]:
+        yield _too_large(LOSS_SUMMED, first, expected, "a sum over tokens, or weights that start far too large", 0.6)
+    elif not curves.vocab and first > LOSS_SUMMED["first"]:
+        yield _too_large(LOSS_SUMMED, first, expected, "a sum over tokens or micro-batches", 0.6)
+
+
+def _too_large(rule: Rule, first: float, expected: float, cause: str, sure: float) -> Finding:
+    return rule.finding(
+        severity="warning",
+        where="loss",
+        says=f"the first loss is {first:.1f}, {first / expected:.3g} times ln V = {expected:.2f}: {cause}.",
+        cause=cause,
+        fix="log and minimise the mean over the labels of the whole step",
+        sure=sure,
+        refuted_by=f"a first loss near {expected:.2f}",
+        evidence={"first_loss": first, "ln_vocab": expected, "ratio": first / expected},
+    )

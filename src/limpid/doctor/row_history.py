@@ -1,0 +1,165 @@
+"""The rows that were served so far: hashes, when they came last, histograms of their tokens."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BINS = 256
+SPLITS = 128
+"""Random halves that a border is compared with."""
+
+
+class RowHistory:
+    """What is known of the rows of a run; `arrays`, `hashes` and `counts` are those of the step under way."""
+
+    def __init__(self) -> None:
+        self.weights = np.random.Generator(np.random.PCG64(7)).integers(1, 2**62, 4096, dtype=np.int64)
+        self.last: dict[int, int] = {}  # row hash -> when it was served last, counted in rows
+        self.count = 0  # rows served
+        self.tokens, self.largest = 0, 0
+        self.batches: deque[int] = deque(maxlen=64)  # one hash each, whatever the order of the rows
+        self.gaps: deque[int] = deque(maxlen=4096)  # rows served between two times of the same
+        self.histograms: deque[np.ndarray] = deque(maxlen=64)  # of whole steps
+        self.new_rows = True  # whether this step's rows were all new
+        self.same_tensors = 0  # steps in a row that were given the very tensors of the step before
+        self._given: list[Tensor] = []
+        # of this step
+        self.arrays: list[np.ndarray] = []  # (row, position) each
+        self.hashes: list[int] = []
+        self.counts = np.zeros((0, BINS), dtype=np.int64)  # (row, bin) tokens modulo 256
+        self.known_before = 0  # different rows served before it
+        self.counted = False  # whether there is a histogram of it
+        # what single rules remember
+        self.entropies: deque[float] = deque(maxlen=1024)
+        self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
+        self.odd_before = 0
+        self.border: int | None = None  # step of the last border
+        self.types: set[int] = set()
+
+    def take(self, given: list[Tensor], classes: list[Tensor]) -> None:
+        """A step's token ids (row, position); without any, the class labels of its rows."""
+        self.arrays, self.hashes = [np.asarray(t.detach().cpu(), dtype=np.int64) for t in given], []
+        self.counted = bool(given or classes)
+        if given:
+            self._take_rows(given)
+            self.counts = np.concatenate([histograms(ids) for ids in self.arrays])
+        elif classes:
+            self.counts = histograms(np.asarray(torch.cat(classes), dtype=np.int64)[None])
+        if self.counted:
+            self.histograms.append(self.counts.sum(0) / max(1, self.counts.sum()))
+
+    def _take_rows(self, given: list[Tensor]) -> None:
+        same = len(given) == len(self._given) and all(a is b for a, b in zip(given, self._given, strict=True))
+        self.same_tensors, self._given = self.same_tensors + 1 if same else 0, given
+        self.hashes = [h for ids in self.arrays for h in self._hashes(ids)]
+        self.known_before = len(self.last)
+        self.new_rows = not any(h in self.last for h in self.hashes)
+        for offset, h in enumerate(self.hashes):
+            if h in self.last:
+                self.gaps.append(self.count + offset - self.last[h])
+            self.last[h] = self.count + offset
+        self.count += len(self.hashes)
+        self.batches.append(hash(tuple(sorted(self.hashes))))
+        self.largest = max(self.largest, max(int(ids.max()) for ids in self.arrays))
+        self.tokens += sum(ids.size for ids in self.arrays)
+
+    def _hashes(self, ids: np.ndarray) -> list[int]:
+        """64-bit hash of each row."""
+        repeat = -(-ids.shape[1] // len(self.weights))
+        weights = np.tile(self.weights, repeat)[: ids.shape[1]]
+        with np.errstate(over="ignore"):
+            mixed = (ids + 1) * weights
+            mixed ^= mixed >> 29
+            return [int(h) for h in (mixed * np.int64(0x2545F4914F6CDD1D)).sum(1) ^ ids.shape[1]]
+
+    @property
+    def period(self) -> int | None:
+        """After how many steps the very same batches come again, if that has happened three times running."""
+        batches = list(self.batches)
+        for period in range(2, len(batches) // 3 + 1):
+            if batches[-period:] == batches[-2 * period : -period] == batches[-3 * period : -2 * period]:
+                return period
+        return None
+
+    @property
+    def row_entropies(self) -> np.ndarray:
+        """Of the tokens of each row of this step, nats."""
+        return entropy(self.counts / np.maximum(self.counts.sum(1, keepdims=True), 1))
+
+    @property
+    def unigram_entropy(self) -> float:
+        """Of the tokens of the last steps together, nats."""
+        return float(entropy(np.mean(self.histograms, axis=0)))
+
+
+def histograms(ids: np.ndarray) -> np.ndarray:
+    """How often each token is in each row, modulo 256."""
+    counts = np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids))
+    return counts.reshape(len(ids), BINS)
+
+
+def entropy(share: np.ndarray) -> np.ndarray:
+    """Along the last axis, nats."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(-np.where(share > 0, share * np.log(share), 0).sum(-1))
+
+
+def divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Jensen-Shannon divergence of histograms along the last axis, nats."""
+    m = (p + q) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.where(a > 0, a * np.log(a / m), 0).sum(-1) for a in (p, q)]
+    return np.asarray((parts[0] + parts[1]) / 2)
+
+
+class Border(NamedTuple):
+    """Tokens before and after, against random halves of the same batches: in shuffled data all halves are alike."""
+
+    between: float  # divergence, nats
+    halves: float  # mean divergence of the random halves
+    largest: float  # the largest of theirs
+    z: float
+
+    @classmethod
+    def of(cls, between: float, others: np.ndarray) -> Border:
+        z = (between - float(others.mean())) / max(float(others.std()), 1e-9)
+        return cls(between, float(others.mean()), float(others.max()), z)
+
+
+def last_border(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Generator, least: float) -> Border | None:
+    """The last `side` batches against the `side` before them; None where they diverge by less than `least`."""
+    table = np.stack(recent[-2 * side :])
+    between = float(divergence(table[:side].mean(0), table[side:].mean(0)))
+    if between < least:
+        return None
+    half = np.tile(np.arange(side) < side // 2, (SPLITS, 1))  # halves that take as many from before as from after
+    sides = np.concatenate([shuffle.permuted(half, axis=1), shuffle.permuted(half, axis=1)], axis=1)
+    return Border.of(between, divergence(_totals(sides, table) / side, _totals(~sides, table) / side))
+
+
+def against_all(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Generator, least: float) -> Border | None:
+    """The last batches against all before them, as `side` of those are against the rest of them.
+
+    None where there are too few, or they diverge by no more than `least`.
+    """
+    if len(recent) < 4 * side:
+        return None
+    before, last = np.stack(recent[:-side]), np.stack(recent[-side:])
+    between = float(divergence(last.mean(0), before.mean(0)))
+    if between <= least:
+        return None
+    chosen = shuffle.permuted(np.tile(np.arange(len(before)) < side, (SPLITS, 1)), axis=1)
+    others = divergence(_totals(chosen, before) / side, _totals(~chosen, before) / (len(before) - side))
+    return Border.of(between, others)
+
+
+def _totals(chosen: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The sum of each choice of rows, by torch: NumPy would wake threads of its own against those of training."""
+    total: np.ndarray = (torch.from_numpy(chosen.astype(table.dtype)) @ torch.from_numpy(table)).numpy()
+    return total

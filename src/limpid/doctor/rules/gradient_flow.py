@@ -1,0 +1,236 @@
+"""Where gradients arrive: parameters cut off, never used, frozen, or starved by depth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+
+FAMILY = "gradient_flow"
+
+MODULE_NEVER_CALLED = Rule(
+    "module-never-called",
+    FAMILY,
+    detects="A module with parameters that the forward pass never uses.",
+    equation=r"\text{calls} = 0",
+    source="definition; forward hooks",
+    threshold="exact",
+    cost="one forward pass before the first step",
+    needs=(Probe.PARAMETERS, Probe.MODULES, Probe.BACKWARD),
+    cause="constructed but not used in forward",
+    fix="call it, or remove it",
+    refuted_by="one call",
+    explains=("weights-never-change",),
+)
+
+GRADIENT_CUT = Rule(
+    "gradient-cut",
+    FAMILY,
+    detects="Parameters that are used but get no gradient: the graph is cut between them and the loss.",
+    equation=r"\partial L / \partial p = \text{None or } 0",
+    source="definition; reverse-mode differentiation",
+    threshold="exact: None, or 0 everywhere where no factor that is still 0 explains it",
+    cost="one forward and backward pass before the first step",
+    needs=(Probe.PARAMETERS, Probe.MODULES, Probe.BACKWARD),
+    cause="detach(), no_grad(), .data, .item() or a function without derivative between them and the loss",
+    fix="remove it; or freeze these parameters with requires_grad_(False), and leave them out of the optimizer",
+    refuted_by="a gradient that is not 0 for one of them",
+    explains=("weights-never-change", "loss-plateau", "gradient-is-not-the-gradient"),
+)
+
+PARAMETERS_FROZEN = Rule(
+    "parameters-frozen",
+    FAMILY,
+    detects="Parameters whose requires_grad is False while their siblings train.",
+    equation=r"\text{requires\_grad} = \text{False}",
+    source="definition",
+    threshold="exact; a fault where nothing trains, a warning where some of like modules are frozen with fresh weights "
+    "or the optimizer holds what is frozen, else a notice",
+    cost="none",
+    needs=(Probe.PARAMETERS,),
+    cause="frozen by a filter on names that matched more than meant",
+    fix="requires_grad_(True) for what should train; leave the others out of the optimizer",
+    refuted_by="requires_grad True",
+    explains=("weights-never-change",),
+)
+
+GRADIENT_VANISHES = Rule(
+    "gradient-vanishes-with-depth",
+    FAMILY,
+    detects="Gradients that shrink geometrically from the last block to the first.",
+    equation=r"\lVert g_{\text{first}} \rVert / \lVert g_{\text{last}} \rVert = \rho^{L}",
+    source="Bengio et al. 1994; Pascanu et al. 2012, eq. 5, arXiv:1211.5063",
+    threshold="first over last block a factor of {factor:g} or more apart, either way, and monotone over at least "
+    "{blocks:g} blocks",
+    thresholds={
+        "factor": Threshold(1e3, "Adam divides it out until ε, 1e-8 of a gradient near 1e-5, begins to count"),
+        "blocks": Threshold(3, "two blocks are monotone whatever they are"),
+    },
+    cost="norms of one backward pass",
+    needs=(Probe.PARAMETERS, Probe.BACKWARD),
+    cause="no residual connection or norm, or weights of the wrong size",
+    fix="pre-norm residual blocks; weights with std 1/√fan-in",
+)
+
+
+@before_first_step(MODULE_NEVER_CALLED, GRADIENT_CUT)
+def gradients_arrive(exam: Exam) -> Iterator[Finding]:
+    """Unused, cut off, or 0 for a reason: told apart."""
+    trained = {name: p for name, p in exam.info.parameters.items() if p.requires_grad}
+    flow, norms = exam.flow, exam.gradient_norms
+    if not trained or flow is None or not norms:
+        return
+    if exam.trial_shows_no_graph:
+        yield _cut(exam, list(trained), flow.cut, "the loss")
+        return
+    unused = [
+        name
+        for name, module in exam.model.named_modules()
+        if name and name not in flow.called and any(True for _ in module.parameters(recurse=False))
+    ]
+    without = [name for name in trained if norms.get(name) is None]
+    idle = [name for name in without if any(name.startswith(module + ".") for module in unused)]
+    if idle:
+        modules = [module for module in unused if any(name.startswith(module + ".") for name in idle)]
+        size = sum(trained[name].numel() for name in idle)
+        yield MODULE_NEVER_CALLED.finding(
+            severity="warning",
+            where=modules[0],
+            says=f"{', '.join(modules[:4])} ({size:,} parameters) is never called by the forward pass: it will not "
+            "change.",
+            evidence={"modules": modules[:32], "parameters": size},
+        )
+    cut = [name for name in without if name not in idle]
+    zero = [name for name in trained if norms.get(name) == 0 and not _excused(exam, name)]
+    if cut or zero:
+        yield _cut(exam, cut + zero, flow.cut, None)
+
+
+def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> Finding:
+    """The finding for parameters without gradient; `modules` are those whose output has left the graph."""
+    size = sum(exam.info.parameters[name].numel() for name in names)
+    total = exam.info.size
+    blocks = [block for block, _ in exam.info.blocks]
+    dead = [block for block in blocks if any(name.startswith(block + ".") for name in names)]
+    alive = [block for block in blocks if block not in dead]
+    outside = [name for name in names if exam.info.block_of(name) is None]
+    shown = ", ".join(outside[:2] + dead[:3]) or ", ".join(names[:3])
+    last = _last_cut(blocks, dead, alive, modules)
+    at = f"; the output of {last} has left the graph" if last and blocks else ""
+    behind = bool(alive and dead) and blocks.index(alive[0]) > blocks.index(dead[-1])
+    fine = f" ({alive[0]} onwards are fine)" if behind else ""
+    return GRADIENT_CUT.finding(
+        severity="fault",
+        where=last or names[0],
+        says=f"no gradient reaches {what or shown} ({len(names)} tensors, {size:,} parameters, "
+        f"{size / total:.0%}){at}{fine}.",
+        evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
+    )
+
+
+def _last_cut(blocks: list[str], dead: list[str], alive: list[str], modules: list[str]) -> str:
+    """Where the graph was left last: the dead block right before a living one, else the last module seen to."""
+    if dead and alive and blocks.index(dead[-1]) + 1 == blocks.index(alive[0]):
+        return dead[-1]
+    return modules[-1] if modules else ""
+
+
+def _excused(exam: Exam, name: str) -> bool:
+    """Zero gradients that theory predicts: behind a factor that is still 0, rows never looked up, biases of keys."""
+    info = exam.info
+    lower = name.lower()
+    if name in info.embedding_names or info.parameters[name].numel() < 2:
+        return True
+    if lower.endswith("bias") or "lora" in lower or "rel" in lower:
+        return True
+    # somewhere in its own block a matrix or gain is all 0: the product's other factor has gradient 0
+    block = info.block_of(name)
+    siblings = [
+        p
+        for other, p in info.parameters.items()
+        if (block is None or other.startswith(block + ".")) and other != name and not other.endswith("bias")
+    ]
+    if any(p.numel() > 1 and info.is_zero(p) for p in siblings):
+        return True
+    # or what stands behind everything, the head
+    head = info.head(exam.vocab) if exam.vocab else None
+    return head is not None and info.is_zero(head[1])
+
+
+@before_first_step(PARAMETERS_FROZEN)
+def frozen(exam: Exam) -> Iterator[Finding]:
+    """requires_grad is how freezing is done on purpose; in fresh weights, or kept in the optimizer, it hardly is."""
+    info = exam.info
+    names = [name for name, p in info.parameters.items() if not p.requires_grad and p.is_floating_point()]
+    if not names:
+        return
+    blocks = _partly_frozen(exam, names)
+    held = {id(p) for _, group in exam.groups for p in group["params"]}
+    in_optimizer = [name for name in names if id(info.parameters[name]) in held]
+    nothing = len(names) == len(info.parameters)
+    adapters = any("lora" in name.lower() or "adapter" in name.lower() for name in info.parameters)
+    suspicious = nothing or bool(in_optimizer) or (bool(blocks) and exam.fresh and not adapters)
+    size = sum(info.parameters[name].numel() for name in names)
+    says = f"{len(names)} tensors ({size:,} parameters, {size / info.size:.0%}) have requires_grad False"
+    if blocks:
+        says += f": {', '.join(blocks[:4])} but not its siblings"
+    if in_optimizer:
+        says += f"; {len(in_optimizer)} of them are in the optimizer all the same"
+    if exam.fresh and blocks:
+        says += ", and their weights are fresh"
+    yield PARAMETERS_FROZEN.finding(
+        severity="fault" if nothing else "warning" if suspicious else "notice",
+        where=blocks[0] if blocks else names[0],
+        says=f"{says}.",
+        cause="" if suspicious else "frozen on purpose, it seems",
+        fix="" if suspicious else "nothing",
+        sure=0.9 if suspicious else 0.5,
+        evidence={"tensors": len(names), "parameters": size, "blocks": blocks, "in_optimizer": len(in_optimizer)},
+    )
+
+
+def _partly_frozen(exam: Exam, names: list[str]) -> list[str]:
+    """Blocks of which a part is frozen that trains in other blocks."""
+    parts: dict[str, set[str]] = {}  # what part of a block -> blocks in which it is frozen
+    for name in names:
+        block = exam.info.block_of(name)
+        if block is not None:
+            parts.setdefault(name[len(block) :], set()).add(block)
+    some = [where for where in parts.values() if len(where) < len(exam.info.blocks)]
+    return sorted({block for where in some for block in where})
+
+
+@before_first_step(GRADIENT_VANISHES)
+def by_depth(exam: Exam) -> Iterator[Finding]:
+    norms = exam.gradient_norms
+    blocks = [block for block, _ in exam.info.blocks]
+    if len(blocks) < GRADIENT_VANISHES["blocks"] or not norms:
+        return
+    sizes = []
+    for block in blocks:
+        own = [v for n, v in norms.items() if n.startswith(block + ".") and v and exam.info.parameters[n].ndim >= 2]
+        if not own:
+            return
+        sizes.append(math.sqrt(sum(v * v for v in own)))
+    ratio, factor = sizes[0] / sizes[-1], GRADIENT_VANISHES["factor"]
+    steps = [math.log(a / b) for a, b in itertools.pairwise(sizes)]
+    monotone = all(s > 0 for s in steps) or all(s < 0 for s in steps)
+    if 1 / factor < ratio < factor or not monotone:
+        return
+    per_block = max(ratio, 1 / ratio) ** (1 / (len(blocks) - 1))
+    yield GRADIENT_VANISHES.finding(
+        severity="warning",
+        where=blocks[0],
+        says=f"gradients {'shrink' if ratio < 1 else 'grow'} {per_block:.1f}-fold per block in the backward pass: "
+        f"first over last block {ratio:.1e}.",
+        sure=0.8,
+        refuted_by=f"a ratio within {1 / factor:g} … {factor:g}",
+        evidence={"ratio": ratio, "norms": [round(s, 8) for s in sizes]},
+    )

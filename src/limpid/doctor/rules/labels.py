@@ -1,0 +1,260 @@
+"""Labels: which token each position is taught, and whether there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, at_break, before_first_step, on_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.replay.broken_step import BrokenStep
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "labels"
+OFFSETS = (1, 0, 2, -1, 3, -2, 4, -3)
+NEAR_ALL = Threshold(0.99, "a label in a hundred may be cut off or masked by another number")
+ENOUGH = Threshold(8, "two tokens of a text are equal in a twentieth of the cases: all of eight by 3e-11")
+
+NOT_SHIFTED = Rule(
+    "labels-not-shifted",
+    FAMILY,
+    detects="The target of a position is its own input token: the model learns to copy.",
+    equation=r"P(y_t = x_t) \ge 0.99,\; \text{chance}\; \textstyle\sum_v p_v^2",
+    source="definition of next-token prediction; transformers#35066",
+    threshold="a match of {match:.0%} with the own token and less with the next, on {labels:g} labels or more",
+    thresholds={"match": NEAR_ALL, "labels": ENOUGH},
+    cost="comparisons of two integer tensors",
+    needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="labels are the inputs, not shifted by one",
+    fix="targets[t] = inputs[t + 1]: shift once, in the data or in the loss",
+    refuted_by="a match of 99 % with the next token",
+    explains=("loss-below-floor", "not-causal", "loss-formula-unusual", "batch-repeats"),
+)
+
+MISALIGNED = Rule(
+    "labels-misaligned",
+    FAMILY,
+    detects="Targets at another offset than the next token: shifted twice, backwards, or by the wrong axis.",
+    equation=r"P(y_t = x_{t+k}) \ge 0.99 \;\text{for}\; k \neq 1",
+    source="definition of next-token prediction",
+    threshold="a match of {match:.0%} at an offset k within -3 … 4 and less at 1, on {labels:g} labels or more",
+    thresholds={"match": NEAR_ALL, "labels": ENOUGH},
+    cost="comparisons of integer tensors",
+    needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="the labels are shifted the wrong way or by the wrong amount",
+    fix="shift exactly once: models of transformers shift labels themselves",
+    refuted_by="a match of 99 % with the next token",
+    explains=("loss-formula-unusual", "loss-below-floor", "targets-unrelated"),
+)
+
+UNRELATED = Rule(
+    "targets-unrelated",
+    FAMILY,
+    detects="Targets that are no shift of the inputs at all, although both are rows of the same vocabulary.",
+    equation=r"\max_{|k| \le 4} P(y_t = x_{t+k}) < 0.5",
+    source="definition of next-token prediction",
+    threshold="a match below {match:.0%} at every offset, on {labels:g} labels or more: a fault where {other:.0%} of "
+    "the targets are the next tokens of another row, a warning where more than {dense:.0%} of the positions have a "
+    "label of the model's own vocabulary, else a notice: other objectives look like this",
+    thresholds={
+        "match": Threshold(0.5, "text repeats itself at one offset by a tenth or two"),
+        "labels": Threshold(64, "a share of fewer scatters by more than a sixteenth"),
+        "other": NEAR_ALL,
+        "dense": Threshold(0.5, "masked language modelling labels a seventh"),
+    },
+    cost="comparisons of two integer tensors",
+    needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="another objective than the next token, or inputs and targets of different texts",
+    fix="if this is a language model: take both from one row",
+    refuted_by="a match of 99 % with the next token",
+)
+
+NO_LABELS = Rule(
+    "no-labels",
+    FAMILY,
+    detects="A row or a whole batch without a single label: a mean over nothing.",
+    equation=r"n_{\text{labels}} = 0 \Rightarrow 0/0",
+    source="definition; unsloth#2900, trl#6668",
+    threshold="exact count: a fault for a batch, a warning where more than {half:.0%} of the rows have none, else a "
+    "notice",
+    thresholds={"half": Threshold(0.5, "most of the work of the step teaches nothing")},
+    cost="a count",
+    needs=(Probe.BATCH, Probe.REPLAY),
+    cause="labels are masked entirely: wrong template, or truncation cut the answer off",
+    fix="drop such rows, or truncate the prompt instead of the answer",
+    refuted_by="a label at or above 0",
+    explains=("not-finite", "loss-plateau", "gradient-cut"),
+)
+
+
+@before_first_step(NOT_SHIFTED, MISALIGNED, UNRELATED)
+def alignment(exam: Exam) -> Iterator[Finding]:
+    """Which input each position is taught: by the gradient where there is one, else by the labels themselves."""
+    if exam.loss_gradients:
+        yield from aligned(exam.loss_gradients[0], None)
+        return
+    for micro in exam.micros[:1]:
+        if micro.ids is None or micro.labels is None or micro.ids.shape != micro.labels.shape:
+            continue
+        own = micro.shifted_by_model
+        matches = {k: match(micro.ids, micro.labels, k - own) for k in OFFSETS}
+        yield from _judged({k: m for k, (m, n) in matches.items() if n}, micro.labels.numel(), None)
+
+
+@on_step(NOT_SHIFTED, MISALIGNED, UNRELATED)
+def alignment_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    for gradient in record.downhill[:1]:
+        yield from aligned(gradient, record.number)
+
+
+def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
+    """Share of the labelled positions whose label is the input `offset` further on, and how many count."""
+    length = min(ids.shape[1], labels.shape[1])
+    first, last = max(0, -offset), min(length, length - offset)
+    if last <= first:
+        return 0.0, 0
+    y, x = labels[:, first:last], ids[:, first + offset : last + offset]
+    kept = y >= 0
+    return (float((y == x)[kept].double().mean()), int(kept.sum())) if bool(kept.any()) else (0.0, 0)
+
+
+def aligned(gradient: LossGradient, step: int | None) -> Iterator[Finding]:
+    """Alignment by the gradient: what was really taught, whatever the code looks like."""
+    if gradient.ids is None or gradient.misfit_squashed > 0.5:
+        return
+    matches = {k: gradient.match(k) for k in OFFSETS}
+    other = another_row(gradient.ids, gradient.taught_ids) if gradient.complete else None
+    exact = gradient.misfit < 0.05  # other objectives teach no token in particular
+    labelled = float(gradient.labelled.double().mean())
+    dense = exact and labelled > UNRELATED["dense"] and int(gradient.ids.max()) < gradient.shape[-1]
+    counted = {k: m for k, (m, n) in matches.items() if n >= ENOUGH}
+    yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense)
+
+
+def another_row(ids: Tensor, taught: Tensor) -> float | None:
+    """Match with the next tokens of the best other row, if most rows have one to 99 %."""
+    best = []
+    for row in range(min(len(ids), 8)):
+        kept = taught[row, :-1] >= 0
+        if int(kept.sum()) < ENOUGH:
+            continue
+        shares = (ids[:, 1:][:, kept] == taught[row, :-1][kept]).double().mean(-1)
+        shares[row] = 0
+        best.append(float(shares.max()))
+    return min(best) if len(best) > 1 and min(best) >= UNRELATED["other"] else None
+
+
+def _judged(
+    matches: dict[int, float], labels: int, step: int | None, other: float | None = None, dense: bool = False
+) -> Iterator[Finding]:
+    """Findings from matches by offset; `other`: match with the best other row, `dense`: whether most have labels."""
+    right = matches.get(1, 0.0)
+    best = max(matches, key=lambda k: (matches[k], -abs(k - 1)), default=1)
+    evidence = {f"match_at_{k}": round(m, 4) for k, m in matches.items()}
+    if best != 1 and matches[best] >= NEAR_ALL and right < NEAR_ALL and labels >= ENOUGH:
+        yield _shifted(best, matches[best], right, labels, step, evidence)
+    elif matches and max(matches.values()) < UNRELATED["match"] and labels >= UNRELATED["labels"]:
+        where = "" if other is None else f", but the next tokens of another row ({other:.0%})"
+        yield UNRELATED.finding(
+            severity="fault" if other is not None else "warning" if dense else "notice",
+            step=step,
+            where="targets",
+            says=f"the targets are no shift of the inputs of their row (best match "
+            f"{max(matches.values()):.0%}){where}.",
+            cause="" if other is None else "one side was shuffled or sorted without the other",
+            sure=0.6 if other is None else 1.0,
+            evidence=evidence,
+        )
+
+
+def _shifted(
+    best: int, found: float, right: float, labels: int, step: int | None, evidence: dict[str, float]
+) -> Finding:
+    if best == 0:
+        return NOT_SHIFTED.finding(
+            severity="fault",
+            step=step,
+            where="targets",
+            says=f"the target of each position is its own input token (offset 0: {found:.0%} of {labels:,} labels, the "
+            f"next token: {right:.0%}): the model learns to copy.",
+            evidence=evidence,
+        )
+    return MISALIGNED.finding(
+        severity="fault",
+        step=step,
+        where="targets",
+        says=f"each position is taught the token {best:+d} places from it ({found:.0%} of {labels:,} labels), not the "
+        f"next one ({right:.0%}).",
+        cause="the labels are shifted twice: in the data and again in the loss" if best == 2 else "",
+        evidence=evidence,
+    )
+
+
+def next_token_is_taught(exam: Exam) -> bool:
+    """Whether each position is taught a token that lies after it, so that no output may see one.
+
+    By the gradient where there is one; else by the labels; with no labels at all, when the model says so itself.
+    """
+    for gradient in exam.loss_gradients:
+        if gradient.ids is not None:
+            return max(gradient.match(k)[0] for k in (1, 2, 3)) >= 0.9
+    for micro in exam.micros:
+        if micro.ids is not None and micro.labels is not None and micro.ids.shape == micro.labels.shape:
+            later = max(match(micro.ids, micro.labels, k)[0] for k in (1, 2, 3))
+            own = match(micro.ids, micro.labels, 0)[0] >= NEAR_ALL and micro.shifted_by_model
+            return later >= 0.9 or (own and exam.info.is_decoder)
+    return exam.info.is_decoder
+
+
+@before_first_step(NO_LABELS)
+def no_labels(exam: Exam) -> Iterator[Finding]:
+    for index, micro in enumerate(exam.micros):
+        if micro.labels is not None and micro.labels.ndim == 2:
+            yield from _unlabelled(micro.labels, None, index if len(exam.micros) > 1 else None)
+
+
+@on_step(NO_LABELS)
+def no_labels_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    for index, micro in enumerate(record.micros):
+        if micro.labels is not None and micro.labels.ndim == 2 and not micro.labels.is_cuda:
+            for finding in _unlabelled(micro.labels, record.number, index if len(record.micros) > 1 else None):
+                if finding.severity == "fault":
+                    yield finding
+
+
+def _unlabelled(labels: Tensor, step: int | None, index: int | None) -> Iterator[Finding]:
+    counts = (labels >= 0).sum(-1)
+    empty, rows = int((counts == 0).sum()), len(counts)
+    if not empty:
+        return
+    where = "batch" if index is None else f"micro-batch {index}"
+    effect = ": a mean over nothing is 0/0 = NaN." if empty == rows else ", so they teach nothing."
+    yield NO_LABELS.finding(
+        severity="fault" if empty == rows else "warning" if empty > NO_LABELS["half"] * rows else "notice",
+        step=step,
+        where=where,
+        says=f"{empty} of {rows} rows of the {where} have no label{effect}",
+        evidence={"rows": rows, "empty": empty},
+    )
+
+
+@at_break(NO_LABELS)
+def mean_over_nothing(broken: BrokenStep) -> Iterator[Finding]:
+    labels = broken.labels
+    if broken.replayed and broken.origin is None and labels is not None and not bool((labels >= 0).any()):
+        yield NO_LABELS.finding(
+            severity="fault",
+            step=broken.step,
+            where="batch",
+            says=f"{broken.what}: none of the {labels.numel():,} positions has a label, a mean over nothing is 0/0.",
+            cause="labels are masked entirely",
+            fix="drop such batches, or divide by max(1, labels)",
+            evidence={"labels": 0},
+        )

@@ -1,0 +1,153 @@
+"""Exact perturbations: change one input, and see that what may not move does not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, before_first_step
+from limpid.doctor.rules.labels import next_token_is_taught
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+
+FAMILY = "leaks"
+ROUNDING = "rounding: 32 u max|logit|, u the largest unit round-off of the formats seen in the forward pass"
+NEEDS = (Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD)
+
+NOT_CAUSAL = Rule(
+    "not-causal",
+    FAMILY,
+    detects="An output that moves when a later token changes.",
+    equation=r"\partial\, \text{logits}_i / \partial x_j = 0 \;\text{for}\; j > i",
+    source="Vaswani et al. 2017, section 3.2.3, arXiv:1706.03762; exact perturbation",
+    threshold=f"{ROUNDING}; asked only where targets are later tokens",
+    cost="two forward passes before the first step",
+    needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="no causal mask in attention (or a normalisation or convolution over positions)",
+    fix="is_causal=True, or a lower-triangular mask",
+    refuted_by="no output before a changed token moves beyond rounding",
+    explains=("loss-below-floor", "documents-see-each-other"),
+)
+
+BATCH_LEAKS = Rule(
+    "batch-leaks",
+    FAMILY,
+    detects="A sequence whose output changes with the other sequences of its batch.",
+    equation=r"\partial\, \text{logits}(\text{row } 0) / \partial x(\text{row } 1) = 0",
+    source="definition; exact perturbation",
+    threshold=f"{ROUNDING}; a warning for batch norm, a notice for experts with a capacity",
+    cost="two forward passes for each of two halves and two modes, before the first step",
+    needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="an operation mixes rows: a wrong view, transpose or axis",
+    fix="look for .view/.reshape across the batch axis, batch_first=True, softmax or norm over dim 0",
+    refuted_by="logits that do not move",
+)
+
+DOCUMENTS_SEE_EACH_OTHER = Rule(
+    "documents-see-each-other",
+    FAMILY,
+    detects="Packed documents, declared separate by their positions, that attend to each other.",
+    equation=r"\partial\, \text{logits}(\text{document } 2) / \partial x(\text{document } 1) \neq 0",
+    source="trl PR#3526; exact perturbation",
+    threshold=ROUNDING,
+    cost="two forward passes before the first step",
+    needs=NEEDS,
+    cause="packed documents share one attention",
+    fix="a block-diagonal mask, or a kernel for packed sequences",
+    refuted_by="logits that do not move",
+)
+
+HALVES = (
+    ("the other rows", "row 0", slice(1, None), slice(0, 1)),
+    ("row 0", "the other rows", slice(0, 1), slice(1, None)),
+)
+"""What is changed and what may not move: both ways, because a mask over rows hides one of them."""
+
+
+@before_first_step(NOT_CAUSAL)
+def earlier_outputs(exam: Exam) -> Iterator[Finding]:
+    call = exam.probe
+    if call is None or call.ids is None or call.ids.shape[1] < 3 or not next_token_is_taught(exam):
+        return
+    ids = call.ids
+    j = ids.shape[1] // 2
+    changed = ids.clone()
+    changed[:, j] = exam.other_ids(ids)[:, j]
+    moved = exam.moved(call, call.with_ids(changed))
+    if moved is None or moved.shape[1] != ids.shape[1]:
+        return
+    before = moved[:, :j].amax(0)
+    count = int((before > exam.rounding).sum())
+    if count:
+        yield NOT_CAUSAL.finding(
+            severity="fault",
+            where=exam.info.first_mixing,
+            says=f"changing token {j} changes the outputs of {'all ' if count == j else ''}{count} of {j} earlier "
+            f"positions (by up to {float(before.max()):.2g}, rounding {exam.rounding:.0e}), though each is taught a "
+            "later token: the model sees its answers.",
+            evidence={"moved": float(before.max()), "rounding": exam.rounding, "positions": count, "changed": j},
+        )
+
+
+@before_first_step(BATCH_LEAKS)
+def other_rows(exam: Exam) -> Iterator[Finding]:
+    call = exam.probe
+    if call is None or call.ids is None or call.ids.shape[0] < 2:
+        return
+    for training, (what, whose, rows, kept) in itertools.product((False, True), HALVES):
+        changed = call.ids.clone()
+        changed[rows] = exam.other_ids(call.ids)[rows]
+        moved = exam.moved(call, call.with_ids(changed), training)
+        if moved is not None and float(moved[kept].max()) > exam.rounding:
+            yield _leak(exam, what, whose, float(moved[kept].max()), training)
+            return
+
+
+def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Finding:
+    norms = bool(exam.info.batch_norms) and training
+    experts = any("expert" in name or "router" in name for name, _ in exam.model.named_modules())
+    cause = fix = ""
+    if norms:
+        cause = "batch norm: its mean and variance are taken over rows and over positions yet to be predicted"
+        fix = "layer norm"
+    elif experts:
+        cause = "experts with a capacity"
+    # statistics over rows and positions show a language model the tokens that it is to predict
+    chosen = experts or (norms and not next_token_is_taught(exam))
+    return BATCH_LEAKS.finding(
+        severity="notice" if chosen else "warning" if norms else "fault",
+        where=whose,
+        says=f"changing {what} of the batch moves the logits of {whose} by {moved:.2g} (rounding "
+        f"{exam.rounding:.0e}){' in training mode' if training else ''}.",
+        cause=cause,
+        fix=fix,
+        evidence={"moved": moved, "rounding": exam.rounding},
+    )
+
+
+@before_first_step(DOCUMENTS_SEE_EACH_OTHER)
+def other_documents(exam: Exam) -> Iterator[Finding]:
+    """Positions that start again inside a row declare a new document; a change before must not reach it."""
+    call = exam.probe
+    if call is None or call.ids is None or call.positions is None:
+        return
+    positions, ids = call.positions[:1].expand(len(call.ids), -1), call.ids
+    starts = ((positions[0, 1:] == 0) & (positions[0, :-1] > 0)).nonzero()
+    if not len(starts):
+        return
+    border = int(starts[0]) + 1
+    changed = ids.clone()
+    changed[:, :border] = exam.other_ids(ids)[:, :border]
+    moved = exam.moved(call, call.with_ids(changed))
+    if moved is not None and float(moved[:, border:].max()) > exam.rounding:
+        yield DOCUMENTS_SEE_EACH_OTHER.finding(
+            severity="warning",
+            where=f"position {border} on",
+            says=f"changing the document before position {border} moves the logits of the next one by "
+            f"{float(moved[:, border:].max()):.2g} (rounding: {exam.rounding:.0e}), though positions start again "
+            "there.",
+            evidence={"moved": float(moved[:, border:].max()), "border": border},
+        )

@@ -1,0 +1,214 @@
+"""The rate judged by what it does: changes too large for the weights, and changes too small to matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.update_sample import UpdateSample
+    from limpid.doctor.watched import Watched
+
+FAMILY = "learning_rate"
+
+LEARNING_RATE_TOO_HIGH = Rule(
+    "learning-rate-too-high",
+    FAMILY,
+    detects="A learning rate at which steps move the weights too far and raise the loss they were meant to lower.",
+    equation=r"\lVert \Delta w \rVert / \lVert w \rVert > 0.1 \;\text{sustained, and the loss rises}",
+    source="Wortsman et al. 2023, section 3.1, arXiv:2309.14322; Cohen et al. 2022, arXiv:2207.14484",
+    threshold="matrices that change by more than {ratio:g} of their size (median) at {samples:g} sampled steps in a "
+    "row, with a loss {above_best:.0%} above its best or within {near_start:.0%} of the start; before step 10 by more "
+    "than {at_once:g} with a loss {rise:.0%} above the first; after the rate was raised {raised:g}-fold once more than "
+    "{ratio:g} with a loss {above_before:.0%} above that before; before the first step an Adam whose rate is "
+    "{adam:g} times the size of the weights. A fault where the change is above {fault:g}, or the rate {adam_fault:g} "
+    "times the size",
+    thresholds={
+        "ratio": Threshold(0.1, "twice the 0.05 of Adam at rate 1e-3 on weights of std 0.02"),
+        "samples": Threshold(3, "one large update may be a batch"),
+        "above_best": Threshold(0.05, "the median of 5 losses scatters by less"),
+        "near_start": Threshold(0.03, "as good as nothing learned in ten steps"),
+        "at_once": Threshold(0.5, "two steps replace the weights"),
+        "rise": Threshold(0.2, "fresh weights are at most ln V off, and do not rise by themselves"),
+        "raised": Threshold(2, "a warm-up raises by less from its third step on"),
+        "above_before": Threshold(0.1, "the median of 3 losses scatters by less"),
+        "adam": Threshold(1, "Adam's first update is the rate itself for every element"),
+        "fault": Threshold(0.3, "three steps replace the weights"),
+        "adam_fault": Threshold(3, "the first update alone drowns the weights"),
+    },
+    cost="norms of updates on a slice of each tensor, on sampled steps",
+    needs=(Probe.PARAMETERS, Probe.SCHEDULE, Probe.LOSS, Probe.UPDATES, Probe.REPLAY),
+    cause="the learning rate is too high",
+    refuted_by="a loss that falls at this rate",
+    explains=(
+        "loss-diverges",
+        "loss-spike",
+        "gradient-explodes",
+        "not-finite",
+        "overflow-in-half",
+        "logits-drift",
+        "clipped-every-step",
+        "loss-plateau",
+        "scores-overflow-half",
+        "attention-scores-large",
+        "gradient-vanishes-with-depth",
+    ),
+    tries_smaller_step=True,
+)
+
+LEARNING_RATE_TOO_LOW = Rule(
+    "learning-rate-too-low",
+    FAMILY,
+    detects="A rate at which the whole run cannot move the weights.",
+    equation=r"\textstyle\sum_t \lVert \Delta w_t \rVert / \lVert w \rVert \ll 1",
+    source="Kingma & Ba 2014, section 2.1, arXiv:1412.6980; IEEE 754-2019",
+    threshold="updates below {rounding:.1e} of the weights (median of {samples:g} samples), or below {run:g} of their "
+    "size in all planned steps together",
+    thresholds={
+        "rounding": Threshold(2.0**-22, "four roundings of float32, 2^-24 each"),
+        "run": Threshold(1e-3, "what changes a weight by a thousandth changes no prediction"),
+        "samples": Threshold(3, "one small gradient may be a batch"),
+    },
+    cost="a slice of each tensor, on sampled steps",
+    needs=(Probe.UPDATES, Probe.SCHEDULE),
+    cause="a learning rate far too small for this optimizer, or a loss divided by far too much",
+    fix="about 1e-3 for Adam on fresh weights, 1e-5 for fine-tuning; 0.1 for SGD",
+    refuted_by="a change of the weights by 1 % in the whole run",
+    explains=("weights-never-change", "loss-plateau"),
+)
+
+
+@before_first_step(LEARNING_RATE_TOO_HIGH)
+def first_update(exam: Exam) -> Iterator[Finding]:
+    """Adam's first update is about η per element: predicted against the size of the matrices."""
+    rule, ratios = LEARNING_RATE_TOO_HIGH, []
+    for _, group in exam.groups:
+        top = max([*(exam.rates or []), float(group["lr"])])
+        for parameter in group["params"] if "betas" in group else ():
+            if parameter.ndim >= 2 and parameter.requires_grad:
+                size = exam.info.root_mean_square(parameter)
+                if size > 0:
+                    ratios.append((top / size, exam.info.names.get(id(parameter), "?"), top, size))
+    if len(ratios) < 3:
+        return
+    ratios.sort()
+    ratio, name, top, size = ratios[len(ratios) // 2]
+    if ratio < rule["adam"]:
+        return
+    yield rule.finding(
+        severity="warning" if ratio < rule["adam_fault"] else "fault",
+        where=name,
+        says=f"Adam's first updates are about the rate itself: {top:g} per element, {ratio:.1f} times the size of the "
+        f"weights (RMS {size:.2g} in {name}); a single step replaces what was learned.",
+        cause="the learning rate is too high for weights of this size",
+        fix=f"a rate near {0.05 * size:.0e} (5 % of the weights' RMS per step), and a warm-up",
+        sure=0.85,
+        refuted_by="a loss that falls steadily at this rate",
+        evidence={"update_over_weight": ratio, "rate": top, "weight_rms": size},
+    )
+
+
+@on_step(LEARNING_RATE_TOO_HIGH)
+def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """In the first steps: weights are replaced, and the loss rises."""
+    rule, update, losses = LEARNING_RATE_TOO_HIGH, record.judged_update, history.losses_and(record)
+    ratios = _recent_ratios(history)
+    if update is None or len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
+        return
+    if min(ratios[-int(rule["samples"]) :]) > rule["at_once"] and losses[-1] > (1 + rule["rise"]) * losses[0] > 0:
+        yield _too_high(record.number, median(ratios), update, losses[-1], min(losses), losses[0])
+
+
+@on_step(LEARNING_RATE_TOO_HIGH)
+def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Changes that replace the weights and do not help."""
+    rule, update, losses = LEARNING_RATE_TOO_HIGH, record.judged_update, history.losses_before(record)
+    ratios = _recent_ratios(history)
+    if update is None or len(ratios) < rule["samples"] or len(losses) < 10 or record.number < 10:
+        return
+    if not min(ratios[-int(rule["samples"]) :]) > rule["ratio"]:
+        return
+    now, start = median(losses[-5:]), losses[0]
+    best = min(median(losses[i : i + 5]) for i in range(len(losses) - 4))
+    worse = now > best * (1 + rule["above_best"]) + 0.02 or now > (1 - rule["near_start"]) * start
+    if worse or not math.isfinite(now):
+        yield _too_high(record.number, median(ratios), update, now, best, start)
+
+
+@on_step(LEARNING_RATE_TOO_HIGH)
+def after_a_rise(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """A rate that was more than doubled a few steps ago, and a loss that went back beyond its start.
+
+    Weights that grew tenfold at once make later changes look small: the largest since then counts.
+    """
+    rule, rates, losses = LEARNING_RATE_TOO_HIGH, history.rates[-10:], history.losses_and(record)
+    since = next((i for i in range(1, len(rates)) if rates[-i] > rule["raised"] * rates[-i - 1] > 0), None)
+    if record.judged_update is None or since is None or not 3 < since < len(losses) - 1:
+        return
+    before, now = median(losses[max(0, len(losses) - since - 3) : -since + 1]), median(losses[-3:])
+    ratios = [(u.median_ratio(), u) for number, u in history.updates if number > record.number - since]
+    worse = now > (1 + rule["above_before"]) * before and now > (1 - rule["near_start"]) * losses[0]
+    if not ratios or not worse:
+        return
+    ratio, update = max(ratios, key=lambda pair: pair[0])
+    if ratio > rule["ratio"]:
+        yield _too_high(record.number, ratio, update, now, min(losses), losses[0])
+
+
+def _recent_ratios(history: History) -> list[float]:
+    return [update.median_ratio() for _, update in history.updates[-5:]]
+
+
+def _too_high(step: int, ratio: float, update: UpdateSample, now: float, best: float, start: float) -> Finding:
+    rate = max(update.rates)
+    return LEARNING_RATE_TOO_HIGH.finding(
+        severity="fault" if ratio > LEARNING_RATE_TOO_HIGH["fault"] or now > start else "warning",
+        step=step,
+        where=update.names[update.matrices()[0]],
+        says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} after "
+        f"{best:.2f} at its best and {start:.2f} at the start.",
+        fix=f"a rate of about {rate * 0.03 / max(ratio, 1e-9):.0e}, and a warm-up",
+        sure=0.9,
+        evidence={"update_over_weight": ratio, "rate": rate, "loss": now, "best": best, "start": start},
+    )
+
+
+@on_step(LEARNING_RATE_TOO_LOW)
+def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """What is left of the run cannot change the weights, or float32 cannot even hold the change."""
+    rule = LEARNING_RATE_TOO_LOW
+    recent = [update for _, update in history.updates[-int(rule["samples"]) :]]
+    if record.judged_update is None or len(recent) < rule["samples"] or any(max(u.rates) == 0 for u in recent):
+        return
+    wanted = [
+        max(u.predicted[i], u.step[i]) / u.weight[i] for u in recent for i in u.matrices() if u.weight[i] and u.moves[i]
+    ]
+    if not wanted:
+        return
+    lost = median(wanted) < rule["rounding"]
+    now = max(recent[-1].rates)
+    top = max([*history.rates, watched.peak_rate])
+    ratio = max(update.median_ratio() for update in recent)
+    whole = (watched.planned or 0) * max(ratio, median(wanted)) * (top / now if now else 1.0)
+    if not lost and not 0 < whole < rule["run"]:
+        return
+    effect = (
+        ", a step or two of float32 (6e-8) at most: next to nothing changes."
+        if lost
+        else f": in all {watched.planned:,} steps together they move by {whole:.1e} of their size."
+    )
+    yield rule.finding(
+        severity="fault" if lost else "warning",
+        step=record.number,
+        where="every parameter group",
+        says=f"each update is {median(wanted):.1e} of the size of the weights (rate {now:g}){effect}",
+        sure=0.9,
+        evidence={"update_over_weight": median(wanted), "rate": now, "whole_run": whole},
+    )

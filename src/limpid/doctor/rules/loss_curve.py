@@ -1,0 +1,262 @@
+"""The loss over the steps: its first value, spikes, divergence, plateaus, and what is too good to be true."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.streams import WINDOW, Stream, steady
+
+if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.logs.table import Curves
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "loss_curve"
+
+INITIAL_LOSS_OFF = Rule(
+    "initial-loss-off",
+    FAMILY,
+    detects="A first loss that is not what fresh weights must give.",
+    equation=r"E[L_0] = \ln V + \sigma^2 / 2",
+    source="moment generating function of a Gaussian, σ the std of the model's own logits",
+    threshold="{off:g} nat and {errors:g} standard errors σ/√N off, for fresh weights with σ up to {spread:g}",
+    thresholds={
+        "off": Threshold(0.5, "the formula is good to 0.08 for σ ≤ 2, the rest is the unevenness of tokens"),
+        "errors": Threshold(4, "1 in 15,000 of a Gaussian"),
+        "spread": Threshold(2, "beyond it the weights are too large, which is another rule"),
+    },
+    cost="none: logits of the first forward pass",
+    needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="a head that favours or shuns the targets: leaking input, wrong targets, or a bias",
+    fix="look at the most likely tokens of the untrained model",
+)
+
+LOSS_BELOW_FLOOR = Rule(
+    "loss-below-floor",
+    FAMILY,
+    detects="A loss below what text allows: the answer leaked into the input.",
+    equation=r"L < 0.3 \ln 2 \;\text{nat per byte}",
+    source="Shannon 1951 (0.6 … 1.3 bit per letter)",
+    threshold="below {floor:.3f} nats at {steps:g} steps in a row of rows never seen before, of {classes:g} classes or "
+    "more, once {tokens:g} tokens have an entropy above {entropy:g}; in a log the median of the last {last:g} losses",
+    thresholds={
+        "floor": Threshold(0.3 * math.log(2), "half of the lowest estimate for text never seen before"),
+        "steps": Threshold(10, "one easy batch proves nothing"),
+        "classes": Threshold(64, "codes of few signs may well be predictable"),
+        "tokens": Threshold(4096, "an entropy of less is not known"),
+        "entropy": Threshold(1.5, "below it the text itself is nearly constant"),
+        "last": Threshold(10, "as above"),
+    },
+    cost="none: the loss and the row hashes",
+    needs=(Probe.LOSS, Probe.ROWS, Probe.LOSS_GRADIENT, Probe.LOG),
+    cause="targets leak into the inputs: labels not shifted, no causal mask, or a task that copies",
+    fix="run the causality and label tests: doctor.preflight(batch)",
+    refuted_by="an equally low loss of a model that cannot see ahead",
+)
+
+LOSS_SPIKE = Rule(
+    "loss-spike",
+    FAMILY,
+    detects="A jump of the loss far outside its own scatter.",
+    equation=r"z = (\log L_t - \mathrm{median}_{64}) / (1.48\, \mathrm{MAD}_{64}) > 6",
+    source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311; Kosson et al. 2025, arXiv:2504.02507",
+    threshold=f"a notice where robust z over {WINDOW} steps passes {{z:g}} and the loss {{rise:.0%}} of the last 20's "
+    "median, unless the rate was just raised; not recovered in 20 steps is loss-diverges",
+    thresholds={
+        "z": Threshold(6, "1e-9 of a Gaussian; 2.5, right for clipping, would be an alarm on 0.6 % of the steps"),
+        "rise": Threshold(1.1, "a loss that hardly scatters any more has spikes of nothing"),
+    },
+    cost="none: the loss is there",
+    needs=(Probe.LOSS, Probe.LOG),
+    cause="a batch unlike the others, or a step too far",
+    fix="nothing, if it recovers within 20 steps",
+    refuted_by="the same batch with an equal loss at other weights",
+)
+
+LOSS_DIVERGES = Rule(
+    "loss-diverges",
+    FAMILY,
+    detects="A loss that rises above where it started, or far above its past, and stays.",
+    equation=r"\min_{20}\, L_t > L_1 \;\text{or}\; z > 6 \text{ for 20 steps}",
+    source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
+    threshold="{steps:g} steps in a row outside their own scatter (z as of loss-spike) and {rise:.0%} of the median "
+    "before, a warning; or all of them above {start:.0%} of the first loss, a fault",
+    thresholds={
+        "steps": Threshold(20, "spikes of healthy runs recover sooner"),
+        "rise": Threshold(1.15, "what is less may be another mixture of data"),
+        "start": Threshold(1.02, "nothing is left of what was learned; 2 % and 0.02 nat are the scatter of a batch"),
+    },
+    cost="none: the loss is there",
+    needs=(Probe.LOSS, Probe.REPLAY, Probe.LOG),
+    cause="the rate is too high for this point of the run, or what is fed changed",
+    fix="go back 100 steps before the rise, lower the rate or skip those batches",
+    tries_smaller_step=True,
+)
+
+LOSS_PLATEAU = Rule(
+    "loss-plateau",
+    FAMILY,
+    detects="A loss that does not fall any more while the rate is still high; where it is, against known floors.",
+    equation=r"|\text{change between halves}| < 2\, \text{SE over half of the run so far}",
+    source="unigram entropy: Shannon 1948",
+    threshold="a notice at most, every 100 steps from {steps:g} on, at {rate:.0%} of the peak rate or more: tasks with "
+    "a phase transition are flat for most of a healthy run",
+    thresholds={
+        "steps": Threshold(200, "two halves of fifty are told apart by a quarter of their scatter"),
+        "rate": Threshold(0.5, "a low rate explains a level loss"),
+    },
+    cost="none: the loss is there",
+    needs=(Probe.LOSS, Probe.EVENTS),
+    cause="a floor (unigram entropy, noise), a phase before a transition, or nothing that learns",
+    fix="nothing by itself: see whether other findings explain it",
+    refuted_by="a falling loss",
+)
+
+
+@before_first_step(INITIAL_LOSS_OFF)
+def first_loss(exam: Exam) -> Iterator[Finding]:
+    """The mean surprise against ln V + σ²/2."""
+    rule = INITIAL_LOSS_OFF
+    if not exam.loss_gradients or not exam.fresh or exam.trial is None:
+        return
+    gradient = exam.loss_gradients[0]
+    vocab, spread, labels = gradient.shape[-1], gradient.logit_std, int(gradient.labelled.sum())
+    if not labels or spread > rule["spread"] or gradient.misfit > 0.3 or gradient.ids is None:
+        return  # where labels are no tokens, one that is frequent decides
+    seen, expected = gradient.mean_surprise, math.log(vocab) + spread**2 / 2
+    if abs(seen - expected) <= rule["off"] + rule["errors"] * spread / math.sqrt(labels):
+        return
+    yield rule.finding(
+        severity="warning",
+        where="loss",
+        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V = "
+        f"{vocab:,}, std of logits {spread:.2f}).",
+        sure=0.7,
+        refuted_by=f"a first loss near {expected:.2f}",
+        evidence={"first_loss": seen, "expected": expected, "logit_std": spread, "vocab": vocab},
+    )
+
+
+@on_step(LOSS_BELOW_FLOOR)
+def below_floor(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """A loss that text never seen before does not allow: asked of new rows only."""
+    rule, rows = LOSS_BELOW_FLOOR, history.rows
+    if not rows.count or record.loss is None or not rows.new_rows:
+        history.in_a_row(rule.slug, False)
+        return
+    if history.next_token_classes < rule["classes"] or not rows.histograms:
+        return
+    low = 0 < record.loss < rule["floor"] and rows.tokens > rule["tokens"]
+    low = low and rows.unigram_entropy > rule["entropy"]
+    if history.in_a_row(rule.slug, low) == rule["steps"]:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where="loss",
+            says=f"on rows never seen before the loss is {record.loss:.3f} nats per token, below what any text allows "
+            f"({rule['floor']:.2f}): the answer is in the input.",
+            sure=0.7,
+            evidence={
+                "loss": record.loss,
+                "floor": float(rule["floor"]),
+                "unigram_entropy": rows.unigram_entropy,
+            },
+        )
+
+
+@in_log(LOSS_BELOW_FLOOR)
+def below_floor_in_log(curves: Curves) -> Iterator[Finding]:
+    rule, losses, evals = LOSS_BELOW_FLOOR, curves.values("loss"), curves.values("eval_loss")
+    if len(losses) < 20 or (curves.vocab or 1000) < rule["classes"]:
+        return
+    low = median(losses[-int(rule["last"]) :])
+    if 0 < low < rule["floor"] and (not evals or min(evals) < 2 * low + 0.05):
+        yield rule.finding(
+            severity="warning",
+            step=curves.steps[-1],
+            where="loss",
+            says=f"training{' and evaluation' if evals else ''} loss of {low:.3f} nats per token is below what text "
+            f"allows ({rule['floor']:.2f}): copying, a leak, or a set that is learned by heart.",
+            cause="labels not shifted, no causal mask, or the same rows again and again",
+            fix="doctor.preflight(batch) tells them apart",
+            sure=0.6,
+            refuted_by="an honest evaluation with this loss",
+            evidence={"loss": low},
+        )
+
+
+@on_step(LOSS_SPIKE, LOSS_DIVERGES)
+def rises(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    if history.loss_was_added:
+        yield from _judged(history.losses, record.number, history.rate_was_raised)
+
+
+@in_log(LOSS_SPIKE, LOSS_DIVERGES)
+def rises_in_log(curves: Curves) -> Iterator[Finding]:
+    losses, rates = Stream(), dict(curves.series.get("learning_rate", []))
+    last: list[float] = []
+    for step, value in curves.series.get("loss", []):
+        if math.isfinite(value) and value > 0:
+            losses.add(value, LOSS_SPIKE["z"])
+            last = [*last[-11:], rates.get(step, math.nan)]
+            yield from _judged(losses, step, any(b > 1.5 * a > 0 for a, b in itertools.pairwise(last)))
+
+
+def _judged(stream: Stream, step: int, rate_was_raised: bool) -> Iterator[Finding]:
+    """One stream of losses by its own past: a spike is a notice, what does not recover is a divergence."""
+    losses, z = stream.all, stream.z_of_last
+    if z > LOSS_SPIKE["z"] and stream.outside == 1 and not rate_was_raised:
+        before = median(losses[-21:-1])
+        if losses[-1] > LOSS_SPIKE["rise"] * before:
+            yield LOSS_SPIKE.finding(
+                severity="notice",
+                step=step,
+                where="loss",
+                says=f"the loss jumps to {losses[-1]:.3g} from {before:.3g} (robust z = {min(z, 999):.0f}).",
+                sure=0.6,
+                evidence={"loss": losses[-1], "before": before, "z": z},
+            )
+    steps = int(LOSS_DIVERGES["steps"])
+    if len(losses) < steps + 5:
+        return
+    start = losses[0] if len(losses) < 40 else median(losses[:5])
+    now = min(losses[-steps:])
+    above = now > LOSS_DIVERGES["start"] * start + 0.02 and len(losses) > 30
+    stays = stream.outside >= steps and now > LOSS_DIVERGES["rise"] * median(losses[-60:-steps] or [now])
+    if stays or above:
+        best = min(losses)
+        yield LOSS_DIVERGES.finding(
+            severity="fault" if above else "warning",
+            step=step,
+            where="loss",
+            says=f"the loss has been at {now:.3g} or above for {steps} steps, after {best:.3g} at its best and "
+            f"{start:.3g} at the start.",
+            sure=0.7,
+            refuted_by=f"a loss back at {best:.3g}",
+            evidence={"loss": now, "best": best, "start": start},
+        )
+
+
+@on_step(LOSS_PLATEAU)
+def plateau(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    losses, rates = history.losses.all, history.rates
+    if len(losses) < LOSS_PLATEAU["steps"] or len(losses) % 100 or not rates:
+        return
+    half = losses[len(losses) // 2 :]
+    high = rates[-1] >= LOSS_PLATEAU["rate"] * max(rates) and rates[-1] <= rates[-min(50, len(rates))]
+    if high and steady(half):
+        yield LOSS_PLATEAU.finding(
+            severity="notice",
+            step=record.number,
+            where="loss",
+            says=f"the loss has been level at {median(half):.3g} for {len(half)} steps while the rate is high.",
+            sure=0.4,
+            evidence={"loss": median(half), "steps": len(half)},
+        )

@@ -1,0 +1,370 @@
+"""The rows that are served: repeated, doubled, out of order, or no text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from limpid.doctor.finding import Finding, Severity
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.rules.padding import trailing_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.logs.table import Curves
+    from limpid.doctor.row_history import RowHistory
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "rows"
+
+BATCH_REPEATS = Rule(
+    "batch-repeats",
+    FAMILY,
+    detects="The same rows again and again before the data has been gone through once.",
+    equation=r"\text{distinct rows} / \text{rows served} < \tfrac12;\; \text{chance}\; n^2 / 2^{65}",
+    source="birthday bound; pytorch#5059",
+    threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor); the same batches "
+    "in the same order {steps:g} times; under {share:.0%} distinct rows that come back in {epoch:.0%} of an epoch; or "
+    "{served:g} batches of rows that fill {batches:g}. In a log a notice: an evaluation loss {rise:g} above its best "
+    "while the training loss falls",
+    thresholds={
+        "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
+        "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
+        "epoch": Threshold(0.25, "in shuffled epochs rows come back after one epoch, in the median"),
+        "served": Threshold(20, "five epochs over four batches"),
+        "batches": Threshold(4, "a set that small is a test, or a mistake"),
+        "rise": Threshold(0.1, "nats; evaluations scatter by less"),
+    },
+    cost="one hash per row, microseconds",
+    needs=(Probe.ROWS, Probe.LOG),
+    cause="the iterator is made anew at each step, or the seed is reset",
+    fix="make the iterator once per epoch: for batch in loader",
+    refuted_by="new row hashes at the next step",
+    explains=("loss-below-floor", "loss-plateau", "ranks-same-data"),
+)
+
+ROWS_DUPLICATED = Rule(
+    "rows-duplicated",
+    FAMILY,
+    detects="The same row several times inside one batch.",
+    equation=r"\text{distinct rows of a batch} < \text{rows}",
+    source="birthday bound",
+    threshold="at most {share:.0%} of the rows of a batch are different, of {rows:g} or more; in the loop in {steps:g} "
+    "steps",
+    thresholds={
+        "share": Threshold(0.5, "what is less may be a text that is often quoted"),
+        "rows": Threshold(4, "two of three rows may be equal by intent: pairs"),
+        "steps": Threshold(3, "hashes of 64 bits do not collide, but one batch may be drawn from a small set"),
+    },
+    cost="one hash per row",
+    needs=(Probe.BATCH, Probe.ROWS),
+    cause="workers that read the same rows, or sampling with replacement from very little data",
+    fix="give each worker its own seed and its own share; take each row once per epoch",
+    refuted_by="different rows",
+)
+
+CORRUPT_BATCH = Rule(
+    "corrupt-batch",
+    FAMILY,
+    detects="Rows that are not text: uniform random ids, or one id repeated.",
+    equation=r"H(\text{row}) \;\text{outside that of every row before}",
+    source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
+    threshold="token entropy above {up:g} robust deviations, {margin:.0%} of the spread above every row so far and "
+    "{nats:g} nat above their median, or below {down:g} deviations and {low:.0%} of the lowest; in {share:.0%} of the "
+    "rows of a step (2 at least), or in {again:g} rows of 4 steps and {usual:g} times as many as usual (one in "
+    "{rare:g})",
+    thresholds={
+        "up": Threshold(4, "1 in 30,000 rows of a Gaussian; the margin does the rest"),
+        "margin": Threshold(0.3, "the largest of 1024 rows is seldom surpassed by a third of the upper half"),
+        "nats": Threshold(0.5, "a vocabulary used 1.6 times as evenly"),
+        "down": Threshold(8, "entropies have a long lower tail: tables, rulers, code"),
+        "low": Threshold(0.6, "of the lowest seen, or of the median less a quarter"),
+        "share": Threshold(0.25, "single rows of one character are text too"),
+        "again": Threshold(3, "three rulers within four steps are rare"),
+        "usual": Threshold(10, "some sources hold many"),
+        "rare": Threshold(200, "rows of text that are one character are taken for granted"),
+    },
+    cost="one histogram per row",
+    needs=(Probe.ROWS,),
+    cause="a corrupt shard, or another type or offset than it was written with",
+    fix="look at these rows decoded; skip or clean them",
+    explains=(
+        "loss-spike",
+        "gradient-explodes",
+        "loss-diverges",
+        "data-sorted",
+        "batch-repeats",
+        "rows-duplicated",
+        "loss-below-floor",
+    ),
+)
+
+DATA_SORTED = Rule(
+    "data-sorted",
+    FAMILY,
+    detects="Data in order of source or length: the distribution of tokens jumps and stays.",
+    equation=r"\mathrm{JS}(\text{batches before}, \text{batches after}) \gg \mathrm{JS}(\text{neighbours})",
+    source="Lin 1991, eq. 3.4 (Jensen-Shannon divergence); transformers#4398",
+    threshold="a permutation test: divergence of the {side:g} batches before and after a border {z:g} standard "
+    "deviations, and {times:g} times, above those of 128 random halves that take half of each side; or of the last "
+    "{side:g} against all before {z_all:g} deviations and {times_all:g} times above; never below {least:g} nat",
+    thresholds={
+        "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
+        "z": Threshold(6, "shuffled batches are exchangeable: 1e-9 of a Gaussian, asked at every second step"),
+        "times": Threshold(1.4, "the largest of 128 halves is about 2.5 deviations above their mean"),
+        "z_all": Threshold(10, "the last batches are drawn less evenly than a half of all"),
+        "times_all": Threshold(1.8, "as above"),
+        "least": Threshold(0.01, "nats below which nobody would call it a border"),
+    },
+    cost="one histogram per step",
+    needs=(Probe.ROWS,),
+    cause="data that is concatenated or sorted, not shuffled",
+    fix="shuffle or mix before training",
+    refuted_by="random halves that differ as much",
+    explains=("loss-spike", "loss-diverges", "loss-plateau"),
+)
+
+DOUBLED_BOS = Rule(
+    "doubled-bos",
+    FAMILY,
+    detects="Rows that begin with the same special token twice.",
+    equation=r"x_0 = x_1 = \text{bos in every row}",
+    source="vLLM PR#16976, open-r1 PR#462",
+    threshold="exact: every row of at least {rows:g}",
+    thresholds={"rows": Threshold(4, "two texts may begin with the same token twice")},
+    cost="a comparison",
+    needs=(Probe.BATCH,),
+    cause="the template adds a start token, and so does the tokenizer",
+    fix="tokenize templates with add_special_tokens=False",
+    refuted_by="a row with another second token",
+)
+
+
+class Repeat(NamedTuple):
+    """One way in which rows come back."""
+
+    says: str
+    sure: float
+    number: float  # times or share
+    distinct: int
+    severity: Severity = "fault"
+
+
+@on_step(BATCH_REPEATS)
+def repeats(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rows = history.rows
+    if not rows.hashes:
+        return
+    repeat = _same_batch(rows) or _too_soon(rows) or _cycle(rows) or _few(rows)
+    if repeat is not None:
+        yield BATCH_REPEATS.finding(
+            severity=repeat.severity,
+            step=record.number,
+            where="data",
+            says=f"{repeat.says}.",
+            sure=repeat.sure,
+            evidence={"times_or_share": repeat.number, "distinct_rows": repeat.distinct},
+        )
+
+
+def _same_batch(rows: RowHistory) -> Repeat | None:
+    recent, steps = list(rows.batches), int(BATCH_REPEATS["steps"])
+    if len(recent) < steps or len(set(recent[-steps:])) != 1:
+        return None
+    times = next((i for i, batch in enumerate(reversed(recent)) if batch != recent[-1]), len(recent))
+    distinct = len(set(rows.hashes))
+    kept = rows.same_tensors >= 2  # the loop holds one batch, as one does on purpose
+    says = f"the last {times} steps all used the same {distinct} sequences"
+    says += ", one tensor that the loop keeps: to learn a single batch by heart, it seems" if kept else ""
+    return Repeat(says, 1.0, times, distinct, "notice" if kept else "fault")
+
+
+def _too_soon(rows: RowHistory) -> Repeat | None:
+    if len(rows.gaps) < 64 or rows.known_before <= 8 * len(rows.hashes):
+        return None
+    gap, distinct = median(rows.gaps), len(rows.last)
+    share = distinct / rows.count
+    if gap >= BATCH_REPEATS["epoch"] * rows.known_before or share >= BATCH_REPEATS["share"]:
+        return None
+    says = f"only {distinct:,} of {rows.count:,} rows served are different, and they come back after {gap:,.0f} rows, "
+    return Repeat(f"{says}long before an epoch", 0.9, share, distinct)
+
+
+def _cycle(rows: RowHistory) -> Repeat | None:
+    if (len(rows.gaps) >= 64 and rows.known_before > 8 * len(rows.hashes)) or (period := rows.period) is None:
+        return None
+    says = f"the same {period} batches come again in the same order, for the third time: {rows.count:,} rows served "
+    return Repeat(f"{says}are {len(rows.last):,} different ones", 0.85, period, len(rows.last))
+
+
+def _few(rows: RowHistory) -> Repeat | None:
+    batch, distinct = len(rows.hashes), len(rows.last)
+    many = len(rows.gaps) >= 64 and rows.known_before > 8 * batch
+    if many or rows.count < BATCH_REPEATS["served"] * batch or distinct > BATCH_REPEATS["batches"] * batch:
+        return None
+    says = f"{rows.count:,} rows served are {distinct:,} different ones, in {distinct / batch:.0f} batches that come "
+    return Repeat(f"{says}again and again", 0.8, rows.count, distinct, "warning")
+
+
+@in_log(BATCH_REPEATS)
+def learned_by_heart(curves: Curves) -> Iterator[Finding]:
+    points = [(step, value) for step, value in curves.series.get("eval_loss", []) if math.isfinite(value)]
+    losses = curves.values("loss")
+    if len(points) < 4 or len(losses) < 20:
+        return
+    best = min(range(len(points)), key=lambda i: points[i][1])
+    (at, lowest), last, middle = points[best], points[-1][1], len(losses) // 2
+    falls = losses[-1] < median(losses[middle - 2 : middle + 3])
+    if best < len(points) - 2 and last > lowest + BATCH_REPEATS["rise"] and falls:
+        yield BATCH_REPEATS.finding(
+            severity="notice",
+            step=at,
+            where="evaluation loss",
+            says=f"the evaluation loss rises from {lowest:.3f} (step {at}) to {last:.3f} while the training loss "
+            "falls: rows are learned by heart.",
+            cause="many epochs over little data, or the same batch",
+            fix="stop at the best step, more data, or check for repeats",
+            sure=0.5,
+            refuted_by="an evaluation loss that falls again",
+            evidence={"best": lowest, "last": last},
+        )
+
+
+@before_first_step(ROWS_DUPLICATED)
+def duplicated(exam: Exam) -> Iterator[Finding]:
+    for ids in _first_rows(exam):
+        distinct = len(ids.unique(dim=0))
+        if distinct <= ROWS_DUPLICATED["share"] * len(ids):
+            yield _duplicated(len(ids), distinct, f"{len(ids)} rows of the batch are only {distinct} different ones.")
+
+
+@on_step(ROWS_DUPLICATED)
+def duplicated_in_steps(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, rows = ROWS_DUPLICATED, len(history.rows.hashes)
+    distinct = len(set(history.rows.hashes))
+    if rows < rule["rows"] or distinct > rule["share"] * rows or history.times(rule.slug) != rule["steps"]:
+        return
+    says = f"{rows} rows of a step are only {distinct} different ones, for the third time."
+    yield _duplicated(rows, distinct, says, record.number)
+
+
+def _duplicated(rows: int, distinct: int, says: str, step: int | None = None) -> Finding:
+    return ROWS_DUPLICATED.finding(
+        severity="warning",
+        step=step,
+        where="batch",
+        says=says,
+        sure=0.8 if step is None else 0.9,
+        evidence={"rows": rows, "distinct": distinct},
+    )
+
+
+def _first_rows(exam: Exam) -> Iterator[Tensor]:
+    """Token ids of the first micro-batch, where there are enough to judge rows by."""
+    for micro in exam.micros[:1]:
+        if micro.ids is not None and len(micro.ids) >= ROWS_DUPLICATED["rows"] and micro.ids.shape[1] >= 8:
+            yield micro.ids.cpu()
+
+
+@before_first_step(DOUBLED_BOS)
+def begun_twice(exam: Exam) -> Iterator[Finding]:
+    for ids in _first_rows(exam):
+        start = exam.info.declared("bos_token_id")
+        same = bool((ids[:, 0] == ids[:, 1]).all()) and len(ids[:, 0].unique()) == 1
+        text = bool((ids != ids[:, :1]).any())
+        enough = len(ids) >= DOUBLED_BOS["rows"] and same and text
+        if enough and start in (None, int(ids[0, 0])) and not any(trailing_run(row.flip(0)) > 2 for row in ids):
+            yield DOUBLED_BOS.finding(
+                severity="warning",
+                where="position 0 and 1 of every row",
+                says=f"every row begins with token {int(ids[0, 0])} twice.",
+                sure=0.9 if start is not None else 0.6,
+                evidence={"token": int(ids[0, 0]), "rows": len(ids)},
+            )
+
+
+@on_step(CORRUPT_BATCH)
+def odd_rows(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Rows whose entropy is far outside that of all rows so far."""
+    rows = history.rows
+    if not rows.arrays:
+        return
+    entropies = rows.row_entropies
+    odd = _odd(rows, entropies)
+    rows.odd_steps.append((len(odd), len(entropies)))
+    if odd and _more_than_usual(rows, len(odd), len(entropies)):
+        typical = float(median(rows.entropies))
+        kind = "uniform" if entropies[odd[0]] > typical else "one token repeated"
+        yield CORRUPT_BATCH.finding(
+            severity="warning",
+            step=record.number,
+            where=f"rows {', '.join(map(str, odd[:8]))}",
+            says=f"{len(odd)} of {len(entropies)} rows have token entropy {float(median(entropies[odd])):.1f} nats "
+            f"({kind}), usual {typical:.1f}: they are not text like the rest.",
+            sure=0.95,
+            refuted_by=f"entropies of these rows near {typical:.1f}",
+            evidence={"rows": odd[:64], "entropy": [round(float(entropies[i]), 3) for i in odd[:16]], "usual": typical},
+        )
+    if len(rows.odd_steps) == rows.odd_steps.maxlen:
+        rows.odd_before += rows.odd_steps[0][0]
+    rows.entropies.extend(float(e) for i, e in enumerate(entropies) if i not in set(odd))
+
+
+def _odd(rows: RowHistory, entropies: np.ndarray) -> list[int]:
+    """Which rows of this step lie outside everything seen, by a margin: code, tables and prose scatter widely."""
+    rule, known = CORRUPT_BATCH, rows.entropies
+    if len(known) < 64 or rows.counts.sum(1).min() < 16:
+        return []
+    low, high = min(known), max(known)
+    if low <= entropies.min() and entropies.max() <= high:
+        return []
+    middle = median(known)
+    z = (entropies - middle) / max(1.4826 * median(abs(value - middle) for value in known), 0.02)
+    up = (z > rule["up"]) & (entropies > high + rule["margin"] * (high - middle)) & (entropies > middle + rule["nats"])
+    down = (z < -rule["down"]) & (entropies < min(low, middle - max(0.25 * middle, 0.3)) * rule["low"])
+    odd: list[int] = (up | down).nonzero()[0].tolist()
+    return odd
+
+
+def _more_than_usual(rows: RowHistory, odd: int, count: int) -> bool:
+    rule = CORRUPT_BATCH
+    recent, total = (sum(pair[i] for pair in list(rows.odd_steps)[-4:]) for i in (0, 1))
+    usual = max(1 / rule["rare"], rows.odd_before / max(1, rows.count))
+    again = recent >= rule["again"] and recent > rule["usual"] * usual * total
+    return odd >= max(2, rule["share"] * count) or again
+
+
+@on_step(DATA_SORTED)
+def border(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    import numpy as np
+
+    from limpid.doctor.row_history import against_all, last_border
+
+    rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
+    recent = list(rows.histograms)
+    lately = rows.border is not None and record.number - rows.border < 4 * side
+    if not rows.counted or len(recent) < 2 * side or record.number % 2 or lately:
+        return
+    shuffle = np.random.Generator(np.random.PCG64(record.number))
+    whole = against_all(recent, side, shuffle, rule["least"])
+    apart = whole is not None and whole.z > rule["z_all"] and whole.between > rule["times_all"] * whole.largest
+    last = last_border(recent, side, shuffle, 0.0 if apart else rule["least"])
+    if last is None or not (apart or (last.z >= rule["z"] and last.between >= rule["times"] * last.largest)):
+        return
+    rows.border, at = record.number, record.number - side + 1
+    yield rule.finding(
+        severity="warning",
+        step=record.number,
+        where=f"step {at}",
+        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {last.between:.3f} nat between "
+        f"the {side} batches before and after, {last.halves:.3f} between random halves of them) and stays: the data is "
+        "in order of source, and a jump of the loss there is the border.",
+        sure=0.9,
+        evidence={"between": last.between, "halves": last.halves, "z": last.z, "at": at},
+    )

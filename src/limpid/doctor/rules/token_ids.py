@@ -1,0 +1,213 @@
+"""Token ids against the vocabulary: out of range, wrapped by a narrow type, or of another tokenizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from limpid.doctor.calls import Call
+    from limpid.doctor.exam import Exam
+    from limpid.doctor.model_info import ModelInfo
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "token_ids"
+IGNORED = -100
+
+OUT_OF_RANGE = Rule(
+    "ids-out-of-range",
+    FAMILY,
+    detects="Token ids or labels that are negative or beyond the vocabulary.",
+    equation=r"0 \le x < V",
+    source="definition; transformers#24698",
+    threshold="exact",
+    cost="one minimum and maximum per batch",
+    needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD, Probe.LOSS_INPUTS),
+    cause="another tokenizer than the model's, added tokens without resizing the embedding, or a wrapped type",
+    fix="model.resize_token_embeddings(len(tokenizer)), or the model's own tokenizer",
+    explains=("not-finite",),
+)
+
+WRAPPED = Rule(
+    "ids-wrapped",
+    FAMILY,
+    detects="Token ids cut to 8 or 16 bits: those above wrapped around.",
+    equation=r"\max x \le 2^8 - 1 \;\text{or}\; 2^{16} - 1 \;\text{while}\; V > 2^8, 2^{16}",
+    source="transformers#2825, LLM-Shearing#65",
+    threshold="no id above 255 (or 65,535) where {expected:g} would be expected: under a Zipf law with V types the "
+    "share above n is 1 - H(n)/H(V); with V {beyond:g} times the limit or more, and ids that come within {near:.0%} of "
+    "it. A fault where more than {dense:.0%} of the ids below are used, else a warning",
+    thresholds={
+        "expected": Threshold(14, "e^-14 = 1e-6 is the chance of none"),
+        "beyond": Threshold(1.25, "a vocabulary that hardly goes beyond is no evidence"),
+        "near": Threshold(0.9, "a corpus of few low ids is another thing"),
+        "dense": Threshold(0.5, "wrapped ids fill the type evenly"),
+    },
+    cost="one maximum per batch",
+    needs=(Probe.PARAMETERS, Probe.BATCH, Probe.ROWS),
+    explains=("vocabulary-mismatch",),
+)
+
+VOCABULARY_MISMATCH = Rule(
+    "vocabulary-mismatch",
+    FAMILY,
+    detects="Ids of another tokenizer: trained weights that predict worse than chance.",
+    equation=r"L_0 > \ln V \;\text{for loaded weights}",
+    source="silnlp#1033, self-rag#91",
+    threshold="weights whose gains are all trained, and a first loss more than {above:g} nat above ln V",
+    thresholds={"above": Threshold(0.1, "the mean of a hundred labels scatters by less around chance")},
+    cost="none: first loss",
+    needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    cause="ids of another tokenizer, or weights in another layout than the code's",
+    fix="the tokenizer that came with the weights; compare one text's loss with the published one",
+)
+
+
+@before_first_step(OUT_OF_RANGE)
+def in_range(exam: Exam) -> Iterator[Finding]:
+    vocab, table = exam.vocab, exam.info.table_rows
+    for micro in exam.micros:
+        if micro.ids is not None and (table or vocab):
+            yield from _out_of_range("inputs", micro.ids, table or vocab, None)
+        labels = micro.labels
+        each_output = exam.plain is None or (labels is not None and labels.ndim + 1 == exam.plain.ndim)
+        if labels is not None and each_output and (vocab or table):  # a label for each output
+            yield from _out_of_range("labels", labels, vocab or table, None)
+        if exam.refused and labels is not None and "Target" in exam.refused:
+            odd = [int(value) for value in labels.unique() if value < 0]
+            yield OUT_OF_RANGE.finding(
+                severity="fault",
+                where="labels",
+                says=f"the loss refuses these labels ({exam.refused}): masked ones are {', '.join(map(str, odd))}, "
+                "which it does not ignore.",
+                cause="labels are masked with another number than the loss's ignore_index",
+                fix=f"mask with {IGNORED}, or pass ignore_index to the loss",
+                refuted_by="a loss that accepts them",
+                evidence={"labels": odd},
+            )
+
+
+@on_step(OUT_OF_RANGE)
+def in_range_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    table = watched.info.table_rows
+    for call in record.calls if table and history.rows.arrays else ():
+        if call.ids is not None and not call.ids.is_cuda:
+            yield from _out_of_range("inputs", call.ids, table, record.number)
+
+
+def ids_of_call(info: ModelInfo, call: Call, step: int) -> Iterator[Finding]:
+    """Ids and labels that a call is about to hand over, where looking at them costs no wait for a device."""
+    ids, labels, table = call.ids, call.named_labels, info.table_rows
+    if table is None or ids is None:
+        return
+    if ids.device.type == "cpu" and ids.numel():
+        yield from _out_of_range("inputs", ids, table, step)
+    if labels is not None and not labels.is_cuda and labels.numel() and labels.shape == ids.shape:
+        yield from _out_of_range("labels", labels, table, step)
+
+
+def classes_of_loss(given: Any, target: Any, step: int) -> Iterator[Finding]:
+    """Classes that cross-entropy is about to look for, on the CPU."""
+    import torch
+
+    if not isinstance(given, torch.Tensor) or not isinstance(target, torch.Tensor) or target.device.type != "cpu":
+        return
+    classes = given.shape[1] if given.ndim > 1 else len(given)
+    if not target.is_floating_point() and target.numel() and int(target.max()) >= classes:
+        yield from _out_of_range("labels", target.clamp(min=0), classes, step)
+
+
+def _out_of_range(what: str, values: Tensor, size: int | None, step: int | None) -> Iterator[Finding]:
+    low, high = int(values.min()), int(values.max())
+    odd = low < 0 and (what == "inputs" or bool(((values < 0) & (values != IGNORED) & (values != -1)).any()))
+    if size is not None and (high >= size or odd):
+        yield OUT_OF_RANGE.finding(
+            severity="fault",
+            step=step,
+            where=what,
+            says=f"{what} hold id {high if high >= size else low}, but the model knows 0 … {size - 1}.",
+            refuted_by=f"all ids within 0 … {size - 1}",
+            evidence={"smallest": low, "largest": high, "rows": size},
+        )
+
+
+@before_first_step(WRAPPED)
+def wrapped(exam: Exam) -> Iterator[Finding]:
+    table = exam.info.table_rows
+    ids = [value for micro in exam.micros if micro.ids is not None for value in micro.ids.flatten().tolist()]
+    if ids and table:
+        yield from _wrapped(max(ids), len(ids), len(set(ids)), table, None)
+
+
+@on_step(WRAPPED)
+def wrapped_so_far(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rows, table = history.rows, watched.info.table_rows
+    if table is None or not rows.arrays:
+        return
+    if rows.largest < 2**16 <= table or rows.largest < 2**8 <= table:
+        if len(rows.types) < 70_000:
+            for ids in rows.arrays:
+                rows.types.update(ids.ravel().tolist())
+        if record.number <= 200:
+            yield from _wrapped(rows.largest, rows.tokens, len(rows.types), table, record.number)
+
+
+def _wrapped(high: int, count: int, distinct: int, vocab: int, step: int | None) -> Iterator[Finding]:
+    """No id above a type's maximum in many tokens, although the vocabulary goes on far beyond it."""
+    for bits in (8, 16):
+        limit = 2**bits
+        if vocab <= limit * WRAPPED["beyond"] or high >= limit:
+            continue
+        # share of tokens above the limit in a Zipf law over V types: 1 - H(limit)/H(V)
+        expected = count * (1 - (math.log(limit) + 0.577) / (math.log(vocab) + 0.577))
+        if expected < WRAPPED["expected"] or high < limit * WRAPPED["near"]:
+            return
+        dense = distinct > WRAPPED["dense"] * min(limit, count / 4)
+        yield WRAPPED.finding(
+            severity="fault" if dense else "warning",
+            step=step,
+            where="inputs",
+            says=f"no id above {limit - 1} in {count:,} tokens although the vocabulary has {vocab:,}: {expected:,.0f} "
+            f"would be expected; ids were stored in {bits} bits and wrapped.",
+            cause=f"tokens were written or read as uint{bits}",
+            fix=f"store ids in {'16' if vocab <= 65536 else '32'} bits and read them with the same type",
+            sure=0.95 if dense else 0.7,
+            refuted_by=f"one id above {limit - 1}",
+            evidence={
+                "largest": high,
+                "tokens": count,
+                "distinct": distinct,
+                "vocab": vocab,
+                "expected_above": expected,
+            },
+        )
+        return
+
+
+@before_first_step(VOCABULARY_MISMATCH)
+def worse_than_chance(exam: Exam) -> Iterator[Finding]:
+    """Trained weights that predict worse than chance: the ids mean other words to them."""
+    constant, gains = exam.info.fresh_gains()
+    if not exam.loss_gradients or not gains or constant:
+        return
+    gradient = exam.loss_gradients[0]
+    if not bool(gradient.labelled.any()) or gradient.misfit > 0.3 or gradient.ids is None:
+        return
+    seen, chance = gradient.mean_surprise, math.log(gradient.shape[-1])
+    if seen > chance + VOCABULARY_MISMATCH["above"]:
+        yield VOCABULARY_MISMATCH.finding(
+            severity="warning",
+            where="inputs",
+            says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse "
+            "than chance.",
+            sure=0.8,
+            refuted_by=f"a first loss well below {chance:.2f}",
+            evidence={"first_loss": seen, "chance": chance},
+        )
