@@ -1,4 +1,4 @@
-"""What `limpid plan` is asked about a model: how it would be trained, on what."""
+"""Options of a plan: how the model would be trained, and on which devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AMOUNTS = {"tokens": "a number of tokens", "memory": "gigabytes of one device", 
 
 @dataclass(frozen=True)
 class Options:
-    """How it would be trained, on what."""
+    """How the model would be trained, and on which devices."""
 
     tokens: float | None = None
     """Tokens to train on."""
