@@ -104,7 +104,7 @@ def as_written(sizes: ModelConfig) -> torch.nn.Module:
         LlamaConfig(
             vocab_size=sizes.vocab_size,
             hidden_size=sizes.d_model,
-            intermediate_size=sizes.d_ff,
+            intermediate_size=sizes.sizes.d_ff,
             num_hidden_layers=sizes.num_layers,
             num_attention_heads=sizes.num_heads,
             max_position_embeddings=sizes.context_length,

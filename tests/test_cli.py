@@ -58,9 +58,15 @@ def test_training_says_where_everything_lies_and_what_to_type_next(
 ) -> None:
     assert main(["train", "corpus", "--name", "told", "--max-steps", "3", *TINY]) == 0
     shown = capsys.readouterr().out
-    for word in ("runs/told/", "metrics.jsonl", "ledger.jsonl", "limpid trace runs/told", "limpid generate runs/told"):
+    for word in (
+        "runs/told/",
+        "metrics.jsonl",
+        "micro_batches.jsonl",
+        "limpid trace runs/told",
+        "limpid generate runs/told",
+    ):
         assert word in shown
-    for name in ("config.toml", "metrics.jsonl", "ledger.jsonl", "model/config.json", "model/model.safetensors"):
+    for name in ("config.toml", "metrics.jsonl", "micro_batches.jsonl", "model/config.json", "model/model.safetensors"):
         assert (there / "runs/told" / name).is_file()
 
 

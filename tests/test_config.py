@@ -8,10 +8,10 @@ import tomli_w
 import yaml
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.files import merged, read_config, read_options, write_config
 from limpid.config.flags import given
 from limpid.config.options import from_dict, to_dict
 from limpid.errors import ConfigError
-from limpid.run import read_config, write_config
 
 ODD = TrainConfig(
     ModelConfig(vocab_size=31, d_model=24, num_heads=3, attention_window=5, windowed_blocks=(1, 2), tied=False),
@@ -39,6 +39,50 @@ def test_every_format_means_the_same(tmp_path, ending: str, dump) -> None:
     file = tmp_path / f"config{ending}"
     file.write_text(dump(to_dict(ODD)))
     assert read_config(file) == ODD
+
+
+def test_sizes_that_were_left_open_follow_a_replaced_one() -> None:
+    wide = dataclasses.replace(ModelConfig(), d_model=384)
+    assert wide.sizes == ModelConfig(d_model=384).sizes
+    assert (wide.sizes.d_head, wide.sizes.d_ff) == (64, 1024)
+    assert dataclasses.replace(ModelConfig(), num_heads=12).sizes.num_kv_heads == 12
+    assert dataclasses.replace(ModelConfig(mlp="plain"), d_model=384).sizes.d_ff == 4 * 384
+    stretched = ModelConfig(rotary_scaling="linear", rotary_factor=4.0)
+    assert dataclasses.replace(stretched, context_length=512).sizes.rotary_original_context == 128
+
+
+def test_sizes_that_were_given_stay() -> None:
+    given_sizes = ModelConfig(d_head=32, d_ff=512, num_kv_heads=6)
+    assert dataclasses.replace(given_sizes, d_model=384).sizes[:3] == (32, 6, 512)
+    assert dataclasses.replace(ModelConfig(), d_model=384, d_head=32).sizes.d_head == 32
+    assert dataclasses.replace(ModelConfig().resolved(), d_model=384).sizes.d_head == 32
+
+
+def test_a_file_keeps_sizes_open(tmp_path) -> None:
+    file = tmp_path / "config.toml"
+    write_config(file, TrainConfig())
+    assert "d_head is 32" in file.read_text()
+    config = from_dict(TrainConfig, merged(read_options(file), given("train", TrainConfig, ["--d-model", "384"])))
+    assert config.model.sizes == ModelConfig(d_model=384).sizes
+
+
+def test_a_run_is_read_as_resolved_and_copied_as_asked(tmp_path) -> None:
+    file = tmp_path / "config.toml"
+    asked = TrainConfig(ModelConfig(num_kv_heads=2), update=UpdateConfig(max_grad_norm=1.0))
+    resolved = TrainConfig(
+        ModelConfig(num_kv_heads=None, vocab_size=2048),
+        update=UpdateConfig(max_grad_norm=None),
+        run=RunConfig(precision="bf16", threads=2),
+    )
+    write_config(file, asked, resolved)
+    assert read_config(file) == resolved
+    assert from_dict(TrainConfig, read_options(file)) == asked
+
+
+def test_a_file_from_before_sizes_stayed_open_means_the_same_model(tmp_path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[model]\nd_model = 192\nnum_kv_heads = 6\nd_head = 32\nd_ff = 512\nrotary_original_context = 0\n")
+    assert read_config(file).model.resolved() == ModelConfig().resolved()
 
 
 def test_never_clipping_survives_the_file(tmp_path) -> None:
@@ -95,6 +139,7 @@ def test_lists_and_none() -> None:
         (["--optimizer", "adamw2"], "did you mean adamw?"),
         (["--d-model", "65"], "d_model 65 does not divide into num_heads 6"),
         (["--num-kv-heads", "4"], "num_kv_heads 4 does not divide num_heads 6"),
+        (["--d-head", "-2"], "d_head is -2: it must be at least 1"),
         (["--dropout", "1"], "[0, 1)"),
         (["--max-steps", "0"], "max_steps is 0"),
         (["--windowed-blocks", "9"], "block 9"),

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from limpid.config import TrainConfig
+from limpid.config.files import write_config
 from limpid.errors import CheckpointError
-from limpid.run import Run, new_run, write_config
+from limpid.run import Run, new_run
 from limpid.source import Checkpoint, ModelFolder, RecordedStep, find_model, find_run, find_source, open_source
 
 

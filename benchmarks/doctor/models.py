@@ -33,7 +33,7 @@ def limpid(settings: Settings) -> nn.Module:
 
     config = ModelConfig(
         vocab_size=settings.vocab, d_model=settings.width, num_layers=settings.blocks, num_heads=settings.heads,
-        num_kv_heads=settings.key_heads or 0, context_length=settings.positions, tied=settings.tied,
+        num_kv_heads=settings.key_heads, context_length=settings.positions, tied=settings.tied,
         dropout=settings.dropout,
     )  # fmt: skip
     return initialise(Transformer(config, settings.storage), int(torch.randint(2**31, ())))
@@ -212,7 +212,9 @@ def limpid_forward(self: Any, x: Tensor, angles: Any, mask: Any = None, cache: N
     """limpid's attention with an exchangeable middle."""
     from limpid.model.embedding import rotate
 
-    query, key, value = (part(x).unflatten(-1, (-1, self.config.d_head)) for part in (self.query, self.key, self.value))
+    query, key, value = (
+        part(x).unflatten(-1, (-1, self.config.sizes.d_head)) for part in (self.query, self.key, self.value)
+    )
     query, key = (rotate(part, angles, self.config.rotary_layout).transpose(1, 2) for part in (query, key))
     mixed = self.attend(query, repeat(key, query), repeat(value.transpose(1, 2), query))
     return self.output(mixed.transpose(1, 2).flatten(-2))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import ConfigError
-from limpid.run import write_atomically
+from limpid.files import write_atomically
 
 INK, FIRST, SECOND = "#333333", "#1f6fb4", "#c4432b"
 

@@ -97,8 +97,8 @@ def _parameters(config: ModelConfig) -> Iterator[Parameter]:
 
 
 def _block_parameters(config: ModelConfig, at: str) -> Iterator[Parameter]:
-    d_model, d_head = config.d_model, config.d_head
-    query, key = config.num_heads * d_head, config.num_kv_heads * d_head
+    d_model, d_head = config.d_model, config.sizes.d_head
+    query, key = config.num_heads * d_head, config.sizes.num_kv_heads * d_head
     residual_std = config.init_std / (math.sqrt(2 * config.num_layers) if config.scaled_residual_init else 1.0)
     attention = (
         *_linear(config, f"{at}attention.query", d_model, query, ("head·d_head", "d_model"), config.attention_bias),
@@ -118,11 +118,13 @@ def _block_parameters(config: ModelConfig, at: str) -> Iterator[Parameter]:
             residual_std,
         ),
     )
-    gate = _linear(config, f"{at}mlp.gate", d_model, config.d_ff, ("d_ff", "d_model"), config.mlp_bias)
+    gate = _linear(config, f"{at}mlp.gate", d_model, config.sizes.d_ff, ("d_ff", "d_model"), config.mlp_bias)
     mlp = (
         *(gate if config.mlp == "gated" else ()),
-        *_linear(config, f"{at}mlp.up", d_model, config.d_ff, ("d_ff", "d_model"), config.mlp_bias),
-        *_linear(config, f"{at}mlp.output", config.d_ff, d_model, ("d_model", "d_ff"), config.mlp_bias, residual_std),
+        *_linear(config, f"{at}mlp.up", d_model, config.sizes.d_ff, ("d_ff", "d_model"), config.mlp_bias),
+        *_linear(
+            config, f"{at}mlp.output", config.sizes.d_ff, d_model, ("d_model", "d_ff"), config.mlp_bias, residual_std
+        ),
     )
     norm1 = () if config.norm_placement == "after_mlp" else _norm(config, f"{at}norm1", d_model, "d_model")
     norm2 = _norm(config, f"{at}norm2", d_model, "d_model")

@@ -151,6 +151,17 @@ def find_model(what: str | Path) -> Model:
     return source
 
 
+def is_recorded_step(file: Path) -> bool:
+    """Whether the header of a file says that limpid recorded a step in it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "numpy") as tensors:
+            return "limpid" in (tensors.metadata() or {})
+    except (OSError, SafetensorError):
+        return False
+
+
 def last_run() -> Run:
     """The run that was written to most recently."""
     runs = sorted(known_runs(), key=_last_written)

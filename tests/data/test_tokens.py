@@ -1,5 +1,6 @@
 """Tokens: a split without overlap, a cache keyed by content, every token led back to its document."""
 
+import errno
 import io
 import json
 import multiprocessing
@@ -200,6 +201,36 @@ def test_a_damaged_cache_is_made_again(damage: str, tmp_path: Path) -> None:
     assert again.train.tolist() == expected
 
 
+@pytest.mark.parametrize("refusal", [errno.EMFILE, errno.ENOMEM, errno.EACCES])
+def test_a_passing_refusal_keeps_the_cache(refusal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = corpus(tmp_path / "text")
+    cached = Cache().folder(prepare(data(folder), CONTEXT, 0).fingerprint)
+    before = {file.name: file.read_bytes() for file in cached.iterdir()}
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    with monkeypatch.context() as refused:
+        refused.setattr(np, "memmap", refuse)
+        with pytest.raises(DataError, match=os.strerror(refusal) + ".*kept"):
+            prepare(data(folder), CONTEXT, 0)
+    assert {file.name: file.read_bytes() for file in cached.iterdir()} == before
+    assert prepare(data(folder), CONTEXT, 0).fingerprint == cached.name
+
+
+def test_only_what_a_killed_process_left_is_removed_from_the_cache(tmp_path: Path) -> None:
+    prepare(data(corpus(tmp_path / "text")), CONTEXT, 0)
+    tokens = Cache().folder("x").parent
+    left, mine = [f"new-{'0a' * 16}", f".new-{'0a' * 16}.writing"], ["new-ideas", ".new-ideas", "new-0a0a"]
+    for name in left + mine:
+        (tokens / name).mkdir()
+        os.utime(tokens / name, (0, 0))
+    prepare(data(corpus(tmp_path / "other", 31)), CONTEXT, 0)
+    there = {entry.name for entry in tokens.iterdir()}
+    assert not there & set(left)
+    assert set(mine) <= there
+
+
 def _prepare_in_a_process(folder: str, results: "multiprocessing.Queue[str]") -> None:
     results.put(prepare(data(folder, tokenizer="bpe"), CONTEXT, 0).fingerprint)
 
@@ -219,7 +250,7 @@ def test_two_processes_may_prepare_at_once(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path) -> None:
-    old, young = Cache().folder("new-old"), Cache().folder(".new-young.writing")
+    old, young = Cache().folder(f"new-{'a1' * 16}"), Cache().folder(f".new-{'b2' * 16}.writing")
     for folder in (old, young):
         folder.mkdir()
     os.utime(old, (1e9, 1e9))

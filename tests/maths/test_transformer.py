@@ -248,7 +248,8 @@ def test_quantities_come_under_their_names_in_their_order_with_their_axes(varied
     assert [link.name for link in chain.links] == [quantity.name for quantity in quantities(config)]
     length = config.context_length
     sizes = {"batch": 3, "position": length, "query": length, "key": length, "head": config.num_heads,
-             "kv_head": config.num_kv_heads, "d_head": config.d_head, "d_model": config.d_model, "d_ff": config.d_ff,
+             "kv_head": config.sizes.num_kv_heads, "d_head": config.sizes.d_head, "d_model": config.d_model,
+             "d_ff": config.sizes.d_ff,
              "vocab": config.vocab_size}  # fmt: skip
     for quantity in quantities(config):
         assert chain.values[quantity.name].shape == tuple(sizes[axis] for axis in quantity.axes), quantity.name

@@ -9,10 +9,10 @@ import pytest
 
 from limpid.cli import main
 from limpid.config import ModelConfig, RunConfig, TrainConfig
+from limpid.config.files import write_config
 from limpid.errors import ConfigError
 from limpid.plan import plan
 from limpid.plan.figure import evaluate
-from limpid.run import write_config
 
 
 def test_every_figure_is_what_its_equation_gives() -> None:

@@ -43,10 +43,10 @@ def llama(sizes: ModelConfig, attention: str) -> LlamaForCausalLM:
         LlamaConfig(
             vocab_size=sizes.vocab_size,
             hidden_size=sizes.d_model,
-            intermediate_size=sizes.d_ff,
+            intermediate_size=sizes.sizes.d_ff,
             num_hidden_layers=sizes.num_layers,
             num_attention_heads=sizes.num_heads,
-            num_key_value_heads=sizes.num_kv_heads,
+            num_key_value_heads=sizes.sizes.num_kv_heads,
             max_position_embeddings=sizes.context_length,
             rms_norm_eps=sizes.norm_eps,
             tie_word_embeddings=True,

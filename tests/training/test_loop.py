@@ -80,7 +80,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(data: Path, optio
     loop(resume(broken, None, quiet()), quiet(), sampler)
     assert losses(broken) == losses(whole)
     assert checkpoint_bytes(broken, 12) == checkpoint_bytes(whole, 12)
-    assert broken.ledger_file.read_text() == whole.ledger_file.read_text()
+    assert broken.micro_batches_file.read_text() == whole.micro_batches_file.read_text()
 
 
 def test_a_run_can_be_extended(data: Path) -> None:
@@ -117,9 +117,9 @@ def test_metrics_carry_the_names_that_dashboards_look_for(data: Path) -> None:
     assert {"val/loss", "val/bpb"} <= judged[0].keys()
 
 
-def test_the_ledger_leads_from_a_step_to_its_rows(data: Path) -> None:
+def test_the_micro_batches_lead_from_a_step_to_its_rows(data: Path) -> None:
     run = trained(config(data, gradient_accumulation_steps=2))
-    lines = [json.loads(line) for line in run.ledger_file.read_text().splitlines()]
+    lines = [json.loads(line) for line in run.micro_batches_file.read_text().splitlines()]
     assert len(lines) == 24
     training = replay(run, 12)
     rows = [list(micro.rows) for micro in training.batches.batch(12)]

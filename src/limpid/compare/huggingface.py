@@ -86,7 +86,7 @@ class Recorder:
     def record(self, name: str, value: Tensor) -> None:
         shape = value.shape
         if name.endswith(HEADS) and value.ndim == 3:
-            shape = torch.Size((*value.shape[:2], -1, self.variant.config.d_head))
+            shape = torch.Size((*value.shape[:2], -1, self.variant.config.sizes.d_head))
         self.seen.values[name] = value.detach().double().view(shape).numpy()
         self.seen.stored[name] = FORMATS[NAMES[value.dtype]]
 
@@ -120,7 +120,7 @@ class Recorder:
 
     def _fused(self, at: str, out: Tensor) -> None:
         names = [f"{at}attention.{which}" for which in ("query", "key", "value")]
-        heads = (*out.shape[:2], -1, self.variant.config.d_head)
+        heads = (*out.shape[:2], -1, self.variant.config.sizes.d_head)
         for name, part in zip(names, out.detach().split(self.variant.config.d_model, -1), strict=True):
             self.record(name, part)
 

@@ -136,7 +136,7 @@ def _rotary(**changes: Any) -> Fault:
 
 
 def _of_attention(config: ModelConfig) -> Iterator[Hypothesis]:
-    d_head = config.d_head
+    d_head = config.sizes.d_head
     for words, scale in (
         ("scores are not divided by √d_head", 1.0),
         ("scores are divided by d_head, not its root", 1 / d_head),
@@ -149,7 +149,7 @@ def _of_attention(config: ModelConfig) -> Iterator[Hypothesis]:
     yield Hypothesis("the window is ignored", _window(lambda _: None))
     yield Hypothesis("the window sees one key more", _window(lambda window: window + 1))
     yield Hypothesis("the window sees one key less", _window(lambda window: max(1, window - 1)))
-    if 1 < config.num_kv_heads < config.num_heads:
+    if 1 < config.sizes.num_kv_heads < config.num_heads:
         yield Hypothesis(
             "query heads share key heads in turn, not in groups", _instead(Scores, lambda op: _HeadsInTurn(op.scale))
         )

@@ -104,7 +104,7 @@ def batch_for(
     """
     first, second = variants
     for name in ("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "d_ff"):
-        sizes = getattr(first.config, name), getattr(second.config, name)
+        sizes = getattr(first.config.resolved(), name), getattr(second.config.resolved(), name)
         if sizes[0] != sizes[1]:
             raise ConfigError(
                 f"{first.label} has {name} {sizes[0]}, {second.label} {sizes[1]}: give two variants of one model"

@@ -111,7 +111,7 @@ def _in_one_layout(
 
 def halved(seen: Observed, config: ModelConfig) -> Observed:
     """A variant with features (2i, 2i + 1) of queries and keys as (i, i + d_head/2)."""
-    order = np.concatenate((np.arange(0, config.d_head, 2), np.arange(1, config.d_head, 2)))
+    order = np.concatenate((np.arange(0, config.sizes.d_head, 2), np.arange(1, config.sizes.d_head, 2)))
     stations = ("query", "key", "query_norm", "key_norm", "query_rotated", "key_rotated")
 
     def reordered(name: str, array: Array) -> Array:
@@ -120,7 +120,7 @@ def halved(seen: Observed, config: ModelConfig) -> Observed:
             return array
         if not name.endswith((".weight", ".bias")):
             return array[..., order]
-        return array.reshape(-1, config.d_head, *array.shape[1:])[:, order].reshape(array.shape)
+        return array.reshape(-1, config.sizes.d_head, *array.shape[1:])[:, order].reshape(array.shape)
 
     return dataclasses.replace(
         seen,
@@ -151,6 +151,7 @@ def _weights(first: Observed, second: Observed) -> WeightDifference:
 def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:
     if other is None:
         return ()
+    config, other = config.resolved(), other.resolved()
     return tuple(
         f"{field.name} {getattr(config, field.name)} and {getattr(other, field.name)}"
         for field in dataclasses.fields(config)

@@ -16,10 +16,10 @@ from limpid.compress.container import read_header
 from limpid.config import WeightFormat
 from limpid.data.tokenizer import Tokenizer, load_tokenizer, start_token
 from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
+from limpid.files import explained
 from limpid.model import Transformer
 from limpid.model.weights import load_model
 from limpid.reporter import Reporter
-from limpid.run import explained
 from limpid.source import find_model
 
 ENDING = ".limpid"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from limpid.config.options import check_words, require
 
@@ -12,6 +13,15 @@ Switch = Literal["auto", "on", "off"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 OptimizerName = Literal["adamw", "muon", "adam", "momentum", "sgd"]
 ScheduleName = Literal["cosine", "cosine_restarts", "polynomial", "linear", "constant", "warmup_stable_decay"]
+
+
+class Sizes(NamedTuple):
+    """The sizes that follow from others unless they are given."""
+
+    d_head: int
+    num_kv_heads: int
+    d_ff: int
+    rotary_original_context: int
 
 
 @dataclass(frozen=True)
@@ -28,12 +38,12 @@ class ModelConfig:
     """Blocks, one after the other."""
     num_heads: int = 6
     """Query heads per block."""
-    num_kv_heads: int = 0
-    """Key and value heads per block; 0 is as many as query heads, 1 is multi-query attention."""
-    d_head: int = 0
-    """Width of one head; 0 is d_model / num_heads."""
-    d_ff: int = 0
-    """Hidden width of the MLP; 0 is 4 d_model, or 8/3 d_model rounded up to a multiple of 32 when gated."""
+    num_kv_heads: int | None = None
+    """Key and value heads per block; none is as many as query heads, 1 is multi-query attention."""
+    d_head: int | None = None
+    """Width of one head; none is d_model / num_heads."""
+    d_ff: int | None = None
+    """Hidden width of the MLP; none is 4 d_model, or 8/3 d_model rounded up to a multiple of 32 when gated."""
     norm: Literal["rms", "layer"] = "rms"
     """Root-mean-square norm (gain only) or layer norm (gain and bias)."""
     norm_placement: Literal["pre", "post", "after_mlp"] = "pre"
@@ -54,8 +64,8 @@ class ModelConfig:
     """How the rotary frequencies are stretched to contexts longer than those trained on."""
     rotary_factor: float = 1.0
     """How much longer the stretched context is."""
-    rotary_original_context: int = 0
-    """Context before stretching, tokens; 0 is context_length / rotary_factor."""
+    rotary_original_context: int | None = None
+    """Context before stretching, tokens; none is context_length / rotary_factor."""
     rotary_low: float = 1.0
     """llama3: rotations over the original context below which a frequency is divided; yarn: beta_slow."""
     rotary_high: float = 4.0
@@ -89,28 +99,28 @@ class ModelConfig:
         check_words(self)
         for name in ("context_length", "d_model", "num_layers", "num_heads"):
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
-        fill = object.__setattr__  # frozen for readers; derived sizes are filled in once, here
-        if not self.d_head:
-            require(
-                self.d_model % self.num_heads == 0,
-                f"d_model {self.d_model} does not divide into num_heads {self.num_heads} equal heads: "
-                "change one of them or give d_head",
-            )
-            fill(self, "d_head", self.d_model // self.num_heads)
-        if not self.num_kv_heads:
-            fill(self, "num_kv_heads", self.num_heads)
-        if not self.d_ff:
-            fill(self, "d_ff", 32 * -(-8 * self.d_model // 96) if self.mlp == "gated" else 4 * self.d_model)
         require(
-            0 < self.num_kv_heads <= self.num_heads and self.num_heads % self.num_kv_heads == 0,
-            f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}: each group of query heads "
+            bool(self.d_head) or self.d_model % self.num_heads == 0,
+            f"d_model {self.d_model} does not divide into num_heads {self.num_heads} equal heads: "
+            "change one of them or give d_head",
+        )
+        if self.positions == "rotary" and self.rotary_scaling != "none":
+            require(
+                self.rotary_factor > 0,
+                f"rotary_factor is {self.rotary_factor}: the stretched context is this many times longer, so above 0",
+            )
+        sizes = self.sizes
+        for name, size in sizes._asdict().items():
+            require(size >= 1, f"{name} is {size}: it must be at least 1; leave it out, and it follows")
+        require(
+            sizes.num_kv_heads <= self.num_heads and self.num_heads % sizes.num_kv_heads == 0,
+            f"num_kv_heads {sizes.num_kv_heads} does not divide num_heads {self.num_heads}: each group of query heads "
             "shares one key head",
         )
         if self.positions == "rotary":
             require(
-                self.d_head % 2 == 0, f"rotary positions turn pairs of features, so d_head {self.d_head} must be even"
+                sizes.d_head % 2 == 0, f"rotary positions turn pairs of features, so d_head {sizes.d_head} must be even"
             )
-            self._check_rotary_scaling()
         if self.positions == "sinusoidal":
             require(
                 self.d_model % 2 == 0, f"sinusoidal positions come in pairs, so d_model {self.d_model} must be even"
@@ -129,16 +139,21 @@ class ModelConfig:
                 f"windowed_blocks names block {block}, but blocks are 0 … {self.num_layers - 1}",
             )
 
-    def _check_rotary_scaling(self) -> None:
-        fill = object.__setattr__
-        if self.rotary_scaling == "none":
-            return
-        require(
-            self.rotary_factor > 0,
-            f"rotary_factor is {self.rotary_factor}: the stretched context is this many times longer, so above 0",
+    @cached_property
+    def sizes(self) -> Sizes:
+        """What the sizes that were left open come to; worked out here, never stored, so that they follow a change."""
+        hidden = 32 * -(-8 * self.d_model // 96) if self.mlp == "gated" else 4 * self.d_model
+        original = self.context_length if self.rotary_scaling == "none" else self.context_length / self.rotary_factor
+        return Sizes(
+            d_head=self.d_head or self.d_model // self.num_heads,
+            num_kv_heads=self.num_kv_heads or self.num_heads,
+            d_ff=self.d_ff or hidden,
+            rotary_original_context=self.rotary_original_context or max(1, int(original)),
         )
-        if not self.rotary_original_context:
-            fill(self, "rotary_original_context", max(1, int(self.context_length / self.rotary_factor)))
+
+    def resolved(self) -> ModelConfig:
+        """The same model with every size given; none of them follows a change any more."""
+        return replace(self, **self.sizes._asdict())
 
     def window(self, block: int) -> int | None:
         """How many positions block `block` looks back over (itself included), or None for all."""

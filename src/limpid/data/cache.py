@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import DataError
-from limpid.run import folder_written_atomically, write_atomically
+from limpid.files import folder_written_atomically, write_atomically
 
 ABANDONED_AFTER = 24 * 3600.0  # seconds
+UNFINISHED = re.compile(r"new-[0-9a-f]{32}|\.new-[0-9a-f]{32}\.(writing|retired)")
+"""Names that only `Cache.filled` gives: nothing else in the folder is removed."""
 
 
 def hash_of(*parts: Any) -> str:
@@ -83,6 +86,14 @@ class Cache:
 
     def _remove_abandoned(self) -> None:
         """Delete what processes that were killed left half written."""
-        for left in (*self._tokens.glob("new-*"), *self._tokens.glob(".new-*")):
-            if time.time() - left.stat().st_mtime > ABANDONED_AFTER:
+        for left in self._tokens.iterdir():
+            if UNFINISHED.fullmatch(left.name) and time.time() - _changed(left) > ABANDONED_AFTER:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _changed(path: Path) -> float:
+    """When it changed last; now, if another process has just removed it."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()

@@ -141,7 +141,10 @@ def _recalled(cache: Cache, key: str) -> Tokens | None:
 
 
 def _read(cache: Cache, fingerprint: str) -> Tokens | None:
-    """Tokens from the cache; None when they are not there, or not whole."""
+    """Tokens from the cache; None when they are not there, or not whole.
+
+    Raises  DataError when the system refuses just now (too many open files, no memory to map): the tokens are kept
+    """
     folder = cache.folder(fingerprint)
     if not folder.is_dir():
         return None
@@ -155,7 +158,7 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
         return Tokens(
             train=train,
             validation=validation,
-            tokenizer=Tokenizer.load(folder / "tokenizer.json"),
+            tokenizer=Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8")),
             fingerprint=fingerprint,
             train_bytes=meta["bytes"][0],
             validation_bytes=meta["bytes"][1],
@@ -163,9 +166,14 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
             sources=meta["sources"],
             notes=meta["notes"],
         )
-    except (OSError, ValueError, KeyError, DataError):  # damaged since: made again
+    except (FileNotFoundError, EOFError, ValueError, TypeError, KeyError, DataError):  # damaged since: made again
         shutil.rmtree(folder, ignore_errors=True)
         return None
+    except OSError as error:
+        raise DataError(
+            f"cannot open the tokens in {folder}: {error.strerror}; they are kept, so close other programs or raise "
+            "the limit (ulimit -n), and start again"
+        ) from error
 
 
 def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> Array:

@@ -25,13 +25,13 @@ def inspect_model(
     import json
     import time
 
+    from limpid.files import write_atomically
     from limpid.inspect.document import document
     from limpid.inspect.landscape import ROWS, measure_landscape
     from limpid.inspect.model_and_text import open_model_and_text
     from limpid.inspect.report import files_written, landscape_lines, structure_lines
     from limpid.inspect.structure import measure_structure
     from limpid.plots import figure
-    from limpid.run import write_atomically
     from limpid.training.allocator import keep_freed_memory
 
     keep_freed_memory()

@@ -140,7 +140,7 @@ class Neurons:
 def neurons(model: Transformer, batches: Iterable[Int[Tensor, "batch position"]]) -> tuple[tuple[Neurons, ...], int]:
     """Each block's neurons, and over how many positions they were forward_quantities."""
     config = model.config
-    largest = torch.zeros(config.num_layers, config.d_ff, dtype=torch.float64)
+    largest = torch.zeros(config.num_layers, config.sizes.d_ff, dtype=torch.float64)
     squares = torch.zeros(config.num_layers, dtype=torch.float64)
     positions = 0
     for tokens in batches:
@@ -150,14 +150,14 @@ def neurons(model: Transformer, batches: Iterable[Int[Tensor, "batch position"]]
             hidden = seen[f"blocks.{block}.mlp.hidden"].flatten(0, 1).double()
             largest[block] = torch.maximum(largest[block], hidden.abs().amax(0))
             squares[block] += hidden.square().sum()
-    rms = (squares / max(1, positions * config.d_ff)).sqrt()
+    rms = (squares / max(1, positions * config.sizes.d_ff)).sqrt()
     exact = config.activation in ("relu", "relu2")
     rule = "its activation is 0 everywhere" if exact else f"its largest |activation| is below {FAINT:g} of the rms"
     limit = torch.zeros_like(rms) if exact else FAINT * rms
     return tuple(
         Neurons(
             block,
-            config.d_ff,
+            config.sizes.d_ff,
             tuple(torch.nonzero(largest[block] <= limit[block]).flatten().tolist()),
             float(rms[block]),
             rule,

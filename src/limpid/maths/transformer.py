@@ -57,15 +57,15 @@ def transformer_block(chain: Chain, config: ModelConfig, at: str, x: str, window
 
 def attention(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:
     query = linear(chain, f"{at}.query", x, heads_out=config.num_heads)
-    key = linear(chain, f"{at}.key", x, heads_out=config.num_kv_heads)
-    value = linear(chain, f"{at}.value", x, heads_out=config.num_kv_heads)
+    key = linear(chain, f"{at}.key", x, heads_out=config.sizes.num_kv_heads)
+    value = linear(chain, f"{at}.value", x, heads_out=config.sizes.num_kv_heads)
     if config.qk_norm:
         query = chain.apply(f"{at}.query_norm", RMSNorm(config.norm_eps), query, f"{at}.query_norm.weight")
         key = chain.apply(f"{at}.key_norm", RMSNorm(config.norm_eps), key, f"{at}.key_norm.weight")
     if config.positions == "rotary":
         query = chain.apply(f"{at}.query_rotated", rotary(config), query)
         key = chain.apply(f"{at}.key_rotated", rotary(config), key)
-    scores = chain.apply(f"{at}.scores", Scores(1 / math.sqrt(config.d_head)), query, key)
+    scores = chain.apply(f"{at}.scores", Scores(1 / math.sqrt(config.sizes.d_head)), query, key)
     weights = chain.apply(f"{at}.weights", CausalSoftmax(window), scores)
     weights = dropout(chain, config, f"{at}.weights_dropped", weights)
     mixed = chain.apply(f"{at}.mixed", Mix(), weights, value)
@@ -107,7 +107,7 @@ def rotary(config: ModelConfig) -> Operation:
         config.rotary_layout,
         config.rotary_scaling,
         config.rotary_factor,
-        config.rotary_original_context,
+        config.sizes.rotary_original_context,
         config.rotary_low,
         config.rotary_high,
         config.rotary_attention_factor,

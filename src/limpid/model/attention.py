@@ -30,12 +30,12 @@ class Attention(Part):
         super().__init__(f"blocks.{block}.attention")
         self.config, self.block = config, block
         self.window = config.window(block)
-        query, key = config.num_heads * config.d_head, config.num_kv_heads * config.d_head
+        query, key = config.num_heads * config.sizes.d_head, config.sizes.num_kv_heads * config.sizes.d_head
         self.query = Linear(config.d_model, query, config.attention_bias)
         self.key = Linear(config.d_model, key, config.attention_bias)
         self.value = Linear(config.d_model, key, config.attention_bias)
-        self.query_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
-        self.key_norm = RMSNorm(config.d_head, config.norm_eps) if config.qk_norm else None
+        self.query_norm = RMSNorm(config.sizes.d_head, config.norm_eps) if config.qk_norm else None
+        self.key_norm = RMSNorm(config.sizes.d_head, config.norm_eps) if config.qk_norm else None
         self.output = Linear(query, config.d_model, config.attention_output_bias)
         self.weights_dropout = Dropout(f"{self.name}.weights_dropped", config.dropout)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
@@ -48,7 +48,7 @@ class Attention(Part):
         cache: Cache | None = None,
         mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
-        heads = (*x.shape[:2], -1, self.config.d_head)
+        heads = (*x.shape[:2], -1, self.config.sizes.d_head)
         projected = (self.query(x), self.key(x), self.value(x))
         query, key, value = (
             self.report(mode, name, y.view(heads)) for name, y in zip(("query", "key", "value"), projected, strict=True)
@@ -82,7 +82,8 @@ class Attention(Part):
     ) -> Float[Tensor, "batch head query d_head"]:
         """The same as the fused kernels with every quantity formed: scores, weights, mixed."""
         batch, _, positions, d_head = query.shape
-        grouped = query.view(batch, self.config.num_kv_heads, -1, positions, d_head)  # query heads of each key head
+        kv_heads = self.config.sizes.num_kv_heads
+        grouped = query.view(batch, kv_heads, -1, positions, d_head)  # query heads of each key head
         scores = grouped @ key[:, :, None].transpose(-1, -2) / math.sqrt(d_head)
         scores = self.report(mode, "scores", scores.flatten(1, 2))
         if visible is None:
@@ -90,7 +91,7 @@ class Attention(Part):
         weights = scores.masked_fill(~visible, -math.inf).softmax(-1, dtype=self.softmax_dtype(scores.dtype))
         weights = self.report(mode, "weights", weights.to(scores.dtype))
         weights = self.weights_dropout(weights, mode)
-        mixed = weights.view(batch, self.config.num_kv_heads, -1, positions, key.shape[2]) @ value[:, :, None]
+        mixed = weights.view(batch, kv_heads, -1, positions, key.shape[2]) @ value[:, :, None]
         return mixed.flatten(1, 2)
 
     @staticmethod

@@ -24,7 +24,7 @@ class Cache:
         padding: Int[Tensor, " batch"] | None,
         device: torch.device | None = None,
     ) -> None:
-        shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.d_head)
+        shape = (config.num_layers, batch, config.sizes.num_kv_heads, capacity, config.sizes.d_head)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.padding = padding

@@ -16,12 +16,17 @@ from torch import Tensor
 from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
+from limpid.files import folder_written_atomically
 from limpid.model.families import FAMILIES, Family, family_of
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters
-from limpid.run import folder_written_atomically
 
 Tensors = dict[str, Tensor]
+FILES = (
+    "config.json", "generation_config.json", "model.safetensors",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
+"""What `save_folder` writes; all else in a folder is somebody else's, and stays."""
 IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 """Buffers that old versions saved beside the weights."""
 
@@ -175,7 +180,7 @@ def save_folder(
     """
     family = family_of(config)
     special = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
-    with folder_written_atomically(path) as folder:
+    with folder_written_atomically(path, FILES) as folder:
         their_config = {
             "architectures": [family.architecture],
             "model_type": family.name,
@@ -227,7 +232,7 @@ def _halved(name: str, tensor: Tensor, config: ModelConfig) -> Tensor:
     """Query and key rows reordered: pairs (2i, 2i + 1) become (i, i + d_head/2), and products do not see it."""
     station = name.rsplit(".", 1)[0]
     if station.endswith((".query", ".key", ".query_norm", ".key_norm")):
-        heads = tensor.unflatten(0, (-1, config.d_head // 2, 2))
+        heads = tensor.unflatten(0, (-1, config.sizes.d_head // 2, 2))
         return heads.transpose(1, 2).flatten(0, 2)
     return tensor
 

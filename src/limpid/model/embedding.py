@@ -61,24 +61,24 @@ def frequencies(config: ModelConfig) -> Float[Tensor, " pairs"]:
     Sources: Su et al. 2021, section 3.2.2, arXiv:2104.09864; linear, Chen et al. 2023, arXiv:2306.15595;
     yarn, Peng et al. 2023, eq. 17–23, arXiv:2309.00071; llama3, Llama 3.1's release.
     """
-    pairs = torch.arange(0, config.d_head, 2, dtype=torch.float64)
-    plain = config.rotary_base ** (-pairs / config.d_head)
+    pairs = torch.arange(0, config.sizes.d_head, 2, dtype=torch.float64)
+    plain = config.rotary_base ** (-pairs / config.sizes.d_head)
     stretched = plain / config.rotary_factor
     match config.rotary_scaling:
         case "linear":
             return stretched
         case "llama3":
-            turns = config.rotary_original_context * plain / (2 * math.pi)
+            turns = config.sizes.rotary_original_context * plain / (2 * math.pi)
             keep = ((turns - config.rotary_low) / (config.rotary_high - config.rotary_low)).clamp(0, 1)
             return keep * plain + (1 - keep) * stretched
         case "yarn":
             first, last = (
-                config.d_head
-                * math.log(config.rotary_original_context / (2 * math.pi * turns))
+                config.sizes.d_head
+                * math.log(config.sizes.rotary_original_context / (2 * math.pi * turns))
                 / (2 * math.log(config.rotary_base))
                 for turns in (config.rotary_high, config.rotary_low)
             )
-            first, last = max(math.floor(first), 0), min(math.ceil(last), config.d_head - 1)
+            first, last = max(math.floor(first), 0), min(math.ceil(last), config.sizes.d_head - 1)
             divide = ((pairs / 2 - first) / max(last - first, 1e-3)).clamp(0, 1)
             return (1 - divide) * plain + divide * stretched
     return plain

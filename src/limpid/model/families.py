@@ -194,11 +194,11 @@ def _write_llama(config: ModelConfig) -> Plain:
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
-        "intermediate_size": config.d_ff,
+        "intermediate_size": config.sizes.d_ff,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.d_head,
+        "num_key_value_heads": config.sizes.num_kv_heads,
+        "head_dim": config.sizes.d_head,
         "hidden_act": _their_activation(config),
         "max_position_embeddings": config.context_length,
         "initializer_range": config.init_std,
@@ -217,7 +217,7 @@ def _their_rotary(config: ModelConfig) -> Plain:
     rope |= {"rope_type": config.rotary_scaling, "factor": config.rotary_factor}
     if config.rotary_scaling == "linear":
         return rope
-    rope["original_max_position_embeddings"] = config.rotary_original_context
+    rope["original_max_position_embeddings"] = config.sizes.rotary_original_context
     if config.rotary_scaling == "llama3":
         return rope | {"low_freq_factor": config.rotary_low, "high_freq_factor": config.rotary_high}
     rope |= {"beta_slow": config.rotary_low, "beta_fast": config.rotary_high}
@@ -255,7 +255,7 @@ def _write_gpt2(config: ModelConfig) -> Plain:
         "n_embd": config.d_model,
         "n_layer": config.num_layers,
         "n_head": config.num_heads,
-        "n_inner": config.d_ff,
+        "n_inner": config.sizes.d_ff,
         "activation_function": "gelu_new" if config.activation == "gelu_tanh" else config.activation,
         "layer_norm_epsilon": config.norm_eps,
         "initializer_range": config.init_std,
@@ -301,7 +301,7 @@ def _misfits_gpt2(config: ModelConfig) -> Iterator[str]:
     yield from _differs(config, norm="layer", norm_placement="pre", positions="learned", mlp="plain", qk_norm=False)
     yield from _differs(config, attention_residual=True)
     yield from _differs(config, attention_bias=True, attention_output_bias=True, mlp_bias=True, attention_window=None)
-    yield from _differs(config, num_kv_heads=config.num_heads, d_head=config.d_model // config.num_heads)
+    yield from _differs(config.resolved(), num_kv_heads=config.num_heads, d_head=config.d_model // config.num_heads)
 
 
 _LLAMA = {

@@ -32,9 +32,9 @@ class Mlp(Part):
         super().__init__(f"blocks.{block}.mlp")
         self.activation = ACTIVATIONS[config.activation]
         gated = config.mlp == "gated"
-        self.gate = Linear(config.d_model, config.d_ff, config.mlp_bias) if gated else None
-        self.up = Linear(config.d_model, config.d_ff, config.mlp_bias)
-        self.output = Linear(config.d_ff, config.d_model, config.mlp_bias)
+        self.gate = Linear(config.d_model, config.sizes.d_ff, config.mlp_bias) if gated else None
+        self.up = Linear(config.d_model, config.sizes.d_ff, config.mlp_bias)
+        self.output = Linear(config.sizes.d_ff, config.d_model, config.mlp_bias)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
     def forward(

@@ -37,13 +37,14 @@ class Row:
 
 def sizes(config: TrainConfig) -> dict[str, Number]:
     """Names in the equations: c bytes of a number in matrix products, p of a parameter and of the residual stream."""
-    model, run = config.model, config.run
+    model, run, follows = config.model, config.run, config.model.sizes
     c = int(BYTES[run.precision])
     p = max(4, c)
     return {
         "batch": run.batch_size, "positions": model.context_length, "tokens": run.batch_size * model.context_length,
-        "d": model.d_model, "f": model.d_ff, "vocab": model.vocab_size, "heads": model.num_heads,
-        "query": model.num_heads * model.d_head, "key": model.num_kv_heads * model.d_head, "d_head": model.d_head,
+        "d": model.d_model, "f": follows.d_ff, "vocab": model.vocab_size, "heads": model.num_heads,
+        "query": model.num_heads * follows.d_head, "key": follows.num_kv_heads * follows.d_head,
+        "d_head": follows.d_head,
         "c": c, "p": p, "cast": int(c != p),
     }  # fmt: skip
 

@@ -45,7 +45,7 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
     if path.suffix == ".json" and path.is_file():
         return Subject(read_file(path))
     if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
-        from limpid.run import read_config
+        from limpid.config.files import read_config
 
         return _trained_here(read_config(path), path.stem)
     return _named(str(what))

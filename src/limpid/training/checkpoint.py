@@ -12,10 +12,11 @@ from safetensors.torch import save_file
 
 from limpid.config import TrainConfig
 from limpid.errors import CheckpointError
+from limpid.files import folder_written_atomically
 from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
-from limpid.run import Run, folder_written_atomically
+from limpid.run import Run
 from limpid.training.state import State
 from limpid.training.update import read_moments, write_moments
 

@@ -20,7 +20,6 @@ from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.model.observe import FAST
 from limpid.objectives import NEXT_TOKEN
-from limpid.run import write_config
 from limpid.training import checkpoint
 from limpid.training.metrics import MetricsLogger
 from limpid.training.record import record_step
@@ -86,7 +85,7 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                         budget.finish_seconds = rehearsed(training, sampler)
                     metrics.config = training.config = budget.adjust(training.config, state.step)
                     if budget.final:
-                        write_config(run.config_file, training.config)
+                        run.write_config(training.config)
     finally:
         metrics.close()
 

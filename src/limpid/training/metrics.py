@@ -1,4 +1,4 @@
-"""What a run writes about itself: metrics.jsonl, the ledger of micro-batches, and lines or a bar on the console."""
+"""What a run writes about itself: metrics.jsonl, micro_batches.jsonl, and lines or a bar on the console."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
+from limpid.files import write_atomically
 from limpid.plan import flops_per_token
-from limpid.run import Run, write_atomically
+from limpid.run import Run
 from limpid.training.precision import FORMATS, measured_peak
 from limpid.training.step import Outcome
 
@@ -36,7 +37,7 @@ class MetricsLogger:
     def __init__(self, run: Run, config: TrainConfig, console: Console, first: int, device: torch.device) -> None:
         self.run, self.config, self.console = run, config, console
         self.metrics = _continued(run.metrics_file, first)
-        self.ledger = _continued(run.ledger_file, first)
+        self.micro_batches = _continued(run.micro_batches_file, first)
         self.flops = 3 * flops_per_token(config.model, config.model.context_length)
         self.peak = measured_peak(FORMATS[config.run.precision], device)
         self.seconds = 0.0
@@ -84,7 +85,7 @@ class MetricsLogger:
                 "labels": outcome.labels[index],
                 "loss": outcome.micro_losses[index] * sum(outcome.labels) / max(1, outcome.labels[index]),
             }
-            self.ledger.write(_json(line) + "\n")
+            self.micro_batches.write(_json(line) + "\n")
         self._speak(outcome, tokens)
 
     def _speak(self, outcome: Outcome, tokens: int) -> None:
@@ -133,7 +134,7 @@ class MetricsLogger:
             named["non_finite"] = odd
         self.metrics.write(_json(named) + "\n")
         self.metrics.flush()
-        self.ledger.flush()
+        self.micro_batches.flush()
         if self.tensorboard is not None:
             for key, value in named.items():
                 if isinstance(value, (int, float)) and key != "step":
@@ -141,7 +142,7 @@ class MetricsLogger:
 
     def sync(self) -> None:
         """Push what was written to the disk: a checkpoint must not be newer than its metrics."""
-        for stream in (self.metrics, self.ledger):
+        for stream in (self.metrics, self.micro_batches):
             stream.flush()
             os.fsync(stream.fileno())
 
@@ -149,7 +150,7 @@ class MetricsLogger:
         """End the bar and the files."""
         if self.progress is not None:
             self.progress.stop()
-        for stream in (self.metrics, self.ledger):
+        for stream in (self.metrics, self.micro_batches):
             stream.close()
         if self.tensorboard is not None:
             self.tensorboard.close()

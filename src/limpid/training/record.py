@@ -13,8 +13,8 @@ from torch import Tensor
 from limpid.config import TrainConfig
 from limpid.config.options import to_dict
 from limpid.data.batches import TOKENS, MicroBatch
+from limpid.files import file_written_atomically
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
-from limpid.run import folder_written_atomically
 from limpid.training.precision import NAMES
 from limpid.training.state import State
 from limpid.training.step import Outcome, backward, step
@@ -153,8 +153,5 @@ def _metadata(
 def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, object]) -> None:
     """One safetensors file, whole or absent."""
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with folder_written_atomically(file.with_suffix(".part")) as temporary:
-        save_file(whole, temporary / "step", metadata={"limpid": json.dumps(metadata)})
-    (file.with_suffix(".part") / "step").replace(file)
-    file.with_suffix(".part").rmdir()
+    with file_written_atomically(file) as temporary:
+        save_file(whole, temporary, metadata={"limpid": json.dumps(metadata)})

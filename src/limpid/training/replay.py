@@ -14,7 +14,7 @@ from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.model.weights import load_weights
 from limpid.reporter import Report
 from limpid.run import RUNS, Run
-from limpid.source import Checkpoint, Model, ModelFolder, RecordedStep, find_model, open_source
+from limpid.source import Checkpoint, Model, ModelFolder, RecordedStep, find_model, is_recorded_step, open_source
 from limpid.training.record import record_step
 from limpid.training.start import Training, open_run
 from limpid.training.state import fresh_state
@@ -115,5 +115,7 @@ def record_text(source: Model, text: str, file: Path | None) -> Path:
     batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
     name = source.name
     file = RUNS / f"{name}-step.safetensors" if file is None else file
+    if file.exists() and not is_recorded_step(file):
+        raise ConfigError(f"{file} exists and is no recorded step: choose another --output")
     record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)
     return file

@@ -14,11 +14,12 @@ from limpid.config.options import to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import ConfigError
+from limpid.files import write_atomically
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.plan import parameter_count
 from limpid.reporter import Report
-from limpid.run import Run, new_run, write_atomically, write_config
+from limpid.run import Run, new_run
 from limpid.source import Model, find_model
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
@@ -54,6 +55,7 @@ def start(
     With a deadline, the number of steps, and the size where that is open, follow from the time there is.
     """
     mesh = Mesh() if mesh is None else mesh
+    asked = config
     source = None if config.run.init_from is None else find_model(config.run.init_from)
     if source is not None:
         sizes, weights = load_weights(source)
@@ -88,7 +90,7 @@ def start(
     checkpoint.save(run, state, config, tokens.fingerprint)
     if step_budget is not None:
         step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
-    write_config(run.config_file, config)  # last: from here on the folder is a run
+    run.write_config(config, asked)  # last: from here on the folder is a run
     return Training(run, config, tokens, batches, state, step_budget)
 
 
@@ -99,8 +101,11 @@ def resume(run: Run, max_steps: int | None, console: Console) -> Training:
     if max_steps is not None and max_steps != config.run.max_steps:
         if max_steps < latest:
             raise ConfigError(f"max_steps {max_steps} lies before step {latest}, which {run.path} has already taken")
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=max_steps))
-        write_config(run.config_file, config)
+        config, asked = (
+            dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps))
+            for one in (config, run.read_asked())
+        )
+        run.write_config(config, asked)
         console.print(
             f"extended to {max_steps} steps; the learning rate now follows the longer schedule", highlight=False
         )

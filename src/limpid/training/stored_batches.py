@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError
-from limpid.run import write_atomically
+from limpid.files import write_atomically
 from limpid.training.state import State
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Protocol
 from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
+from limpid.files import write_atomically
 from limpid.plan.laws.runs import metrics
 from limpid.plan.laws.sweep import (
     Sweep,
@@ -26,7 +26,7 @@ from limpid.plan.laws.sweep import (
     train_config,
 )
 from limpid.reporter import Report
-from limpid.run import Run, write_atomically
+from limpid.run import Run, remove_run
 from limpid.training.loop import Diverged
 from limpid.training.time_budget import StepBudget
 
@@ -83,7 +83,7 @@ def train_all(sweep: Sweep, train: Train, report: Report | None = None) -> tuple
             continue
         planned[planned.index(whole)] = one
         _write_plan(sweep, planned, speed)
-        shutil.rmtree(runs[one.name].path, ignore_errors=True)
+        remove_run(runs[one.name])  # what an attempt before left
         began = time.perf_counter()
         finish_seconds = slower * speed.of(replace(one, steps=0))
         budget = StepBudget(deadline - slower * speed.total(waiting), finish_seconds, most_steps=one.steps)

@@ -178,7 +178,13 @@ def with_width(model: ModelConfig, width: int) -> ModelConfig:
     """`model` in another size: a block per 64 features, heads of 32 features, of 64 from 512 on."""
     heads = width // (64 if width >= 512 else 32)
     return dataclasses.replace(
-        model, d_model=width, num_layers=max(2, round(width / 64)), num_heads=heads, num_kv_heads=0, d_head=0, d_ff=0
+        model,
+        d_model=width,
+        num_layers=max(2, round(width / 64)),
+        num_heads=heads,
+        num_kv_heads=None,
+        d_head=None,
+        d_ff=None,
     )
 
 

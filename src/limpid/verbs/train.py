@@ -40,8 +40,8 @@ class TrainFlags:
 
 
 def verb(argv: Sequence[str]) -> int:
+    from limpid.config.files import merged, read_options
     from limpid.config.recipes import TIMED, recipe
-    from limpid.run import read_options
     from limpid.source import find_run
 
     typed = given("train", TrainFlags, argv)
@@ -60,9 +60,9 @@ def verb(argv: Sequence[str]) -> int:
             )
         return _train(lambda console, progress: _resumed(find_run(resumed), max_steps, console))
     base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
-    base = base if minutes is None else _merged(base, TIMED)
-    options = typed if file is None else _merged(read_options(Path(file)), typed)
-    config = from_dict(TrainConfig, _merged(base, options))
+    base = base if minutes is None else merged(base, TIMED)
+    options = typed if file is None else merged(read_options(Path(file)), typed)
+    config = from_dict(TrainConfig, merged(base, options))
     deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
     from limpid.training.start import start
 
@@ -85,14 +85,6 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
     sizes = {"d_model", "num_layers", "num_heads", "num_kv_heads", "d_head", "d_ff"}
     size_given = bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
     return Deadline(began + 60 * minutes, size_given)
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Both tables, section by section; `over` wins."""
-    return {
-        key: {**base[key], **over[key]} if key in base and key in over else over.get(key, base.get(key))
-        for key in {**base, **over}
-    }
 
 
 def _resumed(run: Any, max_steps: int | None, console: Any) -> Training:
@@ -156,7 +148,7 @@ def _contents(why_not: str | None) -> list[tuple[str, str]]:
         ("model/", model),
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
-        ("ledger.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
+        ("micro_batches.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
         ("findings.jsonl", "what the doctor found; empty is good"),
-        ("config.toml", "every option, resolved"),
+        ("config.toml", "every option, and what was left open resolved"),
     ]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
+from limpid.config.files import read_config
 from limpid.doctor.logs.files import console_log, json_lines, separated_values, tensorboard_events, trainer_state
 from limpid.doctor.logs.table import Curves
 from limpid.errors import CheckpointError, ConfigError
-from limpid.run import read_config
 
 
 def read_record(path: Path) -> Curves:

@@ -69,7 +69,7 @@ def options_of(config: ModelConfig) -> Options:
     """The configuration as compiled code reads it."""
     return Options(
         config.num_heads,
-        config.num_kv_heads,
+        config.sizes.num_kv_heads,
         ACTIVATIONS.index(config.activation),
         config.mlp == "gated",
         config.norm == "layer",

@@ -1,0 +1,104 @@
+"""Files and folders that are whole or absent, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from limpid.errors import CheckpointError, LimpidError
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Replace `file` by `content`: after a crash it is the old one or the new one, never a part."""
+    with file_written_atomically(file) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextlib.contextmanager
+def file_written_atomically(file: Path) -> Iterator[Path]:
+    """A temporary file to write, which becomes `file` when the block ends without an error."""
+    temporary = file.with_name(f".{file.name}.writing")
+    with explained(f"cannot write {file}", temporary):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync_file(temporary)
+        temporary.replace(file)
+        sync_folder(file.parent)
+
+
+@contextlib.contextmanager
+def folder_written_atomically(folder: Path, ours: Collection[str] | None = None) -> Iterator[Path]:
+    """A temporary folder to fill, which becomes `folder` when the block ends without an error.
+
+    Of a folder that was there before, everything whose name is not in `ours` is kept; None keeps nothing.
+    """
+    temporary = folder.with_name(f".{folder.name}.writing")
+    retired = folder.with_name(f".{folder.name}.retired")
+    with explained(f"cannot write {folder}", temporary):
+        shutil.rmtree(temporary, ignore_errors=True)
+        if retired.exists() and not folder.exists():  # the last writer was killed between the two renames
+            retired.rename(folder)
+        temporary.mkdir(parents=True)
+        yield temporary
+        if ours is not None and folder.is_dir():
+            _keep_others(folder, temporary, ours)
+        for file in temporary.iterdir():
+            if file.is_file():
+                _sync_file(file)
+        sync_folder(temporary)
+        if folder.exists():  # a rename cannot replace a full folder
+            shutil.rmtree(retired, ignore_errors=True)
+            folder.rename(retired)
+            temporary.rename(folder)
+            shutil.rmtree(retired, ignore_errors=True)
+        else:
+            temporary.rename(folder)
+        sync_folder(folder.parent)
+
+
+def _keep_others(folder: Path, new: Path, ours: Collection[str]) -> None:
+    """Give the new folder what others put into the old one."""
+    for entry in folder.iterdir():
+        if entry.name in ours or (new / entry.name).exists():
+            continue
+        if entry.is_dir():
+            shutil.copytree(entry, new / entry.name, symlinks=True)
+        else:
+            shutil.copy2(entry, new / entry.name, follow_symlinks=False)
+
+
+def _sync_file(file: Path) -> None:
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in this folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explained(what: str, leftover: Path | None = None) -> Iterator[None]:
+    """Turn a refusal of the file system into one line, and remove what was half written."""
+    try:
+        yield
+    except BaseException as error:
+        if leftover is not None:
+            shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or one_line(error)
+        refused = isinstance(error, OSError) or "I/O error" in str(error)  # safetensors' own
+        if refused and not isinstance(error, LimpidError):
+            raise CheckpointError(f"{what}: {reason}; what was saved before is intact; make room and go on") from error
+        raise
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, without line breaks."""
+    return " ".join(str(error).split())
