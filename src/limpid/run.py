@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from limpid.config import TrainConfig
 from limpid.config.files import read_config, read_options, write_config
@@ -15,6 +17,7 @@ from limpid.errors import CheckpointError
 from limpid.files import explained
 
 RUNS = Path("runs")
+CHECKPOINT_VERSION = 1
 STARTING = ".limpid-starting"
 """Marks a folder that limpid made for a run whose configuration is not written yet. Without it nothing is removed."""
 
@@ -74,6 +77,25 @@ class Run:
         if not steps:
             raise CheckpointError(f"{self.path} holds no complete checkpoint yet: let it train past its first one")
         return steps[-1]
+
+    def read_state(self, step: int) -> dict[str, Any]:
+        """state.json of a checkpoint: where it stands, and what it was trained on."""
+        folder = self.checkpoint(step)
+        try:
+            state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+            missing = {"version", "step", "updates", "data", "scaler"} - set(state)
+            if missing:
+                raise ValueError(f"no {', '.join(sorted(missing))}")
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{folder} is not a complete checkpoint (state.json is missing or cut short): "
+                "use another one under checkpoints/"
+            ) from error
+        if state["version"] != CHECKPOINT_VERSION:
+            raise CheckpointError(
+                f"{folder} has format version {state['version']}; this limpid reads {CHECKPOINT_VERSION}"
+            )
+        return state
 
     def read_config(self) -> TrainConfig:
         """The configuration that the run trains with, all choices resolved."""

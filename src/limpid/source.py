@@ -151,6 +151,26 @@ def find_model(what: str | Path) -> Model:
     return source
 
 
+def find_step(what: str | Path, step: int | None = None) -> tuple[Run, int | None]:
+    """The run and step that `what` and `step` name together; no step is the last one.
+
+    Raises  CheckpointError when it is no step of a run, or the step is named twice
+    """
+    source = open_source(what)
+    if isinstance(source, RecordedStep):
+        run = source.path.resolve().parent.parent
+        if not source.path.stem.isdigit() or not (run / "config.toml").is_file():
+            raise CheckpointError(f"{what} lies in no run's steps/, so its text is not known: give the run and --step")
+        source = Checkpoint(Run(run), int(source.path.stem))
+    if isinstance(source, ModelFolder):
+        raise CheckpointError(f"{what} is {KINDS[ModelFolder]}, which has taken no steps: give a run; {_runs_here()}")
+    if isinstance(source, Run):
+        return source, step
+    if step is not None and step != source.step:
+        raise CheckpointError(f"{what} names step {source.step} already: leave out --step {step}")
+    return source.run, source.step
+
+
 def is_recorded_step(file: Path) -> bool:
     """Whether the header of a file says that limpid recorded a step in it."""
     from safetensors import SafetensorError, safe_open

@@ -52,6 +52,10 @@ def documents_of(tokens: Tokens, split: np.ndarray) -> list[str]:
     return [tokens.tokenizer.decode(split[a:b].tolist()) for a, b in zip(starts, ends, strict=True)]
 
 
+def document_at(tokens: Tokens, offset: int) -> str:
+    return next(tokens.passages(offset, 1)).document
+
+
 @pytest.mark.parametrize("tokenizer", ["bpe", "bytes", "characters"])
 def test_every_document_is_in_one_split_whole_and_once(tokenizer: str, tmp_path: Path) -> None:
     folder = corpus(tmp_path / "text")
@@ -60,7 +64,6 @@ def test_every_document_is_in_one_split_whole_and_once(tokenizer: str, tmp_path:
     assert sorted(train + held_out) == sorted(file.read_text() for file in folder.iterdir())
     assert not set(train) & set(held_out)
     assert 3 <= len(held_out) <= 20
-    assert tokens.train_bytes == sum(len(text.encode()) for text in train)
     assert tokens.validation_bytes == sum(len(text.encode()) for text in held_out)
     assert tokens.train.dtype == np.uint16
 
@@ -96,14 +99,18 @@ def test_rows_lead_back_to_their_documents(tmp_path: Path, monkeypatch: pytest.M
     tokens = prepare(data(folder), CONTEXT, 5)
     start = 0
     for text in documents_of(tokens, tokens.train):
-        name = {tokens.document_at(start), tokens.document_at(start + len(text.encode()))}
-        assert len(name) == 1  # from its first byte to its end of text
-        file, _, line = name.pop().removeprefix(f"{folder}/").partition(":")
+        (passage,) = tokens.passages(start, len(text.encode()) + 1)  # from its first byte to its end of text
+        assert passage[1:] == (0, start, len(text.encode()) + 1)
+        file, _, line = passage.document.removeprefix(f"{folder}/").partition(":")
         expected = json.loads(lines.split("\n")[int(line) - 1])["text"] if line else (folder / file).read_text()
         assert text == expected
         start += len(text.encode()) + 1
     with pytest.raises(DataError, match="outside the training split"):
-        tokens.document_at(start)
+        list(tokens.passages(start, 1))
+    everything = list(tokens.passages(3, start - 5))
+    assert [passage.start for passage in everything[1:]] == tokens.documents[1:, 0].tolist()
+    assert everything[0].offset == 3
+    assert sum(passage.tokens for passage in everything) == start - 5
 
 
 def test_a_text_that_spells_the_end_of_text_ends_nothing(tmp_path: Path) -> None:
@@ -134,7 +141,7 @@ def test_the_fingerprint_follows_content_not_time_or_place(tmp_path: Path) -> No
     for _ in ("found by content", "found by time and size"):
         elsewhere = prepare(data(tmp_path / "elsewhere"), CONTEXT, 0)
         assert elsewhere.fingerprint == first.fingerprint
-        assert elsewhere.document_at(0).startswith(str(tmp_path / "elsewhere"))
+        assert document_at(elsewhere, 0).startswith(str(tmp_path / "elsewhere"))
 
     changed = (folder / "007.txt").read_bytes()
     (folder / "007.txt").write_bytes(changed.replace(b"d", b"D", 1))  # one byte, same size
@@ -276,7 +283,7 @@ def test_a_run_opens_its_tokens_without_its_text(tmp_path: Path) -> None:
         file.unlink()
     again = open_tokens(first.fingerprint, data(folder), CONTEXT, 0)
     assert np.array_equal(again.train, first.train)
-    assert again.document_at(0) == first.document_at(0)
+    assert document_at(again, 0) == document_at(first, 0)
 
 
 def test_a_run_makes_its_tokens_again_when_the_cache_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +302,7 @@ def test_a_run_makes_its_tokens_again_when_the_cache_is_gone(tmp_path: Path, mon
 def test_standard_input_is_kept_for_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"from standard input\n" * 53)))
     first = prepare(data("-"), CONTEXT, 0)
-    assert first.document_at(0) == "standard input"
+    assert document_at(first, 0) == "standard input"
     assert open_tokens(first.fingerprint, data("-"), CONTEXT, 0).train.tolist() == first.train.tolist()
     monkeypatch.setenv("LIMPID_CACHE", str(tmp_path / "another"))
     with pytest.raises(DataError, match="came from standard input, and its tokens are no longer"):

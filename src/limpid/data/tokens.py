@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt
@@ -27,6 +28,15 @@ VERSION = 1
 UNSETTLED = 2 * 10**9  # nanoseconds: a file younger than this may change again within one tick of its time stamp
 
 
+class Passage(NamedTuple):
+    """Tokens of the training split that follow each other and belong to one document."""
+
+    document: str
+    offset: int  # tokens of the document before them
+    start: int  # in the split
+    tokens: int
+
+
 @dataclass(frozen=True)
 class Tokens:
     """Both splits of a corpus, in files that are mapped into memory."""
@@ -35,18 +45,26 @@ class Tokens:
     validation: UInt[Array, " token"]
     tokenizer: Tokenizer
     fingerprint: str  # changes with the text, the split and the tokenizer
-    train_bytes: int  # of text, without ends of text
-    validation_bytes: int
+    validation_bytes: int  # of text, without ends of text
     documents: Int64[Array, "document 3"]  # of the training split: start in tokens, source, line
     sources: list[str]
     notes: list[str]  # what a user should know
 
-    def document_at(self, offset: int) -> str:
-        """Name of the document that token `offset` of the training split belongs to."""
-        if not 0 <= offset < len(self.train):
-            raise DataError(f"token {offset} lies outside the training split of {len(self.train)} tokens")
-        _, source, line = self.documents[np.searchsorted(self.documents[:, 0], offset, side="right") - 1]
-        return document_name(self.sources[source], int(line))
+    def passages(self, start: int, length: int) -> Iterator[Passage]:
+        """The documents that tokens `start` … `start + length - 1` of the training split belong to, in order."""
+        end = start + length
+        if not 0 <= start < end <= len(self.train):
+            raise DataError(
+                f"tokens {start} … {end - 1} lie outside the training split of {len(self.train)} tokens: these rows "
+                "belong to another text"
+            )
+        starts = self.documents[:, 0]
+        first, after = (int(np.searchsorted(starts, place, side="right")) - 1 for place in (start, end - 1))
+        for number in range(first, after + 1):
+            begin, source, line = (int(value) for value in self.documents[number])
+            stop = int(starts[number + 1]) if number + 1 < len(starts) else len(self.train)
+            here = max(start, begin)
+            yield Passage(document_name(self.sources[source], line), here - begin, here, min(end, stop) - here)
 
 
 def prepare(data: DataConfig, context_length: int, seed: int, progress: Report | None = None) -> Tokens:
@@ -160,7 +178,6 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
             validation=validation,
             tokenizer=Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8")),
             fingerprint=fingerprint,
-            train_bytes=meta["bytes"][0],
             validation_bytes=meta["bytes"][1],
             documents=np.load(folder / "documents.npy", mmap_mode="r"),
             sources=meta["sources"],

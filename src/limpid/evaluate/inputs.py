@@ -17,7 +17,6 @@ from limpid.model import Transformer
 from limpid.model.weights import load_model
 from limpid.run import Run
 from limpid.source import ModelFolder, find_model
-from limpid.training.checkpoint import read_record
 from limpid.training.mesh import best_device
 
 
@@ -101,7 +100,7 @@ def sample_documents(documents: Documents, most: int, sizes: Sequence[int], seed
 
 def fingerprint(run: Run) -> str:
     """What a run was trained on; equal for equal text, split and tokenizer."""
-    return str(read_record(run.checkpoint(run.latest_checkpoint()))["data"])
+    return str(run.read_state(run.latest_checkpoint())["data"])
 
 
 def _held_out(run: Run, tokenizer: Tokenizer) -> Documents:

@@ -136,9 +136,8 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
 
 def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray[Any, Any], " token"]:
     from limpid.data.tokens import open_tokens
-    from limpid.training.checkpoint import read_record
 
-    fingerprint = read_record(run.checkpoint(step))["data"]
+    fingerprint = run.read_state(step)["data"]
     return open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed).validation
 
 

@@ -11,16 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 from limpid.config import TrainConfig
-from limpid.errors import CheckpointError
 from limpid.files import folder_written_atomically
 from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
-from limpid.run import Run
+from limpid.run import CHECKPOINT_VERSION, Run
 from limpid.training.state import State
 from limpid.training.update import read_moments, write_moments
-
-VERSION = 1
 
 
 def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
@@ -33,7 +30,7 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
         moments = read_moments(state.model, state.optimizer, config.update)
         save_file({name: tensor.contiguous() for name, tensor in moments.items()}, temporary / "optimizer.safetensors")
         record = {
-            "version": VERSION,
+            "version": CHECKPOINT_VERSION,
             "step": state.step,
             "updates": state.updates,
             "data": fingerprint,
@@ -46,8 +43,7 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
 
 def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, Any]:
     """Put `state` where it was after `step` steps; returns the checkpoint's own record."""
-    folder = run.checkpoint(step)
-    record = read_record(folder)
+    folder, record = run.checkpoint(step), run.read_state(step)
     for role, model in state.models.items():
         shapes = {parameter.name: parameter.shape for parameter in parameters(model.config)}
         weights = read_tensors(folder / weights_file(role), shapes)
@@ -68,23 +64,6 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
 def weights_file(role: str) -> str:
     """Where a checkpoint keeps the weights of the model that is trained, or of one beside it."""
     return "model.safetensors" if role == POLICY else f"{role}.safetensors"
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """state.json of a checkpoint."""
-    try:
-        record = json.loads((folder / "state.json").read_text())
-        missing = {"version", "step", "updates", "data", "scaler"} - set(record)
-        if missing:
-            raise ValueError(f"no {', '.join(sorted(missing))}")
-    except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder} is not a complete checkpoint (state.json is missing or cut short): "
-            "use another one under checkpoints/"
-        ) from error
-    if record["version"] != VERSION:
-        raise CheckpointError(f"{folder} has format version {record['version']}; this limpid reads {VERSION}")
-    return record
 
 
 def prune(run: Run, keep: int, protected: set[int]) -> None:

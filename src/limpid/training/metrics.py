@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.files import write_atomically
+from limpid.jsonable import jsonable
 from limpid.plan import flops_per_token
 from limpid.run import Run
 from limpid.training.precision import FORMATS, measured_peak
@@ -85,7 +86,7 @@ class MetricsLogger:
                 "labels": outcome.labels[index],
                 "loss": outcome.micro_losses[index] * sum(outcome.labels) / max(1, outcome.labels[index]),
             }
-            self.micro_batches.write(_json(line) + "\n")
+            self.micro_batches.write(json.dumps(jsonable(line)) + "\n")
         self._speak(outcome, tokens)
 
     def _speak(self, outcome: Outcome, tokens: int) -> None:
@@ -132,7 +133,7 @@ class MetricsLogger:
         named = entry | {alias: entry[key] for key, alias in ALIASES.items() if key in entry}
         if odd:
             named["non_finite"] = odd
-        self.metrics.write(_json(named) + "\n")
+        self.metrics.write(json.dumps(jsonable(named)) + "\n")
         self.metrics.flush()
         self.micro_batches.flush()
         if self.tensorboard is not None:
@@ -171,15 +172,6 @@ def _step_of(line: str) -> int | None:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):  # the last line of a killed run may be cut short
         return None
-
-
-def _json(entry: dict[str, Any]) -> str:
-    """Valid JSON: what is not finite becomes the word that Python's float() reads back."""
-    words = {
-        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in entry.items()
-    }
-    return json.dumps(words)
 
 
 def _clock(seconds: float) -> str:

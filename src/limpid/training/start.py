@@ -119,7 +119,7 @@ def resume(run: Run, max_steps: int | None, console: Console) -> Training:
 
 def open_run(run: Run, config: TrainConfig, at: int) -> Training:
     """A run in the state it had after step `at`, a checkpoint's."""
-    record = checkpoint.read_record(run.checkpoint(at))
+    record = run.read_state(at)
     set_threads(config)
     tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
     state = fresh_state(config)

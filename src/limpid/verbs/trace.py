@@ -21,6 +21,8 @@ class TraceFlags:
     """Take one step of this model on this text."""
     quantity: str | None = None
     """Show one quantity, gradient, moment or parameter in full: a name, or TransformerLens's or Hugging Face's."""
+    rows: bool = False
+    """Show which documents made each row of the step's batch."""
     everything: bool = False
     """Do not fold blocks that look alike."""
     json: bool = False
@@ -33,6 +35,8 @@ class TraceFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("trace", TraceFlags, argv)
+    if flags.rows:
+        return _rows(flags)
     from rich.console import Console
 
     from limpid.trace import open_step
@@ -55,3 +59,22 @@ def verb(argv: Sequence[str]) -> int:
 
     keep_freed_memory()
     return shown(recorded(flags.what, flags.step, flags.text, flags.output))
+
+
+def _rows(flags: TraceFlags) -> int:
+    from limpid.data.lineage import rows_of_step
+    from limpid.source import find_step
+
+    found = rows_of_step(*find_step(flags.what, flags.step))
+    if flags.json:
+        import json
+        from dataclasses import asdict
+
+        print(json.dumps(asdict(found), ensure_ascii=False))
+        return 0
+    from rich.console import Console
+
+    from limpid.data.terminal import show_rows
+
+    show_rows(found, Console(highlight=False))
+    return 0

@@ -1,0 +1,88 @@
+"""Which documents made a batch: the rows of a step, led back through the tokens to files and lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from limpid.data.tokens import Passage, Tokens, open_tokens
+from limpid.errors import CheckpointError
+from limpid.run import Run
+
+WORDS = 12
+"""Tokens of a passage that are spelled out."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one document gave to a row."""
+
+    document: str  # its file, and its line or record when the file holds several
+    offset: int  # tokens of the document that come before
+    tokens: int
+    text: str  # its first tokens in this row
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a micro-batch: context_length tokens and the last target."""
+
+    micro_batch: int
+    row: int
+    start: int  # in the training split, tokens
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """All rows of a step."""
+
+    run: str
+    step: int
+    rows: tuple[Row, ...]
+
+
+def rows_of_step(run: Run, step: int | None) -> StepRows:
+    """The rows that a step was trained on, the last one's when no step is given, each with its documents.
+
+    Raises  CheckpointError when the run did not take this step; DataError when its text can no longer be read
+    """
+    taken = list(_micro_batches(run, step))
+    config = run.read_config()
+    fingerprint = run.read_state(run.latest_checkpoint())["data"]
+    tokens = open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed)
+    length = config.model.context_length + 1
+    rows = tuple(
+        Row(entry["micro_batch"], place, start, tuple(_part(tokens, one) for one in tokens.passages(start, length)))
+        for entry in taken
+        for place, start in enumerate(entry["rows"])
+    )
+    return StepRows(run.path.resolve().name, taken[0]["step"], rows)
+
+
+def _part(tokens: Tokens, passage: Passage) -> Part:
+    shown = tokens.train[passage.start : passage.start + min(WORDS, passage.tokens)]
+    return Part(passage.document, passage.offset, passage.tokens, tokens.tokenizer.decode(shown.tolist()))
+
+
+def _micro_batches(run: Run, step: int | None) -> Iterator[dict[str, Any]]:
+    """The micro-batches of one step, as the run wrote them down."""
+    taken: dict[int, list[dict[str, Any]]] = {}
+    last = 0
+    try:
+        lines = run.micro_batches_file.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise CheckpointError(f"{run.micro_batches_file}, which holds the rows: {error.strerror}") from error
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            last = int(entry["step"])
+        except (ValueError, KeyError, TypeError):  # the last line of a killed run may be cut short
+            continue
+        if step is None or last == step:
+            taken = {last: [*taken.get(last, []), entry]}
+    if not taken:
+        raise CheckpointError(f"{run.path} has taken no step {step}: its rows are known for steps 1 … {last}")
+    yield from next(iter(taken.values()))
