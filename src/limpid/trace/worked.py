@@ -53,7 +53,7 @@ def weights() -> Arrays:
         return np.array([generator.gauss(0, 0.1) for _ in range(math.prod(shape))]).reshape(shape)
 
     shapes = {parameter.name: parameter.shape for parameter in parameters(CONFIG.model)}
-    block, d_head, d_model = "blocks.0.", CONFIG.model.d_head, CONFIG.model.d_model
+    block, d_head, d_model = "blocks.0.", CONFIG.model.sizes.d_head, CONFIG.model.d_model
     found = {name: drawn(*shapes[name]) for name in ("embed.tokens.weight", "embed.positions.weight")}
     for name in ("query", "key", "value"):  # each head's 16 × 8 matrix multiplies from the right
         heads = [drawn(d_model, d_head) for _ in range(CONFIG.model.num_heads)]
