@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Int64, UInt64
+from jaxtyping import Int64, Integer, UInt64
 
 from limpid.errors import DataError
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 TOKENS = ("tokens", "chosen", "rejected")
 """Arrays of token ids that a model reads."""
 ROUNDS = 6
@@ -46,7 +45,7 @@ class Batches:
     """
 
     def __init__(
-        self, tokens: Int[Array, " token"], context_length: int, batch_size: int, accumulation: int, seed: int
+        self, tokens: Integer[Array, " token"], context_length: int, batch_size: int, accumulation: int, seed: int
     ) -> None:
         self.tokens, self.context_length, self.seed = tokens, context_length, seed
         self.batch_size, self.accumulation = batch_size, accumulation
@@ -76,7 +75,7 @@ class Batches:
 
 
 def validation_batches(
-    tokens: Int[Array, " token"], context_length: int, batch_size: int, count: int
+    tokens: Integer[Array, " token"], context_length: int, batch_size: int, count: int
 ) -> Iterator[MicroBatch]:
     """At most `count` windows spread evenly over a split, always the same, none with a target in common, in batches."""
     windows = (len(tokens) - 1) // context_length
@@ -116,7 +115,7 @@ def _mixed(x: UInt64[Array, " row"]) -> UInt64[Array, " row"]:
     return x ^ (x >> np.uint64(31))
 
 
-def _cut(tokens: Int[Array, " token"], starts: Int64[Array, " row"], context_length: int) -> MicroBatch:
+def _cut(tokens: Integer[Array, " token"], starts: Int64[Array, " row"], context_length: int) -> MicroBatch:
     windows = tokens[starts[:, None] + np.arange(context_length + 1)].astype(np.int64)
     arrays = {"tokens": windows[:, :-1], "targets": windows[:, 1:]}
     return MicroBatch(arrays, tuple(int(start) for start in starts))

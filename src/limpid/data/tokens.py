@@ -23,7 +23,7 @@ from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
 from limpid.reporter import Report
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 VERSION = 1
 UNSETTLED = 2 * 10**9  # nanoseconds: a file younger than this may change again within one tick of its time stamp
 
