@@ -15,7 +15,7 @@ from doctor.bench import VOCAB, Decoder, batch, groups, mean_loss
 from limpid.doctor.finding import Finding
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.replay import counterfactuals
-from limpid.doctor.replay.undo_update import NotInvertible, weights_before_update
+from limpid.doctor.replay.counterfactuals import NotInvertible, weights_before_update
 from limpid.doctor.watched import Watched
 
 BREAKS = 6

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from limpid.doctor.calls import Call
+from limpid.doctor.calls import Call, undisturbed
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.hooks import Hooks
@@ -23,7 +23,6 @@ from limpid.doctor.rules import RULES
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.step_recorder import StepRecorder
-from limpid.doctor.undisturbed import undisturbed
 from limpid.doctor.watched import Watched, as_list
 from limpid.errors import ConfigError
 

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from limpid.doctor.attention_probe import AttentionProbe, AttentionScores, off_diagonal_share
-from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
+from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches, seeded, undisturbed
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import Flow, flow, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.replay.step_replay import RecordedPass
 from limpid.doctor.trial_pass import TrialPass, try_once
-from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
 
 ROWS, POSITIONS = 4, 128

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.calls import Call
+from limpid.doctor.calls import Call, seeded, undisturbed
 from limpid.doctor.model_info import ModelInfo
-from limpid.doctor.undisturbed import seeded, undisturbed
 
 
 @dataclass

@@ -15,7 +15,7 @@ from limpid.doctor.finding import Finding, Severity
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
     from limpid.doctor.logs.table import Curves
-    from limpid.doctor.replay.broken_step import BrokenStep
+    from limpid.doctor.replay.nan_replay import BrokenStep
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 

@@ -34,6 +34,14 @@ class LogitLevel(NamedTuple):
     classes: int  # how many there are
     format: str
 
+    @classmethod
+    def of(cls, logits: Tensor) -> LogitLevel:
+        """On up to 256 positions."""
+        rows = logits.detach().reshape(-1, logits.shape[-1])
+        rows = rows[:: max(1, len(rows) // 256)].float()
+        log_z, largest, mean = float(rows.logsumexp(-1).mean()), float(rows.abs().max()), float(rows.mean())
+        return cls(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
+
 
 @dataclass
 class StepRecord:
@@ -77,6 +85,20 @@ class StepRecord:
     rates: list[float] = field(default_factory=list)  # of the parameter groups
     update: UpdateSample | None = None
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
+
+    @property
+    def token_ids(self) -> list[Tensor]:
+        """(row, position) each: as reported, or as the model was given them; none where reading them means waiting."""
+        ids = [micro.ids for micro in self.micros if micro.ids is not None]
+        ids = ids or [call.ids for call in self.calls if call.ids is not None]
+        waits = any(t.is_cuda for t in ids) and not self.sampled
+        return [] if waits else [t for t in ids if t.numel()]
+
+    @property
+    def class_labels(self) -> list[Tensor]:
+        """One class for each row."""
+        labels = [m.labels for m in self.micros if m.labels is not None and m.labels.ndim == 1]
+        return [t for t in labels if not t.is_cuda]
 
     @property
     def has_rates(self) -> bool:

@@ -133,23 +133,13 @@ class StepRecorder:
             self.history.take(self.watched, record)
         if Probe.ROWS in self.probes:
             with self.skipped.noting("rows"):
-                self.history.rows.take(*self._rows(record))
+                self.history.rows.take(record.token_ids, record.class_labels)
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates
         if record.calls:
             self.history.previous = record.calls[-1].detached()
         self.next_step()
-
-    @staticmethod
-    def _rows(record: StepRecord) -> tuple[list[Tensor], list[Tensor]]:
-        """Token ids of the step, as reported or as the model was given them; and class labels of its rows."""
-        ids = [m.ids for m in record.micros if m.ids is not None]
-        ids = ids or [call.ids for call in record.calls if call.ids is not None]
-        if any(t.is_cuda for t in ids) and not record.sampled:
-            ids = []  # no wait for the device
-        labels = [m.labels for m in record.micros if m.labels is not None and m.labels.ndim == 1]
-        return [t for t in ids if t.numel()], [t for t in labels if not t.is_cuda]
 
     @property
     def _never_reported(self) -> bool:
@@ -209,7 +199,7 @@ class StepRecorder:
         if logits is None:
             return
         if record.level is None and Probe.LOGIT_LEVEL in self.probes:
-            record.level = level(logits)
+            record.level = LogitLevel.of(logits)
         if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
             self._read_gradient(record, logits)
 
@@ -238,7 +228,7 @@ class StepRecorder:
         if Probe.LOGIT_LEVEL not in self.probes:
             return
         if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:
-            self.record.level = level(given)
+            self.record.level = LogitLevel.of(given)
 
     @guarded
     def on_difference(self, given: Any, target: Any) -> None:
@@ -302,19 +292,10 @@ class StepRecorder:
         dense = [local(g) for g in gradients if not g.is_sparse]
         record.no_gradients = not gradients or (record.sampled and bool(dense) and float(_norm_of(dense)) == 0)
         if record.clips and record.sampled and Probe.CLIPPING in self.probes:
-            self._look_for_unclipped(record, optimizer)
+            record.unclipped = _unclipped(record.clips, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
         if record.sampled and Probe.UPDATES in self.probes:
             self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
-
-    def _look_for_unclipped(self, record: StepRecord, optimizer: Any) -> None:
-        """How much of the gradient no clip had."""
-        had = set().union(*(ids for ids, _ in record.clips))
-        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        missed = [local(p.grad) for p in held if id(p) not in had and not p.grad.is_sparse]
-        left = float(_norm_of(missed)) if missed else 0.0
-        before = sum(float(norm) ** 2 for ids, norm in record.clips if any(id(p) in ids for p in held))
-        record.unclipped = left, math.sqrt(left**2 + before)
 
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
         dense = [local(g) for g in gradients if not g.is_sparse]
@@ -350,14 +331,6 @@ class StepRecorder:
                 self.end()
 
 
-def level(logits: Tensor) -> LogitLevel:
-    """On up to 256 positions."""
-    rows = logits.detach().reshape(-1, logits.shape[-1])
-    rows = rows[:: max(1, len(rows) // 256)].float()
-    log_z, largest, mean = float(rows.logsumexp(-1).mean()), float(rows.abs().max()), float(rows.mean())
-    return LogitLevel(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
-
-
 def _last(events: list[str], name: str) -> int:
     """Where this event happened last; 0 if it did not."""
     return max((i for i, event in enumerate(events) if event == name), default=0)
@@ -375,3 +348,13 @@ def _norm_of(gradients: list[Tensor]) -> Tensor:
     norms = torch._foreach_norm(gradients)
     where = norms[0].device
     return torch.stack([n.to(where, torch.float32) for n in norms]).norm()
+
+
+def _unclipped(clips: list[tuple[set[int], Tensor]], optimizer: Any) -> tuple[float, float]:
+    """Norm of the gradients that no clip had, and of all before clipping."""
+    had = set().union(*(ids for ids, _ in clips))
+    held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    missed = [local(p.grad) for p in held if id(p) not in had and not p.grad.is_sparse]
+    left = float(_norm_of(missed)) if missed else 0.0
+    before = sum(float(norm) ** 2 for ids, norm in clips if any(id(p) in ids for p in held))
+    return left, math.sqrt(left**2 + before)

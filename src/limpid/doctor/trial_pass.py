@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
+from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss, seeded, undisturbed
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import LossGradient, read_call
-from limpid.doctor.undisturbed import seeded, undisturbed
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 

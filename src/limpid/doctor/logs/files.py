@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from limpid.doctor.logs.names import STEPS, TRANSLATION, spelled
-from limpid.doctor.logs.table import Curves, as_number, fill
+from limpid.doctor.logs.table import STEPS, TRANSLATION, Curves, as_number, fill, spelled
 from limpid.errors import CheckpointError
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from limpid.doctor.rule import Rule
 from limpid.doctor.rules import (
+    accumulation,
+    adam,
     attention,
     clipping,
     configuration,
@@ -21,6 +23,7 @@ from limpid.doctor.rules import (
     loss,
     loss_curve,
     loss_scaling,
+    mixture,
     optimizer,
     overflow,
     padding,
@@ -32,16 +35,19 @@ from limpid.doctor.rules import (
 
 FAMILIES = (
     optimizer,
+    adam,
     labels,
     padding,
     token_ids,
     rows,
+    mixture,
     leaks,
     gradients,
     gradient_flow,
     initialisation,
     attention,
     loss,
+    accumulation,
     logits,
     schedule,
     configuration,

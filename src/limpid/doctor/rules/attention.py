@@ -12,7 +12,7 @@ from limpid.doctor.rule import Probe, Rule, Threshold, at_break, before_first_st
 if TYPE_CHECKING:
     from limpid.doctor.attention_probe import AttentionScores
     from limpid.doctor.exam import Exam
-    from limpid.doctor.replay.broken_step import BrokenStep
+    from limpid.doctor.replay.nan_replay import BrokenStep
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 

@@ -77,7 +77,7 @@ CLIPPED_EVERY_STEP = Rule(
         "times": Threshold(10, "clipping by less is what many runs do"),
     },
     cost="none: the clip computes the norm",
-    needs=(Probe.EVENTS, Probe.GRADIENT_NORM),
+    needs=(Probe.EVENTS, Probe.GRADIENT_NORM, Probe.LOG),
     cause="a loss that is a sum, a limit for another batch size, or an unstable model",
     fix="a mean as loss, or a limit near the usual norm",
     refuted_by="steps that are not clipped",

@@ -94,7 +94,8 @@ NOT_THE_GRADIENT = Rule(
     detects="A hand-written, fused or compiled backward pass whose gradient is not that of its forward pass.",
     equation=r"\frac{L(\theta + \varepsilon d) - L(\theta - \varepsilon d)}{2 \varepsilon\, g \cdot d} = 1",
     source="central difference along a direction; pytorch#114109",
-    threshold="a ratio further than {off:g} from 1 for each of four ε, every one a fifth of the one before",
+    threshold="a ratio further than {off:g} from 1 for each of four ε, every one a fifth of the one before; of logits "
+    "in half precision {half:g} or more, or 1/{half:g} or less, and a notice",
     thresholds={
         "off": Threshold(0.1, "the error of a central difference falls 25-fold with each ε; a ratio that does not"),
         "half": Threshold(2, "logits in a half format round by 2^-8, so that only a factor of 2 is news"),
@@ -122,7 +123,7 @@ GRADIENT_EXPLODES = Rule(
         "known": Threshold(40, "twice what a median of the past needs to be good to a quarter of the scatter"),
     },
     cost="none: the norm is there",
-    needs=(Probe.GRADIENT_NORM, Probe.REPLAY),
+    needs=(Probe.GRADIENT_NORM, Probe.REPLAY, Probe.LOG),
     cause="the run is about to diverge, or the loss changed scale",
     fix="clip, lower the rate, look at the batch",
     explains=("loss-spike", "loss-diverges", "clipped-every-step"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from limpid.doctor.exam import Exam
     from limpid.doctor.loss_gradient import LossGradient
-    from limpid.doctor.replay.broken_step import BrokenStep
+    from limpid.doctor.replay.nan_replay import BrokenStep
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 

@@ -1,4 +1,4 @@
-"""What the optimizer holds and how it is set: membership, decay, ε, β."""
+"""What the optimizer holds, and what it decays."""
 
 from __future__ import annotations
 
@@ -69,20 +69,6 @@ IN_TWO_GROUPS = Rule(
     refuted_by="one group per tensor",
 )
 
-BETAS_SWAPPED = Rule(
-    "betas-swapped",
-    FAMILY,
-    detects="Adam's β₁ and β₂ the wrong way round: the mean is slower than the scale it is divided by.",
-    equation=r"\beta_1^2 / \sqrt{\beta_2} < 1",
-    source="Kingma & Ba 2014, theorem 4.1, arXiv:1412.6980",
-    threshold="exact: the theorem's condition does not hold",
-    cost="none",
-    needs=(Probe.PARAMETERS,),
-    cause="β₁ and β₂ were exchanged",
-    refuted_by="β₁²/√β₂ below 1",
-    explains=("loss-diverges", "loss-plateau", "learning-rate-too-high"),
-)
-
 DECAY_TOO_STRONG = Rule(
     "decay-too-strong",
     FAMILY,
@@ -119,41 +105,6 @@ DECAY_ON_GAINS = Rule(
     cause="one parameter group with weight decay holds tensors of every kind",
     fix="two groups: weight decay for matrices, none for tensors with fewer than 2 dimensions and for embeddings",
     refuted_by="weight_decay 0 in their group",
-)
-
-EPSILON_DOMINATES = Rule(
-    "epsilon-dominates",
-    FAMILY,
-    detects="Adam's ε is larger than the gradients it should only protect: the step is not adaptive any more.",
-    equation=r"\mathrm{median}\; \varepsilon / (\sqrt{\hat v} + \varepsilon) > \tfrac12",
-    source="Kingma & Ba 2014, algorithm 1, arXiv:1412.6980; Wortsman et al. 2023, section 3.4, arXiv:2309.14322",
-    threshold="a share of ε above {share:g} in the majority of matrices, at {samples:g} sampled steps in a row; a "
-    "fault where ε is {times:g} times √v̂, in more than {most:.0%} of them",
-    thresholds={
-        "share": Threshold(0.5, "ε is larger than √v̂ for half of the elements"),
-        "samples": Threshold(3, "one batch may have small gradients"),
-        "times": Threshold(10, "updates are a tenth of what they were meant to be"),
-        "most": Threshold(0.8, "what is left does not carry the model"),
-    },
-    cost="a slice of v per tensor on sampled steps; one backward pass before the first",
-    needs=(Probe.BACKWARD, Probe.UPDATES),
-    cause="eps is not small against the gradients",
-    fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
-    refuted_by="a median of eps/(√v̂ + eps) below 0.5",
-    explains=("update-not-as-predicted", "loss-plateau"),
-)
-
-EPSILON_IS_ZERO = Rule(
-    "epsilon-rounds-to-zero",
-    FAMILY,
-    detects="Adam's ε is 0 in the format of the parameters: an element without gradient becomes 0/0.",
-    equation=r"\mathrm{fl}(\varepsilon) = 0",
-    source="IEEE 754-2019; optax#1754, keras#11860",
-    threshold="exact: ε rounded to the parameters' format is 0",
-    cost="one rounding per parameter group",
-    needs=(Probe.PARAMETERS,),
-    fix="keep float32 parameters and moments (autocast), or eps ≥ 1e-4 in half precision",
-    explains=("not-finite", "loss-diverges", "updates-lost-to-rounding"),
 )
 
 
@@ -228,27 +179,6 @@ def twice(exam: Exam) -> Iterator[Finding]:
         )
 
 
-@before_first_step(BETAS_SWAPPED)
-def swapped(exam: Exam) -> Iterator[Finding]:
-    for index, group in exam.groups:
-        betas = group.get("betas")
-        if "eps" not in group or not isinstance(betas, tuple | list) or len(betas) != 2:
-            continue
-        first, second = (float(beta) for beta in betas)
-        if first**2 < math.sqrt(second):
-            continue
-        yield BETAS_SWAPPED.finding(
-            severity="warning",
-            where=f"parameter group {index}",
-            says=f"betas = ({first:g}, {second:g}): β₁²/√β₂ = {first**2 / math.sqrt(max(second, 1e-30)):.2f}, below 1 "
-            "is required; the mean of the gradient is slower than the scale it is divided by, so that old gradients "
-            "are divided by the size of new ones.",
-            fix=f"betas=({second:g}, {first:g})",
-            evidence={"beta1": first, "beta2": second},
-        )
-        return
-
-
 @before_first_step(DECAY_TOO_STRONG)
 def forgets(exam: Exam) -> Iterator[Finding]:
     """Decoupled decay against the rate: how soon a weight without gradient is gone."""
@@ -317,77 +247,3 @@ def _decays(gains: list[str], tables: list[str], decay: float, factor: float | N
         f"{effect or 'how far it shrinks them depends on the steps to come'}.",
         evidence={"gains": len(gains), "embeddings": len(tables), "decay": decay, "factor": factor},
     )
-
-
-@before_first_step(EPSILON_DOMINATES)
-def will_dominate(exam: Exam) -> Iterator[Finding]:
-    """Predicted from one backward pass: √v̂ of the first step is the gradient itself."""
-    norms = {} if exam.call is not None or exam.trial is None else exam.trial.norms
-    shares = []  # of each matrix: share of ε, its name, RMS of its gradient
-    for _, group in exam.groups if norms else ():
-        if "betas" not in group or not isinstance(group.get("eps"), float):
-            continue
-        for parameter in group["params"]:
-            name = exam.info.names.get(id(parameter), "")
-            norm = norms.get(name)
-            if parameter.ndim >= 2 and norm:
-                size = norm / math.sqrt(parameter.numel())
-                shares.append((group["eps"] / (size + group["eps"]), name, size))
-    over = [entry for entry in shares if entry[0] > EPSILON_DOMINATES["share"]]
-    if shares and len(over) > len(shares) / 2:
-        _, name, size = max(over, key=lambda entry: entry[0])
-        eps = max(float(group.get("eps") or 0) for _, group in exam.groups)
-        yield _dominates(len(over), len(shares), eps, size, name, None, exam.scale)
-
-
-@on_step(EPSILON_DOMINATES)
-def dominates(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    rule, update = EPSILON_DOMINATES, record.judged_update
-    if update is None:
-        return
-    known = [i for i in update.matrices() if not math.isnan(update.eps_share[i])]
-    over = [i for i in known if update.eps_share[i] > rule["share"]]
-    if history.in_a_row(rule.slug, bool(known) and len(over) > len(known) / 2) >= rule["samples"]:
-        worst = max(over, key=lambda i: update.eps_share[i])
-        root, share = update.root_v[worst], update.eps_share[worst]
-        eps = share / max(1 - share, 1e-12) * root if root > 0 else math.nan
-        yield _dominates(len(over), len(known), eps, root, update.names[worst], record.number)
-
-
-def _dominates(
-    over: int, matrices: int, eps: float, size: float, where: str, step: int | None, scale: float = 1.0
-) -> Finding:
-    rule = EPSILON_DOMINATES
-    return rule.finding(
-        severity="fault" if over > rule["most"] * matrices and eps > rule["times"] * size else "warning",
-        step=step,
-        where=where,
-        says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam behaves "
-        f"like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than intended.",
-        cause=rule.cause + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
-        sure=0.95,
-        evidence={"matrices_over": over, "matrices": matrices, "eps": eps, "gradient_rms": size, "loss_scale": scale},
-    )
-
-
-@before_first_step(EPSILON_IS_ZERO)
-def rounds_to_zero(exam: Exam) -> Iterator[Finding]:
-    import torch
-
-    for index, group in exam.groups:
-        eps = group.get("eps")
-        if not isinstance(eps, float) or eps <= 0:
-            continue
-        for kind in {p.dtype for p in group["params"] if p.is_floating_point()}:
-            if float(torch.tensor(eps).to(kind)) == 0:
-                smallest = torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
-                name = str(kind).removeprefix("torch.")
-                yield EPSILON_IS_ZERO.finding(
-                    severity="fault",
-                    where=f"parameter group {index}",
-                    says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose gradient "
-                    "is 0 becomes 0/0 at the first update.",
-                    cause=f"the optimizer works in {name}, the format of the parameters",
-                    refuted_by=f"a {name} value of eps other than 0",
-                    evidence={"eps": eps, "smallest": smallest},
-                )

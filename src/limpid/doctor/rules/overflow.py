@@ -14,7 +14,7 @@ from limpid.doctor.rules.attention import LARGEST_HALF
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
     from limpid.doctor.logs.table import Curves
-    from limpid.doctor.replay.broken_step import BrokenStep
+    from limpid.doctor.replay.nan_replay import BrokenStep
 
 FAMILY = "overflow"
 

@@ -19,6 +19,8 @@ FAMILY = "schedule"
 PER_EPOCH = ("StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "PolynomialLR", "MultiplicativeLR")
 """Schedules that many advance once per epoch: whether these advance with every update is only seen in the loop."""
 
+ZEROS = Threshold(5, "a warm-up may begin with one update at 0, and a schedule end with one")
+
 LEARNING_RATE_ZERO = Rule(
     "learning-rate-zero",
     FAMILY,
@@ -27,7 +29,7 @@ LEARNING_RATE_ZERO = Rule(
     source="definition",
     threshold="exact: 0 at every planned update, or for every group at {steps:g} steps in a row with no other rate "
     "before",
-    thresholds={"steps": Threshold(5, "a warm-up that begins at 0 leaves it after one")},
+    thresholds={"steps": ZEROS},
     cost="none",
     needs=(Probe.SCHEDULE, Probe.EVENTS, Probe.LOG),
     cause="rate, warm-up or schedule give 0",
@@ -87,7 +89,7 @@ SCHEDULE_ENDS_EARLY = Rule(
         "share": Threshold(0.25, "schedules that cool down for a fifth of the run are common"),
         "least": Threshold(20, "a quarter of fewer is noise"),
         "low": Threshold(0.01, "cosines end at a tenth or at 0, and pass 1 % in the last 6 % of the way"),
-        "zeros": Threshold(5, "the last update of a schedule may well be at 0"),
+        "zeros": ZEROS,
         "before": Threshold(0.9, "a schedule may end a little early"),
     },
     cost="one simulation of the schedule",
@@ -142,18 +144,17 @@ def zero_to_the_end(exam: Exam) -> Iterator[Finding]:
 def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.has_rates:
         return
-    steps = LEARNING_RATE_ZERO["steps"]
-    if history.in_a_row(LEARNING_RATE_ZERO.slug, history.rates[-1] == 0) != steps:
+    if history.in_a_row(LEARNING_RATE_ZERO.slug, history.rates[-1] == 0) != ZEROS:
         return
     peak = max(history.rates)
     if peak == 0:
-        yield _zero(record.number, f"at each of the last {steps:g} steps", int(steps))
+        yield _zero(record.number, f"at each of the last {ZEROS:g} steps", int(ZEROS))
     elif not watched.total_steps or record.number < SCHEDULE_ENDS_EARLY["before"] * watched.total_steps:
         yield SCHEDULE_ENDS_EARLY.finding(
             severity="warning",
             step=record.number,
             where="schedule",
-            says=f"the rate has been 0 since step {record.number + 1 - int(steps)}, and steps go on: they change "
+            says=f"the rate has been 0 since step {record.number + 1 - int(ZEROS)}, and steps go on: they change "
             "nothing.",
             sure=0.95,
             refuted_by="a rate above 0",

@@ -1,0 +1,161 @@
+"""What rows are made of: rows that are not text like the rest, and borders in the order of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from limpid.doctor.row_history import RowHistory
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "mixture"
+
+CORRUPT_BATCH = Rule(
+    "corrupt-batch",
+    FAMILY,
+    detects="Rows that are not text: uniform random ids, or one id repeated.",
+    equation=r"H(\text{row}) \;\text{outside that of every row before}",
+    source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
+    threshold="token entropy above {up:g} robust deviations, {margin:.0%} of the spread above every row so far and "
+    "{nats:g} nat above their median, or below {down:g} deviations and {low:.0%} of the lowest; in {share:.0%} of the "
+    "rows of a step (2 at least), or in {again:g} rows of 4 steps and {usual:g} times as many as usual (one in "
+    "{rare:g})",
+    thresholds={
+        "up": Threshold(4, "1 in 30,000 rows of a Gaussian; the margin does the rest"),
+        "margin": Threshold(0.3, "the largest of 1024 rows is seldom surpassed by a third of the upper half"),
+        "nats": Threshold(0.5, "a vocabulary used 1.6 times as evenly"),
+        "down": Threshold(8, "entropies have a long lower tail: tables, rulers, code"),
+        "low": Threshold(0.6, "of the lowest seen, or of the median less a quarter"),
+        "share": Threshold(0.25, "single rows of one character are text too"),
+        "again": Threshold(3, "three rulers within four steps are rare"),
+        "usual": Threshold(10, "some sources hold many"),
+        "rare": Threshold(200, "rows of text that are one character are taken for granted"),
+    },
+    cost="one histogram per row",
+    needs=(Probe.ROWS,),
+    cause="a corrupt shard, or another type or offset than it was written with",
+    fix="look at these rows decoded; skip or clean them",
+    explains=(
+        "loss-spike",
+        "gradient-explodes",
+        "loss-diverges",
+        "data-sorted",
+        "batch-repeats",
+        "rows-duplicated",
+        "loss-below-floor",
+    ),
+)
+
+DATA_SORTED = Rule(
+    "data-sorted",
+    FAMILY,
+    detects="Data in order of source or length: the distribution of tokens jumps and stays.",
+    equation=r"\mathrm{JS}(\text{batches before}, \text{batches after}) \gg \mathrm{JS}(\text{neighbours})",
+    source="Lin 1991, eq. 3.4 (Jensen-Shannon divergence); transformers#4398",
+    threshold="a permutation test: divergence of the {side:g} batches before and after a border {z:g} standard "
+    "deviations, and {times:g} times, above those of 128 random halves that take half of each side; or of the last "
+    "{side:g} against all before {z_all:g} deviations and {times_all:g} times above; never below {least:g} nat",
+    thresholds={
+        "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
+        "z": Threshold(6, "shuffled batches are exchangeable: 1e-9 of a Gaussian, asked at every second step"),
+        "times": Threshold(1.4, "the largest of 128 halves is about 2.5 deviations above their mean"),
+        "z_all": Threshold(10, "the last batches are drawn less evenly than a half of all"),
+        "times_all": Threshold(1.8, "as above"),
+        "least": Threshold(0.01, "nats below which nobody would call it a border"),
+    },
+    cost="one histogram per step",
+    needs=(Probe.ROWS,),
+    cause="data that is concatenated or sorted, not shuffled",
+    fix="shuffle or mix before training",
+    refuted_by="random halves that differ as much",
+    explains=("loss-spike", "loss-diverges", "loss-plateau"),
+)
+
+
+@on_step(CORRUPT_BATCH)
+def odd_rows(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Rows whose entropy is far outside that of all rows so far."""
+    rows = history.rows
+    if not rows.arrays:
+        return
+    entropies = rows.row_entropies
+    odd = _odd(rows, entropies)
+    rows.odd_steps.append((len(odd), len(entropies)))
+    if odd and _more_than_usual(rows, len(odd), len(entropies)):
+        typical = float(median(rows.entropies))
+        kind = "uniform" if entropies[odd[0]] > typical else "one token repeated"
+        yield CORRUPT_BATCH.finding(
+            severity="warning",
+            step=record.number,
+            where=f"rows {', '.join(map(str, odd[:8]))}",
+            says=f"{len(odd)} of {len(entropies)} rows have token entropy {float(median(entropies[odd])):.1f} nats "
+            f"({kind}), usual {typical:.1f}: they are not text like the rest.",
+            sure=0.95,
+            refuted_by=f"entropies of these rows near {typical:.1f}",
+            evidence={"rows": odd[:64], "entropy": [round(float(entropies[i]), 3) for i in odd[:16]], "usual": typical},
+        )
+    if len(rows.odd_steps) == rows.odd_steps.maxlen:
+        rows.odd_before += rows.odd_steps[0][0]
+    rows.entropies.extend(float(e) for i, e in enumerate(entropies) if i not in set(odd))
+
+
+def _odd(rows: RowHistory, entropies: np.ndarray) -> list[int]:
+    """Which rows of this step lie outside everything seen, by a margin: code, tables and prose scatter widely."""
+    rule, known = CORRUPT_BATCH, rows.entropies
+    if len(known) < 64 or rows.counts.sum(1).min() < 16:
+        return []
+    low, high = min(known), max(known)
+    if low <= entropies.min() and entropies.max() <= high:
+        return []
+    middle = median(known)
+    z = (entropies - middle) / max(1.4826 * median(abs(value - middle) for value in known), 0.02)
+    up = (z > rule["up"]) & (entropies > high + rule["margin"] * (high - middle)) & (entropies > middle + rule["nats"])
+    down = (z < -rule["down"]) & (entropies < min(low, middle - max(0.25 * middle, 0.3)) * rule["low"])
+    odd: list[int] = (up | down).nonzero()[0].tolist()
+    return odd
+
+
+def _more_than_usual(rows: RowHistory, odd: int, count: int) -> bool:
+    rule = CORRUPT_BATCH
+    recent, total = (sum(pair[i] for pair in list(rows.odd_steps)[-4:]) for i in (0, 1))
+    usual = max(1 / rule["rare"], rows.odd_before / max(1, rows.count))
+    again = recent >= rule["again"] and recent > rule["usual"] * usual * total
+    return odd >= max(2, rule["share"] * count) or again
+
+
+@on_step(DATA_SORTED)
+def border(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    import numpy as np
+
+    from limpid.doctor.row_history import against_all, last_border
+
+    rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
+    recent = list(rows.histograms)
+    lately = rows.border is not None and record.number - rows.border < 4 * side
+    if not rows.counted or len(recent) < 2 * side or record.number % 2 or lately:
+        return
+    shuffle = np.random.Generator(np.random.PCG64(record.number))
+    whole = against_all(recent, side, shuffle, rule["least"])
+    apart = whole is not None and whole.z > rule["z_all"] and whole.between > rule["times_all"] * whole.largest
+    last = last_border(recent, side, shuffle, 0.0 if apart else rule["least"])
+    if last is None or not (apart or (last.z >= rule["z"] and last.between >= rule["times"] * last.largest)):
+        return
+    rows.border, at = record.number, record.number - side + 1
+    yield rule.finding(
+        severity="warning",
+        step=record.number,
+        where=f"step {at}",
+        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {last.between:.3f} nat between "
+        f"the {side} batches before and after, {last.halves:.3f} between random halves of them) and stays: the data is "
+        "in order of source, and a jump of the loss there is the border.",
+        sure=0.9,
+        evidence={"between": last.between, "halves": last.halves, "z": last.z, "at": at},
+    )
