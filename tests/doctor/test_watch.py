@@ -175,6 +175,10 @@ def sorted_data(loop: Loop) -> None:
     loop.batch = some
 
 
+def stepped_twice(loop: Loop) -> None:
+    loop.clip = lambda: loop.optimizer.step()
+
+
 FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (no_clear, "gradients-not-cleared", 1, 3),
     (cleared_too_early, "step-without-gradients", 1, 3),
@@ -183,6 +187,7 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (schedule_first, "schedule-before-update", 1, 4),
     (too_low, "learning-rate-too-low", 1, 4),
     (restored, "weights-never-change", 1, 4),
+    (stepped_twice, "stepped-twice", 1, 2),
     (same_batch, "batch-repeats", 1, 4),
     (schedule_in_the_inner_loop, "schedule-per-micro-batch", 4, 5),
     (eval_mode, "trained-in-eval-mode", 1, 7),

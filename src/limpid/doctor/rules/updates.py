@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
@@ -78,6 +79,39 @@ NEVER_CHANGE = Rule(
     refuted_by="one changed element",
     explains=("loss-plateau",),
 )
+
+
+STEPPED_TWICE = Rule(
+    "stepped-twice",
+    FAMILY,
+    detects="Two updates with the gradients of one backward pass: each step is made twice.",
+    equation=r"\theta_{t+1} = \theta_t + 2 u_t",
+    source="definition; event order; torch.amp's documentation: scaler.step(optimizer) calls optimizer.step()",
+    threshold="exact: an update without a backward pass since the one before, of the only optimizer, {steps:g} steps "
+    "in a row",
+    thresholds={"steps": Threshold(2, "once may be a retry after an error")},
+    cost="none: event counters",
+    needs=(Probe.EVENTS,),
+    cause="optimizer.step() beside scaler.step(optimizer), or in the loop and in a callback",
+    fix="one of the two",
+    refuted_by="a backward pass between any two updates",
+    explains=("update-not-as-predicted", "learning-rate-too-high", "schedule-per-micro-batch"),
+)
+
+
+@on_step(STEPPED_TWICE)
+def stepped_twice(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    order = [event for event in record.events if event in ("backward", "update")]
+    again = len(watched.optimizers) == 1 and ("update", "update") in itertools.pairwise(order)
+    if history.in_a_row(STEPPED_TWICE.slug, again) == STEPPED_TWICE["steps"]:
+        yield STEPPED_TWICE.finding(
+            severity="fault",
+            step=record.number,
+            where="optimizer",
+            says="the optimizer steps twice after one backward pass: weights move twice as far, and moments count each "
+            "gradient twice.",
+            evidence={"order": record.events[:12]},
+        )
 
 
 @before_first_step(LOST_TO_ROUNDING)
