@@ -33,18 +33,20 @@ def train(
     from limpid.diagnose import attend
     from limpid.generate import continue_text
     from limpid.training.loop import finish, loop
+    from limpid.training.mesh import open_mesh
     from limpid.training.start import start
 
-    shown = console or Console(file=io.StringIO())
-    training = start(config or TrainConfig(), name, shown)
-    training.step_budget = step_budget
-    doctor = attend(training, lambda line: shown.print(line, markup=False))
-    try:
-        loop(training, shown, continue_text, doctor)
-    finally:
-        if doctor is not None:
-            doctor.close()
-    finish(training)
+    with open_mesh() as mesh:
+        shown = console if console is not None and mesh.is_main else Console(file=io.StringIO())
+        training = start(config or TrainConfig(), name, shown, mesh=mesh)
+        training.step_budget = step_budget
+        doctor = attend(training, lambda line: shown.print(line, markup=False))
+        try:
+            loop(training, shown, continue_text, doctor)
+        finally:
+            if doctor is not None:
+                doctor.close()
+        finish(training)
     return training.run
 
 

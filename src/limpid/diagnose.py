@@ -22,10 +22,11 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
     from limpid.doctor.doctor import Doctor
 
     state = training.state
-    file = training.run.path / "findings.jsonl"
-    if file.is_file() and not state.step:
-        file.unlink()
-    file.touch()  # an empty one says: watched, and nothing found
+    if state.mesh.is_main:
+        file = training.run.path / "findings.jsonl"
+        if file.is_file() and not state.step:
+            file.unlink()
+        file.touch()  # an empty one says: watched, and nothing found
     return Doctor(
         state.model,
         state.optimizer,

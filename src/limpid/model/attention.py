@@ -82,7 +82,7 @@ class Attention(Part):
     ) -> Float[Tensor, "batch head query d_head"]:
         """The same as the fused kernels with every quantity formed: scores, weights, mixed."""
         batch, _, positions, d_head = query.shape
-        kv_heads = self.config.sizes.num_kv_heads
+        kv_heads = key.shape[1]  # of this process, where heads are spread over several
         grouped = query.view(batch, kv_heads, -1, positions, d_head)  # query heads of each key head
         scores = grouped @ key[:, :, None].transpose(-1, -2) / math.sqrt(d_head)
         scores = self.report(mode, "scores", scores.flatten(1, 2))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.files import folder_written_atomically
@@ -16,19 +19,20 @@ from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.run import CHECKPOINT_VERSION, Run
-from limpid.training.state import State
+from limpid.training.mesh import Mesh
+from limpid.training.state import State, set_weights
 from limpid.training.update import read_moments, write_moments
 
 
 def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
-    """Write the state after `state.step` steps; returns its folder."""
+    """Write the state after `state.step` steps, the same files from however many processes; returns its folder."""
     folder = run.checkpoint(state.step)
-    with folder_written_atomically(folder) as temporary:
+    with _folder_written_by(state.mesh, folder) as temporary:
         for role, model in state.models.items():
-            weights = {name: tensor.detach().contiguous() for name, tensor in model.named_parameters()}
-            save_file(weights, temporary / weights_file(role), metadata={"format": "pt"})
+            weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
+            _write_tensors(state.mesh, temporary / weights_file(role), weights, {"format": "pt"})
         moments = read_moments(state.model, state.optimizer, config.update)
-        save_file({name: tensor.contiguous() for name, tensor in moments.items()}, temporary / "optimizer.safetensors")
+        _write_tensors(state.mesh, temporary / "optimizer.safetensors", moments)
         record = {
             "version": CHECKPOINT_VERSION,
             "step": state.step,
@@ -37,7 +41,8 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
             "threads": torch.get_num_threads(),
             "scaler": state.scaler.state_dict(),
         }
-        (temporary / "state.json").write_text(json.dumps(record, indent=1))
+        if state.mesh.is_main:
+            (temporary / "state.json").write_text(json.dumps(record, indent=1))
     return folder
 
 
@@ -47,9 +52,7 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     for role, model in state.models.items():
         shapes = {parameter.name: parameter.shape for parameter in parameters(model.config)}
         weights = read_tensors(folder / weights_file(role), shapes)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(weights[name])
+        set_weights(model, weights)
     moments = read_tensors(
         folder / "optimizer.safetensors",
         {name: tuple(t.shape) for name, t in read_moments(state.model, state.optimizer, config.update).items()},
@@ -59,6 +62,34 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
         state.scaler.load_state_dict(record["scaler"])
     state.step, state.updates = record["step"], record["updates"]
     return record
+
+
+@contextlib.contextmanager
+def _folder_written_by(mesh: Mesh, folder: Path) -> Iterator[Path]:
+    """`folder_written_atomically` by the main process; all of them fill it."""
+    with folder_written_atomically(folder) if mesh.is_main else contextlib.nullcontext(folder) as temporary:
+        yield mesh.agree(temporary)
+        mesh.wait()
+    mesh.wait()
+
+
+def _write_tensors(mesh: Mesh, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """One safetensors file. Of several processes each writes its part, and the parts are joined from the disk."""
+    if mesh.world == 1 or not tensors:
+        if mesh.is_main:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata=metadata)
+        return
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save as save_parts
+
+    parts = file.with_suffix(".parts")
+    writer = HuggingFaceStorageWriter(
+        str(parts), dict.fromkeys(tensors, 1), save_distributed=True, enable_consolidation=True
+    )
+    save_parts(tensors, storage_writer=writer)
+    if mesh.is_main:
+        (parts / "model-00001-of-00001.safetensors").rename(file)
+        shutil.rmtree(parts)
 
 
 def weights_file(role: str) -> str:

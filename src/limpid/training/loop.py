@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from limpid.data.batches import validation_batches
 from limpid.data.tokenizer import Tokenizer
@@ -21,7 +22,8 @@ from limpid.model.convert import save_folder
 from limpid.model.observe import FAST
 from limpid.objectives import NEXT_TOKEN
 from limpid.training import checkpoint
-from limpid.training.metrics import MetricsLogger
+from limpid.training.mesh import Mesh
+from limpid.training.metrics import MetricsLogger, NoMetrics
 from limpid.training.record import record_step
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
@@ -61,9 +63,10 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
     Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
     """
     run, state, every = training.run, training.state, training.config.run
-    metrics = MetricsLogger(run, training.config, console, state.step + 1, state.mesh.device)
+    mesh, config = state.mesh, training.config
+    metrics = MetricsLogger(run, config, console, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
     try:
-        with interruptions() as asked:
+        with interruptions(mesh) as asked:
             while state.step < (last := training.config.run.max_steps):
                 outcome = _one(training, metrics, watcher)
                 if not outcome.updated and not state.scaler.is_enabled():
@@ -76,15 +79,15 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                     metrics.say(sample(training, sampler))
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
                     _save(training, metrics)  # the state before the last step too: that step then opens at once
-                if asked():
+                if mesh.any(asked()):
                     _save(training, metrics)
                     raise Interrupted
                 budget = training.step_budget
                 if budget is not None and not budget.final:
                     if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
                         budget.finish_seconds = rehearsed(training, sampler)
-                    metrics.config = training.config = budget.adjust(training.config, state.step)
-                    if budget.final:
+                    metrics.config = training.config = budget.adjust_all(training.config, state.step, mesh)
+                    if budget.final and mesh.is_main:
                         run.write_config(training.config)
     finally:
         metrics.close()
@@ -92,33 +95,38 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
 
 def finish(training: Training) -> str | None:
     """Write the model as Hugging Face expects it; returns why not when it has no such form."""
-    tokenizer = training.tokens.tokenizer
-    weights = {name: tensor.detach().float() for name, tensor in training.state.model.named_parameters()}
-    try:
-        save_folder(
-            training.run.model_folder,
-            training.config.model,
-            weights,
-            tokenizer_json=tokenizer.to_json(),
-            end_of_text=tokenizer.end_of_text,
-        )
-    except ConfigError as error:
-        return str(error)
-    return None
+    mesh, tokenizer = training.state.mesh, training.tokens.tokenizer
+    weights = mesh.gathered(training.state.model)
+
+    def write() -> str | None:
+        try:
+            save_folder(
+                training.run.model_folder,
+                training.config.model,
+                {name: tensor.float() for name, tensor in weights.items()},
+                tokenizer_json=tokenizer.to_json(),
+                end_of_text=tokenizer.end_of_text,
+            )
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    return mesh.decided(write)
 
 
 def evaluate(training: Training) -> tuple[float, float]:
     """Mean loss over the fixed validation batches, nats per token and bits per byte of text."""
-    config, tokens, model = training.config, training.tokens, training.state.model
+    config, tokens, model, mesh = training.config, training.tokens, training.state.model, training.state.mesh
     length, rows = config.model.context_length, config.run.batch_size
     together = max(rows, JUDGED_TOGETHER // length)
-    total, labels = 0.0, 0
+    batches = list(validation_batches(tokens.validation, length, together, rows * config.run.eval_batches))
+    total, labels = 0.0, sum(NEXT_TOKEN.labels(micro) for micro in batches)
     model.eval()
-    with torch.no_grad():
-        for micro in validation_batches(tokens.validation, length, together, rows * config.run.eval_batches):
-            total += float(NEXT_TOKEN.loss(training.state.models, micro, 1, FAST).value)
-            labels += NEXT_TOKEN.labels(micro)
-    loss = total / max(1, labels)
+    with torch.no_grad(), mesh.unsharded_at_most(model):
+        for micro, counts in mesh.share_evenly(batches):
+            value = float(NEXT_TOKEN.loss(training.state.models, micro, 1, FAST).value)
+            total += value if counts else 0.0
+    loss = float(mesh.all_sum(torch.tensor(total, dtype=torch.float64))) / max(1, labels)
     bytes_per_token = tokens.validation_bytes / len(tokens.validation)
     return loss, loss / math.log(2) / bytes_per_token
 
@@ -135,22 +143,38 @@ def rehearsed(training: Training, sampler: Sampler) -> float:
 def sample(training: Training, sampler: Sampler) -> str:
     """What the model makes of the sample prompt now, set off from the log by its first line."""
     prompt, state = training.config.run.sample_prompt, training.state
-    state.model.eval()
-    try:
-        text = sampler(state.model, training.tokens.tokenizer, prompt, training.config.run.seed)
-    except CheckpointError as error:
-        return f"── no sample after step {state.step}: {error} ──"
-    return f"── sample after step {state.step} ──\n{prompt}{text}\n──"
+    weights = {} if state.mesh.world == 1 else state.mesh.gathered(state.model)
+
+    def draw() -> str:
+        model = state.model if state.mesh.world == 1 else _with_weights(state.model, weights)
+        try:
+            text = sampler(model.eval(), training.tokens.tokenizer, prompt, training.config.run.seed)
+        except CheckpointError as error:
+            return f"── no sample after step {state.step}: {error} ──"
+        return f"── sample after step {state.step} ──\n{prompt}{text}\n──"
+
+    return state.mesh.decided(draw)
+
+
+def _with_weights(model: Transformer, weights: dict[str, Tensor]) -> Transformer:
+    """The same model in one piece."""
+    copy = Transformer(model.config, model.compute)
+    copy.load_state_dict(weights, assign=True)
+    return copy
 
 
 @contextmanager
-def interruptions() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a request to stop after the current step; the second one kills."""
+def interruptions(mesh: Mesh) -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C or SIGTERM into a request to stop after the current step; the second one kills.
+
+    Several processes hear of a Ctrl-C twice, the second time from torchrun, which itself kills those that do not end.
+    """
     asked: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         asked.append(number)
-        signal.signal(number, signal.SIG_DFL)
+        if mesh.world == 1:
+            signal.signal(number, signal.SIG_DFL)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -178,7 +202,7 @@ def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) ->
     else:
         outcome = step(training.state, batch, training.config, training.objective)
     if watcher is not None:
-        watcher.step(outcome.loss, batch)
+        watcher.step(outcome.loss, training.state.mesh.share(batch))
     metrics.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))
     return outcome
 
@@ -187,7 +211,8 @@ def _save(training: Training, metrics: MetricsLogger) -> None:
     metrics.sync()
     checkpoint.save(training.run, training.state, training.config, training.tokens.fingerprint)
     last = training.config.run.max_steps
-    checkpoint.prune(training.run, training.config.run.save_total_limit, {0, last - 1, last, training.state.step})
+    if training.state.mesh.is_main:
+        checkpoint.prune(training.run, training.config.run.save_total_limit, {0, last - 1, last, training.state.step})
 
 
 def _due(number: int, every: int, last: int) -> bool:

@@ -85,6 +85,22 @@ class Mesh:
         """This process's items, dealt out in turn."""
         return items if self.world == 1 else items[self.rank :: self.world]
 
+    def share_evenly(self, items: Sequence[T]) -> Iterator[tuple[T, bool]]:
+        """The same, as many for each process, which all must take part; and whether an item is not one too many."""
+        for place in range(self.rank, -(-len(items) // self.world) * self.world, self.world):
+            yield items[min(place, len(items) - 1)], place < len(items)
+
+    @contextlib.contextmanager
+    def main_first(self) -> Iterator[None]:
+        """What the main process does before the others begin: they find what it left."""
+        if not self.is_main:
+            self.wait()
+        try:
+            yield
+        finally:
+            if self.is_main:
+                self.wait()
+
     def joined(self, mine: Sequence[float], count: int) -> tuple[float, ...]:
         """One number for each of `count` items, from the processes that `share` dealt them to."""
         if self.world == 1:
@@ -108,20 +124,30 @@ class Mesh:
             part.set_force_sum_reduction_for_comms(True)  # and gloo knows no sum with a factor
         register_fsdp_forward_method(model, "hidden")
 
-    def require_one(self, what: str) -> None:
+    @contextlib.contextmanager
+    def unsharded_at_most(self, model: nn.Module) -> Iterator[None]:
+        """Put back what a forward pass without a backward pass leaves in one piece."""
+        yield
+        if self.world > 1:
+            model.reshard()  # type: ignore[operator]
+
+    def gathered(self, model: nn.Module) -> dict[str, Tensor]:
+        """The parameters in one piece, in the main process's memory; of the others none."""
+        parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
+        if self.world == 1:
+            return dict(parameters)
+        pieces = ((name, whole(tensor)) for name, tensor in parameters)
+        return {name: tensor.cpu() for name, tensor in pieces if self.is_main}
+
+    def require_one(self, what: str, instead: str) -> None:
         """Raises  ConfigError when there are several processes"""
         if self.world > 1:
-            raise ConfigError(f"{what} works in one process, and there are {self.world}: run it without torchrun")
+            raise ConfigError(f"{what} needs one process, and there are {self.world}: {instead}")
 
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor put together where it is spread over processes, all of which must ask; else itself."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor that is spread over processes; else itself."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def spread_like(tensor: Tensor, like: Tensor) -> Tensor:

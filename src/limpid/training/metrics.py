@@ -157,6 +157,23 @@ class MetricsLogger:
             self.tensorboard.close()
 
 
+class NoMetrics(MetricsLogger):
+    """Of a process that writes nothing, because another one does."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+
+    def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+    def write(self, entry: dict[str, Any]) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def _continued(file: Path, first: int) -> Any:
     """`file` opened for appending, without the lines of steps that are taken (again) from `first` on."""
     if file.is_file():

@@ -9,11 +9,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from limpid.training.mesh import spread_like, whole
 from limpid.training.optimizers import Plain
 
 
 class Muon(Plain, torch.optim.Muon):
-    """PyTorch's, but with all matrices of one size made orthogonal together: few large products, not many small."""
+    """PyTorch's, but with all matrices of one size made orthogonal together: few large products, not many small.
+
+    Where matrices are spread over processes, each process makes whole ones orthogonal, as one process would.
+    """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -26,10 +30,14 @@ class Muon(Plain, torch.optim.Muon):
             momenta = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in parameters]
             torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
             ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])
-            directions = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"], group["eps"])
+            directions = orthogonal(
+                [whole(matrix) for matrix in ahead], group["ns_coefficients"], group["ns_steps"], group["eps"]
+            )
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             for parameter, direction in zip(parameters, directions, strict=True):
-                parameter.add_(direction, alpha=-0.2 * group["lr"] * math.sqrt(max(parameter.shape)))
+                parameter.add_(
+                    spread_like(direction, parameter), alpha=-0.2 * group["lr"] * math.sqrt(max(parameter.shape))
+                )
         return loss
 
 

@@ -38,6 +38,7 @@ def record_step(
     The step is taken twice from the same state: on the plain path, every quantity and its gradient observed, and on
     the fast path, whose gradients make the update. docs/record.md lists the tensors.
     """
+    state.mesh.require_one("recording a step", "replay the run in one process: `limpid trace RUN --step N`")
     tensors = {f"before/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
     tensors |= {
         f"before/{role}/{name}": parameter.detach()

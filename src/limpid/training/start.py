@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from limpid.source import Model, find_model
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.mesh import Mesh
-from limpid.training.state import State, fresh_state, set_threads
+from limpid.training.state import State, fresh_state, set_threads, set_weights
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
 
@@ -60,7 +61,9 @@ def start(
     if source is not None:
         sizes, weights = load_weights(source)
         config = _adopted(config, sizes, source)
-    tokens = prepare(config.data, config.model.context_length, config.run.seed, progress)
+    _require_shareable(config, mesh)
+    with mesh.main_first():
+        tokens = prepare(config.data, config.model.context_length, config.run.seed, progress)
     for note in tokens.notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
@@ -69,35 +72,46 @@ def start(
             f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out"
         )
     set_threads(config)
-    config = resolve_auto(
-        dataclasses.replace(
-            config,
-            model=dataclasses.replace(config.model, vocab_size=vocab_size),
-            run=dataclasses.replace(config.run, threads=torch.get_num_threads()),
-        ),
-        mesh.device,
+    config = dataclasses.replace(
+        share_micro_batches(config, mesh.world),
+        model=dataclasses.replace(config.model, vocab_size=vocab_size),
     )
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, threads=torch.get_num_threads()))
+    config = mesh.decided(lambda: resolve_auto(config, mesh.device))
+    set_threads(config)
     step_budget = None
     if deadline is not None:
-        config, step_budget = deadline.fit(config, len(tokens.train), mesh.device, console, progress)
+        config, step_budget = mesh.decided(
+            lambda: deadline.fit(config, len(tokens.train), mesh.device, console, progress)
+        )
     state = fresh_state(config, mesh)
     if source is not None:
-        state.model.load_state_dict(weights)
+        set_weights(state.model, weights)
     batches = _batches(config, tokens)  # every size is checked before a folder appears
-    run = new_run(name)
-    write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
+    run = mesh.decided(lambda: new_run(name))
+    if mesh.is_main:
+        write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
     began = time.perf_counter()
     checkpoint.save(run, state, config, tokens.fingerprint)
     if step_budget is not None:
         step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
-    run.write_config(config, asked)  # last: from here on the folder is a run
+    if mesh.is_main:
+        run.write_config(config, asked)  # last: from here on the folder is a run
     return Training(run, config, tokens, batches, state, step_budget)
 
 
-def resume(run: Run, max_steps: int | None, console: Console) -> Training:
-    """A run as if it had never stopped: its own configuration, data and newest complete checkpoint."""
-    config = run.read_config()
-    latest = run.latest_checkpoint()
+def resume(run: Run, max_steps: int | None, console: Console, mesh: Mesh | None = None) -> Training:
+    """A run as if it had never stopped: its own configuration, data and newest complete checkpoint.
+
+    The number of processes may be another one: each step has the rows that it would have had.
+    """
+    mesh = Mesh() if mesh is None else mesh
+    config, latest = mesh.decided(lambda: (run.read_config(), run.latest_checkpoint()))
+    _require_shareable(config, mesh)
+    shared = share_micro_batches(config, mesh.world)
+    if shared != config and mesh.is_main:
+        run.write_config(shared)
+    config = shared
     if max_steps is not None and max_steps != config.run.max_steps:
         if max_steps < latest:
             raise ConfigError(f"max_steps {max_steps} lies before step {latest}, which {run.path} has already taken")
@@ -105,11 +119,12 @@ def resume(run: Run, max_steps: int | None, console: Console) -> Training:
             dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps))
             for one in (config, run.read_asked())
         )
-        run.write_config(config, asked)
+        if mesh.is_main:
+            run.write_config(config, asked)
         console.print(
             f"extended to {max_steps} steps; the learning rate now follows the longer schedule", highlight=False
         )
-    training = open_run(run, config, latest)
+    training = open_run(run, config, latest, mesh)
     said = f"resuming {run.path} after step {latest} of {config.run.max_steps}"
     if latest == config.run.max_steps:
         said = f"{run.path} is already at step {latest} of {latest}: extend it with --max-steps {2 * latest}"
@@ -117,12 +132,14 @@ def resume(run: Run, max_steps: int | None, console: Console) -> Training:
     return training
 
 
-def open_run(run: Run, config: TrainConfig, at: int) -> Training:
+def open_run(run: Run, config: TrainConfig, at: int, mesh: Mesh | None = None) -> Training:
     """A run in the state it had after step `at`, a checkpoint's."""
     record = run.read_state(at)
     set_threads(config)
-    tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
-    state = fresh_state(config)
+    mesh = Mesh() if mesh is None else mesh
+    with mesh.main_first():
+        tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
+    state = fresh_state(config, mesh)
     checkpoint.load(run, at, state, config)
     return Training(run, config, tokens, _batches(config, tokens), state)
 
@@ -138,6 +155,36 @@ def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainCon
         data=dataclasses.replace(config.data, tokenizer=str(source.tokenizer_file)),
         run=dataclasses.replace(config.run, init_from=str(source)),  # `last` is another run tomorrow
     )
+
+
+def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
+    """The same rows a step, and the same to validate on, in micro-batches that so many processes can share evenly.
+
+    Raises  ConfigError when there are too few rows
+    """
+    run = config.run
+    rows, count = run.batch_size * run.gradient_accumulation_steps, run.gradient_accumulation_steps
+    count = math.lcm(count, processes)
+    if rows % count:
+        raise ConfigError(
+            f"a step has {rows} rows (batch_size {run.batch_size} × gradient_accumulation_steps "
+            f"{run.gradient_accumulation_steps}), which {processes} processes cannot share evenly: "
+            f"choose a batch_size that {processes} divides"
+        )
+    run = dataclasses.replace(
+        run,
+        batch_size=rows // count,
+        gradient_accumulation_steps=count,
+        eval_batches=run.eval_batches * count // run.gradient_accumulation_steps,
+    )
+    return dataclasses.replace(config, run=run)
+
+
+def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
+    if config.run.record_steps:
+        mesh.require_one("--record-steps", "leave it out; `limpid trace RUN --step N` records any step afterwards")
+    if "-" in config.data.paths:
+        mesh.require_one("text from standard input", "put it into a file")
 
 
 def _batches(config: TrainConfig, tokens: Tokens) -> Batches:
@@ -157,6 +204,7 @@ def describe(training: Training) -> list[str]:
         and name not in ("vocab_size", "threads", "precision", "compile", "gradient_checkpointing")
     ]
     how = [f"{config.run.precision} on {training.state.mesh.device.type}, {torch.get_num_threads()} threads"]
+    how += [f"{training.state.mesh.world} processes"] if training.state.mesh.world > 1 else []
     how += ["blocks compiled"] if config.run.compile == "on" else []
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.model import Transformer, initialise
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
-from limpid.training.mesh import Mesh
+from limpid.training.mesh import Mesh, spread_like
 from limpid.training.precision import Arithmetic, arithmetic
 from limpid.training.update import make_optimizer
 
@@ -51,6 +53,13 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
 def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradScaler:
     """Loss scaling for float16; for other formats one that does nothing."""
     return torch.amp.GradScaler(device.type, enabled=arithmetic.scales_loss)
+
+
+def set_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    """Give every parameter its value, or, where it is spread over processes, this process's part of it."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(spread_like(weights[name], parameter))
 
 
 def set_threads(config: TrainConfig) -> None:

@@ -15,6 +15,7 @@ from limpid.data.batches import MicroBatch
 from limpid.model.observe import Mode, Observe, Path
 from limpid.objectives import NEXT_TOKEN, Loss, Objective
 from limpid.schedule import learning_rate
+from limpid.training.mesh import Mesh
 from limpid.training.state import State
 from limpid.training.update import clip, update
 
@@ -55,7 +56,7 @@ def step(
     objective: Objective = NEXT_TOKEN,
     recorder: Recorder | None = None,
 ) -> Outcome:
-    """Take the next step on its micro-batches."""
+    """Take the next step on its micro-batches: every process is given all of them, and takes its share."""
     number, scale = state.step + 1, state.scaler.get_scale()
     losses = backward(state, batch, config, objective, observe=None if recorder is None else recorder.observe)
     if recorder is not None:
@@ -64,9 +65,9 @@ def step(
     rate = learning_rate(number, config.run.max_steps, config.update)
     updated = update(state.optimizer, state.scaler, rate, finite=math.isfinite(norm))
     state.step, state.updates = number, state.updates + updated
-    shares = tuple(float(loss.value) for loss in losses)
+    shares = state.mesh.joined([float(loss.value) for loss in losses], len(batch))
     labels = tuple(objective.labels(micro) for micro in batch)
-    return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, _summed(losses))
+    return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, _summed(losses, state.mesh))
 
 
 def backward(
@@ -77,7 +78,8 @@ def backward(
     path: Path = "fast",
     observe: Observe | None = None,
 ) -> list[Loss]:
-    """Forward, loss and backward of every micro-batch; gradients add up to those of the mean over all labels.
+    """Forward, loss and backward of this process's micro-batches; over all processes gradients add up to those of the
+    mean over all labels.
 
     They are left multiplied by the loss scale.
     """
@@ -85,7 +87,7 @@ def backward(
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
-    for index, micro in enumerate(batch):
+    for index, micro in state.mesh.share(list(enumerate(batch))):
         if config.model.dropout:
             torch.manual_seed(dropout_seed(config.run.seed, state.step + 1, index))
         loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
@@ -99,7 +101,8 @@ def dropout_seed(seed: int, number: int, micro_batch: int) -> int:
     return int(np.random.SeedSequence((seed, number, micro_batch)).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _summed(losses: Sequence[Loss]) -> dict[str, float]:
+def _summed(losses: Sequence[Loss], mesh: Mesh) -> dict[str, float]:
     """Every metric over all micro-batches, each of which holds its share."""
     names = dict.fromkeys(name for loss in losses for name in loss.metrics)
-    return {name: float(sum(float(loss.metrics[name]) for loss in losses if name in loss.metrics)) for name in names}
+    sums = {name: sum(float(loss.metrics[name]) for loss in losses if name in loss.metrics) for name in names}
+    return {name: float(mesh.all_sum(torch.tensor(total, dtype=torch.float64))) for name, total in sums.items()}

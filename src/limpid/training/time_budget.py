@@ -19,6 +19,7 @@ from limpid.plan import parameter_count
 from limpid.plan.laws.scaling import Law
 from limpid.reporter import Report
 from limpid.training.autotune import estimated_step_seconds, resolve_auto
+from limpid.training.mesh import Mesh
 
 LAW = Law("small scale", 2.1156, 67.519, 163.48, 0.37548, 0.35421, "`limpid plan fit benchmarks/small_scale.csv`")
 """Of the fast recipe with a plain MLP on Python's standard library, 0.4 to 7 million parameters, 20 runs."""
@@ -117,6 +118,11 @@ class StepBudget:
         self.final = decays_next(config, step)
         return config
 
+    def adjust_all(self, config: TrainConfig, step: int, mesh: Mesh) -> TrainConfig:
+        """The same, by the clock of the main process, on every process."""
+        config, self.final = mesh.decided(lambda: (self.adjust(config, step), self.final))
+        return config
+
 
 def decays_next(config: TrainConfig, step: int) -> bool:
     """Whether the learning rate begins to fall within the next step."""
@@ -211,7 +217,6 @@ def effective_tokens(tokens: float, unique_tokens: float) -> float:
 
 def measured_step_seconds(config: TrainConfig, device: torch.device, steps: int = 5) -> float:
     """Median time of a step on random tokens, the first two left out."""
-    from limpid.training.mesh import Mesh
     from limpid.training.state import fresh_state
     from limpid.training.step import step
 

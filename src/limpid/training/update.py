@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from limpid.config import UpdateConfig
 from limpid.quantities import MOMENTS, Parameter, update_rule
+from limpid.training.mesh import spread_like, whole
 from limpid.training.muon import Muon
 from limpid.training.optimizers import SGD, Adam, AdamW, Plain
 
@@ -89,7 +90,7 @@ def clip(
     """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
     scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf if max_grad_norm is None else max_grad_norm)
-    return float(norm)
+    return float(whole(norm))
 
 
 def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, rate: float, *, finite: bool) -> bool:
@@ -116,7 +117,7 @@ def write_moments(
     """Put the optimizer into the state it had after `updates` updates."""
     for name, parameter, ours, theirs in _remembered(model, update):
         state = optimizer.state[parameter]
-        state[theirs] = moments[f"{ours}/{name}"].to(parameter.device, copy=True)
+        state[theirs] = spread_like(moments[f"{ours}/{name}"].to(parameter.device, copy=True), parameter)
         if ours == "v":
             state["step"] = torch.tensor(float(updates), device=parameter.device)
 

@@ -15,6 +15,7 @@ from limpid.config.options import from_dict
 from limpid.errors import ConfigError
 
 if TYPE_CHECKING:
+    from limpid.training.mesh import Mesh
     from limpid.training.start import Training
     from limpid.training.time_budget import Deadline
 
@@ -58,7 +59,7 @@ def verb(argv: Sequence[str]) -> int:
                 f"--resume continues a run as it was configured: leave out --{others[0].replace('_', '-')} "
                 "(only --max-steps may change)"
             )
-        return _train(lambda console, progress: _resumed(find_run(resumed), max_steps, console))
+        return _train(lambda console, progress, mesh: _resumed(find_run(resumed), max_steps, console, mesh))
     base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
     base = base if minutes is None else merged(base, TIMED)
     options = typed if file is None else merged(read_options(Path(file)), typed)
@@ -66,7 +67,7 @@ def verb(argv: Sequence[str]) -> int:
     deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
     from limpid.training.start import start
 
-    return _train(lambda console, progress: start(config, name, console, progress, deadline))
+    return _train(lambda console, progress, mesh: start(config, name, console, progress, deadline, mesh))
 
 
 def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: str) -> Deadline:
@@ -87,13 +88,21 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
     return Deadline(began + 60 * minutes, size_given)
 
 
-def _resumed(run: Any, max_steps: int | None, console: Any) -> Training:
+def _resumed(run: Any, max_steps: int | None, console: Any, mesh: Mesh) -> Training:
     from limpid.training.start import resume
 
-    return resume(run, max_steps, console)
+    return resume(run, max_steps, console, mesh)
 
 
 def _train(begin: Callable[..., Training]) -> int:
+    """Train with the processes that torchrun started, or in this one alone."""
+    from limpid.training.mesh import open_mesh
+
+    with open_mesh() as mesh:
+        return _trained(begin, mesh)
+
+
+def _trained(begin: Callable[..., Training], mesh: Mesh) -> int:
     """Begin, train to the end, and say where everything lies and what to type next."""
     from rich.console import Console
 
@@ -105,9 +114,9 @@ def _train(begin: Callable[..., Training]) -> int:
     from limpid.training.start import describe
 
     keep_freed_memory()
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, quiet=not mesh.is_main)
     with Reporter(console=console, aside=console) as reporter:
-        training = begin(console, reporter.progress)
+        training = begin(console, reporter.progress, mesh)
     run = training.run.path
     for line in describe(training):
         console.print(line, markup=False)
