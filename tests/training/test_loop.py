@@ -14,6 +14,7 @@ from limpid.run import Run
 from limpid.training.loop import Diverged, Interrupted, finish, loop
 from limpid.training.replay import replay
 from limpid.training.start import resume, start
+from limpid.training.state import State
 from limpid.training.step import step
 from small import config, quiet, replaced
 
@@ -47,10 +48,10 @@ def interrupted_after(configuration, number: int, name: str) -> Run:
     training = start(configuration, name, quiet())
     before = training.batches.batch
 
-    def batch(asked: int):
+    def batch(asked: int, state: State):
         if asked == number:
             os.kill(os.getpid(), signal.SIGINT)
-        return before(asked)
+        return before(asked, state)
 
     training.batches.batch = batch
     with pytest.raises(Interrupted):
@@ -147,11 +148,11 @@ def test_a_number_that_is_not_finite_breaks_the_run_off_before_the_update(data: 
     training = start(config(data), "run", quiet())
     before = training.batches.batch
 
-    def batch(asked: int):
+    def batch(asked: int, state: State):
         if asked == 6:
             with torch.no_grad():
                 training.state.model.final_norm.weight[3] = float(what)
-        return before(asked)
+        return before(asked, state)
 
     training.batches.batch = batch
     with pytest.raises(Diverged) as caught:

@@ -121,7 +121,8 @@ class Transformer(nn.Module):
     def output_matrix(self) -> Float[Tensor, "vocab d_model"]:
         """Turns the last hidden state into logits; the token embedding itself when tied."""
         matrix: Tensor = self.embed.tokens.weight if self.logits is None else self.logits.weight
-        return matrix
+        # spread over processes by tensor parallelism, it is put together: what reads it knows no parts
+        return matrix.full_tensor() if hasattr(matrix, "full_tensor") else matrix
 
     def hidden(
         self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None, mode: Mode = FAST

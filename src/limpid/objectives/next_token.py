@@ -40,7 +40,7 @@ class NextToken:
         from limpid.objectives.losses import log_probabilities, next_token_loss
 
         model = models[POLICY]
-        device = model.output_matrix.device
+        device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         if not mode.plain:
             hidden = model(tokens, mode=mode, form_logits=False)

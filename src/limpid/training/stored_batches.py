@@ -36,10 +36,11 @@ class StoredBatches:
     def batch(self, step: int, state: State) -> Sequence[MicroBatch]:
         """The stored batch of step `step`; drawn and stored now if there is none yet."""
         file = self.folder / f"{step:06d}.safetensors"
-        if file.is_file():
+        if state.mesh.agree(file.is_file()):
             return read_batch(file)
-        drawn = self.source.batch(step, state)
-        write_batch(file, drawn)
+        drawn = state.mesh.agree(self.source.batch(step, state))  # models may be spread: all take part, one is heard
+        if state.mesh.is_main:
+            write_batch(file, drawn)
         return drawn
 
     def epoch(self, step: int) -> float:

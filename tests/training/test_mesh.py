@@ -1,0 +1,304 @@
+"""Several processes train as one does: the same rows, losses, gradients and files, within rounding."""
+
+import dataclasses
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint.hf_storage  # here, once: each forked process would import them anew
+import torch.distributed.fsdp
+import torch.multiprocessing as processes
+from safetensors.torch import load_file, save_file
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+
+from limpid.cli import main
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.data.batches import MicroBatch
+from limpid.errors import ConfigError
+from limpid.objectives import NEXT_TOKEN
+from limpid.run import Run
+from limpid.training import checkpoint
+from limpid.training.loop import loop
+from limpid.training.mesh import Mesh, open_mesh, whole
+from limpid.training.record import record_step
+from limpid.training.start import resume, share_micro_batches, start
+from limpid.training.state import State, fresh_state
+from limpid.training.step import backward, step
+from limpid.training.update import clip, read_moments, update
+from small import config as small_config
+from small import quiet
+
+WORLD = 2
+CPU = torch.device("cpu")
+CONFIG = TrainConfig(
+    ModelConfig(
+        vocab_size=37, context_length=8, d_model=24, num_layers=2, num_heads=4, num_kv_heads=2, d_ff=40, qk_norm=True
+    ),
+    run=RunConfig(max_steps=4, batch_size=2, gradient_accumulation_steps=4, precision="fp32", threads=1),
+)
+Together = Callable[..., None]
+
+
+def with_rule(rule: str) -> TrainConfig:
+    """No gradient is clipped, so that equal gradients make equal updates."""
+    return dataclasses.replace(CONFIG, update=UpdateConfig(optimizer=rule, warmup_steps=1, max_grad_norm=1e9))
+
+
+def batches(count: int) -> list[list[MicroBatch]]:
+    """Four micro-batches a step, each with another number of labels."""
+    rng, drawn = np.random.default_rng(3), []
+    for place in range(4 * count):
+        tokens = rng.integers(0, CONFIG.model.vocab_size, (2, 9))
+        targets = tokens[:, 1:].copy()
+        targets[0, 3 + place % 4 :] = -100
+        drawn.append(MicroBatch({"tokens": tokens[:, :-1], "targets": targets}))
+    return [drawn[4 * place : 4 * place + 4] for place in range(count)]
+
+
+def _process(rank: int, work: Callable[..., None], folder: Path, arguments: tuple) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+    with open_mesh() as mesh:
+        work(mesh, *arguments)
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def together(here: Path) -> Together:
+    """Runs a function on two processes in this test's folder; forked, which spares them the seconds of importing."""
+
+    def run(work: Callable[..., None], *arguments: object) -> None:
+        (here / "rendezvous").unlink(missing_ok=True)
+        processes.start_processes(_process, (work, here, arguments), nprocs=WORLD, start_method="fork")
+
+    return run
+
+
+def magnitudes(state: State, batch: list[MicroBatch], config: TrainConfig) -> dict[str, torch.Tensor]:
+    """Σ |gradient| over the micro-batches of a step, for every entry of every parameter."""
+    total: dict[str, torch.Tensor] = {}
+    labels = [NEXT_TOKEN.labels(micro) for micro in batch]
+    for micro, count in zip(batch, labels, strict=True):
+        backward(state, [micro], config)
+        for name, parameter in state.model.named_parameters():
+            total[name] = total.get(name, 0) + parameter.grad.abs() * count / sum(labels)
+    return total
+
+
+def steps_are_alike(mesh: Mesh, rule: str) -> None:
+    config = with_rule(rule)
+    spread, alone = fresh_state(config, mesh), fresh_state(config, Mesh(CPU))
+    assert all(hasattr(parameter, "full_tensor") for parameter in spread.model.parameters())
+    for batch in batches(3):
+        sizes = magnitudes(alone, batch, config)
+        losses = backward(alone, batch, config)
+        outcome = step(spread, batch, config)
+        assert outcome.labels == tuple(NEXT_TOKEN.labels(micro) for micro in batch)
+        assert outcome.micro_losses == tuple(float(loss.value) for loss in losses)
+        for (name, ours), theirs in zip(spread.model.named_parameters(), alone.model.parameters(), strict=True):
+            gradient = whole(ours.grad)
+            # the same four gradients, added in two orders: three roundings each, of at most half an ulp of Σ |gradient|
+            assert ((gradient - theirs.grad).abs() <= 3 * torch.finfo(torch.float32).eps * sizes[name]).all(), name
+            theirs.grad = gradient
+        norm = clip(alone.model, alone.optimizer, alone.scaler, config.update.max_grad_norm)
+        assert outcome.grad_norm == pytest.approx(norm, rel=1e-6)
+        update(alone.optimizer, alone.scaler, outcome.learning_rate, finite=True)
+        for (name, ours), theirs in zip(spread.model.named_parameters(), alone.model.parameters(), strict=True):
+            assert torch.equal(whole(ours), theirs), name
+
+
+@pytest.mark.parametrize("rule", ["adamw", "muon", "momentum"])
+def test_a_step_of_two_processes_is_that_of_one(together: Together, rule: str) -> None:
+    together(steps_are_alike, rule)
+
+
+def decisions_are_the_main_ones(mesh: Mesh) -> None:
+    assert mesh.agree(("fp32", mesh.rank)) == ("fp32", 0)
+    assert mesh.decided(lambda: mesh.rank) == 0
+    assert mesh.any(mesh.rank == 1)
+    assert not mesh.any(False)
+    assert float(mesh.all_sum(torch.tensor(float(mesh.rank + 1)))) == 3
+    assert mesh.joined([float(item) for item in mesh.share(range(4))], 4) == (0, 1, 2, 3)
+    assert len(list(mesh.share_evenly("abc"))) == 2
+    assert int(mesh.all_sum(torch.tensor(sum(counts for _, counts in mesh.share_evenly("abc"))))) == 3
+
+    def fails() -> None:
+        raise ConfigError(f"said by {mesh.rank}")
+
+    with pytest.raises(ConfigError, match="said by 0"):
+        mesh.decided(fails)
+
+
+def test_what_the_main_process_decides_holds_for_all_and_so_does_its_error(together: Together) -> None:
+    together(decisions_are_the_main_ones)
+
+
+def trained(config: TrainConfig, mesh: Mesh) -> State:
+    state = fresh_state(config, mesh)
+    for batch in batches(2):
+        step(state, batch, config)
+    return state
+
+
+def tensors(state: State, config: TrainConfig) -> dict[str, torch.Tensor]:
+    """Weights and moments in one piece."""
+    parameters = {name: parameter.detach() for name, parameter in state.model.named_parameters()}
+    moments = read_moments(state.model, state.optimizer, config.update)
+    return {name: whole(tensor) for name, tensor in (parameters | moments).items()}
+
+
+def saved_and_resumed(mesh: Mesh, rule: str) -> None:
+    config, run = with_rule(rule), Run(Path("saved"))
+    state = trained(config, mesh)
+    checkpoint.save(run, state, config, "data")
+    before = tensors(state, config)
+    if mesh.is_main:
+        save_file(before, "before.safetensors")
+    resumed = fresh_state(config, mesh)
+    checkpoint.load(run, 2, resumed, config)
+    after = tensors(resumed, config)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    batch = batches(3)[2]
+    assert step(state, batch, config) == step(resumed, batch, config)
+
+
+@pytest.mark.parametrize("rule", ["adamw", "muon"])
+def test_a_checkpoint_of_two_processes_is_resumed_by_two_and_by_one_bit_for_bit(together: Together, rule: str) -> None:
+    together(saved_and_resumed, rule)
+    config, run = with_rule(rule), Run(Path("saved"))
+    files = {file.name for file in run.checkpoint(2).iterdir()}
+    assert files == {"model.safetensors", "optimizer.safetensors", "state.json"}  # as of one process
+    before, resumed = load_file("before.safetensors"), fresh_state(config)
+    checkpoint.load(run, 2, resumed, config)
+    after = tensors(resumed, config)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert resumed.step == resumed.updates == 2
+
+
+def resumed_from_one(mesh: Mesh) -> None:
+    config, resumed = with_rule("adamw"), fresh_state(with_rule("adamw"), mesh)
+    checkpoint.load(Run(Path("saved")), 2, resumed, config)
+    before, after = load_file("before.safetensors"), tensors(resumed, config)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_checkpoint_of_one_process_is_resumed_by_two(together: Together) -> None:
+    config = with_rule("adamw")
+    state = trained(config, Mesh(CPU))
+    checkpoint.save(Run(Path("saved")), state, config, "data")
+    save_file(tensors(state, config), "before.safetensors")
+    together(resumed_from_one)
+
+
+def recording_is_refused(mesh: Mesh) -> None:
+    state = fresh_state(CONFIG, mesh)
+    with pytest.raises(ConfigError, match=r"recording a step needs one process, and there are 2: .*limpid trace"):
+        record_step(Path("step.safetensors"), state, batches(1)[0], CONFIG, run="run", token_text=str)
+
+
+def test_a_step_of_several_processes_is_recorded_by_replaying_it_in_one(together: Together) -> None:
+    together(recording_is_refused)
+
+
+PLAN = {
+    "attention.query": ColwiseParallel(),
+    "attention.key": ColwiseParallel(),
+    "attention.value": ColwiseParallel(),
+    "attention.query_norm": SequenceParallel(sequence_dim=2, use_local_output=True),  # each process norms its heads
+    "attention.key_norm": SequenceParallel(sequence_dim=2, use_local_output=True),
+    "attention.output": RowwiseParallel(),
+    "mlp.gate": ColwiseParallel(),
+    "mlp.up": ColwiseParallel(),
+    "mlp.output": RowwiseParallel(),
+}
+"""How PyTorch's tensor parallelism spreads a block: rotation and attention see each process's own heads as they are."""
+
+
+def tensor_parallel_is_alike(mesh: Mesh, path: str, tied: bool) -> None:
+    """In float64: what lies within a thousand of its round-offs is the same sum in another order, and nothing else."""
+    config = dataclasses.replace(
+        CONFIG,
+        model=dataclasses.replace(CONFIG.model, tied=tied),
+        run=dataclasses.replace(CONFIG.run, precision="fp64"),
+    )
+    spread, alone = fresh_state(config), fresh_state(config)
+    ranks = init_device_mesh("cpu", (WORLD,))
+    model = spread.model
+    for block in model.blocks:
+        parallelize_module(block, ranks, PLAN)
+    parallelize_module(
+        model,
+        ranks,
+        {"embed.tokens": ColwiseParallel(output_layouts=Replicate())} | ({} if tied else {"logits": ColwiseParallel()}),
+    )
+    batch = batches(1)[0]
+    ours, theirs = (backward(state, batch, config, path=path) for state in (spread, alone))
+    tolerance = 1000 * torch.finfo(torch.float64).eps
+    for first, second in zip(ours, theirs, strict=True):
+        assert float(first.value) == pytest.approx(float(second.value), rel=tolerance)
+    for (name, parameter), other in zip(model.named_parameters(), alone.model.parameters(), strict=True):
+        difference = (whole(parameter.grad) - other.grad).abs().max()
+        assert difference <= tolerance * other.grad.abs().max(), name
+
+
+@pytest.mark.parametrize(("path", "tied"), [("fast", True), ("fast", False), ("plain", False)])
+def test_tensor_parallel_blocks_are_those_of_one_process(together: Together, path: str, tied: bool) -> None:
+    together(tensor_parallel_is_alike, path, tied)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _typed(rank: int, words: list[str], port: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # what torchrun sets
+    assert main(words) == 0
+
+
+def test_a_run_of_two_processes_is_that_of_one(here: Path, data: Path) -> None:
+    """As torchrun starts it: one folder, the same rows, the same losses; resumed by one, replayed by one."""
+    loop(start(small_config(data, batch_size=4, max_steps=6), "one", quiet()), quiet(), lambda *_: "")
+    options = (
+        "--tokenizer bytes --context-length 16 --d-model 24 --num-layers 2 --num-heads 3 --d-ff 40 --threads 1 "
+        "--max-steps 6 --batch-size 4 --eval-steps 5 --save-steps 4 --precision fp32 --warmup-steps 3 --name two"
+    )
+    processes.start_processes(
+        _typed, (["train", str(data), *options.split()], free_port()), nprocs=WORLD, start_method="fork"
+    )
+    runs = [Run(here / "runs" / name) for name in ("one", "two")]
+    one, two = ([json.loads(line) for line in run.metrics_file.open()] for run in runs)
+    assert [entry["step"] for entry in two] == [entry["step"] for entry in one]
+    for first, second in zip(one, two, strict=True):
+        # the first step differs in the order of sums alone; AdamW makes more of it from then on
+        kind = "loss" if "loss" in first else "eval_loss"
+        assert second[kind] == pytest.approx(first[kind], rel=1e-6 if first["step"] == 1 else 1e-4)
+    rows = [[row for line in run.ledger_file.open() for row in json.loads(line)["rows"]] for run in runs]
+    assert rows[0] == rows[1]
+    assert sorted(entry.name for entry in (here / "runs").iterdir()) == ["one", "two"]
+    assert (here / "runs" / "two" / "model" / "model.safetensors").is_file()
+    run = runs[1]
+    assert run.checkpoint_steps() == [0, 4, 5, 6]
+    loop(resume(run, 8, quiet()), quiet(), lambda *_: "")
+    assert run.latest_checkpoint() == 8
+
+
+def test_micro_batches_are_cut_so_that_processes_share_them_evenly(data: Path) -> None:
+    config = small_config(data, batch_size=6, gradient_accumulation_steps=1, eval_batches=3)
+    shared = share_micro_batches(config, 3).run
+    assert (shared.batch_size, shared.gradient_accumulation_steps, shared.eval_batches) == (2, 3, 9)
+    assert share_micro_batches(config, 1) == config
+    with pytest.raises(ConfigError, match=r"a step has 6 rows .* 4 processes cannot share evenly"):
+        share_micro_batches(config, 4)
