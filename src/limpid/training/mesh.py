@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from limpid.errors import ConfigError
+from limpid.model.transformer import Hidden
 
 T = TypeVar("T")
 
@@ -114,7 +115,8 @@ class Mesh:
         if self.world == 1:
             return
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+        from torch.utils._pytree import SUPPORTED_NODES, register_dataclass
 
         ranks = init_device_mesh(self.device.type, (self.world,))
         for part in (*model.blocks, model):  # type: ignore[misc]
@@ -122,7 +124,8 @@ class Mesh:
             assert isinstance(part, FSDPModule)
             part.set_gradient_divide_factor(1.0)  # each loss is a share of the step's: gradients add up,
             part.set_force_sum_reduction_for_comms(True)  # and gloo knows no sum with a factor
-        register_fsdp_forward_method(model, "hidden")
+        if Hidden not in SUPPORTED_NODES:
+            register_dataclass(Hidden)  # FSDP looks for tensors in what a forward pass returns, to prepare for backward
 
     @contextlib.contextmanager
     def unsharded_at_most(self, model: nn.Module) -> Iterator[None]:
