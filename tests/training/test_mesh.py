@@ -285,7 +285,7 @@ def test_a_run_of_two_processes_is_that_of_one(here: Path, data: Path) -> None:
         # the first step differs in the order of sums alone; AdamW makes more of it from then on
         kind = "loss" if "loss" in first else "eval_loss"
         assert second[kind] == pytest.approx(first[kind], rel=1e-6 if first["step"] == 1 else 1e-4)
-    rows = [[row for line in run.ledger_file.open() for row in json.loads(line)["rows"]] for run in runs]
+    rows = [[row for line in run.micro_batches_file.open() for row in json.loads(line)["rows"]] for run in runs]
     assert rows[0] == rows[1]
     assert sorted(entry.name for entry in (here / "runs").iterdir()) == ["one", "two"]
     assert (here / "runs" / "two" / "model" / "model.safetensors").is_file()
