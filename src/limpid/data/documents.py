@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import io
 import os
 import shutil
 import sys
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from limpid.config import DataConfig
 from limpid.data.formats import HUB, Chunk, chunks_of, chunks_of_hub, is_text
@@ -134,7 +135,7 @@ class Corpus:
             sources += [Source(str(path), path, searched=True) for path in paths if path.is_file()]
         return sources
 
-    def _spooled(self, stream: BinaryIO, name: str) -> Source:
+    def _spooled(self, stream: IO[bytes] | io.BufferedIOBase, name: str) -> Source:
         """A source that can be read only once, copied to a file that lasts as long as the corpus."""
         spool = tempfile.NamedTemporaryFile(prefix="limpid-")  # noqa: SIM115 - it closes with the corpus
         shutil.copyfileobj(stream, spool)
