@@ -16,7 +16,6 @@ from limpid.trace.document import (
     UpdateDocument,
     VerdictDocument,
 )
-from limpid.trace.loss_account import LossReport
 from limpid.trace.stations import block, stages, station, title
 from limpid.trace.verdict import Kind, Unchecked
 from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
@@ -37,7 +36,7 @@ def document(step: StepReport) -> StepDocument:
         verdict=_verdict(step),
         stations=_stations(step),
         quantities=tuple(_quantity(quantity) for quantity in step.quantities),
-        loss=_loss(step.loss, step.end_to_end.loss),
+        loss=_loss(step),
         parameters=tuple(_parameter(parameter) for parameter in step.parameters),
         update=_update(step),
     )
@@ -120,12 +119,17 @@ def _parameter(parameter: ParameterReport) -> ParameterDocument:
     )
 
 
-def _loss(loss: LossReport, exact: float) -> LossDocument:
+NEXT_TOKEN = r"L = -\tfrac1N \sum_{t\ \text{labelled}} \log p(w_{t+1})"
+
+
+def _loss(step: StepReport) -> LossDocument:
+    loss, objective = step.loss, step.record.objective.name
     return LossDocument(
         value=loss.loss,
-        exact=exact,
+        exact=step.end_to_end.loss,
         perplexity=loss.perplexity,
-        formula=r"L = -\tfrac1N \sum_{t\ \text{labelled}} \log p(w_{t+1})",
+        objective=objective,
+        formula=NEXT_TOKEN if objective == "next_token" else step.quantities[-1].operation.equation,
         labels=loss.labels,
         positions=loss.positions,
         weight=loss.weight,

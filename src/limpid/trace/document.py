@@ -95,10 +95,11 @@ class LossDocument:
     value: float  # nats per label, the engine's
     exact: float
     perplexity: float
+    objective: str  # next_token, dpo, …
     formula: str  # LaTeX
     labels: int
     positions: int
-    weight: float  # of one label
+    weight: float  # of one label, in next-token prediction
     micro_batches: tuple[dict[str, Any], ...]
     rows: tuple[tuple[tuple[str, float | None], ...], ...]  # text and nats of every position; null where no label is
     most_surprising: tuple[LabelDocument, ...]

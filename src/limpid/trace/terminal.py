@@ -164,12 +164,16 @@ def _shape(shape: Sequence[int]) -> str:
 
 def _loss(loss: LossDocument) -> Text:
     """Which formula, over which tokens, with which weight; and the text itself."""
-    text = Text.assemble(
-        ("\nthe loss\n", f"bold {FORWARD}"),
-        f"L = -1/N Σ log p(next token) over N = {loss.labels:,} labels of {loss.positions:,} positions, "
-        f"each with weight 1/N = {loss.weight:.3g}\n"
-        f"  loss = {loss.value:.6f} nats per label, as unsure as among {loss.perplexity:.4g} equally likely tokens\n",
-    )
+    text = Text.assemble(("\nthe loss\n", f"bold {FORWARD}"))
+    if loss.objective == "next_token":
+        text.append(
+            f"L = -1/N Σ log p(next token) over N = {loss.labels:,} labels of {loss.positions:,} positions, "
+            f"each with weight 1/N = {loss.weight:.3g}\n"
+            f"  loss = {loss.value:.6f} nats per label, "
+            f"as unsure as among {loss.perplexity:.4g} equally likely tokens\n"
+        )
+    else:
+        text.append(f"{loss.objective}: {readable(loss.formula)}\n  loss = {loss.value:.6f}\n")
     if len(loss.micro_batches) > 1:
         for number, micro in enumerate(loss.micro_batches):
             text.append(f"  micro-batch {number}: {micro['labels']:,} labels add {float(micro['loss']):.6f}\n")

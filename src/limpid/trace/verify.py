@@ -64,7 +64,6 @@ class StepReport:
     given: list[Check]  # what came into the step and is not finite
     quantities: list[QuantityReport]
     parameters: list[ParameterReport]
-    loss_gradient: Check | None
     loss: LossReport
     end_to_end: EndToEnd
     fast: list[Check]
@@ -73,7 +72,7 @@ class StepReport:
     def checks(self) -> list[Check]:
         """Every check, in the order of the step: what came into it, forward, backward, what training used, update."""
         forward = [quantity.forward for quantity in self.quantities]
-        backward = [] if self.loss_gradient is None else [self.loss_gradient]
+        backward = []
         last: dict[str, Check] = {p.name: p.gradient for p in self.parameters if p.gradient is not None}
         for quantity in reversed(self.quantities):
             if quantity.backward is not None:
@@ -133,10 +132,11 @@ def _verify(record: Record) -> StepReport:
     for compared in compare_operations(record):
         entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
         gradients.update({check.name: check for check in compared.backward})
+    gradients.update({check.name: check for check in _loss_gradient(record)})
     for name, entry in entries.items():
         entry.backward = gradients.get(name)
     step = StepReport(
-        record, _given(record), list(entries.values()), [], _loss_gradient(record), loss_account(record),
+        record, _given(record), list(entries.values()), [], loss_account(record),
         redo(record), [], redo_update(record),
     )  # fmt: skip
     for name, entry in entries.items():
@@ -166,10 +166,10 @@ def _given(record: Record) -> list[Check]:
     return [check for check in found if check is not None]
 
 
-def _loss_gradient(record: Record) -> Check | None:
+def _loss_gradient(record: Record) -> list[Check]:
     """Where backward begins: the gradient of the loss with respect to itself is 1, times the loss scale."""
     if "plain/grad(loss)" not in record.names:
-        return None
+        return []
     engine, scale = record.stored("plain/grad(loss)"), np.asarray(record.loss_scale)
     unknown = None if np.isfinite(scale) else np.asarray(True)
     expected = Expected(
@@ -180,7 +180,7 @@ def _loss_gradient(record: Record) -> Check | None:
         unknown,
         "" if unknown is None else "input not finite: loss_scale",
     )
-    return compare("loss", "backward", engine, expected)
+    return [compare("loss", "backward", engine, expected)]
 
 
 def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityReport:
