@@ -103,14 +103,13 @@ class Transformer(nn.Module):
         last_only: bool = False,
         path: Path = "fast",
         observe: Observe | None = None,
-        mode: Mode | None = None,
         form_logits: bool = True,
     ) -> Float[Tensor, "batch position vocab"] | Hidden:
         """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds.
 
         A loss that forms its own logits calls the module too, so that hooks see the pass: `form_logits=False`.
         """
-        mode = Mode(path, observe) if mode is None else mode
+        mode = Mode(path, observe)
         x = self.hidden(tokens, cache, mode)
         if not form_logits:
             return Hidden(x, self.output_matrix)

@@ -43,7 +43,7 @@ class NextToken:
         device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         if not mode.plain:
-            hidden = model(tokens, mode=mode, form_logits=False)
+            hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
             return Loss(linear_cross_entropy(hidden.stream, model.output_matrix, targets, labels, mode.loss_scale))
         logits = model(tokens, path=mode.path, observe=mode.observe)
         answers = mode.report("log_probabilities", log_probabilities(logits))
