@@ -1,13 +1,11 @@
 """A corpus and a configuration so small that a whole run takes a second."""
 
 import dataclasses
-import io
 import random
 from pathlib import Path
 
-from rich.console import Console
-
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.reporter import SILENT, Reporter
 
 WORDS = "the cat dog bird tree river stone sees hears finds small old green and or not über naïve".split()  # noqa: SIM905
 
@@ -34,9 +32,9 @@ def config(data: Path, *, model: dict | None = None, update: dict | None = None,
     )
 
 
-def quiet() -> Console:
-    """A console that nobody reads."""
-    return Console(file=io.StringIO())
+def quiet() -> Reporter:
+    """Shows nothing."""
+    return SILENT
 
 
 def replaced(config: TrainConfig, **run) -> TrainConfig:

@@ -2,51 +2,78 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.config import TrainConfig
+from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
-    from limpid.training.time_budget import StepBudget
+    from limpid.training.mesh import Mesh
+    from limpid.training.start import Training
+    from limpid.training.time_budget import Deadline, StepBudget
 
 
 def train(
     config: TrainConfig | None = None,
     name: str | None = None,
-    console: Console | None = None,
+    reporter: Reporter = SILENT,
+    deadline: Deadline | None = None,
     step_budget: StepBudget | None = None,
 ) -> Run:
-    """Train a model to the last step and return its run; silent unless a console is given.
+    """Train a model to the last step and return its run; silent unless a reporter is given.
 
-    With a `step_budget`, and the schedule warmup_stable_decay, the steps are as many as end on time.
+    deadline     when the run is to end: it sets the number of steps, and the size where that is open
+    step_budget  the same for a configuration that is complete; both need the schedule warmup_stable_decay
     Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
     """
-    from rich.console import Console
-
-    from limpid.diagnose import attend
-    from limpid.generate import continue_text
-    from limpid.training.loop import finish, loop
-    from limpid.training.mesh import open_mesh
     from limpid.training.start import start
 
+    def begin(mesh: Mesh, shown: Reporter) -> Training:
+        training = start(config or TrainConfig(), name, shown, deadline, mesh)
+        training.step_budget = training.step_budget or step_budget
+        return training
+
+    return _train(begin, reporter)
+
+
+def resume(what: str | Path, max_steps: int | None = None, reporter: Reporter = SILENT) -> Run:
+    """Continue a run bit for bit, as it was configured, to its last step or to another one."""
+    from limpid.source import find_run
+    from limpid.training.start import resume
+
+    return _train(lambda mesh, shown: resume(find_run(str(what)), max_steps, shown, mesh), reporter)
+
+
+def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> Run:
+    """From the first step that is left to the last: the loop, watched by the doctor; a sample; the model's folder."""
+    from limpid.diagnose import attend
+    from limpid.generate import continue_text
+    from limpid.training.loop import finish, loop, sample
+    from limpid.training.mesh import open_mesh
+    from limpid.training.start import describe
+
     with open_mesh() as mesh:
-        shown = console if console is not None and mesh.is_main else Console(file=io.StringIO())
-        training = start(config or TrainConfig(), name, shown, mesh=mesh)
-        training.step_budget = step_budget
-        doctor = attend(training, lambda line: shown.print(line, markup=False))
+        shown = reporter if mesh.is_main else SILENT
+        training = begin(mesh, shown)
+        shown.close()  # bars of tokenizing and measuring
+        for line in describe(training):
+            shown.line(line)
+        doctor = attend(training, shown.line)
         try:
             loop(training, shown, continue_text, doctor)
         finally:
             if doctor is not None:
                 doctor.close()
-        finish(training)
+        if reporter is not SILENT:
+            shown.line(sample(training, continue_text))
+        why_no_folder = finish(training)
+        if why_no_folder is not None:
+            shown.line(f"model/ was not written: {why_no_folder}")
     return training.run
 
 

@@ -35,6 +35,11 @@ class Reporter:
 
         return self._console or Console(highlight=False)
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether lines go to somebody who looks on, and not to a file."""
+        return not self.as_json and self.console.is_terminal
+
     @cached_property
     def aside(self) -> Console:
         """Where bars and notes go."""
@@ -87,6 +92,10 @@ class Reporter:
 
 class Silent(Reporter):
     """A reporter that shows nothing: for Python, where results are returned."""
+
+    @property
+    def is_terminal(self) -> bool:
+        return False
 
     def line(self, content: RenderableType = "") -> None:
         return

@@ -15,6 +15,7 @@ from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
 from limpid.doctor.report import diagnose
 from limpid.doctor.rules import RULES
+from limpid.reporter import SILENT
 from limpid.training.start import start
 from small import config, corpus
 
@@ -250,22 +251,20 @@ def test_training_with_and_without_the_doctor_is_the_same_to_the_bit(
 
 
 def test_a_run_of_ours_that_breaks_names_the_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
 
     import torch
-    from rich.console import Console
 
     from limpid.diagnose import attend
     from limpid.training.loop import Diverged, loop
 
     monkeypatch.chdir(tmp_path)
-    training = start(config(corpus(tmp_path / "text")), "broken", Console(file=io.StringIO()))
+    training = start(config(corpus(tmp_path / "text")), "broken", SILENT)
     with torch.no_grad():
         training.state.model.blocks[1].mlp.output.weight[0, 0] = math.inf
     doctor = attend(training, False)
     assert doctor is not None
     with pytest.raises(Diverged):
-        loop(training, Console(file=io.StringIO()), lambda *_: "", doctor)
+        loop(training, SILENT, lambda *_: "", doctor)
     assert doctor.findings[0].rule == "not-finite"
     assert "blocks.1.mlp.output" in doctor.findings[0].says
 

@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from limpid.data.batches import validation_batches
@@ -21,6 +20,8 @@ from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.model.observe import FAST
 from limpid.objectives import NEXT_TOKEN
+from limpid.reporter import Reporter
+from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import MetricsLogger, NoMetrics
@@ -38,7 +39,7 @@ JUDGED_TOGETHER = 4096
 
 
 class Watcher(Protocol):
-    """Somebody who looks on, and changes nothing."""
+    """Called after every step; changes nothing."""
 
     def step(self, loss: float, batch: Any) -> None: ...
 
@@ -46,8 +47,8 @@ class Watcher(Protocol):
 class Diverged(Exception):
     """A loss or gradient was not finite and no update was made; `step` is the one to open."""
 
-    def __init__(self, outcome: Outcome) -> None:
-        self.step = outcome.number
+    def __init__(self, run: Run, outcome: Outcome) -> None:
+        self.run, self.step = run, outcome.number
         what = "loss" if not math.isfinite(outcome.loss) else "gradient norm"
         value = outcome.loss if what == "loss" else outcome.grad_norm
         super().__init__(f"step {outcome.number}: {what} is {value}; the parameters were left as they were")
@@ -56,15 +57,19 @@ class Diverged(Exception):
 class Interrupted(Exception):
     """The user asked to stop; everything is saved."""
 
+    def __init__(self, run: Run, step: int) -> None:
+        self.run, self.step = run, step
+        super().__init__(f"stopped after step {step}, everything saved")
 
-def loop(training: Training, console: Console, sampler: Sampler, watcher: Watcher | None = None) -> None:
-    """Train to the last step, told step by step to whoever watches.
+
+def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watcher | None = None) -> None:
+    """Train to the last step, and show every step to the watcher.
 
     Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
     """
     run, state, every = training.run, training.state, training.config.run
     mesh, config = state.mesh, training.config
-    metrics = MetricsLogger(run, config, console, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
+    metrics = MetricsLogger(run, config, reporter, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
     try:
         with interruptions(mesh) as asked:
             while state.step < (last := training.config.run.max_steps):
@@ -72,7 +77,7 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                 if not outcome.updated and not state.scaler.is_enabled():
                     state.step -= 1  # nothing moved: the state is still the one before this step
                     _save(training, metrics)
-                    raise Diverged(outcome)
+                    raise Diverged(run, outcome)
                 if _due(state.step, every.eval_steps, last):
                     metrics.evaluation(state.step, *evaluate(training))
                 if every.sample_steps and state.step % every.sample_steps == 0 and state.step < last:
@@ -81,7 +86,7 @@ def loop(training: Training, console: Console, sampler: Sampler, watcher: Watche
                     _save(training, metrics)  # the state before the last step too: that step then opens at once
                 if mesh.any(asked()):
                     _save(training, metrics)
-                    raise Interrupted
+                    raise Interrupted(run, state.step)
                 budget = training.step_budget
                 if budget is not None and not budget.final:
                     if budget.finish_seconds is None and state.step == UNTIMED_STEPS:

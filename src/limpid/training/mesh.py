@@ -22,6 +22,11 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def is_main_process() -> bool:
+    """Whether this process writes and speaks, as torchrun numbers them; known before any of them meet."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 @dataclass(frozen=True)
 class Mesh:
     """This process among those that train together. One alone wraps nothing and asks nobody."""

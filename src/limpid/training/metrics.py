@@ -1,4 +1,4 @@
-"""What a run writes about itself: metrics.jsonl, micro_batches.jsonl, and lines or a bar on the console."""
+"""What a run writes about itself: metrics.jsonl, micro_batches.jsonl, and lines or a bar for its user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from limpid.config import TrainConfig
@@ -18,6 +17,7 @@ from limpid.data.batches import MicroBatch
 from limpid.files import write_atomically
 from limpid.jsonable import jsonable
 from limpid.plan import flops_per_token
+from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training.precision import FORMATS, measured_peak
 from limpid.training.step import Outcome
@@ -33,10 +33,10 @@ ALIASES = {
 
 
 class MetricsLogger:
-    """Appends to the run's records, and writes to the console."""
+    """Appends to the run's records, and shows its user how it goes."""
 
-    def __init__(self, run: Run, config: TrainConfig, console: Console, first: int, device: torch.device) -> None:
-        self.run, self.config, self.console = run, config, console
+    def __init__(self, run: Run, config: TrainConfig, reporter: Reporter, first: int, device: torch.device) -> None:
+        self.run, self.config, self.reporter = run, config, reporter
         self.metrics = _continued(run.metrics_file, first)
         self.micro_batches = _continued(run.micro_batches_file, first)
         self.flops = 3 * flops_per_token(config.model, config.model.context_length)
@@ -46,10 +46,10 @@ class MetricsLogger:
         self.progress, self.task = self._bar(first)
 
     def _bar(self, first: int) -> tuple[Progress | None, TaskID]:
-        if not self.console.is_terminal:
+        if not self.reporter.is_terminal:
             return None, TaskID(0)
         progress = Progress(
-            BarColumn(bar_width=24), TextColumn("{task.description}"), console=self.console, transient=True
+            BarColumn(bar_width=24), TextColumn("{task.description}"), console=self.reporter.console, transient=True
         )
         progress.start()
         return progress, progress.add_task("first step", total=self.config.run.max_steps, completed=first - 1)
@@ -110,7 +110,7 @@ class MetricsLogger:
 
     def say(self, line: str) -> None:
         """One line on the console, never wrapped when it goes to a file."""
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.reporter.line(line)
 
     def evaluation(self, step: int, loss: float, bits_per_byte: float) -> None:
         """Record an evaluation on the validation split."""

@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 
 import torch
-from rich.console import Console
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.options import to_dict
@@ -19,7 +18,7 @@ from limpid.files import write_atomically
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.plan import parameter_count
-from limpid.reporter import Report
+from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
 from limpid.source import Model, find_model
 from limpid.training import checkpoint
@@ -46,8 +45,7 @@ class Training:
 def start(
     config: TrainConfig,
     name: str | None,
-    console: Console,
-    progress: Report | None = None,
+    reporter: Reporter = SILENT,
     deadline: Deadline | None = None,
     mesh: Mesh | None = None,
 ) -> Training:
@@ -63,9 +61,9 @@ def start(
         config = _adopted(config, sizes, source)
     _require_shareable(config, mesh)
     with mesh.main_first():
-        tokens = prepare(config.data, config.model.context_length, config.run.seed, progress)
+        tokens = prepare(config.data, config.model.context_length, config.run.seed, reporter.progress)
     for note in tokens.notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        reporter.line(note)
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
     if vocab_size < tokens.tokenizer.vocab_size:
         raise ConfigError(
@@ -81,9 +79,7 @@ def start(
     set_threads(config)
     step_budget = None
     if deadline is not None:
-        config, step_budget = mesh.decided(
-            lambda: deadline.fit(config, len(tokens.train), mesh.device, console, progress)
-        )
+        config, step_budget = mesh.decided(lambda: deadline.fit(config, len(tokens.train), mesh.device, reporter))
     state = fresh_state(config, mesh)
     if source is not None:
         set_weights(state.model, weights)
@@ -100,7 +96,7 @@ def start(
     return Training(run, config, tokens, batches, state, step_budget)
 
 
-def resume(run: Run, max_steps: int | None, console: Console, mesh: Mesh | None = None) -> Training:
+def resume(run: Run, max_steps: int | None = None, reporter: Reporter = SILENT, mesh: Mesh | None = None) -> Training:
     """A run as if it had never stopped: its own configuration, data and newest complete checkpoint.
 
     The number of processes may be another one: each step has the rows that it would have had.
@@ -121,14 +117,12 @@ def resume(run: Run, max_steps: int | None, console: Console, mesh: Mesh | None 
         )
         if mesh.is_main:
             run.write_config(config, asked)
-        console.print(
-            f"extended to {max_steps} steps; the learning rate now follows the longer schedule", highlight=False
-        )
+        reporter.line(f"extended to {max_steps} steps; the learning rate now follows the longer schedule")
     training = open_run(run, config, latest, mesh)
     said = f"resuming {run.path} after step {latest} of {config.run.max_steps}"
     if latest == config.run.max_steps:
         said = f"{run.path} is already at step {latest} of {latest}: extend it with --max-steps {2 * latest}"
-    console.print(said, highlight=False, soft_wrap=True)
+    reporter.line(said)
     return training
 
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.plan import parameter_count
 from limpid.plan.laws.scaling import Law
-from limpid.reporter import Report
+from limpid.reporter import Reporter
 from limpid.training.autotune import estimated_step_seconds, resolve_auto
 from limpid.training.mesh import Mesh
 
@@ -51,8 +50,7 @@ class Deadline:
         config: TrainConfig,
         unique_tokens: int,
         device: torch.device,
-        console: Console,
-        report: Report | None,
+        reporter: Reporter,
     ) -> tuple[TrainConfig, StepBudget]:
         """The configuration that makes the most of the time left, and the budget that keeps to the deadline.
 
@@ -62,16 +60,14 @@ class Deadline:
             raise ConfigError(
                 "no time is left to train: reading the text and finishing take the minutes given; give more of them"
             )
-        if report is not None:
-            report("measuring steps", 0, 1)
+        reporter.progress("measuring steps", 0, 1)
         chosen = best_size(config, self._seconds_left(), unique_tokens, device, size_given=self.size_given)
         steps, model = chosen.config.run.max_steps, chosen.config.model
-        console.print(
+        reporter.line(
             f"chosen for the time: {parameter_count(model):,} parameters and about "
             f"{steps * tokens_per_step(chosen.config):,} tokens, {steps:,} steps of "
             f"{1e3 * chosen.step_seconds:.0f} ms",
-            highlight=False, markup=False, soft_wrap=True,
-        )  # fmt: skip
+        )
         steps = max(1, int(max(0.0, self._seconds_left()) / chosen.step_seconds))  # measuring took some of the time
         return with_max_steps(chosen.config, steps), StepBudget(self.at_seconds)
 

@@ -15,8 +15,8 @@ from limpid.config.options import from_dict
 from limpid.errors import ConfigError
 
 if TYPE_CHECKING:
-    from limpid.training.mesh import Mesh
-    from limpid.training.start import Training
+    from limpid.reporter import Reporter
+    from limpid.run import Run
     from limpid.training.time_budget import Deadline
 
 
@@ -41,9 +41,9 @@ class TrainFlags:
 
 
 def verb(argv: Sequence[str]) -> int:
+    from limpid.api import resume, train
     from limpid.config.files import merged, read_options
     from limpid.config.recipes import TIMED, recipe
-    from limpid.source import find_run
 
     typed = given("train", TrainFlags, argv)
     began = time.perf_counter()
@@ -59,15 +59,13 @@ def verb(argv: Sequence[str]) -> int:
                 f"--resume continues a run as it was configured: leave out --{others[0].replace('_', '-')} "
                 "(only --max-steps may change)"
             )
-        return _train(lambda console, progress, mesh: _resumed(find_run(resumed), max_steps, console, mesh))
+        return _shown(lambda reporter: resume(resumed, max_steps, reporter))
     base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
     base = base if minutes is None else merged(base, TIMED)
     options = typed if file is None else merged(read_options(Path(file)), typed)
     config = from_dict(TrainConfig, merged(base, options))
     deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
-    from limpid.training.start import start
-
-    return _train(lambda console, progress, mesh: start(config, name, console, progress, deadline, mesh))
+    return _shown(lambda reporter: train(config, name, reporter, deadline))
 
 
 def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: str) -> Deadline:
@@ -88,73 +86,43 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
     return Deadline(began + 60 * minutes, size_given)
 
 
-def _resumed(run: Any, max_steps: int | None, console: Any, mesh: Mesh) -> Training:
-    from limpid.training.start import resume
-
-    return resume(run, max_steps, console, mesh)
-
-
-def _train(begin: Callable[..., Training]) -> int:
-    """Train with the processes that torchrun started, or in this one alone."""
-    from limpid.training.mesh import open_mesh
-
-    with open_mesh() as mesh:
-        return _trained(begin, mesh)
-
-
-def _trained(begin: Callable[..., Training], mesh: Mesh) -> int:
-    """Begin, train to the end, and say where everything lies and what to type next."""
+def _shown(train: Callable[[Reporter], Run]) -> int:
+    """Train, and say where everything lies and what to type next."""
     from rich.console import Console
 
-    from limpid.diagnose import attend
-    from limpid.generate import continue_text
     from limpid.reporter import Reporter
     from limpid.training.allocator import keep_freed_memory
-    from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
-    from limpid.training.start import describe
+    from limpid.training.loop import Diverged, Interrupted
+    from limpid.training.mesh import is_main_process
 
-    keep_freed_memory()
-    console = Console(soft_wrap=True, highlight=False, quiet=not mesh.is_main)
+    keep_freed_memory()  # the process is ours alone
+    console = Console(highlight=False, quiet=not is_main_process())
     with Reporter(console=console, aside=console) as reporter:
-        training = begin(console, reporter.progress, mesh)
-    run = training.run.path
-    for line in describe(training):
-        console.print(line, markup=False)
-    doctor = attend(training, lambda line: console.print(line, markup=False))
-    try:
-        loop(training, console, continue_text, doctor)
-    except Interrupted:
-        console.print(f"stopped after step {training.state.step}, everything saved; go on with", markup=False)
-        console.print(f"  limpid train --resume {run}", markup=False)
-        return 130
-    except Diverged as broken:
-        console.print(f"{broken}; open it with", markup=False)
-        console.print(f"  limpid trace {run} --step {broken.step}", markup=False)
-        return 1
-    finally:
-        if doctor is not None:
-            doctor.close()
-    console.print(sample(training, continue_text), markup=False)
-    why_not = finish(training)
-    console.print(f"\n{run}/", markup=False)
-    for what, where in _contents(why_not):
-        console.print(f"  {what:<24}{where}", markup=False)
-    console.print("\nnext", markup=False)
-    for command, what in (
-        (f"limpid trace {run}", "open the last step"),
-        (f'limpid generate {run} "def "', "continue a prompt"),
-        (f"limpid train --resume {run} --max-steps {2 * training.config.run.max_steps}", "train on"),
-    ):
-        console.print(f"  {command:<60}{what}", markup=False)
+        try:
+            run = train(reporter)
+        except Interrupted as stopped:
+            reporter.line(f"{stopped}; go on with\n  limpid train --resume {stopped.run.path}")
+            return 130
+        except Diverged as broken:
+            reporter.line(f"{broken}; open it with\n  limpid trace {broken.run.path} --step {broken.step}")
+            return 1
+        reporter.line(f"\n{run.path}/")
+        for what, where in _contents(run):
+            reporter.line(f"  {what:<24}{where}")
+        reporter.line("\nnext")
+        for command, what in (
+            (f"limpid trace {run.path}", "open the last step"),
+            (f'limpid generate {run.path} "def "', "continue a prompt"),
+            (f"limpid train --resume {run.path} --max-steps {2 * run.latest_checkpoint()}", "train on"),
+        ):
+            reporter.line(f"  {command:<60}{what}")
     return 0
 
 
-def _contents(why_not: str | None) -> list[tuple[str, str]]:
-    model = (
-        "loads in transformers: AutoModelForCausalLM.from_pretrained" if why_not is None else f"not written: {why_not}"
-    )
+def _contents(run: Run) -> list[tuple[str, str]]:
+    loadable = [("model/", "loads in transformers: AutoModelForCausalLM.from_pretrained")]
     return [
-        ("model/", model),
+        *(loadable if run.model_folder.is_dir() else []),
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
         ("micro_batches.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
