@@ -44,6 +44,7 @@ CONFIG = TrainConfig(
     ),
     run=RunConfig(max_steps=4, batch_size=2, gradient_accumulation_steps=4, precision="fp32", threads=1),
 )
+RULES = ("adamw", "muon", "momentum")
 Together = Callable[..., None]
 
 
@@ -115,9 +116,13 @@ def steps_are_alike(mesh: Mesh, rule: str) -> None:
             assert torch.equal(whole(ours), theirs), name
 
 
-@pytest.mark.parametrize("rule", ["adamw", "muon", "momentum"])
-def test_a_step_of_two_processes_is_that_of_one(together: Together, rule: str) -> None:
-    together(steps_are_alike, rule)
+def steps_of_every_rule_are_alike(mesh: Mesh) -> None:
+    for rule in RULES:
+        steps_are_alike(mesh, rule)
+
+
+def test_a_step_of_two_processes_is_that_of_one(together: Together) -> None:
+    together(steps_of_every_rule_are_alike)
 
 
 def decisions_are_the_main_ones(mesh: Mesh) -> None:
@@ -156,12 +161,12 @@ def tensors(state: State, config: TrainConfig) -> dict[str, torch.Tensor]:
 
 
 def saved_and_resumed(mesh: Mesh, rule: str) -> None:
-    config, run = with_rule(rule), Run(Path("saved"))
+    config, run = with_rule(rule), Run(Path(rule))
     state = trained(config, mesh)
     checkpoint.save(run, state, config, "data")
     before = tensors(state, config)
     if mesh.is_main:
-        save_file(before, "before.safetensors")
+        save_file(before, f"{rule}.safetensors")
     resumed = fresh_state(config, mesh)
     checkpoint.load(run, 2, resumed, config)
     after = tensors(resumed, config)
@@ -171,18 +176,23 @@ def saved_and_resumed(mesh: Mesh, rule: str) -> None:
     assert step(state, batch, config) == step(resumed, batch, config)
 
 
-@pytest.mark.parametrize("rule", ["adamw", "muon"])
-def test_a_checkpoint_of_two_processes_is_resumed_by_two_and_by_one_bit_for_bit(together: Together, rule: str) -> None:
-    together(saved_and_resumed, rule)
-    config, run = with_rule(rule), Run(Path("saved"))
-    files = {file.name for file in run.checkpoint(2).iterdir()}
-    assert files == {"model.safetensors", "optimizer.safetensors", "state.json"}  # as of one process
-    before, resumed = load_file("before.safetensors"), fresh_state(config)
-    checkpoint.load(run, 2, resumed, config)
-    after = tensors(resumed, config)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert resumed.step == resumed.updates == 2
+def saved_and_resumed_under_every_rule(mesh: Mesh) -> None:
+    for rule in RULES:
+        saved_and_resumed(mesh, rule)
+
+
+def test_a_checkpoint_of_two_processes_is_resumed_by_two_and_by_one_bit_for_bit(together: Together) -> None:
+    together(saved_and_resumed_under_every_rule)
+    for rule in RULES:
+        config, run = with_rule(rule), Run(Path(rule))
+        files = {file.name for file in run.checkpoint(2).iterdir()}
+        assert files == {"model.safetensors", "optimizer.safetensors", "state.json"}  # as of one process
+        before, resumed = load_file(f"{rule}.safetensors"), fresh_state(config)
+        checkpoint.load(run, 2, resumed, config)
+        after = tensors(resumed, config)
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        assert resumed.step == resumed.updates == 2
 
 
 def resumed_from_one(mesh: Mesh) -> None:
@@ -251,9 +261,13 @@ def tensor_parallel_is_alike(mesh: Mesh, path: str, tied: bool) -> None:
         assert difference <= tolerance * other.grad.abs().max(), name
 
 
-@pytest.mark.parametrize(("path", "tied"), [("fast", True), ("fast", False), ("plain", False)])
-def test_tensor_parallel_blocks_are_those_of_one_process(together: Together, path: str, tied: bool) -> None:
-    together(tensor_parallel_is_alike, path, tied)
+def tensor_parallel_is_alike_on_both_paths(mesh: Mesh) -> None:
+    for path, tied in (("fast", True), ("fast", False), ("plain", False)):
+        tensor_parallel_is_alike(mesh, path, tied)
+
+
+def test_tensor_parallel_blocks_are_those_of_one_process(together: Together) -> None:
+    together(tensor_parallel_is_alike_on_both_paths)
 
 
 def free_port() -> int:

@@ -47,6 +47,8 @@ sys.argv = ["limpid", "train", {str(text)!r}, "--name", {str(tmp_path / "run")!r
     "--d-model", "16", "--num-layers", "1", "--num-heads", "2", "--context-length", "16", "--max-steps", "4"]
 main()
 assert (loaded := "torch._dynamo" in sys.modules) is False, loaded
+parts = ("fsdp", "tensor", "checkpoint")  # one process pays for no other
+assert not [part for part in parts if f"torch.distributed.{{part}}" in sys.modules]
 """
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
