@@ -66,12 +66,16 @@ def test_a_document_on_the_disk_holds_for_its_record_and_its_program_only(
 
 
 def test_a_folder_that_cannot_be_written_to_keeps_no_document(path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_args, **_options):
+    def refused(*_):
         raise PermissionError("read-only file system")
 
-    monkeypatch.setattr("tempfile.NamedTemporaryFile", refused)
-    assert Trace.open(path).document().verdict.agrees
+    with monkeypatch.context() as read_only:
+        read_only.setattr("pathlib.Path.write_bytes", refused)
+        assert Trace.open(path).document().verdict.agrees
     assert not path.with_suffix(".trace.json").exists()
+    path.with_suffix(".trace.json").write_text("somebody's own notes")
+    assert Trace.open(path).document().verdict.agrees
+    assert path.with_suffix(".trace.json").read_text() == "somebody's own notes"
 
 
 def test_arrays_are_read_in_parts(path) -> None:

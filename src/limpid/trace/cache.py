@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from limpid.errors import CheckpointError
+from limpid.files import write_atomically
 
 PACKAGE = Path(__file__).parent.parent
 CODE = ("maths", "trace", "objectives", "quantities.py", "schedule.py")
@@ -25,14 +26,13 @@ def read(record: Path) -> Any:
 
 
 def write(record: Path, document: Any) -> None:
-    """Keep a document; a folder that cannot be written to keeps none."""
+    """Keep a document; a folder that cannot be written to keeps none, nor does one where the name is taken."""
     file = _file(record)
     text = json.dumps({"key": key(record), "document": document}, ensure_ascii=False)
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as part:
-            part.write(text)
-        os.replace(part.name, file)
-    except OSError:
+        if not file.exists() or file.read_bytes().startswith(b'{"key": "'):
+            write_atomically(file, text.encode())
+    except (OSError, CheckpointError):
         return
 
 
