@@ -2,7 +2,11 @@
 
 import inspect
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -26,6 +30,37 @@ ENTRIES = entries()
 @pytest.mark.parametrize("row", [row for row in rows() if row["id"] not in UNANSWERABLE], ids=lambda row: row["id"])
 def test_published_numbers_are_reproduced(row: dict) -> None:
     assert reproduce(row).holds
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["id"])
+def test_every_answer_runs_code_of_limpid(row: dict) -> None:
+    """Arithmetic written in the answer alone would confirm nothing but itself."""
+    ran = functions_run_by(lambda: KINDS[row["kind"]].answer(row["inputs"]))
+    assert [name for name in ran if not name.startswith("limpid.equations")]
+
+
+def functions_run_by(call: Callable[[], Any]) -> set[str]:
+    """Functions of limpid that were entered, by module; what an import runs does not count."""
+    ran: set[str] = set()
+
+    def enter(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            module = frame.f_globals.get("__name__", "")
+            if module.startswith("limpid."):
+                ran.add(f"{module}.{frame.f_code.co_name}")
+
+    sys.setprofile(enter)
+    try:
+        call()
+    except ConfigError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return ran
+
+
+def test_an_answer_that_only_computes_by_itself_would_be_noticed() -> None:
+    assert not functions_run_by(lambda: 2 * 3)
 
 
 def test_what_cannot_be_reproduced_is_known() -> None:

@@ -92,6 +92,7 @@ def test_mixing_by_hand() -> None:
     assert value_bar[0, :, 0].tolist() == [[2, 1], [3, 0]]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_refused_with_both_shapes() -> None:
     with pytest.raises(ShapeError, match=r"query has shape \(2, 5, 3, 7\), key \(2, 5, 2, 7\)"):
         Scores(1.0)(np.ones((2, 5, 3, 7)), np.ones((2, 5, 2, 7)))

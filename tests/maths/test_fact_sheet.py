@@ -32,6 +32,7 @@ def test_lengths_and_angles() -> None:
     assert foundations.cosine_similarity([3, 4], [4, 3]) == near(0.96, abs=1e-15)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_products_of_matrices() -> None:
     assert foundations.matmul([[2, 0], [0, 3], [1, 1]], [4, 2]).tolist() == [8, 6, 6]
     assert foundations.matmul([[1, 0, 2], [0, 3, 1]], [3, 1, 4]).tolist() == [11, 7]
@@ -44,6 +45,7 @@ def test_products_of_matrices() -> None:
     assert foundations.matmul_flops(2048, 4096, 4096) == near(68.7e9, rel=1e-3)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_unequal_lengths_are_named_both() -> None:
     for function in (foundations.dot, foundations.cosine_similarity):
         with pytest.raises(ShapeError, match=r"\(2,\).*\(3,\)"):
@@ -193,7 +195,7 @@ def test_the_first_step_of_adam_divides_by_the_gradient(g: float, multiplier: fl
     """Every entry moves by the learning rate, however large its gradient: the multiplier is 1/|g|, but for ε."""
     rule, zero = maths.AdamW(), {"m": np.zeros(1), "v": np.zeros(1)}
     for sign in (1, -1):
-        moved, _ = rule.apply(UpdateInput(np.zeros(1), np.array([sign * g]), zero, 0.001, 1, False))
+        moved, _ = rule.apply(UpdateInput(np.zeros(1), np.array([float(sign * g)]), zero, 0.001, 1, False))
         assert -sign * float(moved[0]) / (0.001 * g) == pytest.approx(multiplier, rel=1e-5)
 
 

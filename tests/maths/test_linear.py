@@ -47,6 +47,7 @@ def test_an_axis_of_one_is_repeated_too() -> None:
     assert Add().backward(np.ones((2, 3)), saved)[1].tolist() == [[3], [3]]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_refused_with_both_shapes() -> None:
     with pytest.raises(ShapeError, match=r"weight has shape \(3, 2\), x \(1, 5\)"):
         Linear()(np.ones((1, 5)), WEIGHT)

@@ -67,6 +67,7 @@ def test_a_gate_by_hand() -> None:
     assert up_bar.tolist() == [20, 0]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_gate_and_up_of_different_shapes_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"up has shape \(3, 7\), expected \(3, 5\)"):
         Gated()(np.ones((3, 5)), np.ones((3, 7)))

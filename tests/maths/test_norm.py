@@ -33,6 +33,7 @@ def test_layer_norm_forgets_the_mean_so_its_gradient_sums_to_zero(rng: np.random
     assert x_bar.sum(-1) == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("operation", [RMSNorm(), LayerNorm()])
 def test_a_gain_of_another_width_is_refused(operation: RMSNorm | LayerNorm) -> None:
     weights = [np.ones(5)] * (len(operation.adjoint) - 1)

@@ -35,6 +35,7 @@ def losses(config: TrainConfig) -> list[float]:
     return found
 
 
+@pytest.mark.usefixtures("unchecked")  # the compiler does not trace the checker
 def test_compiled_blocks_train_alike() -> None:
     plain, compiled = losses(configured()), losses(configured(compile="on"))
     assert compiled == pytest.approx(plain, rel=2e-6)

@@ -42,7 +42,7 @@ class Tokens:
     """Both splits of a corpus, in files that are mapped into memory."""
 
     train: UInt[Array, " token"]
-    validation: UInt[Array, " token"]
+    validation: UInt[Array, " held_out"]
     tokenizer: Tokenizer
     fingerprint: str  # changes with the text, the split and the tokenizer
     validation_bytes: int  # of text, without ends of text

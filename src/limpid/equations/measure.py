@@ -43,7 +43,7 @@ def _operation(example: Example) -> Measured:
 
 def _formula(example: FormulaExample) -> Measured:
     def value(*inputs: Any) -> Array:
-        return np.asarray(example.formula.function(*inputs, **example.options), dtype=np.float64)
+        return np.asarray(example.formula(*inputs, **example.options), dtype=np.float64)
 
     y = value(*example.inputs)
     y_bar = np.random.default_rng(1).standard_normal(y.shape)

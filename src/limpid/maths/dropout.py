@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from limpid.maths.operation import Array, Branch, Operation, require_shape
 
@@ -31,7 +31,7 @@ class Dropout(Operation):
     roundings = 2
     backward_roundings = 2
 
-    def forward(self, x: Float[Array, "..."], kept: Float[Array, "..."]) -> tuple[Array, Array]:
+    def forward(self, x: Float[Array, "..."], kept: Shaped[Array, "..."]) -> tuple[Array, Array]:
         require_shape("kept", kept, x.shape, "the mask must have been drawn for this quantity")
         return x * kept / (1 - self.probability), kept
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +38,7 @@ class Formula(Generic[R]):
         self.equation, self.branch, self.source, self.adjoint = equation, branch, source, adjoint
         self.__doc__ = described(function.__doc__, equation, adjoint, branch, source)
         self._backward: Callable[..., Any] | None = None
+        self._dtypes = {name: _dtypes(parameter) for name, parameter in inspect.signature(function).parameters.items()}
         register(self.name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
@@ -44,10 +47,20 @@ class Formula(Generic[R]):
         Raises  DomainError where inputs that are numbers would give a result that is none
         """
         with np.errstate(all="ignore"):
-            result = self.function(*args, **kwargs)
+            result = self.function(*self.arrays(args), **self.named_arrays(kwargs))
         if _has_nan(result) and not any(_has_nan(value) for value in (*args, *kwargs.values())):
             raise DomainError(f"{self.name} has no value there: the result is not a number (0/0, ∞ - ∞ or 0·∞ inside)")
         return result
+
+    def arrays(self, inputs: Sequence[Any]) -> list[Any]:
+        """Inputs by position, those that the signature wants as arrays as such: lists and numbers will do."""
+        *first, last = self._dtypes.values() or ((),)
+        each = [*first, *[last] * len(inputs)]  # the last one may take any number
+        return [_as_array(value, dtypes) for value, dtypes in zip(inputs, each, strict=False)]
+
+    def named_arrays(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The same for what is given by name."""
+        return {name: _as_array(value, self._dtypes.get(name, ())) for name, value in options.items()}
 
     def derivative(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """Decorates the function (y_bar, *inputs) that gives the gradient of each input."""
@@ -63,7 +76,9 @@ class Formula(Generic[R]):
         if self._backward is None:
             raise DomainError(f"{self.name} comes without a hand-derived gradient")
         with np.errstate(all="ignore"):
-            bars = self._backward(np.asanyarray(y_bar, dtype=np.float64), *inputs, **options)
+            bars = self._backward(
+                np.asanyarray(y_bar, dtype=np.float64), *self.arrays(inputs), **self.named_arrays(options)
+            )
         return bars if isinstance(bars, tuple) else (bars,)
 
     def operation(self, **options: Any) -> FormulaOperation:
@@ -99,7 +114,8 @@ class FormulaOperation(Operation):
         return self.formula.name
 
     def forward(self, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
-        return np.asanyarray(self.formula.function(*inputs, **dict(self.options)), dtype=np.float64), inputs
+        arrays = tuple(self.formula.arrays(inputs))
+        return np.asanyarray(self.formula.function(*arrays, **dict(self.options)), dtype=np.float64), arrays
 
     def backward(self, y_bar: Array, saved: tuple[Array, ...]) -> tuple[Array | None, ...]:
         return self.formula.backward(y_bar, *saved, **dict(self.options))
@@ -110,6 +126,21 @@ def formula(
 ) -> Callable[[Callable[..., R]], Formula[R]]:
     """Makes a function a formula."""
     return lambda function: Formula(function, equation, branch, source, adjoint)
+
+
+DTYPES: dict[str, Any] = {"Float": np.float64, "Int": np.int64, "Bool": np.bool_}
+
+
+def _dtypes(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    """The dtypes that the annotation of a parameter names: none where it is no array."""
+    names = re.findall(r"\b(Float|Int|Bool)\[Array", str(parameter.annotation))
+    return () if str(parameter.annotation).startswith("Sequence") else tuple(DTYPES[name] for name in names)
+
+
+def _as_array(value: Any, dtypes: tuple[Any, ...]) -> Any:
+    if value is None or not dtypes:
+        return value
+    return np.asanyarray(value, dtype=dtypes[0] if len(dtypes) == 1 else None)
 
 
 def _has_nan(value: Any) -> bool:

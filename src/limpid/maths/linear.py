@@ -47,7 +47,7 @@ class Linear(Operation):
 
     def forward(
         self,
-        x: Float[Array, "... d_in"],
+        x: Float[Array, "... feature"],
         weight: Float[Array, "d_out d_in"],
         bias: Float[Array, " d_out"] | None = None,
     ) -> tuple[Array, SavedLinear]:
@@ -65,7 +65,7 @@ class Linear(Operation):
         features = (d_out,) if self.heads_out is None else (self.heads_out, -1)
         return y.reshape(*leading, *features), SavedLinear(rows, weight, x.shape, bias is not None)
 
-    def backward(self, y_bar: Float[Array, "... d_out"], saved: SavedLinear) -> tuple[Array, ...]:
+    def backward(self, y_bar: Float[Array, "... feature"], saved: SavedLinear) -> tuple[Array, ...]:
         rows, weight, x_shape, biased = saved
         y_bar = y_bar.reshape(len(rows), -1)
         x_bar, weight_bar = (y_bar @ weight).reshape(x_shape), y_bar.T @ rows
@@ -113,13 +113,13 @@ class Add(Operation):
     source = "He et al. 2016, eq. 1, arXiv:1512.03385"
     branch = Branch.LINEAR_ALGEBRA
 
-    def forward(self, x: Float[Array, "... d"], y: Float[Array, "... d"]) -> tuple[Array, SavedShapes]:
+    def forward(self, x: Float[Array, "*x"], y: Float[Array, "*y"]) -> tuple[Array, SavedShapes]:
         try:
             return x + y, SavedShapes(x.shape, y.shape)
         except ValueError as error:
             raise ShapeError(f"x has shape {x.shape}, y {y.shape}: they cannot be added") from error
 
-    def backward(self, z_bar: Float[Array, "... d"], saved: SavedShapes) -> tuple[Array, Array]:
+    def backward(self, z_bar: Float[Array, "*z"], saved: SavedShapes) -> tuple[Array, Array]:
         return _summed_to(z_bar, saved.x), _summed_to(z_bar, saved.y)
 
     def rounding(self, x: Array, y: Array) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from limpid.errors import DomainError
 from limpid.maths.operation import Array, Branch, Operation, require_shape
@@ -188,8 +188,8 @@ class BatchNorm(Operation):
         x: Float[Array, "example d"],
         weight: Float[Array, " d"],
         bias: Float[Array, " d"],
-        mean: Float[Array, " d"] | None = None,
-        var: Float[Array, " d"] | None = None,
+        mean: Real[Array, " d"] | None = None,
+        var: Real[Array, " d"] | None = None,
     ) -> tuple[Array, SavedBatch]:
         for name, vector in (("weight", weight), ("bias", bias), ("mean", mean), ("var", var)):
             if vector is not None:
@@ -229,6 +229,10 @@ class BatchNorm(Operation):
         return bars if of_batch else (*bars, None, None)
 
 
+NORMS: dict[str, type[RMSNorm] | type[LayerNorm]] = {"rms": RMSNorm, "layer": LayerNorm}
+"""By the configuration's word."""
+
+
 def rms_norm(x: Float[Array, "... d"], weight: Float[Array, " d"], eps: float = 1e-6) -> Float[Array, "... d"]:
     """RMSNorm as a function."""
     return RMSNorm(eps)(x, weight)
@@ -245,8 +249,8 @@ def batch_norm(
     x: Float[Array, "example d"],
     weight: Float[Array, " d"],
     bias: Float[Array, " d"],
-    mean: Float[Array, " d"] | None = None,
-    var: Float[Array, " d"] | None = None,
+    mean: Real[Array, " d"] | None = None,
+    var: Real[Array, " d"] | None = None,
     eps: float = 1e-5,
 ) -> Float[Array, "example d"]:
     """BatchNorm as a function; with running statistics it evaluates, without them it trains."""

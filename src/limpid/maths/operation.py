@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from limpid.errors import DomainError, ShapeError
 from limpid.maths.catalogue import register
 from limpid.maths.random_rounding import random_rounding
 
-Array = np.ndarray
+if TYPE_CHECKING:
+    Array = np.ndarray
+else:
+    Array = np.ndarray | np.generic  # NumPy gives numbers where an array has no axis left
 
 
 class Branch(Enum):

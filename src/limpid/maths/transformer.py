@@ -12,7 +12,7 @@ from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary, SinusoidalPositions
 from limpid.maths.linear import Add, Linear
 from limpid.maths.mlp import Gated
-from limpid.maths.norm import LayerNorm, RMSNorm
+from limpid.maths.norm import NORMS, RMSNorm
 from limpid.maths.operation import Operation
 
 
@@ -90,9 +90,8 @@ def linear(chain: Chain, name: str, x: str, heads_in: int | None = None, heads_o
 
 
 def norm(chain: Chain, config: ModelConfig, name: str, x: str) -> str:
-    if config.norm == "layer":
-        return chain.apply(name, LayerNorm(config.norm_eps), x, f"{name}.weight", f"{name}.bias")
-    return chain.apply(name, RMSNorm(config.norm_eps), x, f"{name}.weight")
+    bias = [f"{name}.bias"] if f"{name}.bias" in chain.values else []
+    return chain.apply(name, NORMS[config.norm](config.norm_eps), x, f"{name}.weight", *bias)
 
 
 def dropout(chain: Chain, config: ModelConfig, name: str, x: str) -> str:

@@ -46,7 +46,10 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
+NORMS = {"rms": RMSNorm, "layer": LayerNorm}
+"""By the configuration's word."""
+
+
 def norm(config: ModelConfig) -> nn.Module:
     """The norm of the residual stream that the configuration asks for."""
-    kind = RMSNorm if config.norm == "rms" else LayerNorm
-    return kind(config.d_model, config.norm_eps)
+    return NORMS[config.norm](config.d_model, config.norm_eps)

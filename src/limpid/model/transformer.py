@@ -104,7 +104,7 @@ class Transformer(nn.Module):
         path: Path = "fast",
         observe: Observe | None = None,
         form_logits: bool = True,
-    ) -> Float[Tensor, "batch position vocab"] | Hidden:
+    ) -> Float[Tensor, "batch _ vocab"] | Hidden:
         """Logits of every position, or of the last one only; with a cache, `tokens` continue what it holds.
 
         A loss that forms its own logits calls the module too, so that hooks see the pass: `form_logits=False`.

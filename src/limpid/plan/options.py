@@ -1,4 +1,4 @@
-"""Options of a plan: how the model would be trained, and on which devices."""
+"""What `limpid plan` is asked about a model: how it would be trained, on what."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AMOUNTS = {"tokens": "a number of tokens", "memory": "gigabytes of one device", 
 
 @dataclass(frozen=True)
 class Options:
-    """How the model would be trained, and on which devices."""
+    """How it would be trained, on what."""
 
     tokens: float | None = None
     """Tokens to train on."""

@@ -1,4 +1,4 @@
-"""What is planned: a published model, a run, a model folder or a configuration, told apart by name, path or type."""
+"""What can be planned, found by its name, path or kind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Subject:
 
 
 def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) -> Subject:
-    """The subject of a plan, by its name, path or type."""
+    """Whatever can be planned, found by its name, path or kind."""
     if isinstance(what, Architecture):
         return Subject(what)
     if isinstance(what, ModelConfig):

@@ -25,7 +25,7 @@ def _bubble(x: Inputs) -> Any:
 
 @kind("cluster.training_days_from_rate")
 def _from_rate(x: Inputs) -> Any:
-    return x["tokens"] / (x["tokens_per_s_per_gpu"] * x["gpus"]) / time.DAY
+    return time.training_seconds(x["tokens"], x["gpus"], x["tokens_per_s_per_gpu"]) / time.DAY
 
 
 @kind("cluster.sum_and_implied_mfu")
@@ -46,15 +46,4 @@ def _implied_mfu(x: Inputs) -> Any:
 
 @kind("cluster.tflops_over_peak_percent")
 def _over_peak(x: Inputs) -> Any:
-    return [100 * rate / x["peak"] for rate in x["tflops"]]
-
-
-@kind("cluster.sum")
-def _sum(x: Inputs) -> Any:
-    total = sum(x["a100_hours"])
-    return {"total": total, "four_suites": 4 * total, "tokens": x["steps"] * x["tokens_per_step"]}
-
-
-@kind("cluster.rescaled_days")
-def _rescaled(x: Inputs) -> Any:
-    return x["days"] * x["chips"] / x["fewer_chips"]
+    return [100 * float(time.utilisation_of(1.0, rate, 1, x["peak"]).value) for rate in x["tflops"]]

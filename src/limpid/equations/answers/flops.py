@@ -93,11 +93,6 @@ def _palm(x: Inputs) -> Any:
     return {"without_attention": share[0], "with_attention": share[1]}
 
 
-@kind("flops.from_hardware")
-def _hardware(x: Inputs) -> Any:
-    return each(lambda one: one["hours"] * 3600 * one["gpus"] * one["sustained"], x, "hours")
-
-
 def _utilisation(x: Inputs, recompute: bool | str = False) -> float:
     flops = megatron_flops(x["batch"], x.get("seq", 2048), x["n_layers"], x["hidden"], x.get("vocab", 51200), recompute)
     return flops / (x["seconds"] * x["gpus"] * x.get("peak", PEAK_A100))

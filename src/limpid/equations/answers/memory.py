@@ -15,7 +15,8 @@ GIB = 2.0**30
 
 @kind("bytes.checkpoint_fp32_adam")
 def _checkpoint(x: Inputs) -> Any:
-    estimate = x["n_params"] * x["bytes_per_value"] * x["copies"]
+    each = x["bytes_per_value"]
+    estimate = memory.state_bytes(x["n_params"], 0, 1, each, 0, (x["copies"] - 1) * each)  # weights and two moments
     return {"estimate_gb": estimate / 1e9, "measured_over_estimate": x["measured_file_bytes"] / estimate}
 
 
@@ -23,28 +24,37 @@ def _checkpoint(x: Inputs) -> Any:
 def _mixed(x: Inputs) -> Any:
     states = number_formats.TRAINING_BYTES["fp16"]
     return {
-        "total_gb": x["n_params"] * x["bytes_per_param"] / 1e9,
-        "fp16_params_gb": x["n_params"] * states.weights / 1e9,
+        "total_gb": _per_parameter("fp16", len(MOMENTS["adam"])) * x["n_params"] / 1e9,
+        "fp16_params_gb": memory.state_bytes(x["n_params"], 0, 1, states.weights, 0, 0) / 1e9,
     }
 
 
 @kind("bytes.weights_gb")
 def _weights(x: Inputs) -> Any:
-    return {
-        name: [n * number_formats.WEIGHT_BYTES[form] / 1e9 for form in ("fp16", "fp8", "int4")] for name, n in x.items()
-    }
+    each = [number_formats.WEIGHT_BYTES[form] for form in ("fp16", "fp8", "int4")]
+    return {name: [memory.state_bytes(n, 0, 1, weights, 0, 0) / 1e9 for weights in each] for name, n in x.items()}
 
 
 @kind("bytes.per_param")
 def _per_param(x: Inputs) -> Any:
     states, moments = number_formats.TRAINING_BYTES["bf16"], {rule: len(own) for rule, own in MOMENTS.items()}
+
+    def optimizer(bytes_each: float) -> float:
+        return memory.state_bytes(1, 0, 1, 0, 0, bytes_each)
+
     return {
-        "adamw_state": states.master + moments["adamw"] * states.moment,
-        "adam_8bit_state": states.master + moments["adam"],
-        "sgd_momentum_state": states.master + moments["momentum"] * states.moment,
-        "half_precision_weights": number_formats.TRAINING_BYTES["fp16"].weights,
-        "fp32_weights": number_formats.TRAINING_BYTES["fp32"].weights,
+        "adamw_state": optimizer(states.master + moments["adamw"] * states.moment),
+        "adam_8bit_state": optimizer(states.master + moments["adam"]),
+        "sgd_momentum_state": optimizer(states.master + moments["momentum"] * states.moment),
+        "half_precision_weights": memory.state_bytes(1, 0, 1, number_formats.TRAINING_BYTES["fp16"].weights, 0, 0),
+        "fp32_weights": memory.state_bytes(1, 0, 1, number_formats.TRAINING_BYTES["fp32"].weights, 0, 0),
     }
+
+
+def _per_parameter(precision: str, moments: int) -> float:
+    """Bytes of weights, gradients, masters and moments of one parameter."""
+    states = number_formats.TRAINING_BYTES[precision]
+    return memory.state_bytes(1, 0, 1, states.weights, states.gradients, states.master + moments * states.moment)
 
 
 @kind("zero.model_state_bytes_per_device")
@@ -62,18 +72,6 @@ def _zero_table(x: Inputs) -> Any:
     return {
         str(devices): [memory.state_bytes(x["n_params"], stage, devices, 2, 2, 12) / 1e9 for stage in (1, 2, 3)]
         for devices in x["devices"]
-    }
-
-
-@kind("deepspeed.zero2_estimate")
-def _deepspeed(x: Inputs) -> Any:
-    """DeepSpeed's own rules: fp16 weights and gradients everywhere, 16 bytes a parameter divided or offloaded."""
-    n, devices, factor = x["n_params"], x["gpus"] * x["nodes"], x["buffer_factor"]
-    return {
-        "gpu_offload": 2 * n / GIB,
-        "gpu_no_offload": (4 * n + 16 * n / devices) / GIB,
-        "cpu_offload": n * max(4 * devices, 16) * factor / GIB,
-        "cpu_no_offload": n * 4 * x["gpus"] * factor / GIB,
     }
 
 
@@ -111,11 +109,6 @@ def _request(x: Inputs) -> Any:
     return {"per_token": cache(x), "per_request_gb": cache(x) * x["max_tokens"] / 1e9}
 
 
-@kind("kv_cache.ratio")
-def _cache_ratio(x: Inputs) -> Any:
-    return [each_model / x["bytes_per_token"][0] for each_model in x["bytes_per_token"]]
-
-
 @kind("activation.selective_recompute")
 def _selective(x: Inputs) -> Any:
     def answer(one: Inputs) -> dict[str, float]:
@@ -138,15 +131,3 @@ def _share(x: Inputs) -> Any:
     blocks = korthikanti(s, 1, h, x["heads"], t)["tensor_sequence"] * x["layers"]
     ends = s * h * p / t + (4 * s * h / t * (1 + v / h) if p == 1 else 0.0)
     return ends / blocks
-
-
-@kind("activation.long_sequence_gib")
-def _long(x: Inputs) -> Any:
-    hidden = x["batch"] * x["seq"] * x["hidden"] * 2 / GIB
-    return {"hidden_state_bf16": hidden, "all_layers": hidden * x["layers"],
-            "logits_fp32": x["batch"] * x["seq"] * x["vocab"] * 4 / GIB}  # fmt: skip
-
-
-@kind("activation.gradient_checkpoint_tb")
-def _checkpoints(x: Inputs) -> Any:
-    return x["bytes"] * x["hidden"] * x["tokens_per_batch"] * x["checkpoints_per_layer"] * x["layers"] / 1e12

@@ -160,39 +160,3 @@ def _megatron(x: Inputs) -> Any:
 @kind("params.chinchilla_table_a9_millions")
 def _table_a9(x: Inputs) -> Any:
     return each(lambda one: count(chinchilla(one)) / 1e6, x, "d_model")
-
-
-@kind("consistency.heads_times_head_dim")
-def _heads(x: Inputs) -> Any:
-    return {"d_model": x["n_heads"] * x["head_dim"]}
-
-
-def lora(layers: int, rank: int, matrices: list[list[int]]) -> int:
-    """Parameters of adapters: each matrix (d_in, d_out) gets rank (d_in + d_out). Source: Hu et al. 2021, section 4."""
-    return layers * sum(rank * (first + second) for first, second in matrices)
-
-
-@kind("lora.trainable_params")
-def _lora(x: Inputs) -> Any:
-    return lora(x["n_layers"], x["rank"], x["matrices"])
-
-
-@kind("lora.trainable_params_list")
-def _loras(x: Inputs) -> Any:
-    return [_lora(case) for case in x["cases"]]
-
-
-@kind("lora.count_and_percent")
-@kind("lora.count_with_saved_modules")
-def _lora_percent(x: Inputs) -> Any:
-    """Modules that are saved whole are trained too, as copies beside the frozen ones."""
-    trainable = _lora(x) + x.get("saved_modules", 0)
-    everything = x["base"] + trainable
-    return {"trainable": trainable, "all": everything, "percent": 100 * trainable / everything}
-
-
-@kind("lora.mlp_with_saved_head")
-def _lora_head(x: Inputs) -> Any:
-    head = x["head"][0] * x["head"][1] + x["head"][1]
-    trainable = lora(1, x["rank"], x["layers"]) + head
-    return {"trainable": trainable, "all": x["base"] + trainable}

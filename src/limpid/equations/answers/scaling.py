@@ -77,11 +77,3 @@ def _fit(x: Inputs) -> Any:
 @kind("scaling.kaplan_factor")
 def _kaplan(x: Inputs) -> Any:
     return scaling.kaplan_factor(x["factor"], x["alpha_n"])
-
-
-@kind("scaling.tenfold_compute")
-def _tenfold(x: Inputs) -> Any:
-    return {
-        name: {"params": x["factor"] ** x[f"{name}_a"], "tokens": x["factor"] ** (1 - x[f"{name}_a"])}
-        for name in ("kaplan", "chinchilla")
-    }

@@ -18,7 +18,7 @@ from limpid.maths.operation import Array, Branch
     "Cayley 1858, section 11, doi:10.1098/rstl.1858.0002",
     (r"\bar A = \bar C B^\top", r"\bar B = A^\top \bar C"),
 )
-def matmul(a: Float[Array, "m n"], b: Float[Array, "n p"]) -> Float[Array, "m p"]:
+def matmul(a: Float[Array, "*m n"], b: Float[Array, "n *p"]) -> Float[Array, "..."]:
     """Multiply a matrix by a matrix or a vector.
 
     Takes   a  (m, n)
@@ -35,7 +35,9 @@ def matmul(a: Float[Array, "m n"], b: Float[Array, "n p"]) -> Float[Array, "m p"
 
 
 @matmul.derivative
-def matmul_backward(c_bar: Array, a: Array, b: Array) -> tuple[Array, Array]:
+def matmul_backward(
+    c_bar: Float[Array, "..."], a: Float[Array, "*m n"], b: Float[Array, "n *p"]
+) -> tuple[Float[Array, "*m n"], Float[Array, "n *p"]]:
     a, b = floats(a), floats(b)
     if b.ndim == 1:
         return np.multiply.outer(c_bar, b), a.T @ c_bar if a.ndim == 2 else a * c_bar

@@ -16,8 +16,8 @@ from limpid.maths.operation import Array, Branch
 class Layers(NamedTuple):
     """What an MLP computed on its way up."""
 
-    z: tuple[Array, ...]  # (example, width)  before each layer's nonlinearity; the last are the logits
-    h: tuple[Array, ...]  # (example, width)  what goes into each layer; the first is x
+    z: tuple[Float[Array, "_ _"], ...]  # (example, width)  before each layer's nonlinearity; the last are the logits
+    h: tuple[Float[Array, "_ _"], ...]  # (example, width)  what goes into each layer; the first is x
 
 
 @formula(
@@ -27,8 +27,8 @@ class Layers(NamedTuple):
 )
 def perceptron(
     x: Float[Array, "example d_in"],
-    weights: Sequence[Float[Array, "d_out d_in"]],
-    biases: Sequence[Float[Array, " d_out"]],
+    weights: Sequence[Float[Array, "_ _"]],
+    biases: Sequence[Float[Array, "_"]],
     activation: Activation = Tanh(),  # noqa: B008  frozen
 ) -> Layers:
     """An MLP of L layers: linear maps with a nonlinearity between, none after the last.
@@ -60,7 +60,7 @@ def perceptron(
 def back_propagate(
     logits_bar: Float[Array, "example d_out"],
     layers: Layers,
-    weights: Sequence[Float[Array, "d_out d_in"]],
+    weights: Sequence[Float[Array, "_ _"]],
     activation: Activation = Tanh(),  # noqa: B008  frozen
 ) -> tuple[list[Array], list[Array], Array]:
     """Carry an MLP's error from the last layer to the first: one pass gives every derivative.

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from limpid.plan.laws.fit import Fit
 from limpid.plan.laws.scaling import Law
 from limpid.plots import FIRST, INK, SECOND, panels, plain, save
 
-Array = np.ndarray[Any, Any]
-SAME_COMPUTE = 0.15
+CLOSE = 0.15
 """Runs whose compute differs by less than this share lie on one iso-FLOP curve."""
-MOST_CURVES = 6
+MOST = 6
 """Curves in one picture."""
 
 
@@ -24,15 +22,15 @@ def draw_fit(fit: Fit, folder: Path) -> list[Path]:
     from matplotlib import colormaps
 
     drawing, (left, right) = panels(2, 2, 4.6, 3.6)
-    _fitted_against_measured(left, fit)
-    _best_size(right, fit)
+    _against(left, fit)
+    _frontier(right, fit)
     written = [save(drawing, folder / "fit.png")]
     drawing, (axes,) = panels(1, 1, 6.4, 4.4)
     _iso_flop(axes, fit, colormaps["viridis"])
     return [*written, save(drawing, folder / "isoflop.png")]
 
 
-def _fitted_against_measured(axes: Any, fit: Fit) -> None:
+def _against(axes: Any, fit: Fit) -> None:
     """Fitted against measured losses."""
     fitted = fit.law.loss(fit.points.parameters, fit.points.tokens)
     ends = [min(fitted.min(), fit.points.loss.min()), max(fitted.max(), fit.points.loss.max())]
@@ -43,7 +41,7 @@ def _fitted_against_measured(axes: Any, fit: Fit) -> None:
           "fitted loss, nats/token")  # fmt: skip
 
 
-def _best_size(axes: Any, fit: Fit) -> None:
+def _frontier(axes: Any, fit: Fit) -> None:
     """The best size for each compute, with its interval, and where the runs were."""
     runs = 6 * fit.points.parameters * fit.points.tokens
     compute = np.geomspace(runs.min() / 2, runs.max() * 100, 60)
@@ -79,13 +77,13 @@ def _iso_flop(axes: Any, fit: Fit, colours: Any) -> None:
     plain(axes, "loss at equal compute; ★ the best size", "parameters N", "loss, nats/token")
 
 
-def budgets(compute: Float[Array, " run"]) -> list[Int[Array, " member"]]:
+def budgets(compute: np.ndarray) -> list[np.ndarray]:
     """Indices of runs of about equal compute, in order; where no two are, equal parts of all."""
     order = np.argsort(compute)
-    cuts = np.flatnonzero(np.diff(np.log(compute[order])) > SAME_COMPUTE) + 1
+    cuts = np.flatnonzero(np.diff(np.log(compute[order])) > CLOSE) + 1
     groups = [group for group in np.split(order, cuts) if len(group) > 1]
     if not groups:
-        groups = [group for group in np.array_split(order, min(MOST_CURVES, len(order) // 2)) if len(group)]
-    if len(groups) > MOST_CURVES:
-        groups = [groups[i] for i in np.linspace(0, len(groups) - 1, MOST_CURVES).round().astype(int)]
+        groups = [group for group in np.array_split(order, min(MOST, len(order) // 2)) if len(group)]
+    if len(groups) > MOST:
+        groups = [groups[i] for i in np.linspace(0, len(groups) - 1, MOST).round().astype(int)]
     return groups

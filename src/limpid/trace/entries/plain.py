@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def plain_entry(operation: Operation, index: Index, reader: Reader) -> Entry:
         for place, (x, bar) in enumerate(zip(inputs, bars, strict=True))
         if bar is not None and bar.any()
     ]
-    strongest = merged(*groups)
+    strongest = tuple(source for source in merged(*groups) if source.share)
     given = ", ".join(factor(float(inputs[source.place][source.index])) for source in strongest)
     return Entry(float(y[index]), f"y = {operation.name}(…)", f"from {given}, …", strongest)
 
@@ -47,13 +48,11 @@ def plain_gradient(operation: Operation, place: int, index: Index, reader: Reade
 
 
 def _inputs(operation: Operation, reader: Reader) -> list[Array]:
-    """Every input whole; ids, which have no gradient, as integers."""
-    arrays: list[Array] = []
-    for place in range(len(operation.adjoint)):
-        x = np.asarray(reader(place))
-        ids = not operation.adjoint[place] and bool((x == np.rint(x)).all())
-        arrays.append(x.astype(np.int64) if ids else x)
-    return arrays
+    """Every input whole; what the signature calls ids, as integers."""
+    annotations = [str(parameter.annotation) for parameter in inspect.signature(operation.forward).parameters.values()]
+    arrays = [np.asarray(reader(place)) for place in range(len(operation.adjoint))]
+    ids = [place < len(annotations) and annotations[place].startswith("Int[") for place in range(len(arrays))]
+    return [x.astype(np.int64) if whole else x for x, whole in zip(arrays, ids, strict=True)]
 
 
 def _entry(bars: tuple[Any, ...], place: int, index: Index) -> float:
