@@ -190,11 +190,6 @@ def _first(entry: dict[str, Any], names: tuple[str, ...]) -> Tensor | None:
     return next((entry[name] for name in names if isinstance(entry.get(name), Tensor) and entry[name].ndim >= 2), None)
 
 
-def _ids(value: Any) -> Tensor | None:
-    tensor = _tensor(value)
-    return tensor if is_ids(tensor) else None
-
-
 def _is_array(value: Any) -> bool:
     return isinstance(value, Tensor) or type(value).__module__ == "numpy"
 

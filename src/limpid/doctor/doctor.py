@@ -59,6 +59,7 @@ class Doctor:
         self.ranks: Ranks | None = None
         self.closed = False
         self._examined, self._waiting = not examine, False
+        self._on_step = [(f.__name__.replace("_", "-"), f) for f in functions("on_step", self.rules)]
         self.hooks = Hooks(self.recorder)
         with self.skipped.noting("watch"):
             self.hooks.everything(self.watched)
@@ -160,8 +161,8 @@ class Doctor:
         if self.ranks is not None:
             with self.skipped.noting("ranks"):
                 record.rank_lines = self.ranks.exchange(record.number, self.history.rows.hashes)
-        for function in functions("on_step", self.rules):
-            with self.skipped.noting(function.__name__.replace("_", "-")):
+        for name, function in self._on_step:
+            with self.skipped.noting(name):
                 self._add(self._tried(finding, record) for finding in function(self.watched, record, self.history))
 
     def broke(self, record: StepRecord, loss: float) -> None:

@@ -141,14 +141,11 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     log_z = z.logsumexp(-1)
     fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
     simplex = bool((z >= 0).all()) and bool((z.sum(-1) - 1).abs().max() < 1e-3)
-    zeros = float((raw[labelled] == 0).double().mean()) if bool(labelled.any()) else 0.0
-    squashed, misfit_squashed = (
-        ("", misfit)
-        if zeros > 0.1
-        else _squashed(
-            z, g, taught.clamp(min=0), labelled, misfit, 40 * torch.finfo(raw.dtype).eps, len(where) / (batch * length)
-        )
-    )
+    zeros = _mean((raw[labelled] == 0).double())
+    squashed, misfit_squashed = "", misfit
+    if zeros <= 0.1:
+        rounding, share = 40 * torch.finfo(raw.dtype).eps, len(where) / (batch * length)
+        squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit, rounding, share)
     weight = torch.where(labelled, fitted, 0.0)
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
     return LossGradient(
@@ -162,12 +159,8 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         squashed=squashed,
         misfit_squashed=misfit_squashed,
         zeros=zeros,
-        row_sum=float(g.sum(-1)[labelled].mean() / fitted[labelled].mean().clamp(min=1e-30))
-        if bool(labelled.any())
-        else 0.0,
-        unbalanced=float((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled].mean())
-        if bool(labelled.any())
-        else 0.0,
+        row_sum=_mean(g.sum(-1)[labelled]) / max(_mean(fitted[labelled]), 1e-30),
+        unbalanced=_mean((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled]),
         surprise=surprise,
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
@@ -176,10 +169,15 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         dtype=logits.dtype,
         complete=len(where) == batch * length,
         inverted=inverted,
-        tiny=float((fitted[:, None] * p < 2.0**-25)[labelled].double().mean()) if bool(labelled.any()) else 0.0,
+        tiny=_mean((fitted[:, None] * p < 2.0**-25)[labelled].double()),
         simplex=simplex,
         unit=not simplex and z.numel() >= 256 and bool((z > 0).all()) and bool((z < 1).all()),
     )
+
+
+def _mean(values: Tensor) -> float:
+    """0 of nothing."""
+    return float(values.mean()) if values.numel() else 0.0
 
 
 def _chosen(count: int, room: int, device: torch.device) -> Tensor:

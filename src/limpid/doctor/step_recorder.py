@@ -204,7 +204,7 @@ class StepRecorder:
             self._read_gradient(record, logits)
 
     def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
-        """The loss's formula, from the gradient of the logits on its way back."""
+        """The loss's formula, from the gradient of the logits in the backward pass."""
         index, kept, slot, call = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1]
         translates = self.watched.info.translates
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -56,14 +56,21 @@ class Watched:
         """Every tensor that an optimizer holds, as often as it does."""
         return [parameter for _, group in self.groups for parameter in group["params"]]
 
-    @property
-    def decayed(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:
+    @cached_property
+    def decayed(self) -> list[tuple[dict[str, Any], Tensor, str]]:
         """The model's trained parameters with weight decay: group, parameter, name."""
-        for _, group in self.groups:
-            for parameter in group["params"] if group.get("weight_decay") else ():
-                name = self.info.names.get(id(parameter))
-                if name is not None and parameter.requires_grad:
-                    yield group, parameter, name
+        return [
+            (group, parameter, self.info.names[id(parameter)])
+            for _, group in self.groups
+            for parameter in (group["params"] if group.get("weight_decay") else ())
+            if id(parameter) in self.info.names and parameter.requires_grad
+        ]
+
+    @cached_property
+    def decayed_vectors(self) -> tuple[list[str], float]:
+        """Names of those with fewer than 2 dimensions, and the largest decay of any."""
+        vectors = [(name, float(group["weight_decay"])) for group, p, name in self.decayed if p.ndim < 2]
+        return [name for name, _ in vectors], max((decay for _, decay in vectors), default=0.0)
 
     @property
     def peak_rate(self) -> float:

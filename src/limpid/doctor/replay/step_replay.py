@@ -136,7 +136,7 @@ class ReplayResult:
 
 
 def replay(recorded: RecordedPass, backward: bool = True) -> ReplayResult:
-    """Make the pass, and the way back unless the forward pass breaks already."""
+    """Repeat the forward pass, and the backward pass unless the forward pass breaks already."""
     model, call = recorded.info.model, recorded.call
     loss, finite = None, True
     with undisturbed(model, gradients=backward), _named(model) as stack:

@@ -82,13 +82,15 @@ GRADIENT_VANISHES = Rule(
 
 @before_first_step(MODULE_NEVER_CALLED, GRADIENT_CUT)
 def gradients_arrive(exam: Exam) -> Iterator[Finding]:
-    """Unused, cut off, or 0 for a reason: told apart."""
+    """Tell apart what is unused, what is cut off, and what is 0 for a reason."""
     trained = {name: p for name, p in exam.info.parameters.items() if p.requires_grad}
     flow, norms = exam.flow, exam.gradient_norms
-    if not trained or flow is None or not norms:
+    if not trained or flow is None:
         return
     if exam.trial_shows_no_graph:
-        yield _cut(exam, list(trained), flow.cut, "the loss")
+        yield _cut(exam, list(trained), flow.cut, "the parameters from the loss")
+        return
+    if not norms:
         return
     unused = [
         name

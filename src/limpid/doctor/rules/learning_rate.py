@@ -118,9 +118,11 @@ def first_update(exam: Exam) -> Iterator[Finding]:
 @on_step(LEARNING_RATE_TOO_HIGH)
 def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """In the first steps: weights are replaced, and the loss rises."""
-    rule, update, losses = LEARNING_RATE_TOO_HIGH, record.judged_update, history.losses_and(record)
-    ratios = _recent_ratios(history)
-    if update is None or len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
+    rule, update = LEARNING_RATE_TOO_HIGH, record.judged_update
+    if update is None:
+        return
+    losses, ratios = history.losses_and(record), _recent_ratios(history)
+    if len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
         return
     if min(ratios[-int(rule["samples"]) :]) > rule["at_once"] and losses[-1] > (1 + rule["rise"]) * losses[0] > 0:
         yield _too_high(record.number, median(ratios), update, losses[-1], min(losses), losses[0])
@@ -129,9 +131,11 @@ def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[
 @on_step(LEARNING_RATE_TOO_HIGH)
 def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Changes that replace the weights and do not help."""
-    rule, update, losses = LEARNING_RATE_TOO_HIGH, record.judged_update, history.losses_before(record)
-    ratios = _recent_ratios(history)
-    if update is None or len(ratios) < rule["samples"] or len(losses) < 10 or record.number < 10:
+    rule, update = LEARNING_RATE_TOO_HIGH, record.judged_update
+    if update is None:
+        return
+    losses, ratios = history.losses_before(record), _recent_ratios(history)
+    if len(ratios) < rule["samples"] or len(losses) < 10 or record.number < 10:
         return
     if not min(ratios[-int(rule["samples"]) :]) > rule["ratio"]:
         return
@@ -148,9 +152,11 @@ def after_a_rise(watched: Watched, record: StepRecord, history: History) -> Iter
 
     Weights that grew tenfold at once make later changes look small: the largest since then counts.
     """
+    if record.judged_update is None:
+        return
     rule, rates, losses = LEARNING_RATE_TOO_HIGH, history.rates[-10:], history.losses_and(record)
     since = next((i for i in range(1, len(rates)) if rates[-i] > rule["raised"] * rates[-i - 1] > 0), None)
-    if record.judged_update is None or since is None or not 3 < since < len(losses) - 1:
+    if since is None or not 3 < since < len(losses) - 1:
         return
     before, now = median(losses[max(0, len(losses) - since - 3) : -since + 1]), median(losses[-3:])
     ratios = [(u.median_ratio(), u) for number, u in history.updates if number > record.number - since]

@@ -220,14 +220,13 @@ def will_shrink(exam: Exam) -> Iterator[Finding]:
 
 @on_step(DECAY_ON_GAINS)
 def has_shrunk(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    vectors = [(group, name) for group, parameter, name in watched.decayed if parameter.ndim < 2]
-    if not record.has_rates or not vectors:
+    names, decay = watched.decayed_vectors
+    if not record.has_rates or not names:
         return
-    decay = max(float(group["weight_decay"]) for group, _ in vectors)
     history.decay_done += decay * history.rates[-1]
     factor = math.exp(-history.decay_done)
     if factor < DECAY_ON_GAINS["warning"] and (record.number % 50 == 0 or history.decay_done > 0.2):
-        yield _decays([name for _, name in vectors], [], decay, factor, record.number)
+        yield _decays(names, [], decay, factor, record.number)
 
 
 def _decays(gains: list[str], tables: list[str], decay: float, factor: float | None, step: int | None) -> Finding:

@@ -200,8 +200,10 @@ def over_before_the_end(exam: Exam) -> Iterator[Finding]:
 @on_step(SCHEDULE_ENDS_EARLY)
 def over_as_it_advances(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Once it is seen that the schedule advances with every update: the rates so far and those to come."""
-    counts, per = history.schedule_steps[1:], len(watched.schedulers)
-    if per and record.number <= 60 and counts == [per] * 3 and watched.planned:
+    per = len(watched.schedulers)
+    if record.number > 60 or len(history.schedule_steps) != 4:
+        return
+    if per and history.schedule_steps[1:] == [per] * 3 and watched.planned:
         rates = watched.rates_to_come(watched.planned - record.number)
         if rates:
             past = history.rates[:-1] if record.has_rates else history.rates
@@ -285,9 +287,11 @@ def advances_too_soon(watched: Watched, record: StepRecord, history: History) ->
 
 @on_step(SCHEDULE_PER_MICRO_BATCH)
 def advances_too_often(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    counts = history.schedule_steps[1:]  # what came before the first update is set-up
     per = len(watched.schedulers)
-    if not per or len(counts) < 2 or record.number > 60:
+    if not per or record.number > 60:
+        return
+    counts = history.schedule_steps[1:]  # what came before the first update is set-up
+    if len(counts) < 2:
         return
     ratio = sum(counts) / len(counts) / per
     if ratio > SCHEDULE_PER_MICRO_BATCH["ratio"] and min(counts[-2:]) > per:
