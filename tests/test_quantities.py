@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from limpid.config import ModelConfig, OptimizerName, UpdateConfig
-from limpid.maths.update import rule
+from limpid.maths.step import rule
 from limpid.plan import flops_per_token, parameter_count
 from limpid.quantities import MOMENTS, parameters, quantities, update_rule
 

@@ -23,7 +23,7 @@ Train transformer language models, and open any training step.
   equations [WORD …]      every equation here: source, gradient, code; measured when asked
   plan [WHAT]             parameters, FLOPs, memory, time, money, scaling laws; plan fit RUNS, plan sweep
   generate RUN PROMPT     continue a prompt
-  compress MODEL FILE     any file in as many bits as the model is surprised by it; decompress FILE gives it back
+  compress MODEL FILE     any file, by a model's predictions; decompress FILE gives it back
   chat RUN                talk to a model
 
 RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.

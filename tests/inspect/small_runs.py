@@ -14,6 +14,7 @@ from limpid.model import Transformer, initialise
 
 VARIANTS: dict[str, dict] = COMMON | {
     "norms after, without bias": {"norm_placement": "post", "positions": "none", "tied": False},
+    "one norm, one residual": {"norm_placement": "after_mlp", "attention_residual": False},
 }
 
 

@@ -36,6 +36,20 @@ def test_these_rooms_load_nothing_heavy(code: str) -> None:
     assert not modules_after(code) & HEAVY
 
 
+@pytest.mark.parametrize(
+    "room",
+    ["config", "run", "source", "quantities", "schedule", "reporter", "maths", "data", "plan", "trace", "api", "verbs"],
+)
+def test_no_file_of_these_rooms_loads_torch(room: str) -> None:
+    code = f"""
+import importlib, pkgutil
+room = importlib.import_module("limpid.{room}")
+for module in pkgutil.walk_packages(getattr(room, "__path__", []), room.__name__ + "."):
+    importlib.import_module(module.name)
+"""
+    assert "torch" not in modules_after(code)
+
+
 def test_help_does_not_even_load_numpy() -> None:
     assert "numpy" not in modules_after("from limpid.cli import main; main(['--help'])")
 

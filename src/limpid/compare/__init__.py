@@ -21,9 +21,9 @@ def compare_variants(
     variants = parse_variant(first), parse_variant(second)
     tokens, targets = batch_for(variants, text)
     observed = [run(variant, tokens, targets, backward=backward) for variant in variants]
-    verdict = judge(variants[0].config, observed[0], observed[1], variants[1].config)
+    comparison = judge(variants[0].config, observed[0], observed[1], variants[1].config)
     reporter.close()
-    reporter.document(document(verdict))
-    for line in lines(verdict):
+    reporter.document(document(comparison))
+    for line in lines(comparison):
         reporter.line(line)
-    return 0 if verdict.agrees else 1
+    return 0 if comparison.agrees else 1

@@ -9,14 +9,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from limpid.compare.observed import Observed
-from limpid.compare.variant import Variant, mean_loss
+from limpid.compare.variant import Tokens, Variant, mean_loss
 from limpid.errors import ConfigError
 
 
-def run(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def run(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Logits of all rows, the loss, and the gradients that every process holds in the end."""
     if len(tokens) < variant.processes:
         raise ConfigError(f"{variant.label} shares {len(tokens)} row of text: leave out --text")
@@ -31,7 +30,7 @@ def run(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backw
         seen.gradients[name] = gradient.double().numpy()
 
 
-def _worker(rank: int, variant: Variant, tokens: Tensor, targets: Tensor, backward: bool, folder: str) -> None:
+def _worker(rank: int, variant: Variant, tokens: Tokens, targets: Tokens, backward: bool, folder: str) -> None:
     """One process: its rows, its share of the loss, and the sum with the others."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=variant.processes)

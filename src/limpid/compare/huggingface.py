@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from limpid.compare.observed import Observed
-from limpid.compare.variant import Variant
+from limpid.compare.variant import Tokens, Variant
 from limpid.errors import ConfigError
 from limpid.maths.rounding import FORMATS
 from limpid.model.convert import unconverted
@@ -47,7 +47,7 @@ INPUTS = {
 HEADS = ("attention.query", "attention.key", "attention.value", "attention.mixed")
 
 
-def run(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def run(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Forward, loss and backward of transformers' model, attention written out."""
     try:
         from transformers import AutoModelForCausalLM

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from limpid.maths.operation import Array
@@ -18,8 +19,8 @@ class Observed:
 
     name: str
     parameters: dict[str, Array]  # as this variant has them, exact
-    tokens: Array  # (batch, position)
-    targets: Array  # (batch, position)
+    tokens: Int[Array, "batch position"]
+    targets: Int[Array, "batch position"]
     values: dict[str, Array] = field(default_factory=dict)  # exact
     gradients: dict[str, Array] = field(default_factory=dict)  # of quantities and parameters, exact
     stored: dict[str, Any] = field(default_factory=dict)  # format of each observed value
@@ -27,6 +28,17 @@ class Observed:
     summed: Any = None  # format in which products are summed
     kept: Any = None  # format of parameters and residual stream
     roundings: int = 1  # intermediate results that one operation rounds to its format
+
+    def rounds_like(self, other: Observed) -> bool:
+        """Whether both keep every quantity in the same formats."""
+        formats = (self.compute, self.summed, self.kept, self.roundings)
+        common = self.stored.keys() & other.stored.keys()
+        return (
+            formats == (other.compute, other.summed, other.kept, other.roundings)
+            and all(self.stored[name] == other.stored[name] for name in common)
+            and all(self.stored.get(name, self.compute) == self.compute for name in self.stored.keys() ^ common)
+            and all(other.stored.get(name, other.compute) == other.compute for name in other.stored.keys() ^ common)
+        )
 
     def record(self, name: str, value: Tensor) -> None:
         """Keep a value and the format it was in."""

@@ -16,16 +16,17 @@ from limpid.config import ModelConfig
 from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array, Operation
+from limpid.maths.random_rounding import student
 from limpid.maths.rounding import bound, rounded, smallest_normal, unit_roundoff
 from limpid.maths.step import forward
 
-PASSES = 4
-TIMES = 4.0
-"""How many times the spread of the perturbed passes is still rounding."""
+PASSES = 16
+FALSE_ALARM = 1e-6
+"""How often a correct variant may leave the bounds of a quantity: the probability that any of its vectors does."""
 
 
 class PerturbedChain(Chain):
-    """A chain in which every operation errs at random, by about its bound."""
+    """A chain in which every operation errs at random, uniformly within its bound, as rounding to nearest does."""
 
     def __init__(self, values: dict[str, Array], seen: Observed, rng: np.random.Generator) -> None:
         self.seen, self.rng = seen, rng
@@ -75,7 +76,7 @@ class PerturbedChain(Chain):
         return array + self._within(unit_roundoff(self.seen.compute) * np.abs(array))
 
     def _within(self, limit: Array) -> Array:
-        return limit * self.rng.standard_normal(np.shape(limit))
+        return limit * self.rng.uniform(-1, 1, np.shape(limit))
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,11 @@ def exact(config: ModelConfig, seen: Observed) -> Chain:
 def limits(
     config: ModelConfig, distances: dict[str, list[Array]], own: dict[str, Array], floor: float
 ) -> dict[str, Array]:
-    """Bounds from the perturbed passes' distances: of each vector its own spread, or the array's where that is more.
+    """Bounds from the perturbed passes' distances, one for each vector.
+
+    A vector's root mean square distance over the passes estimates its standard error. Student's t says how many of
+    these the worst vector of the array leaves with probability FALSE_ALARM; entries of a vector that err independently
+    only make that rarer. The operation's own bound, which no rounding leaves, is added.
 
     ReLU's slope jumps, so that a rounding error may open or close a unit: which vector that meets is chance, and the
     largest distance of any of them counts for all.
@@ -106,8 +111,9 @@ def limits(
     bounds = {}
     for name, passes in distances.items():
         squares = np.square(np.array(passes))
-        pooled = squares.max(initial=0.0) if config.activation == "relu" else squares.mean()
-        bounds[name] = TIMES * np.sqrt(np.maximum(squares.mean(0), pooled)) + own.get(name, 0.0) + floor
+        errors = squares.max(initial=0.0) if config.activation == "relu" else squares.mean(0)
+        times = student(PASSES, squares[0].size, FALSE_ALARM)
+        bounds[name] = times * np.sqrt(np.broadcast_to(errors, squares[0].shape)) + own.get(name, 0.0) + floor
     return bounds
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from limpid.compare import data_parallel, huggingface
 from limpid.compare.observed import Observed
-from limpid.compare.variant import Variant, mean_loss
+from limpid.compare.variant import Tokens, Variant, mean_loss
 from limpid.errors import ConfigError
 from limpid.generate import Decoder
 from limpid.maths.operation import Array
@@ -23,7 +22,7 @@ from limpid.training.precision import FORMATS as DTYPES
 from limpid.training.precision import NAMES
 from limpid.training.record import Observation
 
-Path = Callable[[Variant, Observed, Int[Tensor, "batch position"], Int[Tensor, "batch position"], bool], None]
+Path = Callable[[Variant, Observed, Tokens, Tokens, bool], None]
 """Runs a variant over tokens and targets, with or without a backward pass, and records what can be observed."""
 
 
@@ -46,7 +45,7 @@ def run(
     return seen
 
 
-def plain(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def plain(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Our engine on the path that forms every quantity."""
     model, observation = variant.model(), Observation()
     loss = mean_loss(model, tokens, targets, targets.numel(), Mode("plain", observation.observe))
@@ -59,12 +58,12 @@ def plain(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, bac
     seen.record_parameter_gradients(model)
 
 
-def fast(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def fast(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Our engine as it trains: fused, most quantities never formed."""
     _record_ends(seen, variant.model(), tokens, targets, backward)
 
 
-def compiled(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def compiled(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Our engine with its blocks compiled, as long runs train."""
     model = variant.model().train()
     model.compile_blocks()
@@ -75,12 +74,12 @@ def compiled(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, 
         raise ConfigError(f"{variant.label} cannot be compiled on this machine: {line}") from error
 
 
-def cached(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def cached(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Our engine fed one position at a time, keys and values kept."""
     _record_positions(seen, variant.model(), tokens)
 
 
-def sampler(variant: Variant, seen: Observed, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def sampler(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """The decoder that samples: every position through compiled code."""
     _record_positions(seen, Decoder(variant.model()), tokens)
 
@@ -96,7 +95,7 @@ RUNNERS: dict[str, Path] = {
 }
 
 
-def _record_ends(seen: Observed, model: Transformer, tokens: Tensor, targets: Tensor, backward: bool) -> None:
+def _record_ends(seen: Observed, model: Transformer, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Logits, loss and parameter gradients of a path that shows no more."""
     loss = mean_loss(model, tokens, targets, targets.numel())
     seen.record("logits", model(tokens))
@@ -106,7 +105,7 @@ def _record_ends(seen: Observed, model: Transformer, tokens: Tensor, targets: Te
         seen.record_parameter_gradients(model)
 
 
-def _record_positions(seen: Observed, model: Transformer | Decoder, tokens: Tensor) -> None:
+def _record_positions(seen: Observed, model: Transformer | Decoder, tokens: Tokens) -> None:
     """Logits of a path that takes one position after the other."""
     cache = Cache(model.config, len(tokens), tokens.shape[1], model.compute, None)
     with torch.no_grad():

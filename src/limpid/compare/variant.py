@@ -22,6 +22,8 @@ from limpid.objectives import NEXT_TOKEN, POLICY
 from limpid.source import Model, ModelFolder, find_model
 from limpid.training.precision import FORMATS as DTYPES
 
+Tokens = Int[Tensor, "row position"]
+"""Ids of a batch; targets are those of the positions after."""
 ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""
 SEED = 0
@@ -133,8 +135,8 @@ def _encode(variant: Variant, text: str) -> list[int]:
 
 def mean_loss(
     model: Transformer,
-    tokens: Int[Tensor, "row position"],
-    targets: Int[Tensor, "row position"],
+    tokens: Tokens,
+    targets: Tokens,
     labels: int,
     mode: Mode = FAST,
 ) -> Float[Tensor, ""]:

@@ -7,33 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from limpid.compare.difference import Difference
+from limpid.compare.difference import differences as find_differences
 from limpid.compare.hypotheses import Explanation, explain
 from limpid.compare.observed import Observed
-from limpid.compare.rounding_spread import Spread, length, spread
+from limpid.compare.rounding_spread import Spread, spread
 from limpid.config import ModelConfig
 from limpid.maths.operation import Array
+from limpid.trace.verdict import Beyond, Holds, NotFinite, Unchecked, Verdict
 
 UNUSED = ("dropout", "init_std", "scaled_residual_init")
 """Options that change no number of a model that is not trained here."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One quantity or gradient of both variants."""
-
-    name: str
-    kind: str  # forward, backward
-    worst: float  # largest |first - second| of a vector, in bounds; above 1 is not rounding
-    index: tuple[int, ...]  # of that vector
-    distance: float  # its root mean square difference
-    size: float  # root mean square of the quantity
-    off: tuple[float, float]  # each variant's worst distance from the mathematics, in its own bounds
-    positions: tuple[int, ...]  # at which it is not rounding
-    length: int  # how many positions there are
-
-    @property
-    def holds(self) -> bool:
-        return self.worst <= 1.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +30,7 @@ class WeightDifference:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """The outcome of a comparison."""
 
     first: Observed
@@ -58,8 +42,19 @@ class Verdict:
     explanations: tuple[Explanation, ...]  # faults that explain the outlier's numbers
 
     @property
+    def verdict(self) -> Verdict:
+        """Where numbers stop being finite, else where rounding no longer explains them, else what was not checked."""
+        if not self.differences:
+            return Unchecked("no quantity is observed in both variants", None)
+        for kind in (NotFinite, Beyond, Unchecked):
+            for difference in self.differences:
+                if isinstance(difference.verdict, kind):
+                    return difference.verdict
+        return Holds(max(difference.worst for difference in self.differences))
+
+    @property
     def agrees(self) -> bool:
-        return not self.weights.differing and all(one.holds for one in self.differences)
+        return not self.weights.differing and isinstance(self.verdict, Holds)
 
     @property
     def first_disagreement(self) -> Difference | None:
@@ -74,22 +69,28 @@ class Verdict:
         return 0 if where.off[0] > 1 else 1
 
 
-def judge(config: ModelConfig, first: Observed, second: Observed, other: ModelConfig | None = None) -> Verdict:
+def judge(config: ModelConfig, first: Observed, second: Observed, other: ModelConfig | None = None) -> Comparison:
     """Compare two variants over one batch; `config` and the first one's weights are the reference."""
     config, first, second, other = _in_one_layout(config, first, second, other)
     weights = _weights(first, second)
     backward = bool(first.gradients and second.gradients)
-    spreads = (spread(config, first, backward=backward), spread(config, _reference(first, second), backward=backward))
-    differences = tuple(_differences(first, second, spreads, backward))
+    spreads = _spreads(config, first, _reference(first, second), backward)
+    differences = tuple(find_differences(first, second, spreads, backward))
     bitwise = all(np.array_equal(first.values[one.name], second.values[one.name], equal_nan=True)
                   for one in differences if one.kind == "forward")  # fmt: skip
-    verdict = Verdict(first, second, weights, _options(config, other), differences, bitwise, ())
-    where = verdict.first_disagreement
-    if where is None or where.kind != "forward" or verdict.outlier is None:
-        return verdict
-    outlier = (first, second)[verdict.outlier]
-    limits = spreads[verdict.outlier].value_limits
-    return dataclasses.replace(verdict, explanations=explain(config, _reference(first, outlier), where.name, limits))
+    comparison = Comparison(first, second, weights, _options(config, other), differences, bitwise, ())
+    where = comparison.first_disagreement
+    if where is None or where.kind != "forward" or comparison.outlier is None:
+        return comparison
+    outlier = (first, second)[comparison.outlier]
+    limits = spreads[comparison.outlier].value_limits
+    return dataclasses.replace(comparison, explanations=explain(config, _reference(first, outlier), where.name, limits))
+
+
+def _spreads(config: ModelConfig, first: Observed, second: Observed, backward: bool) -> tuple[Spread, Spread]:
+    """The bounds of both variants; one serves both where they round alike."""
+    own = spread(config, first, backward=backward)
+    return own, own if first.rounds_like(second) else spread(config, second, backward=backward)
 
 
 def _in_one_layout(
@@ -157,64 +158,3 @@ def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:
         for field in dataclasses.fields(config)
         if field.name not in UNUSED and getattr(config, field.name) != getattr(other, field.name)
     )
-
-
-def _differences(first: Observed, second: Observed, spreads: tuple[Spread, Spread], backward: bool) -> list[Difference]:
-    differences = [
-        _difference(name, "forward", (first.values[name], second.values[name]), exact_value,
-                    (spreads[0].value_limits[name], spreads[1].value_limits[name]))
-        for name, exact_value in spreads[0].values.items()
-        if name in first.values and name in second.values
-    ]  # fmt: skip
-    if backward:
-        differences += [
-            _difference(name, "backward", (first.gradients[name], second.gradients[name]), exact_bar,
-                        (spreads[0].gradient_limits[name], spreads[1].gradient_limits[name]))
-            for name, exact_bar in spreads[0].gradients.items()
-            if name in first.gradients and name in second.gradients
-        ]  # fmt: skip
-    return differences
-
-
-def _difference(
-    name: str, kind: str, pair: tuple[Array, Array], reference: Array, limits: tuple[Array, Array]
-) -> Difference:
-    a, b = (array.reshape(reference.shape) for array in pair)
-    with np.errstate(all="ignore"):
-        ratio = _ratio(a, b, limits[0] + limits[1])
-        off = tuple(
-            float(_ratio(one, reference, limit).max(initial=0.0)) for one, limit in zip((a, b), limits, strict=True)
-        )
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape)) if ratio.ndim else ()
-    along = _positions(name, ratio.ndim)
-    wrong: tuple[int, ...] = ()
-    count = 0
-    if along is not None:
-        beside = tuple(axis for axis in range(ratio.ndim) if axis != along)
-        wrong = tuple(int(i) for i in np.flatnonzero((ratio > 1).any(beside)))
-        count = ratio.shape[along]
-    return Difference(
-        name,
-        kind,
-        float(ratio.max(initial=0.0)),
-        at,
-        float(length(a - b)[at]),
-        float(np.sqrt(np.square(reference).mean())),
-        (off[0], off[1]),
-        wrong,
-        count,
-    )
-
-
-def _ratio(a: Array, b: Array, limit: Array) -> Array:
-    distance = length(a - b)
-    ratio = np.where(distance == 0, 0.0, distance / limit)
-    both_nan = np.isnan(a).any(-1) & np.isnan(b).any(-1) if a.ndim else np.isnan(a) & np.isnan(b)
-    return np.where(both_nan, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
-
-
-def _positions(name: str, axes: int) -> int | None:
-    """Which axis of a quantity without its last one counts positions."""
-    if name.endswith((".weight", ".bias")) or axes < 2:
-        return None
-    return 2 if name.endswith(("attention.scores", "attention.weights", "weights_dropped")) else 1

@@ -163,7 +163,7 @@ PREDICTIONS_DIFFER = (
 )
 
 
-def _model(weights: np.ndarray[Any, Any]) -> Any:
+def _model(weights: np.ndarray) -> Any:
     """Probabilities as whole multiples of 2⁻²⁴, none 0, from the same bits always the same."""
     return constriction.stream.model.Categorical(weights, lazy=True, perfect=False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from limpid.generate import Decoder
 from limpid.generate.cpu.kernels import relative_probabilities
 from limpid.model import Cache, Transformer
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 KEPT = 4
 """When the context is full, its last quarter is read again and the rest forgotten: a third more work."""

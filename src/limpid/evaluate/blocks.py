@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 MOST = 100
 """Blocks, at most: with more, intervals would narrow by 1% only, and dependence over long distances would be lost."""

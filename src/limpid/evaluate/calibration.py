@@ -13,7 +13,7 @@ from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.intervals import Estimate, estimate
 from limpid.evaluate.scored_text import ScoredText
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 BINS = 15
 """Bins of equal mass; the number that papers on calibration mostly take."""

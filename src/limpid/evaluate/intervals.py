@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray
 
 RESAMPLES = 9999
 AT_ONCE = 1 << 22
@@ -62,7 +62,7 @@ class Estimate:
 
 
 def _ratio(totals: Array) -> Array:
-    return np.divide(totals[..., 0], totals[..., 1])
+    return np.asarray(totals[..., 0] / totals[..., 1])
 
 
 def _ratio_gradient(totals: Array) -> Array:
@@ -71,7 +71,7 @@ def _ratio_gradient(totals: Array) -> Array:
 
 
 def _difference(totals: Array) -> Array:
-    return _ratio(totals[..., :2]) - _ratio(totals[..., 2:])
+    return np.asarray(_ratio(totals[..., :2]) - _ratio(totals[..., 2:]))
 
 
 def _difference_gradient(totals: Array) -> Array:

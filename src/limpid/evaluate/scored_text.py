@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -16,7 +15,7 @@ from limpid.evaluate.token_scores import TokenScores, score_windows
 from limpid.evaluate.windows import Windows
 from limpid.reporter import Reporter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dataclass(frozen=True)

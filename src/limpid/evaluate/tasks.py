@@ -22,7 +22,7 @@ from limpid.evaluate.token_scores import score_windows
 from limpid.evaluate.windows import Window
 from limpid.reporter import Reporter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from limpid.evaluate.windows import Window
 from limpid.model import Cache, Transformer
 from limpid.objectives.losses import log_probabilities
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
+Array = np.ndarray
 
 LOGITS = 1 << 24
 """Logits that exist at once, numbers: the memory of a batch."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int64
 
 from limpid.errors import ConfigError
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Convention = Literal["sliding", "transformers"]
 
 

@@ -32,19 +32,19 @@ def chat(
     sampling = replace(sampling, stop=(*sampling.stop, f"\n{USER.strip()}"))
     while True:
         try:
-            said = read().strip()
+            message = read().strip()
         except EOFError:
             write("\n")
             return
-        if said == "/exit":
+        if message == "/exit":
             return
-        if said == "/reset":
+        if message == "/reset":
             turns.clear()
             write("(a new conversation)\n")
             continue
-        if not said:
+        if not message:
             continue
-        turns.append(f"{USER}{said}{MODEL}")
+        turns.append(f"{USER}{message}{MODEL}")
         dropped = _make_room(turns, decoder, tokenizer, sampling)
         if dropped:
             write(f"(the context is full: the oldest {dropped} turns are forgotten)\n" if dropped > 1 else

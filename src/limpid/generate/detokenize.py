@@ -58,13 +58,13 @@ class Detokenizer:
 
     def _cut(self) -> bool:
         """End the text before the first stop string in it."""
-        found = [
+        places = [
             place
             for place in (self.text.find(stop, max(0, self.emitted - len(stop))) for stop in self.stop)
             if place >= 0
         ]
-        if found:
-            self.text, self.stopped = self.text[: max(min(found), self.emitted)], True
+        if places:
+            self.text, self.stopped = self.text[: max(min(places), self.emitted)], True
         return self.stopped
 
     def _emit(self, end: int) -> str:

@@ -18,8 +18,8 @@ def penalised(
         return logits
     logits = logits.clone()
     for row, tokens in enumerate(seen):
-        found = logits[row, tokens]
-        logits[row, tokens] = torch.where(found < 0, found * penalty, found / penalty)
+        seen_logits = logits[row, tokens]
+        logits[row, tokens] = torch.where(seen_logits < 0, seen_logits * penalty, seen_logits / penalty)
     return logits
 
 

@@ -82,13 +82,14 @@ def forward(
 
 def _through(block: Block, x: Tensor, angles: Angles | None, residual: bool, norms: bool) -> Tensor:
     """Block.forward with its additions or its norms left out."""
-    for norm, sublayer in (
-        (block.norm1, lambda y: block.attention(y, angles)),
-        (block.norm2, lambda y: block.mlp(y)),
+    pre = block.placement == "pre"
+    for norm, sublayer, added, normed in (
+        (block.norm1, lambda y: block.attention(y, angles), block.residual1, block.placement == "post"),
+        (block.norm2, lambda y: block.mlp(y), True, not pre),
     ):
-        written = sublayer(norm(x) if norms and block.pre else x)
-        x = x + written if residual else written
-        if norms and not block.pre:
+        written = sublayer(norm(x) if norms and pre else x)
+        x = x + written if residual and added else written
+        if norms and normed:
             x = norm(x)
     return x
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from limpid.inspect.hessian import DifferentiableLoss
 from limpid.maths.foundations import gradient_noise_scale
 from limpid.reporter import SILENT, Reporter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 SIZES = (1, 2, 4, 8)
 SHUFFLES = 200
 """Random orders in which the sequences are put into batches, for each batch size."""

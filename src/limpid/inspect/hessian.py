@@ -106,7 +106,7 @@ def flatten(tensors: Any) -> Float[Tensor, " parameter"]:
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 STEPS, STARTS = 20, 2
 MEMORY = 2 << 30
 """Bytes that the directions of one Lanczos run may take: models too large for 20 get fewer."""

@@ -60,6 +60,10 @@ class StreamParts:
         self.names.append((name, block))
         self.vectors.append(vector)
 
+    def clear(self) -> None:
+        """Drop what was there before: a block without this residual does not carry it on."""
+        self.names, self.vectors = [], []
+
     def through(self, norm: nn.Module, name: str, whole: Float[Tensor, " d_model"], block: int | None = None) -> None:
         """Carry every part through a norm; `whole` is what the norm met, and its bias is a part of its own."""
         self.vectors = list(through_norm(torch.stack(self.vectors), norm, whole))
@@ -108,14 +112,16 @@ def _add_block(stream: StreamParts, block: Block, index: int, seen: Quantities, 
     at = f"blocks.{index}"
     mixed = seen[f"{at}.attention.mixed"][0, position]
     matrix = block.attention.output.weight.unflatten(1, mixed.shape)  # (d_model, head, d_head)
+    if not block.residual1:
+        stream.clear()
     for head, values in enumerate(mixed):
         stream.add(f"{at}.attention.head.{head}", matrix[:, head] @ values, index)
     if block.attention.output.bias is not None:
         stream.add(f"{at}.attention.output.bias", block.attention.output.bias, index)
-    if not block.pre:
+    if block.placement == "post":
         stream.through(block.norm1, f"{at}.norm1", seen[f"{at}.residual1"][0, position], index)
     stream.add(f"{at}.mlp.output", seen[f"{at}.mlp.output"][0, position], index)
-    if not block.pre:
+    if block.placement != "pre":
         stream.through(block.norm2, f"{at}.norm2", seen[f"{at}.residual2"][0, position], index)
 
 

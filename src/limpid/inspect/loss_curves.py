@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from limpid.inspect.hessian import ROWS_AT_ONCE, DifferentiableLoss, flatten
 from limpid.plots import FIRST, SECOND, figure, plain, save
 from limpid.reporter import SILENT, Reporter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 POINTS_ALONG, POINTS_ACROSS = 21, 11
 
 

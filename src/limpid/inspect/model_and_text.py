@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ class ModelAndText:
     origin: str  # where the text comes from
     config: TrainConfig | None = None  # of the run
     step: int | None = None
-    validation: Int[np.ndarray[Any, Any], " token"] | None = None
+    validation: Int[np.ndarray, " token"] | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -110,13 +109,13 @@ def single_token(word: str, tokenizer: Tokenizer, option: str) -> int:
 
     Raises  ConfigError naming the tokens when there are several
     """
-    found = tokenizer.encode(word)
-    if len(found) == 1:
-        return found[0]
-    spelled = ", ".join(repr(tokenizer.token_text(token)) for token in found) or "none"
+    tokens = tokenizer.encode(word)
+    if len(tokens) == 1:
+        return tokens[0]
+    spelled = ", ".join(repr(tokenizer.token_text(token)) for token in tokens) or "none"
     spaced = " " + word
     hint = f"{spaced!r} is one" if len(tokenizer.encode(spaced)) == 1 else "give one of them"
-    raise ConfigError(f"{option} {word!r} is {len(found)} tokens ({spelled}), expected one: {hint}")
+    raise ConfigError(f"{option} {word!r} is {len(tokens)} tokens ({spelled}), expected one: {hint}")
 
 
 def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, ...]:
@@ -134,7 +133,7 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
     return tokens
 
 
-def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray[Any, Any], " token"]:
+def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray, " token"]:
     from limpid.data.tokens import open_tokens
 
     fingerprint = run.read_state(step)["data"]
@@ -142,7 +141,7 @@ def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray[Any,
 
 
 def _first_document(
-    validation: Int[np.ndarray[Any, Any], " token"], tokenizer: Tokenizer, context_length: int
+    validation: Int[np.ndarray, " token"], tokenizer: Tokenizer, context_length: int
 ) -> tuple[int, ...]:
     """The start of the first document, as many tokens as can be shown."""
     tokens = [int(token) for token in validation[: min(SHOWN, context_length)]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from limpid.maths.foundations import analogy, entropy, neighbours
 from limpid.model import Transformer
 from limpid.plots import panels, plain, save
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 KEPT = 0.9
 """Share of the squared Frobenius norm that the rank needed refers to."""
 
@@ -133,9 +132,9 @@ def embedding_neighbours(model: Transformer, tokenizer: Tokenizer, words: tuple[
             )
     table = model.embed.tokens.weight.detach().to(torch.float64).numpy()
     if len(tokens) == 1:
-        found = neighbours(np.asarray(table[tokens[0]]), table, COUNT, without=(tokens[0],))
+        rows = neighbours(np.asarray(table[tokens[0]]), table, COUNT, without=(tokens[0],))
         question = f"nearest to {words[0]!r}"
     else:
-        found = analogy(table, *tokens, count=COUNT)
+        rows = analogy(table, *tokens, count=COUNT)
         question = f"what is to {words[2]!r} as {words[1]!r} is to {words[0]!r}"
-    return Neighbours(question, tuple((row, tokenizer.token_text(row), cosine) for row, cosine in found))
+    return Neighbours(question, tuple((row, tokenizer.token_text(row), cosine) for row, cosine in rows))

@@ -55,6 +55,7 @@ from limpid.maths.norm import rms_norm as rms_norm
 from limpid.maths.operation import Branch as Branch
 from limpid.maths.operation import Operation as Operation
 from limpid.maths.step import Step as Step
+from limpid.maths.step import rule as rule
 from limpid.maths.step import step as step
 from limpid.maths.transformer import transformer as transformer
 from limpid.maths.update import SGD as SGD
@@ -64,7 +65,6 @@ from limpid.maths.update import Momentum as Momentum
 from limpid.maths.update import UpdateInput as UpdateInput
 from limpid.maths.update import UpdateRule as UpdateRule
 from limpid.maths.update import clip as clip
-from limpid.maths.update import rule as rule
 
 
 def __getattr__(name: str) -> Any:

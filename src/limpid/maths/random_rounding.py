@@ -100,11 +100,11 @@ def random_rounding(
     )
 
 
-def student(passes: int, entries: int) -> float:
-    """How many estimated standard errors the worst of so many entries leaves with probability FALSE_ALARM."""
+def student(passes: int, entries: int, false_alarm: float = FALSE_ALARM) -> float:
+    """How many estimated standard errors the worst of so many entries leaves with this probability."""
     from scipy.special import stdtrit  # the inverse of Student's distribution function
 
-    return -float(stdtrit(passes, FALSE_ALARM / (2 * max(1, entries))))
+    return -float(stdtrit(passes, false_alarm / (2 * max(1, entries))))
 
 
 def _disturbed(x: Any, rng: np.random.Generator) -> Any:

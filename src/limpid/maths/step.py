@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from limpid import quantities
-from limpid.config import ModelConfig, TrainConfig
+from limpid.config import ModelConfig, TrainConfig, UpdateConfig
+from limpid.errors import ConfigError
 from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
+from limpid.maths.muon import Muon
 from limpid.maths.operation import Array
 from limpid.maths.transformer import transformer
-from limpid.maths.update import Arrays, UpdateInput, clip, rule
+from limpid.maths.update import SGD, Adam, AdamW, Arrays, Momentum, UpdateInput, UpdateRule, clip
+from limpid.quantities import Parameter, update_rule
 from limpid.schedule import learning_rate
 
 
@@ -78,3 +81,19 @@ def update(
         new_parameters[name] = moved
         new_moments.update({f"{kind}/{name}": array for kind, array in memory.items()})
     return new_parameters, new_moments
+
+
+def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:
+    """The update rule that a configuration asks for; muon is for matrices inside blocks, AdamW then moves the rest."""
+    match update_rule(update.optimizer, parameter):
+        case "sgd":
+            return SGD(update.weight_decay)
+        case "momentum":
+            return Momentum(update.weight_decay, update.beta1)
+        case "adam":
+            return Adam(update.weight_decay, update.beta1, update.beta2, update.eps)
+        case "muon":
+            return Muon(update.weight_decay)
+        case "adamw":
+            return AdamW(update.weight_decay, update.beta1, update.beta2, update.eps)
+    raise ConfigError(f"optimizer is {update.optimizer!r}: choose one of adamw, muon, adam, momentum, sgd")

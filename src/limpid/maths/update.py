@@ -10,11 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from limpid.config import UpdateConfig
-from limpid.errors import ConfigError
 from limpid.maths.catalogue import register
 from limpid.maths.operation import Array
-from limpid.quantities import Parameter, update_rule
 
 Arrays = dict[str, Array]
 Index = tuple[int, ...]
@@ -253,21 +250,3 @@ class AdamW(Adam):
     equations = (r"\theta \leftarrow (1 - \eta \lambda)\, \theta", *Adam.equations[1:])
     source = "Loshchilov & Hutter 2019, algorithm 2, arXiv:1711.05101"
     lines = ("θ' = {theta_before:.8g} · (1 - {rate:g} · {decay:g}) = {theta:.8g}", *Adam.lines[1:])
-
-
-def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:
-    """The update rule that a configuration asks for; muon is for matrices inside blocks, AdamW then moves the rest."""
-    from limpid.maths.muon import Muon  # which is built on this file
-
-    match update_rule(update.optimizer, parameter):
-        case "sgd":
-            return SGD(update.weight_decay)
-        case "momentum":
-            return Momentum(update.weight_decay, update.beta1)
-        case "adam":
-            return Adam(update.weight_decay, update.beta1, update.beta2, update.eps)
-        case "muon":
-            return Muon(update.weight_decay)
-        case "adamw":
-            return AdamW(update.weight_decay, update.beta1, update.beta2, update.eps)
-    raise ConfigError(f"optimizer is {update.optimizer!r}: choose one of adamw, muon, adam, momentum, sgd")

@@ -11,7 +11,8 @@ from limpid.maths.chain import Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
 from limpid.maths.rounding import rounded, unit_roundoff
-from limpid.maths.update import UpdateInput, clip_scale, rule
+from limpid.maths.step import rule
+from limpid.maths.update import UpdateInput, clip_scale
 from limpid.trace.entries.entry import Index
 from limpid.trace.local import outline
 from limpid.trace.record import Record

@@ -10,7 +10,8 @@ import numpy as np
 
 from limpid.errors import ConfigError
 from limpid.maths.operation import Array
-from limpid.maths.update import UpdateInput, rule
+from limpid.maths.step import rule
+from limpid.maths.update import UpdateInput
 from limpid.quantities import parameters
 from limpid.trace import cache
 from limpid.trace.describe import document

@@ -10,7 +10,8 @@ import numpy as np
 
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
-from limpid.maths.update import Arrays, UpdateInput, UpdateRule, clip_scale, global_norm, rule
+from limpid.maths.step import rule
+from limpid.maths.update import Arrays, UpdateInput, UpdateRule, clip_scale, global_norm
 from limpid.quantities import Parameter
 from limpid.schedule import learning_rate
 from limpid.trace.comparison import Expected, Range, compare, compare_number

@@ -114,7 +114,7 @@ def stack_weights(model: Transformer, weights: WeightFormat) -> Weights:
     )
 
 
-def pack(entries: Float[NDArray[np.floating], "block out in"], weights: WeightFormat) -> Matrix:
+def pack(entries: Float[np.ndarray, "block out in"], weights: WeightFormat) -> Matrix:
     """A stack of matrices in the format in which it is to be read.
 
     int8: each row in units of its largest entry over 127, rounded to nearest. Source: Dettmers et al. 2022, section
