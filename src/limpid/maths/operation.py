@@ -83,7 +83,7 @@ class Operation(ABC):
     def rounding(self, *inputs: Any) -> Array:
         """Error bound of each entry of the output, in units of the round-off u of the summing arithmetic.
 
-        Found by rounding at random, unless the operation has an analysis of its own.
+        Estimated by rounding at random, unless the operation has an analysis of its own.
         """
         (bound,) = random_rounding(lambda *disturbed: (self.forward(*disturbed)[0],), inputs)
         assert bound is not None
@@ -92,8 +92,8 @@ class Operation(ABC):
     def backward_rounding(self, y_bar: Array, saved: Any) -> tuple[Array | None, ...]:
         """Error bound of each entry of each gradient, in units of u.
 
-        Found by rounding at random, what was saved counting as rounded once: an operation whose forward pass amplifies
-        errors on the way to what it saves needs an analysis of its own.
+        Estimated by rounding at random, what was saved counting as rounded once: an operation whose forward pass
+        amplifies errors on the way to what it saves needs an analysis of its own.
         """
         return random_rounding(self.backward, (y_bar, saved))
 

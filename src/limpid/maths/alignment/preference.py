@@ -216,9 +216,9 @@ def _margin(policy_chosen: Array, policy_rejected: Array, reference_chosen: Arra
 
 def _alike(**arrays: Array) -> list[Array]:
     """All of one shape, as float64."""
-    found = {name: floats(array) for name, array in arrays.items()}
-    first, *others = found.items()
+    alike = {name: floats(array) for name, array in arrays.items()}
+    first, *others = alike.items()
     for name, array in others:
         if array.shape != first[1].shape:
             raise ShapeError(f"{first[0]} has shape {first[1].shape}, {name} {array.shape}: one entry per answer")
-    return list(found.values())
+    return list(alike.values())
