@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from limpid import maths as maths
     from limpid.api import load as load
     from limpid.api import open_step as open_step
+    from limpid.api import resume as resume
     from limpid.api import train as train
     from limpid.config import DataConfig as DataConfig
     from limpid.config import ModelConfig as ModelConfig
@@ -26,6 +27,7 @@ __all__ = [
     "load",
     "maths",
     "open_step",
+    "resume",
     "train",
     "watch",
 ]
