@@ -23,10 +23,12 @@ from limpid.compress.coder import CHUNK, Compressor, Decompressor, chunks
 from limpid.compress.container import CODED, PLAIN, frames, read_header
 from limpid.compress.lossless_tokenizer import LosslessTokenizer
 from limpid.compress.predictor import Predictor, model_hash
+from limpid.config import ModelConfig
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.errors import CheckpointError, DataError
 from limpid.evaluate.token_scores import score_windows
 from limpid.evaluate.windows import Windows
+from limpid.model import Transformer
 from limpid.model.convert import save_folder
 
 
@@ -321,3 +323,21 @@ def test_streams_in_and_out_with_any_number_of_threads(knowing, tmp_path: Path) 
     done = limpid("compress", "m", given=TEXT.encode(), threads=1)
     assert b"cross-entropy" in done.stderr
     assert limpid("decompress", given=done.stdout, threads=2).stdout == TEXT.encode()
+
+
+STRETCHED = {"rotary_scaling": "linear", "rotary_factor": 2.0, "mlp": "plain", "num_kv_heads": 1, "attention_window": 5}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, "095d4997850c7928142149eb3f2c8fdb"), (STRETCHED, "f41aaf8eb646b56fa3dc68fbb5d27585")],
+)
+def test_files_of_earlier_versions_know_their_model(options: dict, expected: str) -> None:
+    """The hash in a file's header must not change with how configurations are kept."""
+    one = byte_tokenizer()
+    sizes = {"vocab_size": one.vocab_size, "context_length": 16, "d_model": 8, "num_layers": 1, "num_heads": 2}
+    model = Transformer(ModelConfig(**sizes, **options))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert model_hash(model, one, one.end_of_text).hex() == expected

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Float32
 
-from limpid.config import WeightFormat
+from limpid.config import ModelConfig, WeightFormat
 from limpid.config.options import to_dict
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
@@ -93,10 +94,18 @@ class Predictor:
 
 def model_hash(model: Transformer, tokenizer: Tokenizer, start: int | None) -> bytes:
     """16 bytes that change with anything predictions or tokens depend on, wherever the model lies."""
-    shape = {name: value for name, value in to_dict(model.config).items() if name not in NOT_PREDICTING}
+    shape = {name: value for name, value in to_dict(_as_version_1(model.config)).items() if name not in NOT_PREDICTING}
+    if model.config.attention_residual:
+        del shape["attention_residual"]
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([shape, start, tokenizer.to_json()], sort_keys=True).encode())
     for name, parameter in sorted(model.named_parameters()):
         digest.update(name.encode())
         digest.update(parameter.detach().contiguous().numpy().tobytes())
     return digest.digest()
+
+
+def _as_version_1(config: ModelConfig) -> ModelConfig:
+    """The configuration with its sizes filled in as files of version 1 have them in their hash."""
+    original = 0 if config.rotary_scaling == "none" else config.sizes.rotary_original_context
+    return replace(config.resolved(), rotary_original_context=original)
