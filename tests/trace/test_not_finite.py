@@ -58,9 +58,16 @@ def changed(path: Path, tensors: dict, meta: dict, to: Path) -> Path:
     return to / "changed.safetensors"
 
 
+def formed(tensor: str, tensors: dict) -> str:
+    """`any/NAME` is the tensor of that name on the path that forms it."""
+    return next(name for name in (tensor.replace("any/", "fast/"), tensor.replace("any/", "plain/")) if name in tensors)
+
+
 def planted(path: Path, tensor: str, value: float, to: Path, **meta) -> tuple[Path, tuple[int, ...]]:
     """The record with one entry replaced, as if only that number had gone wrong; and which entry."""
-    array = load_file(path)[tensor].clone()
+    tensors = load_file(path)
+    tensor = formed(tensor, tensors)
+    array = tensors[tensor].clone()
     index = tuple(size // 2 for size in array.shape)
     array[index] = value
     return changed(path, {tensor: array}, meta, to), index
@@ -85,14 +92,14 @@ def assert_nothing_that_follows_agrees(step) -> None:
     [
         *((f"before/{name}", "nan") for name in WEIGHTS),
         *((f"before/{kind}/{name}", "nan") for name in WEIGHTS for kind in "mv"),
-        *((f"plain/{name}", "nan") for name in FORWARD),
-        *((f"plain/{name}", "nan") for name in GRADIENTS),
+        *((f"any/{name}", "nan") for name in FORWARD),
+        *((f"any/{name}", "nan") for name in GRADIENTS),
         *itertools.product(
             (
                 "before/embed.tokens.weight", "before/blocks.0.mlp.gate.weight", "before/m/final_norm.weight",
-                "before/v/embed.tokens.weight", "plain/embed.tokens", "plain/blocks.0.attention.key",
-                "plain/blocks.0.residual2", "plain/logits", "plain/grad(logits)",
-                "plain/grad(blocks.0.mlp.hidden)", "plain/grad(blocks.0.attention.value.weight)",
+                "before/v/embed.tokens.weight", "any/embed.tokens", "any/blocks.0.attention.key",
+                "any/blocks.0.residual2", "any/logits", "any/grad(logits)",
+                "any/grad(blocks.0.mlp.hidden)", "any/grad(blocks.0.attention.value.weight)",
             ),
             ("inf", "-inf"),
         ),
@@ -107,7 +114,7 @@ def test_one_number_gone_wrong_is_named_exactly(
         warnings.simplefilter("error")
         step = verify_step(path)
     origin = first(step)
-    name = place.removeprefix("plain/").removeprefix("before/")
+    name = place.removeprefix("any/").removeprefix("before/")
     moment, _, parameter = name.partition("/")
     assert origin.quantity == (f"{moment}({parameter})" if parameter else name)
     assert origin.index == index
@@ -120,7 +127,7 @@ def test_one_number_gone_wrong_is_named_exactly(
 
 
 def test_entries_that_do_not_follow_from_it_are_still_compared(recorded, tmp_path: Path) -> None:
-    path, _ = planted(recorded["fp32"], "plain/blocks.0.mlp.up", math.nan, tmp_path)
+    path, _ = planted(recorded["fp32"], "any/blocks.0.mlp.up", math.nan, tmp_path)
     step = verify_step(path)
     checks = {(check.name, check.kind): check for check in step.checks()}
     hidden = checks["blocks.0.mlp.hidden", "forward"]
@@ -279,7 +286,7 @@ def printed(path: Path, **options):
 
 
 def test_a_gradient_out_of_range_without_any_loss_scale_is_a_fault(recorded, tmp_path: Path) -> None:
-    path, _ = planted(recorded["fp16"], "plain/grad(blocks.0.mlp.hidden)", math.inf, tmp_path, updated=False)
+    path, _ = planted(recorded["fp16"], "any/grad(blocks.0.mlp.hidden)", math.inf, tmp_path, updated=False)
     origin = first(verify_step(path))
     assert (origin.cause, origin.fault) == ("operation", True)
 
@@ -360,7 +367,7 @@ def test_a_hidden_key_passes_nothing_on_even_if_its_gradient_is_not_a_number() -
 
 
 def test_two_faults_are_both_named_the_first_of_the_step_first(recorded, tmp_path: Path) -> None:
-    path, _ = planted(recorded["fp32"], "plain/blocks.0.mlp.up", math.nan, tmp_path)
+    path, _ = planted(recorded["fp32"], "any/blocks.0.mlp.up", math.nan, tmp_path)
     path, _ = planted(path, "before/final_norm.weight", math.inf, tmp_path)
     assert [origin.quantity for origin in verify_step(path).origins()] == [
         "final_norm.weight", "blocks.0.mlp.up",

@@ -52,3 +52,16 @@ class Chain:
                     continue
                 gradients[name] = gradients[name] + contribution if name in gradients else contribution
         return gradients
+
+
+class Outline(Chain):
+    """A chain that only notes which operation makes what from what: nothing is computed."""
+
+    def made(self, name: str) -> bool:
+        """Whether an operation makes this array: parameters and the batch are given."""
+        return any(link.name == name for link in self.links)
+
+    def apply(self, name: str, operation: Operation, *inputs: str) -> str:
+        self.values[name] = np.empty(0)
+        self.links.append(Link(name, operation, inputs, None))
+        return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, nn
@@ -26,6 +26,20 @@ class Mode:
     @property
     def plain(self) -> bool:
         return self.path == "plain"
+
+    def once(self) -> Mode:
+        """The same, but whatever is computed again is not shown again."""
+        if self.observe is None:
+            return self
+        seen: set[str] = set()
+
+        def first(name: str, value: Tensor) -> Tensor:
+            if name in seen or self.observe is None:
+                return value
+            seen.add(name)
+            return self.observe(name, value)
+
+        return replace(self, observe=first)
 
     def report(self, name: str, value: Tensor) -> Tensor:
         """Show a quantity to the observer, if there is one."""

@@ -32,6 +32,7 @@ class Block(Part):
     def __init__(self, config: ModelConfig, block: int) -> None:
         super().__init__(f"blocks.{block}")
         self.placement, self.residual1 = config.norm_placement, config.attention_residual
+        self.result = "residual2" if self.placement == "pre" else "norm2"
         self.norm1: nn.Module = nn.Identity() if self.placement == "after_mlp" else norm(config)
         self.attention = Attention(config, block)
         self.norm2 = norm(config)
@@ -74,6 +75,19 @@ class Hidden:
     def logits(self) -> Float[Tensor, "batch position vocab"]:
         """Formed now, for whoever looks."""
         return F.linear(self.stream, self.output_matrix.to(self.stream.dtype))
+
+
+def run_compiled(compiled: Callable[..., Tensor], block: Block, x: Tensor, *rest: Any) -> Tensor:
+    """A compiled block, unaware of the observer, which sees its result: inside, there is nothing to see."""
+    *arguments, mode = rest
+    return block.report(mode, block.result, compiled(block, x, *arguments, FAST))
+
+
+def run_recomputed(run: Callable[..., Tensor], block: Block, x: Tensor, *rest: Any) -> Tensor:
+    """A block that keeps its input only; the observer sees it once, not again when backward recomputes it."""
+    *arguments, mode = rest
+    y: Tensor = checkpoint(run, block, x, *arguments, mode.once(), use_reentrant=False)
+    return y
 
 
 class Transformer(nn.Module):
@@ -146,8 +160,8 @@ class Transformer(nn.Module):
         """How blocks are run: one kernel after the other, or, on the fast path of training, as was arranged."""
         if not self.training or mode.plain:
             return run_block
-        run = run_block if self.compiled is None else self.compiled
-        return functools.partial(checkpoint, run, use_reentrant=False) if self.recomputed else run
+        run = run_block if self.compiled is None else functools.partial(run_compiled, self.compiled)
+        return functools.partial(run_recomputed, run) if self.recomputed else run
 
     def compile_blocks(self) -> None:
         """Let torch.compile fuse the passes over arrays inside a block; one compilation serves all of them."""

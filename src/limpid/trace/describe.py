@@ -20,7 +20,7 @@ from limpid.trace.stations import block, stages, station, title
 from limpid.trace.verdict import Kind, Unchecked
 from limpid.trace.verify import ParameterReport, QuantityReport, StepReport
 
-KINDS: tuple[Kind, ...] = ("forward", "backward", "fast path", "update")
+KINDS: tuple[Kind, ...] = ("forward", "backward", "update")
 
 
 def document(step: StepReport) -> StepDocument:
@@ -58,6 +58,8 @@ def _verdict(step: StepReport) -> VerdictDocument:
         within_bounds=sum(check.holds for check in checks),
         not_checked=sum(isinstance(check.verdict, Unchecked) for check in checks),
         counts=tuple(counts),
+        fast=sum(quantity.path == "fast" for quantity in step.quantities),
+        plain=sum(quantity.path == "plain" for quantity in step.quantities),
         worst=max(checks, key=lambda check: check.worst),
     )
 
@@ -91,6 +93,8 @@ def _quantity(quantity: QuantityReport) -> QuantityDocument:
         format=quantity.format,
         operation=operation.name,
         inputs=quantity.inputs,
+        path=quantity.path,
+        arithmetic=quantity.arithmetic,
         equation=operation.equation,
         adjoint=tuple(operation.adjoint),
         branch=operation.branch.value,

@@ -38,6 +38,8 @@ class QuantityDocument:
     format: str
     operation: str
     inputs: tuple[str, ...]
+    path: Literal["fast", "plain"]  # on which it was formed and checked; fast is the one that trains
+    arithmetic: str  # from which its limits follow
     equation: str  # LaTeX
     adjoint: tuple[str, ...]  # LaTeX, a line per input
     branch: str
@@ -151,6 +153,8 @@ class VerdictDocument:
     within_bounds: int
     not_checked: int
     counts: tuple[Count, ...]
+    fast: int  # quantities formed and checked on the path that trains
+    plain: int  # on the plain path: those that fused kernels never form, or all of an older record
     worst: Check
 
 

@@ -34,11 +34,11 @@ def redo(record: Record) -> EndToEnd:
         gradients = chain.backward(loss)
         unit = unit_roundoff(record.compute_format)
         drift = {
-            link.name: _distance(record.exact(f"plain/{link.name}"), chain.values[link.name]) / unit
+            link.name: _distance(record.exact(record.place(link.name)), chain.values[link.name]) / unit
             for link in chain.links
         }
         for name in learned:
-            drift[f"grad({name})"] = _distance(record.exact(f"plain/grad({name})"), gradients[name]) / unit
+            drift[f"grad({name})"] = _distance(record.exact(f"fast/grad({name})"), gradients[name]) / unit
     return EndToEnd(float(chain.values[loss]), {name: gradients[name] for name in learned}, drift)
 
 

@@ -1,84 +1,37 @@
-"""Local comparison: each operation gets the engine's own inputs, so that a fault is pinned to the one that has it."""
+"""Local comparison: each kernel gets the engine's own inputs, so that a fault is pinned to the one that has it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from limpid.maths.attention import CausalSoftmax
-from limpid.maths.chain import Chain, Link
+from limpid.maths.chain import Link
 from limpid.maths.linear import Linear
-from limpid.maths.operation import Array, Operation
-from limpid.maths.rounding import FORMATS, bound, rounded, unit_roundoff
+from limpid.maths.operation import Array
+from limpid.maths.rounding import unit_roundoff
+from limpid.trace.ball import Ball, limit, nearest
 from limpid.trace.comparison import Expected, Range, compare, largest
 from limpid.trace.finite import all_finite, dependent
-from limpid.trace.record import Record
+from limpid.trace.kernels import Kernel, formats_of, kernel_of
+from limpid.trace.kernels.random_rounding import Sampled
+from limpid.trace.record import Place, Record
+from limpid.trace.segments import Segment, segments
+from limpid.trace.sums import Sum
+from limpid.trace.systematic import with_systematic
 from limpid.trace.verdict import Check
-
-
-class Outline(Chain):
-    """A chain that only notes which operation makes what from what."""
-
-    def apply(self, name: str, operation: Operation, *inputs: str) -> str:
-        self.values[name] = np.empty(0)
-        self.links.append(Link(name, operation, inputs, None))
-        return name
-
-
-def outline(record: Record) -> list[Link]:
-    """Every operation of the recorded step, in order, without its numbers."""
-    known = {name.removeprefix("before/"): np.empty(0) for name in record.names if name.startswith("before/")}
-    chain = Outline({**known, **record.batch()})
-    record.objective.chain(chain, record.config.model)
-    return chain.links
-
-
-@dataclass
-class Sum:
-    """The gradient of one array while its contributions come in, one per operation that used it."""
-
-    expected: Array | float = 0.0
-    rounding: Array | float = 0.0  # in u of the sums
-    storage: Array | float = 0.0  # in absolute units: each contribution has a format of its own
-    magnitude: Array | float = 0.0  # Σ u |contribution|, each in the format in which it is added
-    count: int = 0
-    unknown: Array | None = None  # entries that follow from numbers that are not finite
-    why: list[str] = field(default_factory=list)  # which
-    format: Any = FORMATS["fp64"]  # that of the smallest range among the contributions
-
-    def add(self, contribution: Array, rounding: Array, storage: Array, stored: Any) -> None:
-        first, unit = self.count == 0, unit_roundoff(stored)
-        storage = unit * storage
-        self.expected = contribution if first else self.expected + contribution
-        self.rounding = rounding if first else self.rounding + rounding
-        self.storage = storage if first else self.storage + storage
-        self.magnitude = unit * np.abs(contribution) if first else self.magnitude + unit * np.abs(contribution)
-        self.format = min(self.format, stored, key=largest)
-        self.count += 1
-
-    def doubt(self, unknown: Array | None, why: list[str]) -> None:
-        """Note which entries of a contribution follow from numbers that are not finite."""
-        if unknown is not None and unknown.any():
-            self.unknown = unknown if self.unknown is None else self.unknown | unknown
-            self.why += [name for name in why if name not in self.why]
-
-    def bound(self, summed: Any, stored: Any) -> Array:
-        """Error of every contribution, and of adding them up in the stored format."""
-        of_sum = (self.count - 1) * self.magnitude
-        kept = np.zeros(np.shape(self.expected))  # each contribution brings its own storage error
-        return (
-            bound(kept, np.asarray(self.rounding), stored=stored, summed=summed, storage=kept) + self.storage + of_sum
-        )
 
 
 @dataclass
 class Compared:
-    """One operation: what it was, and the checks of its result and of the gradients completed by it."""
+    """One quantity: what made it, and the checks of its value and of the gradients completed by its kernel."""
 
     link: Link
+    path: Place
+    arithmetic: str  # from which the limits follow
     value: Array  # the engine's, exact
     flops: int
     forward: Check
@@ -86,48 +39,68 @@ class Compared:
 
 
 def compare_operations(record: Record) -> Iterator[Compared]:
-    """Every operation in turn, forward and backward; arrays are let go as soon as nothing needs them."""
-    links = outline(record)
-    uses: dict[str, int] = {}
-    for link in links:
-        for name in link.inputs:
-            uses[name] = uses.get(name, 0) + 1
-    sums: dict[str, Sum] = {}
+    """Every quantity in turn, forward and backward, each on the path that trains if that forms it."""
+    pieces = segments(record)
+    uses: dict[tuple[Place, str], int] = {}
+    for piece in pieces:
+        for name in piece.inputs:
+            uses[piece.path, name] = uses.get((piece.path, name), 0) + 1
+    sums: dict[tuple[Place, str], Sum] = {}
+    completed: list[Check] = []
     with np.errstate(all="ignore"):
-        for link in links:
-            inputs = [_input(record, link.operation, name) for name in link.inputs]
-            result, saved = _compare_result(record, link, inputs)
-            if f"plain/grad({link.name})" in record.names:
-                _add_contributions(record, link, inputs, saved, sums)
-            for name in dict.fromkeys(link.inputs):
-                uses[name] -= link.inputs.count(name)
-                if uses[name] == 0 and name in sums and f"plain/grad({name})" in record.names:
-                    result.backward.append(_compare_gradient(record, name, sums.pop(name)))
-            del inputs, saved
-            yield result
+        for piece in pieces:
+            compared = _compare_piece(record, piece, sums)
+            for name in piece.inputs:
+                uses[piece.path, name] -= 1
+                if uses[piece.path, name] == 0 and (piece.path, name) in sums:
+                    completed.append(_compare_gradient(record, name, piece.path, sums.pop((piece.path, name))))
+            if compared is not None:
+                compared.backward, completed = completed, []
+                yield compared
 
 
-def _compare_result(record: Record, link: Link, inputs: list[Array]) -> tuple[Compared, Any]:
-    """The result of one operation, and what its backward pass needs."""
-    operation = link.operation
-    expected, saved = operation.forward(*inputs)
-    engine = record.stored(f"plain/{link.name}")
-    rounding = operation.rounding(*inputs)
-    limit = bound(
-        expected, rounding, stored=engine.dtype, summed=record.summed_format,
-        storage=operation.storage(expected, *inputs),
-    )  # fmt: skip
-    unknown = dependent(lambda arrays: [operation.forward(*arrays)[0]], inputs)
+def _compare_piece(record: Record, piece: Segment, sums: dict[tuple[Place, str], Sum]) -> Compared | None:
+    """The result of one kernel; what it adds to gradients is left in `sums`. None where the other path made it."""
+    kernel, inputs = kernel_of(record, piece), [_input(record, piece, name) for name in piece.inputs]
+    compared, saved = None, None
+    if piece.makes:
+        compared, saved = _compare_result(record, piece, kernel, inputs)
+    wanted = [name for name in piece.inputs if f"{piece.path}/grad({name})" in record.names]
+    if wanted and f"{piece.path}/grad({piece.name})" in record.names:
+        y_bar = record.exact(f"{piece.path}/grad({piece.name})")
+        work = Backward(record, piece, kernel, formats_of(record, piece).gradients, sums)
+        if len(record.micro_batches()) > 1 and any(work.learned(name) for name in wanted):
+            work.in_parts(inputs, y_bar)
+        else:
+            work.add(inputs, y_bar, kernel.forward(inputs)[1] if saved is None else saved)
+    return compared
+
+
+def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array]) -> tuple[Compared, Any]:
+    """The result of one kernel, and what its backward pass needs."""
+    name = piece.name
+    ball, saved = kernel.forward(inputs)
+    engine = record.stored(f"{piece.path}/{name}")
+    unknown = dependent(lambda arrays: [kernel.forward(arrays)[0].value], inputs)
     value = engine.astype(np.float64)
     check = compare(
-        link.name, "forward", value,
+        name, "forward", value,
         Expected(
-            _masked(record, link.name, value, expected), limit, Range(engine.dtype), rounding,
-            None if unknown is None else unknown[0], _why(_names_not_finite(link.inputs, inputs)),
-            "" if all_finite(value) else _too_large(record, link, inputs),
+            _masked(record, name, value, ball.value), limit(ball, engine.dtype), Range(engine.dtype),
+            ball.reach / unit_roundoff(record.summed_format), None if unknown is None else unknown[0],
+            _why(_names_not_finite(piece.inputs, inputs)),
+            "" if all_finite(value) else _too_large(record, piece, inputs),
         ),
     )  # fmt: skip
-    return Compared(link, value, operation.flops(*inputs), check), saved
+    if isinstance(ball, Sampled):
+        check = with_systematic(check, value, ball, record.axes(name))
+    return Compared(piece.link, piece.path, kernel.arithmetic, value, _flops(record, piece.link), check), saved
+
+
+def _flops(record: Record, link: Link) -> int:
+    """Of one operation, from the shapes alone."""
+    shapes = (record.mapped(record.place(name)).shape for name in link.inputs)
+    return link.operation.flops(*(np.broadcast_to(0.0, shape) for shape in shapes))
 
 
 def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
@@ -139,41 +112,110 @@ def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
     return np.where(~visible & (engine == -np.inf), -np.inf, expected)
 
 
-def _compare_gradient(record: Record, name: str, total: Sum) -> Check:
-    """A gradient once every operation that used the array has added its part."""
-    gradient = record.stored(f"plain/grad({name})")
-    learned = f"before/{name}" in record.names
+def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Check:
+    """A gradient once every kernel that used the array has added its part."""
+    gradient = record.stored(f"{path}/grad({name})")
+    scale = record.loss_scale if total.learned else 1.0
     allowed = Range(
-        min(total.format, gradient.dtype, key=largest), record.loss_scale if learned else 1.0, record.loss_scale,
-        not record.meta["updated"],
-    )  # fmt: skip
-    limit = total.bound(record.summed_format, gradient.dtype)
-    unknown = total.unknown
-    expected = Expected(
-        np.asarray(total.expected), limit, allowed, np.asarray(total.rounding), unknown, _why(total.why)
+        min((*total.formats, gradient.dtype), key=largest), scale, record.loss_scale, not record.meta["updated"]
     )
-    return compare(name, "backward", gradient, expected)
+    ball = total.total()
+    if scale != 1.0:
+        ball = replace(ball, value=ball.value / scale, reach=ball.reach / scale)
+    expected = Expected(
+        ball.value, limit(ball, gradient.dtype), allowed, ball.reach / unit_roundoff(record.summed_format),
+        total.unknown, _why(total.why),
+    )  # fmt: skip
+    check = compare(name, "backward", gradient, expected)
+    return (
+        with_systematic(check, gradient.astype(np.float64), ball, record.axes(name))
+        if isinstance(ball, Sampled)
+        else check
+    )
 
 
-def _add_contributions(record: Record, link: Link, inputs: list[Array], saved: Any, sums: dict[str, Sum]) -> None:
-    operation = link.operation
-    y_bar = record.exact(f"plain/grad({link.name})")
-    bars = operation.backward(y_bar, saved)
-    roundings = operation.backward_rounding(y_bar, saved)
-    storages = operation.backward_storage(bars, y_bar, saved)
-    unknown = dependent(lambda a: operation.backward(a[-1], operation.forward(*a[:-1])[1]), [*inputs, y_bar])
-    why = _names_not_finite((*link.inputs, f"grad({link.name})"), [*inputs, y_bar])
-    for position, name in enumerate(link.inputs):
-        bar, rounding, storage = bars[position], roundings[position], storages[position]
-        if bar is None or rounding is None or storage is None:
-            continue
-        learned = f"before/{name}" in record.names
-        if learned and len(record.meta["micro_batches"]) > 1:
-            storage = _of_micro_batches(record, link, inputs, y_bar, position)
-        scale = record.loss_scale if learned else 1.0
-        total = sums.setdefault(name, Sum())
-        total.add(bar / scale, rounding / scale, storage / scale, _input_format(record, operation, name))
-        total.doubt(None if unknown is None else unknown[position], why)
+@dataclass(frozen=True)
+class Backward:
+    """The backward pass of one kernel: what it adds to the gradients of its inputs."""
+
+    record: Record
+    piece: Segment
+    kernel: Kernel
+    formats: tuple[Any, ...]  # in which it hands back the gradient of each input
+    sums: dict[tuple[Place, str], Sum]
+
+    def learned(self, name: str) -> bool:
+        return f"before/{name}" in self.record.names
+
+    def in_parts(self, inputs: list[Array], y_bar: Array) -> None:
+        """One micro-batch after the other, as the engine does: each rounds its own part of a parameter's gradient."""
+        names, whole = self.piece.inputs, self.record.micro_batches()
+        if not self.record.has_rows(self.piece.name) and y_bar.ndim:
+            return self._of_positions(y_bar)
+        parts: dict[str, list[Ball]] = {}
+        for part in whole:
+            own = [array[part] if self.record.has_rows(name) else array
+                   for name, array in zip(names, inputs, strict=True)]  # fmt: skip
+            own_bar = y_bar[part] if self.record.has_rows(self.piece.name) else y_bar
+            balls = self.kernel.backward(own_bar, self.kernel.forward(own)[1])
+            for name, ball, dtype in zip(names, balls, self.formats, strict=False):
+                if ball is None:
+                    continue
+                if self.learned(name):
+                    self._add(name, ball, dtype)
+                else:
+                    parts.setdefault(name, []).append(ball)
+        for name, balls_of in parts.items():
+            joined = Ball(np.concatenate([b.value for b in balls_of]), np.concatenate([b.reach for b in balls_of]))
+            self._add(name, joined, self.formats[names.index(name)])
+        self._doubt(inputs, y_bar)
+        return None
+
+    def _of_positions(self, y_bar: Array) -> None:
+        """Vectors of positions are the same for every row: of their gradient only the sum of the parts is recorded.
+
+        Engine and record add the parts up in float32, each with n - 1 roundings of at most Σ |parts|.
+        """
+        parts = len(self.record.micro_batches())
+        rows = np.abs(self.record.exact(f"{self.piece.path}/grad(embed.sum)")).sum(0)
+        unit = unit_roundoff(self.record.parameters_format)
+        (bar,) = self.kernel.backward(
+            y_bar, self.kernel.forward([self.record.exact(f"before/{self.piece.inputs[0]}")])[1]
+        )
+        assert bar is not None
+        reach = np.zeros(bar.value.shape)
+        reach[: len(rows)] = 2 * (parts - 1) * unit * rows
+        self._add(self.piece.inputs[0], Ball(bar.value, bar.reach + reach), self.formats[0])
+
+    def add(self, inputs: list[Array], y_bar: Array, saved: Any) -> None:
+        """All rows at once."""
+        balls = self.kernel.backward(y_bar, saved)
+        for name, ball, dtype in zip(self.piece.inputs, balls, self.formats, strict=False):
+            if ball is not None:
+                self._add(name, ball, dtype)
+        self._doubt(inputs, y_bar)
+
+    def _add(self, name: str, ball: Ball, dtype: Any) -> None:
+        target = f"{self.piece.path}/grad({name})"
+        if target in self.record.names:
+            key = (self.piece.path, name)
+            total = self.sums.setdefault(key, Sum(self.record.format(target), self.learned(name)))
+            total.add(ball, dtype)
+
+    def _doubt(self, inputs: list[Array], y_bar: Array) -> None:
+        """Which entries follow from numbers that are not finite."""
+
+        def run(arrays: Sequence[Array]) -> list[Array | None]:
+            balls = self.kernel.backward(arrays[-1], self.kernel.forward(arrays[:-1])[1])
+            return [None if ball is None else ball.value for ball in balls]
+
+        unknown = dependent(run, [*inputs, y_bar])
+        if unknown is None:
+            return
+        why = _names_not_finite((*self.piece.inputs, f"grad({self.piece.name})"), [*inputs, y_bar])
+        for name, entries in zip(self.piece.inputs, unknown, strict=False):
+            if (self.piece.path, name) in self.sums:
+                self.sums[self.piece.path, name].doubt(entries, why)
 
 
 def _names_not_finite(names: Sequence[str], arrays: Sequence[Array]) -> list[str]:
@@ -187,52 +229,16 @@ def _why(names: list[str]) -> str:
     return f"input not finite: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def _of_micro_batches(record: Record, link: Link, inputs: list[Array], y_bar: Array, position: int) -> Array:
-    """What is stored of a parameter's gradient: one part per micro-batch, added up."""
-    operation, parts = link.operation, record.micro_batches()
-    apart = len(y_bar) == parts[-1].stop  # position vectors are the same for every row
-    total: Array = np.zeros(inputs[position].shape)
-    for part in parts:
-        own = [
-            array[part] if apart and f"before/{name}" not in record.names else array
-            for name, array in zip(link.inputs, inputs, strict=True)
-        ]
-        own_bar = y_bar[part] if apart else y_bar
-        saved = operation.forward(*own)[1]
-        bars = operation.backward(own_bar, saved)
-        bar, stored = bars[position], operation.backward_storage(bars, own_bar, saved)[position]
-        if bar is not None and stored is not None:
-            total += stored + np.abs(bar)
-    return total
+def _input(record: Record, piece: Segment, name: str) -> Array:
+    """A kernel's input as the engine had it: matrix products round theirs to the compute format."""
+    array = record.exact(record.place(name, piece.path))
+    alone = len(piece.links) == 1 and isinstance(piece.link.operation, Linear)
+    return nearest(array, record.compute_format) if alone else array
 
 
-def _input(record: Record, operation: Operation, name: str) -> Array:
-    """An operation's input as the engine's had it: matrix products round theirs to the compute format."""
-    for place in ("plain/", "before/", "batch/"):
-        if place + name in record.names:
-            array = record.exact(place + name)
-            return _cast(array, record.compute_format) if isinstance(operation, Linear) else array
-    raise KeyError(name)
-
-
-def _cast(array: Array, dtype: Any) -> Array:
-    """Rounded to a format; numbers too large for it stay as they are, and are named when a result is judged."""
-    stored = rounded(array, dtype)
-    return stored if all_finite(stored) else np.where(np.isfinite(stored), stored, array)
-
-
-def _too_large(record: Record, link: Link, inputs: list[Array]) -> str:
+def _too_large(record: Record, piece: Segment, inputs: list[Array]) -> str:
     """The first input of a matrix product with numbers that the compute format cannot hold."""
-    if not isinstance(link.operation, Linear):
-        return ""
-    limit = largest(record.compute_format)
-    names = (name for name, array in zip(link.inputs, inputs, strict=True) if (np.abs(array) > limit).any())
-    return next(names, "")
-
-
-def _input_format(record: Record, operation: Operation, name: str) -> Any:
-    """The format in which the engine handed a gradient back to this input."""
-    if isinstance(operation, Linear):
-        return record.compute_format
-    place = "plain/" if f"plain/{name}" in record.names else "before/"
-    return record.format(place + name)
+    into = {name for link in piece.links if isinstance(link.operation, Linear) for name in link.inputs}
+    highest = largest(record.compute_format)
+    pairs = zip(piece.inputs, inputs, strict=True)
+    return next((name for name, array in pairs if name in into and (np.abs(array) > highest).any()), "")

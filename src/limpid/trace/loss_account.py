@@ -49,7 +49,7 @@ class LossReport:
 def loss_account(record: Record) -> LossReport:
     """Read the loss off the recorded log-probabilities, label by label."""
     targets = record.exact("batch/targets")
-    log_probabilities = record.stored("plain/log_probabilities")
+    log_probabilities = record.stored(record.place("log_probabilities"))
     texts = record.meta["token_texts"]
     labelled = targets != NO_LABEL
     chosen = np.take_along_axis(log_probabilities, np.where(labelled, targets, 0)[..., None], -1)[..., 0]

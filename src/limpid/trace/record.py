@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +20,9 @@ from limpid.maths.rounding import FORMATS
 from limpid.objectives import Objective
 from limpid.objectives import from_document as objective_from
 from limpid.quantities import Parameter, parameters, trained_parameters
+
+Place = Literal["fast", "plain"]
+"""The path on which a quantity was formed. fast: the one that trains."""
 
 VERSION = 1
 SAFETENSORS = {"F64": FORMATS["fp64"], "F32": FORMATS["fp32"], "F16": FORMATS["fp16"], "BF16": FORMATS["bf16"]}
@@ -91,6 +94,60 @@ class Record:
         words = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
         return {name: SAFETENSORS.get(word) for name, word in words.items()}
 
+    @cached_property
+    def recorded_fast(self) -> bool:
+        """Whether quantities of the fast path were recorded; an older record has its gradients of parameters only."""
+        return any(f"fast/{quantity.name}" in self.names for quantity in self.objective.quantities(self.config.model)
+                   if quantity.name != "loss")  # fmt: skip
+
+    def formed_fast(self, name: str) -> bool:
+        """Whether the fast path formed a quantity, and it was recorded."""
+        return self.recorded_fast and f"fast/{name}" in self.names
+
+    def place(self, name: str, path: Place = "fast") -> str:
+        """The tensor of a quantity, parameter or array of the batch: that of this path if there is one.
+
+        Raises  KeyError when the record has none
+        """
+        other = "plain" if path == "fast" else "fast"
+        first = (path, other) if self.recorded_fast else ("plain",)
+        places = (f"{where}/{name}" for where in (*first, "before", "batch"))
+        found = next((place for place in places if place in self.names), None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def gradient_place(self, name: str) -> str | None:
+        """The tensor of a gradient: that of the path that trains if there is one."""
+        learned = f"before/{name}" in self.names
+        paths = ("fast", "plain") if self.recorded_fast or learned else ("plain",)
+        places = (f"{path}/grad({name})" for path in paths)
+        return next((place for place in places if place in self.names), None)
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """What the axes of a quantity or parameter are called."""
+        return self._axes.get(name, ())
+
+    @cached_property
+    def _axes(self) -> dict[str, tuple[str, ...]]:
+        model = self.config.model
+        formed = {quantity.name: quantity.axes for quantity in self.objective.quantities(model)}
+        return formed | {parameter.name: parameter.axes for parameter in parameters(model)}
+
+    def has_rows(self, name: str) -> bool:
+        """Whether the first axis of an array is that of the batch."""
+        return f"batch/{name}" in self.names or self.axes(name)[:1] == ("batch",)
+
+    @property
+    def kernels(self) -> dict[str, Any]:
+        """Which of several ways the fast path went: `attention`, `blocks`, `logits_rows`."""
+        return dict(self.meta.get("kernels", {}))
+
+    @property
+    def labels(self) -> int:
+        """Of the whole step: what the loss is a mean over."""
+        return max(1, int(self.meta["labels"]))
+
     def format(self, name: str) -> Any:
         """The format of a tensor of numbers, without reading it."""
         return self._formats[name]
@@ -106,7 +163,7 @@ class Record:
 
     def _required(self) -> list[str]:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
-        parts = ("plain/grad({})", "fast/grad({})", "after/{}")
+        parts = ("fast/grad({})", "after/{}")
         required = [part.format(parameter.name) for parameter in self.trained for part in parts]
         required += [f"before/{parameter.name}" for parameter in parameters(self.config.model)]
         return required + [f"batch/{name}" for name in self.objective.fields]

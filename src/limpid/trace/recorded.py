@@ -14,8 +14,8 @@ from limpid.maths.rounding import rounded, unit_roundoff
 from limpid.maths.step import rule
 from limpid.maths.update import UpdateInput, clip_scale
 from limpid.trace.entries.entry import Index
-from limpid.trace.local import outline
 from limpid.trace.record import Record
+from limpid.trace.segments import outline
 
 
 class Recorded:
@@ -27,14 +27,15 @@ class Recorded:
         self._mapped = cache(record.mapped)
 
     def _place(self, name: str) -> str | None:
-        places = (f"{place}/{name}" for place in ("plain", "before", "batch"))
-        return next((place for place in places if place in self.record.names), None)
+        try:
+            return self.record.place(name)
+        except KeyError:
+            return None
 
     def names(self) -> list[str]:
-        plain = [
-            name.split("/", 1)[1] for name in self.record.names if name.startswith(("plain/", "before/", "batch/"))
-        ]
-        return [name for name in plain if not name.startswith(("grad(", "m/", "v/"))]
+        places = ("fast/", "plain/", "before/", "batch/")
+        names = dict.fromkeys(name.split("/", 1)[1] for name in sorted(self.record.names) if name.startswith(places))
+        return [name for name in names if name != "grad_norm" and not name.startswith(("grad(", "m/", "v/"))]
 
     def value(self, name: str) -> Array:
         place = self._place(name)
@@ -46,8 +47,8 @@ class Recorded:
         return f"before/{name}" in self.record.names
 
     def gradient(self, name: str) -> Array | None:
-        where = f"plain/grad({name})"
-        return self._mapped(where) if where in self.record.names else None
+        where = self.record.gradient_place(name)
+        return None if where is None else self._mapped(where)
 
     def gradient_scale(self, name: str) -> float:
         """Gradients of quantities are recorded as the loss scale made them, those of parameters without it."""

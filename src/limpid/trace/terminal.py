@@ -10,7 +10,6 @@ from rich.text import Text
 
 from limpid.latex import readable
 from limpid.trace.document import LossDocument, QuantityDocument, StationDocument, StepDocument, VerdictDocument
-from limpid.trace.fast_path import TIMES
 from limpid.trace.trace import Trace
 from limpid.trace.verdict import Beyond, Check, Holds, NotFinite, Unchecked
 
@@ -18,7 +17,6 @@ FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
 KINDS = {
     "forward": "quantities",
     "backward": "gradients",
-    "fast path": f"of what training used (≤ {TIMES}× the plain path's error)",
     "update": "clipping, rate, moments and parameters",
 }
 
@@ -245,7 +243,7 @@ def verdict(step: StepDocument) -> Text:
     if found.verdict == "holds":
         return Text.assemble(
             ("\nagrees", "bold green"),
-            f"  {counted} lie within their rounding bounds; "
+            f"  {counted} lie within their rounding bounds; {_paths(found)}; "
             f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
         )
     line = _not_finite(found)
@@ -253,11 +251,19 @@ def verdict(step: StepDocument) -> Text:
         first = found.first_disagreement
         line.append("\nDISAGREES", "bold red")
         line.append(f"  first at {first.name} ({first.kind}): {_written_out(step, first)}")
-    line.append(f"\n  {counted} lie within their rounding bounds")
+    line.append(f"\n  {counted} lie within their rounding bounds; {_paths(found)}")
     if found.not_checked:
         line.append(f"; {found.not_checked} not checked: input not finite")
     line.append(f"; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds")
     return line
+
+
+def _paths(found: VerdictDocument) -> str:
+    """What was checked on which path."""
+    if not found.fast:
+        return "all on the plain path: this record has no quantities of the one that trains"
+    beside = f", {found.plain} that its kernels never form beside it" if found.plain else ""
+    return f"{found.fast} quantities on the path that trains{beside}"
 
 
 def _not_finite(found: VerdictDocument) -> Text:
@@ -278,8 +284,8 @@ def _not_finite(found: VerdictDocument) -> Text:
 
 def _written_out(step: StepDocument, check: Check) -> str:
     at = f"[{', '.join(map(str, check.index))}]" if check.index else ""
-    if check.kind == "fast path" and check.name != "loss":
-        return f"‖engine - exact‖ is {check.engine:.4g}, allowed {check.bound:.4g}"
+    if check.over:
+        return f"over {check.over} it is {check.engine:.6g} × the mathematics, rounding allows 1 ± {check.bound:.2g}"
     line = f"engine{at} = {check.engine:.9g}, mathematics {check.expected:.9g}, rounding allows ± {check.bound:.2g}"
     made = next((quantity for quantity in step.quantities if quantity.name == check.name), None)
     if made is not None and check.kind == "forward":

@@ -85,10 +85,10 @@ class Trace:
         name = our_name(asked, self.names())
         around = re.match(r"^(grad|m|v|update)\((.+)\)$", name)
         if around is None:
-            return name, f"plain/{name}" if f"plain/{name}" in self.record.names else f"before/{name}"
+            return name, self.record.place(name)
         kind, inner = around.groups()
         if kind == "grad":
-            return name, f"{'fast' if f'before/{inner}' in self.record.names else 'plain'}/grad({inner})"
+            return name, self.record.gradient_place(inner) or f"fast/grad({inner})"
         return name, f"after/{inner}" if kind == "update" else f"after/{kind}/{inner}"
 
     def array(self, asked: str, index: Index = ()) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["given", "forward", "backward", "fast path", "update"]
+Kind = Literal["given", "forward", "backward", "update"]
 """Part of the step, in the order of the step; `given` is the batch, and weights and moments before the step."""
 
 Cause = Literal["given", "overflow", "intermediate overflow", "loss scale", "no value", "operation"]
@@ -92,6 +92,7 @@ class Check:
     engine: float = 0.0
     expected: float = 0.0
     bound: float = 0.0
+    over: str = ""  # which slice lies along itself, where that and no entry is the worst: then engine is a factor
     holds: bool = field(init=False)
 
     def __post_init__(self) -> None:

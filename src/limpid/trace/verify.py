@@ -12,10 +12,9 @@ from limpid.quantities import Parameter, Quantity, parameters
 from limpid.trace.comparison import Expected, Range, compare, given, largest
 from limpid.trace.document import Statistics
 from limpid.trace.end_to_end import EndToEnd, redo
-from limpid.trace.fast_path import check_fast_path
 from limpid.trace.local import Compared, compare_operations
 from limpid.trace.loss_account import LossReport, loss_account
-from limpid.trace.record import WORDS, Record
+from limpid.trace.record import WORDS, Place, Record
 from limpid.trace.summary import statistics
 from limpid.trace.update import Update, redo_update
 from limpid.trace.verdict import Check, Holds, NotFinite, Unchecked, Verdict, first_beyond, origins
@@ -31,6 +30,8 @@ class QuantityReport:
     shape: tuple[int, ...]
     format: str
     statistics: Statistics
+    path: Place  # on which it was formed and checked
+    arithmetic: str  # from which its limits follow
     flops: int
     forward: Check
     backward: Check | None = None
@@ -53,7 +54,7 @@ class ParameterReport:
     grad_norm: float  # of the gradient that training used, before clipping
     change: float  # ‖after - before‖ / ‖before‖
     gradient: Check | None = None
-    checks: list[Check] = field(default_factory=list)  # fast path, moments, update
+    checks: list[Check] = field(default_factory=list)  # moments, update
 
 
 @dataclass
@@ -66,7 +67,6 @@ class StepReport:
     parameters: list[ParameterReport]
     loss: LossReport
     end_to_end: EndToEnd
-    fast: list[Check]
     update: Update
 
     def checks(self) -> list[Check]:
@@ -80,7 +80,7 @@ class StepReport:
             for kind in ("weight", "bias"):
                 if f"{quantity.name}.{kind}" in last:
                     backward.append(last.pop(f"{quantity.name}.{kind}"))
-        return [*self.given, *forward, *backward, *last.values(), *self.fast, *self.update.checks]
+        return [*self.given, *forward, *backward, *last.values(), *self.update.checks]
 
     def origins(self) -> list[NotFinite]:
         """Where numbers stop being finite, the first of the step first."""
@@ -136,13 +136,10 @@ def _verify(record: Record) -> StepReport:
     for name, entry in entries.items():
         entry.backward = gradients.get(name)
     step = StepReport(
-        record, _given(record), list(entries.values()), [], loss_account(record),
-        redo(record), [], redo_update(record),
+        record, _given(record), list(entries.values()), [], loss_account(record), redo(record), redo_update(record)
     )  # fmt: skip
     for name, entry in entries.items():
         entry.drift = step.end_to_end.drift.get(name, 0.0)
-    so_far = [*step.given, *(entry.forward for entry in entries.values()), *gradients.values()]
-    step.fast = check_fast_path(record, step.end_to_end, plain_finite=not origins(so_far))
     step.parameters = [_parameter(record, one, gradients, step) for one in record.trained]
     return step
 
@@ -168,9 +165,10 @@ def _given(record: Record) -> list[Check]:
 
 def _loss_gradient(record: Record) -> list[Check]:
     """Where backward begins: the gradient of the loss with respect to itself is 1, times the loss scale."""
-    if "plain/grad(loss)" not in record.names:
+    place = record.gradient_place("loss")
+    if place is None:
         return []
-    engine, scale = record.stored("plain/grad(loss)"), np.asarray(record.loss_scale)
+    engine, scale = record.stored(place), np.asarray(record.loss_scale)
     unknown = None if np.isfinite(scale) else np.asarray(True)
     expected = Expected(
         scale,
@@ -185,18 +183,19 @@ def _loss_gradient(record: Record) -> list[Check]:
 
 def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityReport:
     name = quantity.name
-    gradient = f"plain/grad({name})"
-    has_gradient = gradient in record.names
+    gradient = record.gradient_place(name)
     return QuantityReport(
         quantity,
         compared.link.operation,
         compared.link.inputs,
         compared.value.shape,
-        WORDS[record.format(f"plain/{name}")],
+        WORDS[record.format(record.place(name))],
         statistics(compared.value),
+        compared.path,
+        compared.arithmetic,
         compared.flops,
         compared.forward,
-        grad_norm=float(np.linalg.norm(record.exact(gradient))) / record.loss_scale if has_gradient else None,
+        grad_norm=None if gradient is None else float(np.linalg.norm(record.exact(gradient))) / record.loss_scale,
     )
 
 
@@ -213,5 +212,5 @@ def _parameter(record: Record, parameter: Parameter, gradients: dict[str, Check]
         float(np.linalg.norm(record.exact(f"fast/grad({name})"))),
         moved / size if size else moved,
         gradients.get(name),
-        [check for check in (*step.fast, *step.update.checks) if check.name in mine],
+        [check for check in step.update.checks if check.name in mine],
     )

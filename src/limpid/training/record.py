@@ -14,6 +14,10 @@ from limpid.config import TrainConfig
 from limpid.config.options import to_dict
 from limpid.data.batches import TOKENS, MicroBatch
 from limpid.files import file_written_atomically
+from limpid.maths.chain import Outline
+from limpid.model import Transformer
+from limpid.model.kernels.attention import is_short
+from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.training.precision import NAMES
 from limpid.training.state import State
@@ -35,8 +39,8 @@ def record_step(
 ) -> Outcome:
     """Take the next step and write to `file` all that it depended on and all that the engine computed.
 
-    The step is taken twice from the same state: on the plain path, every quantity and its gradient observed, and on
-    the fast path, whose gradients make the update. docs/record.md lists the tensors.
+    The step is taken twice from the same state: on the fast path, whose gradients make the update, and before on the
+    plain path, for the quantities that fused kernels never form. docs/record.md lists the tensors.
     """
     state.mesh.require_one("recording a step", "replay the run in one process: `limpid trace RUN --step N`")
     tensors = {f"before/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
@@ -51,11 +55,9 @@ def record_step(
     tensors |= _batch(batch)
     plain = Observation()
     backward(state, batch, config, objective, "plain", plain.observe)
-    plain.gradients(state)
-    tensors |= plain.tensors("plain")
-    fast = Observation(quantities=False)
+    fast = Observation()
     outcome = step(state, batch, config, objective, fast)
-    tensors |= fast.tensors("fast")
+    tensors |= fast.tensors("fast") | _beside(plain, set(fast.values), batch, objective, config).tensors("plain")
     tensors["fast/loss"] = torch.tensor(outcome.loss, dtype=torch.float64)
     tensors["fast/grad_norm"] = torch.tensor(outcome.grad_norm, dtype=torch.float64)
     tensors |= {f"after/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
@@ -69,19 +71,24 @@ def record_step(
 class Observation:
     """Every quantity of the micro-batches, its gradient once backward has passed, and those of the parameters."""
 
-    def __init__(self, *, quantities: bool = True) -> None:
-        self.quantities = quantities
+    def __init__(self) -> None:
         self.values: dict[str, list[Tensor]] = {}
         self.bars: dict[str, list[Tensor]] = {}
         self.parameter_bars: dict[str, Tensor] = {}
 
     def observe(self, name: str, value: Tensor) -> Tensor:
         """Keep a quantity, and its gradient once there is one."""
-        if self.quantities:
-            self.values.setdefault(name, []).append(value.detach())
-            if value.requires_grad:
-                value.register_hook(lambda bar: self.bars.setdefault(name, []).append(bar))
+        self.values.setdefault(name, []).append(value.detach())
+        if value.requires_grad:
+            value.register_hook(lambda bar: self.bars.setdefault(name, []).append(bar))
         return value
+
+    def only(self, values: set[str], bars: set[str]) -> Observation:
+        """Some of the values, and some of the gradients; every dropout's mask."""
+        chosen = Observation()
+        chosen.values = {n: parts for n, parts in self.values.items() if n in values or n.startswith("kept(")}
+        chosen.bars = {n: parts for n, parts in self.bars.items() if n in bars}
+        return chosen
 
     def gradients(self, state: State) -> None:
         """Keep every parameter's gradient, without the loss scale, a power of two."""
@@ -111,6 +118,29 @@ class Observation:
         if name == "embed.positions":  # the same for every row
             return torch.stack(parts).sum(0) if summed else parts[0]
         return torch.cat(parts)
+
+
+def _beside(
+    plain: Observation, formed: set[str], batch: Sequence[MicroBatch], objective: Objective, config: TrainConfig
+) -> Observation:
+    """What is kept of the plain path: quantities that the fast path does not form, and what they are compared from.
+
+    Those are the inputs of the operation that makes such a quantity; and of each operation that uses it, the other
+    inputs and the gradient of the result.
+    """
+    outline = Outline(dict(batch[0].arrays))
+    objective.chain(outline, config.model)
+    values: set[str] = set()
+    bars: set[str] = set()
+    for link in outline.links:
+        used = [name for name in link.inputs if outline.made(name) and name not in formed]
+        if link.name not in formed or used:
+            values.update(link.inputs)
+        if link.name not in formed:
+            values.add(link.name)
+        if link.name not in formed or used:
+            bars.add(link.name)
+    return plain.only(values, bars)
 
 
 def _batch(batch: Sequence[MicroBatch]) -> dict[str, Tensor]:
@@ -146,9 +176,20 @@ def _metadata(
             for micro, labels, loss in zip(batch, outcome.labels, outcome.micro_losses, strict=True)
         ],
         "token_texts": {str(token): token_text(token) for token in tokens if token >= 0},
+        "kernels": _kernels(state.model, batch),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
+
+
+def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, object]:
+    """Which of several ways the fast path went: their roundings differ."""
+    positions = batch[0]["tokens"].shape[1] if "tokens" in batch[0].arrays else model.config.context_length
+    short = is_short(positions, model.output_matrix.device)
+    attention = "plain" if model.config.dropout else "short" if short else "pytorch"
+    blocks = "eager" if model.compiled is None else "compiled"
+    rows = LinearCrossEntropy.group_rows(model.config.vocab_size, model.compute)
+    return {"attention": attention, "blocks": blocks, "logits_rows": rows}
 
 
 def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, object]) -> None:

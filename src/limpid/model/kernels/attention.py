@@ -33,13 +33,18 @@ def attention(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, is_causal=is_causal, enable_gqa=shared)
 
 
+def is_short(positions: int, device: torch.device) -> bool:
+    """Whether training uses `short_attention` for so many positions."""
+    return 1 < positions <= MATERIALISED_POSITIONS and device.type == "cpu"
+
+
 def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:
     """What `short_attention` adds to the scores, for each window: 0 or -∞; empty where `attention` is faster.
 
     Made once for all blocks, and outside of them: compiled into a block it would be made again for every head.
     """
     positions = like.shape[1]
-    if not (1 < positions <= MATERIALISED_POSITIONS and like.device.type == "cpu" and torch.is_grad_enabled()):
+    if not (is_short(positions, like.device) and torch.is_grad_enabled()):
         return {}
     zeros = like.new_zeros(positions, positions, dtype=dtype)
     return {window: zeros.masked_fill(~causal_mask(positions, window, like.device), -math.inf) for window in windows}

@@ -34,12 +34,17 @@ class LinearCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
+    def group_rows(vocab_size: int, dtype: torch.dtype) -> int:
+        """How many rows of logits are formed at a time."""
+        return max(1, kernel_limits.LOGITS_BYTES // (vocab_size * dtype.itemsize))
+
+    @staticmethod
     def forward(ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
         x, weight, targets = hidden.flatten(0, -2), matrix.to(hidden.dtype), targets.flatten()
         wide = torch.promote_types(hidden.dtype, torch.float32)
         with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
-        count = max(1, kernel_limits.LOGITS_BYTES // (weight.shape[0] * weight.element_size()))
+        count = LinearCrossEntropy.group_rows(weight.shape[0], weight.dtype)
         chunk_rows = max(kernel_limits.CHUNK_ROWS, kernel_limits.CHUNK_LOGITS // weight.shape[0])
         buffer = x.new_empty((min(chunk_rows, len(x)), weight.shape[0]), dtype=wide)
         total = x.new_zeros((), dtype=wide)
