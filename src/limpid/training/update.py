@@ -97,9 +97,10 @@ def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, rate:
     """Move every parameter by its rule, unless a gradient is not finite: then nothing moves. Returns whether it did."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-    if finite or scaler.is_enabled():
-        scaler.step(optimizer)  # float16: skips by itself when gradients overflowed
-        scaler.update()
+    if finite:
+        scaler.step(optimizer)
+    if scaler.is_enabled():
+        scaler.update()  # float16: lowers the scale when a gradient overflowed
     return finite
 
 
