@@ -1,5 +1,6 @@
 """Update rules as the engine runs them: PyTorch's without its compiler, Muon in batches, two as one, runs resume."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from limpid.training import checkpoint, optimizers
 from limpid.training.muon import Muon
 from limpid.training.state import fresh_state
 from limpid.training.step import step
+from limpid.training.update import clip, update
 
 SHAPES = [(12, 12)] * 3 + [(30, 12)] * 2 + [(12, 30), (7, 5), (1, 9)]
 
@@ -103,3 +105,17 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(optimizer: str, tmp_path:
         assert step(state, batch(number), config) == step(resumed, batch(number), config)
     for ours, theirs in zip(state.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_an_infinite_norm_of_finite_gradients_moves_nothing_in_float16() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    model.weight.grad = torch.full((1, 2), 3e38)  # the sum of their squares overflows float32
+    scaler.scale(torch.ones(()))
+    norm = clip(model, optimizer, scaler, 1.0)
+    before = model.weight.detach().clone()
+    assert norm == math.inf
+    assert not update(optimizer, scaler, 0.1, finite=math.isfinite(norm))
+    assert torch.equal(model.weight, before)
+    assert not optimizer.state
