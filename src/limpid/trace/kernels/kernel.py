@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from limpid.maths.attention import SavedScores, Scores
 from limpid.maths.operation import Array, Operation
 from limpid.maths.rounding import unit_roundoff
-from limpid.trace.ball import Ball
+from limpid.trace.ball import Ball, underflow
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,32 @@ class OneOperation:
         if self.in_parts:
             parts = self.operation.storage(value, *inputs) - np.abs(value)
             reach = reach + unit_roundoff(self.formats.result) * np.maximum(parts, 0.0)
+            reach = reach + underflow(self.formats.result)
         return Ball(value, reach), saved
 
     def backward(self, y_bar: Array, saved: Any) -> list[Ball | None]:
         bars = self.operation.backward(y_bar, saved)
         roundings = self.operation.backward_rounding(y_bar, saved)
         storages = self.operation.backward_storage(bars, y_bar, saved)
+        subnormal = self._subnormal(y_bar, saved)
         balls: list[Ball | None] = []
-        for bar, rounding, storage, dtype in zip(bars, roundings, storages, self.formats.gradients, strict=False):
+        lists = (bars, roundings, storages, self.formats.gradients, subnormal)
+        for bar, rounding, storage, dtype, lost in zip(*lists, strict=False):
             if bar is None or rounding is None or storage is None:
                 balls.append(None)
                 continue
             reach = self.formats.unit * rounding
             if self.in_parts:
-                reach = reach + unit_roundoff(dtype) * np.maximum(storage - np.abs(bar), 0.0)
+                reach = reach + unit_roundoff(dtype) * np.maximum(storage - np.abs(bar), 0.0) + lost
             balls.append(Ball(bar, reach))
         return balls
+
+    def _subnormal(self, y_bar: Array, saved: Any) -> Sequence[Array | float]:
+        """What intermediate results lose near 0: the scaled gradient of scores is stored before it is multiplied."""
+        lost = [underflow(dtype) for dtype in self.formats.gradients]
+        if not (self.in_parts and isinstance(self.operation, Scores)):
+            return lost
+        sizes = SavedScores(np.abs(saved.query), np.abs(saved.key), saved.positions)
+        each = underflow(self.formats.compute) / self.operation.scale
+        bars = self.operation.backward(np.full(y_bar.shape, each), sizes)
+        return [bar + one for bar, one in zip(bars, lost, strict=True)]

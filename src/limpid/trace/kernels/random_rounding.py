@@ -16,7 +16,7 @@ from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
 from limpid.maths.rounding import unit_roundoff
-from limpid.trace.ball import Ball, nearest
+from limpid.trace.ball import Ball, nearest, underflow
 from limpid.trace.kernels.kernel import Formats
 from limpid.trace.record import Record
 from limpid.trace.segments import Segment
@@ -79,7 +79,9 @@ class RandomRounding:
             value, saved = link.operation.forward(*arrays)
             if rng is not None:
                 error = unit_roundoff(self.results[link.name]) * link.operation.storage(value, *arrays)
-                error = error + self.formats.unit * link.operation.rounding(*arrays)
+                error = (
+                    error + self.formats.unit * link.operation.rounding(*arrays) + underflow(self.results[link.name])
+                )
                 value = value + error * rng.uniform(-1, 1, np.shape(value))
             chain.values[link.name] = value
             chain.links.append(Link(link.name, link.operation, link.inputs, saved))
@@ -118,7 +120,8 @@ class RandomRounding:
             if part is None or rounding is None or storage is None:
                 moved.append(part)
                 continue
-            error = unit_roundoff(self._gradient_format(link, name)) * storage + self.formats.unit * rounding
+            dtype = self._gradient_format(link, name)
+            error = unit_roundoff(dtype) * storage + self.formats.unit * rounding + underflow(dtype)
             moved.append(part + error * rng.uniform(-1, 1, np.shape(part)))
         return tuple(moved)
 
