@@ -97,5 +97,5 @@ def open_step(what: str | Path, step: int | None = None, text: str | None = None
     from limpid.trace.schema import to_json
     from limpid.training.replay import recorded
 
-    found: dict[str, Any] = to_json(Trace.open(recorded(str(what), step, text)).document())
-    return found
+    document: dict[str, Any] = to_json(Trace.open(recorded(str(what), step, text)).document())
+    return document

@@ -65,13 +65,13 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
         )
 
     with Doctor(state.model, state.optimizer, say=False) as doctor:
-        found = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
+        findings = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
         skipped = dict(doctor.skipped)
     if as_json:
-        print(json.dumps(document(str(run.path), f"examination before step {number}", number, found, skipped)))
+        print(json.dumps(document(str(run.path), f"examination before step {number}", number, findings, skipped)))
     else:
         console.print(f"{run.path}: examined before step {number}", markup=False)
-        show(found, console)
+        show(findings, console)
         for name, why in skipped.items():
             console.print(f"not checked: {name}: {why}", markup=False)
-    return exit_code(found)
+    return exit_code(findings)

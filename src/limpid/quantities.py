@@ -66,12 +66,12 @@ def parameters(config: ModelConfig, frozen: Sequence[str] = ()) -> tuple[Paramet
     `frozen` holds names or shell patterns of those that are not trained.
     Raises  ConfigError for a pattern that fits none, or patterns that leave nothing to train
     """
-    found = tuple(_parameters(config))
+    every = tuple(_parameters(config))
     for pattern in frozen:
-        if not any(fnmatchcase(one.name, pattern) for one in found):
-            known = ", ".join(one.name for one in found[:3])
+        if not any(fnmatchcase(one.name, pattern) for one in every):
+            known = ", ".join(one.name for one in every[:3])
             raise ConfigError(f"frozen names {pattern!r}, which no parameter is called: they are {known}, …")
-    marked = tuple(replace(one, trained=not any(fnmatchcase(one.name, pattern) for pattern in frozen)) for one in found)
+    marked = tuple(replace(one, trained=not any(fnmatchcase(one.name, pattern) for pattern in frozen)) for one in every)
     if not any(one.trained for one in marked):
         raise ConfigError(f"frozen is {', '.join(frozen)}: that leaves no parameter to train")
     return marked

@@ -138,8 +138,8 @@ def new_run(name: str | None) -> Run:
 
 def _numbered() -> Path:
     """A new folder with the next free number; of two processes that ask at once each gets its own."""
-    taken = [int(entry.name) for entry in RUNS.glob("*") if entry.name.isdigit()]
-    number = max(taken, default=0) + 1
+    numbers = [int(entry.name) for entry in RUNS.glob("*") if entry.name.isdigit()]
+    number = max(numbers, default=0) + 1
     with explained(f"cannot create a run under {RUNS}"):
         RUNS.mkdir(parents=True, exist_ok=True)
         while True:

@@ -72,8 +72,8 @@ def unconverted(theirs: Tensors, config: ModelConfig) -> Tensors:
     """Arrays that belong to Hugging Face's parameters, gradients for example, under our names."""
     family = family_of(config)
     named = _unfused(theirs, config) if family.fused else theirs
-    found = {parameter.name: _fused_name(family, parameter.name) for parameter in parameters(config)}
-    return {ours: named[name] for ours, name in found.items() if name in named}
+    their_names = {parameter.name: _fused_name(family, parameter.name) for parameter in parameters(config)}
+    return {ours: named[name] for ours, name in their_names.items() if name in named}
 
 
 def _config_json(path: Path) -> dict[str, Any]:

@@ -47,9 +47,9 @@ class Mesh:
             return value
         import torch.distributed as dist
 
-        told: list[T] = [value]
-        dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
-        return told[0]
+        shared: list[T] = [value]
+        dist.broadcast_object_list(shared, src=0, device=torch.device("cpu"))
+        return shared[0]
 
     def decided(self, work: Callable[[], T]) -> T:
         """What the main process makes of `work`, which it alone does, on every process; or its error."""

@@ -47,7 +47,7 @@ def orthogonal(
     """Each matrix with its singular values brought near 1 by Newton–Schulz products, in bf16."""
     a, b, c = coefficients
     wide = [matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T for matrix in matrices]
-    found: list[Tensor] = [torch.empty(0)] * len(matrices)
+    orthogonal: list[Tensor] = [torch.empty(0)] * len(matrices)
     for shape in {tuple(matrix.shape) for matrix in wide}:
         places = [i for i, matrix in enumerate(wide) if tuple(matrix.shape) == shape]
         x = torch.stack([wide[i] for i in places]).bfloat16()
@@ -56,5 +56,5 @@ def orthogonal(
             gram = x @ x.mT
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
         for i, made in zip(places, x, strict=True):
-            found[i] = made if matrices[i].shape == made.shape else made.T
-    return found
+            orthogonal[i] = made if matrices[i].shape == made.shape else made.T
+    return orthogonal
