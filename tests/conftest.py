@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import hypothesis
 import jaxtyping
 import numpy as np
 import pytest
@@ -22,3 +23,8 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+# A test is right or wrong, never slow: machines are shared.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
