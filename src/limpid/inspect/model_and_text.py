@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from limpid.config import TrainConfig
@@ -37,7 +37,7 @@ class ModelAndText:
     origin: str  # where the text comes from
     config: TrainConfig | None = None  # of the run
     step: int | None = None
-    validation: Int[np.ndarray, " token"] | None = None
+    validation: Integer[np.ndarray, " token"] | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -133,7 +133,7 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
     return tokens
 
 
-def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray, " token"]:
+def _validation(run: Run, config: TrainConfig, step: int) -> Integer[np.ndarray, " token"]:
     from limpid.data.tokens import open_tokens
 
     fingerprint = run.read_state(step)["data"]
@@ -141,7 +141,7 @@ def _validation(run: Run, config: TrainConfig, step: int) -> Int[np.ndarray, " t
 
 
 def _first_document(
-    validation: Int[np.ndarray, " token"], tokenizer: Tokenizer, context_length: int
+    validation: Integer[np.ndarray, " token"], tokenizer: Tokenizer, context_length: int
 ) -> tuple[int, ...]:
     """The start of the first document, as many tokens as can be shown."""
     tokens = [int(token) for token in validation[: min(SHOWN, context_length)]]
