@@ -10,7 +10,7 @@ from torch import Tensor
 from limpid.quantities import NO_LABEL
 
 
-def log_probabilities(logits: Float[Tensor, "batch position vocab"]) -> Float[Tensor, "batch position vocab"]:
+def log_probabilities(logits: Float[Tensor, "... vocab"]) -> Float[Tensor, "... vocab"]:
     """log softmax, formed in at least float32 whatever the format of the logits, in nats."""
     return F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
