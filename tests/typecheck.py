@@ -15,7 +15,16 @@ from jaxtyping import AbstractArray
 NAMED = re.compile(r"\b(Float|Int|UInt|Integer|Bool|Real|Shaped|Complex)\d*\[")
 """In the source of an annotation."""
 
-ROOMS = ("limpid.maths", "limpid.equations", "limpid.model", "limpid.objectives", "limpid.data", "limpid.inspect", "limpid.trace", "limpid.training")
+ROOMS = (
+    "limpid.maths",
+    "limpid.equations",
+    "limpid.model",
+    "limpid.objectives",
+    "limpid.data",
+    "limpid.inspect",
+    "limpid.trace",
+    "limpid.training",
+)
 """What is checked so far."""
 
 

@@ -11,6 +11,13 @@ from planted import FAULTS, RESULTS, disagreements, pinned, planted
 from recorded import batch, configuration, record
 
 import limpid.model.kernels.attention
+from limpid import maths
+from limpid.maths.chain import Link
+from limpid.maths.rounding import FORMATS
+from limpid.trace.kernels.attention import ShortAttention
+from limpid.trace.kernels.gate import EagerGate
+from limpid.trace.kernels.kernel import Formats, Kernel
+from limpid.trace.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.trace.kernels.random_rounding import RUNS, quantile
 from limpid.training.record import Observation
 from limpid.training.state import fresh_state
@@ -104,3 +111,90 @@ def test_the_limit_of_random_rounding_is_students() -> None:
     t = rng.standard_normal(200_000) / np.sqrt(np.square(rng.standard_normal((200_000, RUNS))).mean(-1))
     beyond = np.mean(np.abs(t) > quantile(0.01, 1))
     assert beyond == pytest.approx(0.01, abs=0.001)
+
+
+FP64 = FORMATS["fp64"]
+
+
+def kernels() -> dict[str, tuple[Kernel, list[Link], dict[str, np.ndarray]]]:
+    """Every kernel whose roundings are repeated, without any; the operations that it stands for; their inputs."""
+    rng = np.random.default_rng(4)
+    formats = Formats(FP64, FP64, FP64, (FP64,) * 3)
+    heads = {name: rng.standard_normal((2, 5, count, 4)) for name, count in (("query", 6), ("key", 2), ("value", 2))}
+    scores, softmax = maths.Scores(0.5), maths.CausalSoftmax(3)
+    gate = {name: rng.standard_normal((3, 7)) for name in ("gate", "up")}
+    gated = maths.Gated()
+    loss = {
+        "hidden": rng.standard_normal((2, 5, 4)), "matrix": rng.standard_normal((11, 4)),
+        "targets": np.where(rng.random((2, 5)) < 0.3, -100, rng.integers(0, 11, (2, 5))),
+    }  # fmt: skip
+    labels = int((loss["targets"] >= 0).sum())
+    return {
+        "attention": (
+            ShortAttention(scores, softmax, formats),
+            [
+                Link("scores", scores, ("query", "key"), None), Link("weights", softmax, ("scores",), None),
+                Link("mixed", maths.Mix(), ("weights", "value"), None),
+            ],
+            heads,
+        ),
+        "gate": (EagerGate(gated, formats), [Link("hidden", gated, ("gate", "up"), None)], gate),
+        "linear cross-entropy": (
+            LinearCrossEntropy(formats, labels, 3),
+            [
+                Link("logits", maths.Linear(), ("hidden", "matrix"), None),
+                Link("log_p", maths.LogSoftmax(), ("logits",), None),
+                Link("loss", maths.NegativeLogLikelihood(), ("log_p", "targets"), None),
+            ],
+            loss,
+        ),
+    }  # fmt: skip
+
+
+def departure(kernel: Kernel, links: list[Link], inputs: dict[str, np.ndarray]) -> float:
+    """The largest distance of the kernel's result and gradients from those of its operations, relative."""
+    chain = maths.Chain(dict(inputs))
+    for link in links:
+        chain.apply(link.name, link.operation, *link.inputs)
+    ball, saved = kernel.forward(list(inputs.values()))
+    y_bar = np.random.default_rng(5).standard_normal(ball.value.shape)
+    bars = {links[-1].name: y_bar}
+    for link in reversed(chain.links):
+        for name, bar in zip(link.inputs, link.operation.backward(bars[link.name], link.saved), strict=True):
+            if bar is not None:
+                bars[name] = bar
+    pairs = [(ball.value, chain.values[links[-1].name])]
+    pairs += [(one.value, bars[name]) for name, one in zip(inputs, kernel.backward(y_bar, saved), strict=True)
+              if one is not None]  # fmt: skip
+    return max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in pairs)
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_a_kernel_that_rounds_nothing_is_the_mathematics(name: str) -> None:
+    assert departure(*kernels()[name]) < 1e-13
+
+
+@pytest.mark.parametrize("half", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("attention", maths.Mix), ("attention", maths.Scores), ("attention", maths.CausalSoftmax),
+        ("gate", maths.Gated), ("linear cross-entropy", maths.Linear), ("linear cross-entropy", maths.LogSoftmax),
+        ("linear cross-entropy", maths.NegativeLogLikelihood),
+    ],
+)  # fmt: skip
+def test_mathematics_that_is_wrong_departs_from_the_kernel(
+    name: str, operation: type[maths.Operation], half: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = kernels()[name]
+    original = getattr(operation, half)
+
+    def wrong(self, *arrays):
+        made = original(self, *arrays)
+        if half == "forward":
+            return 1.05 * made[0], made[1]
+        return tuple(None if bar is None else 1.05 * bar for bar in made)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(operation, half, wrong)
+        assert departure(*whole) > 1e-3

@@ -87,7 +87,7 @@ def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
         name, "forward", value,
         Expected(
             _masked(record, name, value, ball.value), limit(ball, engine.dtype), Range(engine.dtype),
-            ball.reach / unit_roundoff(record.summed_format), None if unknown is None else unknown[0],
+            _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
             _why(_names_not_finite(piece.inputs, inputs)),
             "" if all_finite(value) else _too_large(record, piece, inputs),
         ),
@@ -95,6 +95,16 @@ def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     if isinstance(ball, Sampled):
         check = with_systematic(check, value, ball, record.axes(name))
     return Compared(piece.link, piece.path, kernel.arithmetic, value, _flops(record, piece.link), check), saved
+
+
+def _on_the_way(record: Record, ball: Ball, dtype: Any) -> Array:
+    """How large intermediate results may be, against the largest number of `dtype`.
+
+    What a kernel adds up lies in the summed format, what it stores in `dtype`: each overflows at its own largest.
+    """
+    summed = record.summed_format
+    in_sums = ball.reach / unit_roundoff(summed) * (largest(dtype) / largest(summed))
+    return np.maximum(in_sums, ball.reach / unit_roundoff(dtype))
 
 
 def _flops(record: Record, link: Link) -> int:
@@ -116,14 +126,13 @@ def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Che
     """A gradient once every kernel that used the array has added its part."""
     gradient = record.stored(f"{path}/grad({name})")
     scale = record.loss_scale if total.learned else 1.0
-    allowed = Range(
-        min((*total.formats, gradient.dtype), key=largest), scale, record.loss_scale, not record.meta["updated"]
-    )
+    narrowest = min((*total.formats, gradient.dtype), key=largest)
+    allowed = Range(narrowest, scale, record.loss_scale, not record.meta["updated"])
     ball = total.total()
     if scale != 1.0:
         ball = replace(ball, value=ball.value / scale, reach=ball.reach / scale)
     expected = Expected(
-        ball.value, limit(ball, gradient.dtype), allowed, ball.reach / unit_roundoff(record.summed_format),
+        ball.value, limit(ball, gradient.dtype), allowed, _on_the_way(record, ball, narrowest),
         total.unknown, _why(total.why),
     )  # fmt: skip
     check = compare(name, "backward", gradient, expected)
