@@ -11,8 +11,6 @@ from jaxtyping import Int64, Integer, UInt64
 from limpid.errors import DataError
 
 Array = np.ndarray
-TOKENS = ("tokens", "chosen", "rejected")
-"""Arrays of token ids that a model reads."""
 ROUNDS = 6
 """Rounds of the Feistel network; four already pass as random (Luby & Rackoff 1988)."""
 
@@ -34,7 +32,7 @@ class MicroBatch:
     @property
     def size(self) -> int:
         """Tokens that go through the model."""
-        return sum(array.size for name, array in self.arrays.items() if name in TOKENS)
+        return int(self["tokens"].size)
 
 
 class Batches:

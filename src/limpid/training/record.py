@@ -12,7 +12,7 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.config.options import to_dict
-from limpid.data.batches import TOKENS, MicroBatch
+from limpid.data.batches import MicroBatch
 from limpid.files import file_written_atomically
 from limpid.maths.chain import Outline
 from limpid.model import Transformer
@@ -156,7 +156,7 @@ def _metadata(
     run: str,
     token_text: Callable[[int], str],
 ) -> dict[str, object]:
-    ids = [micro[name] for micro in batch for name in (*TOKENS, "targets") if name in micro.arrays]
+    ids = [micro[name] for micro in batch for name in ("tokens", "targets")]
     tokens = sorted({int(token) for array in ids for token in array.flat})
     first = next(state.model.parameters())
     return {
