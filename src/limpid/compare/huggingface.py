@@ -13,37 +13,10 @@ from limpid.compare.variant import Tokens, Variant
 from limpid.errors import ConfigError
 from limpid.maths.rounding import FORMATS
 from limpid.model.convert import unconverted
+from limpid.published_names import INSIDE, JOINED, MODULE_INPUTS, OUTSIDE, place_in_block
 from limpid.training.precision import FORMATS as DTYPES
 from limpid.training.precision import NAMES
 
-OUTPUTS = {
-    "input_layernorm": "norm1",
-    "post_attention_layernorm": "norm2",
-    "self_attn.q_proj": "attention.query",
-    "self_attn.k_proj": "attention.key",
-    "self_attn.v_proj": "attention.value",
-    "self_attn.q_norm": "attention.query_norm",
-    "self_attn.k_norm": "attention.key_norm",
-    "self_attn.o_proj": "attention.output",
-    "mlp.gate_proj": "mlp.gate",
-    "mlp.up_proj": "mlp.up",
-    "mlp.down_proj": "mlp.output",
-    "ln_1": "norm1",
-    "ln_2": "norm2",
-    "attn.c_proj": "attention.output",
-    "mlp.c_fc": "mlp.up",
-    "mlp.c_proj": "mlp.output",
-}
-"""Modules of a block whose outputs have a name here."""
-INPUTS = {
-    "self_attn.o_proj": "attention.mixed",
-    "attn.c_proj": "attention.mixed",
-    "post_attention_layernorm": "residual1",
-    "ln_2": "residual1",
-    "mlp.down_proj": "mlp.hidden",
-    "mlp.c_proj": "mlp.hidden",
-}
-"""Modules of a block whose inputs have variant."""
 HEADS = ("attention.query", "attention.key", "attention.value", "attention.mixed")
 
 
@@ -99,23 +72,23 @@ class Recorder:
     def attach(self, model: nn.Module) -> None:
         """Hooks on every module that has a name here."""
         for path, module in model.named_modules():
-            parts = path.split(".")
-            if parts[-1] in ("embed_tokens", "wte"):
-                module.register_forward_hook(lambda _m, _i, out: self.record("embed.tokens", out))
-            elif parts[-1] in ("ln_f",) or path == "model.norm":
-                module.register_forward_hook(lambda _m, _i, out: self.record("final_norm", out))
-            if len(parts) > 2 and parts[1] in ("layers", "h"):
-                self._block(module, int(parts[2]), ".".join(parts[3:]))
+            inside = place_in_block(path)
+            if inside:
+                self._block(module, *inside)
+            elif path in OUTSIDE and path != "lm_head":
+                self._output(module, OUTSIDE[path])
+
+    def _output(self, module: nn.Module, name: str) -> None:
+        module.register_forward_hook(lambda _m, _i, out: self.record(name, _first(out)))
 
     def _block(self, module: nn.Module, block: int, place: str) -> None:
-        at = f"blocks.{block}."
-        if place == "":
-            module.register_forward_hook(lambda _m, _i, out: self.record(f"{at}residual2", _first(out)))
-        if place in OUTPUTS:
-            module.register_forward_hook(lambda _m, _i, out: self.record(at + OUTPUTS[place], _first(out)))
-        if place in INPUTS:
-            module.register_forward_pre_hook(lambda _m, given: self.record(at + INPUTS[place], given[0]))
-        if place == "attn.c_attn":
+        at, name = f"blocks.{block}.", INSIDE.get(place) if place else "residual2"
+        if name:
+            self._output(module, at + name)
+        if name in MODULE_INPUTS:
+            within = at + MODULE_INPUTS[name]
+            module.register_forward_pre_hook(lambda _m, given: self.record(within, given[0]))
+        if place in JOINED:
             module.register_forward_hook(lambda _m, _i, out: self._fused(at, out))
 
     def _fused(self, at: str, out: Tensor) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from limpid.config import ModelConfig
 from limpid.errors import ConfigError
+from limpid.published_names import GPT2, LLAMA, Naming
 
 Plain = dict[str, Any]
 
@@ -21,31 +22,6 @@ ACTIVATIONS = {
     "relu2": "relu2",
 }
 """Hugging Face's word for an activation, and ours."""
-
-LLAMA_NAMES = {
-    "attention.query": "self_attn.q_proj",
-    "attention.key": "self_attn.k_proj",
-    "attention.value": "self_attn.v_proj",
-    "attention.output": "self_attn.o_proj",
-    "attention.query_norm": "self_attn.q_norm",
-    "attention.key_norm": "self_attn.k_norm",
-    "mlp.gate": "mlp.gate_proj",
-    "mlp.up": "mlp.up_proj",
-    "mlp.output": "mlp.down_proj",
-    "norm1": "input_layernorm",
-    "norm2": "post_attention_layernorm",
-}
-GPT2_NAMES = {
-    "attention.output": "attn.c_proj",
-    "mlp.up": "mlp.c_fc",
-    "mlp.output": "mlp.c_proj",
-    "norm1": "ln_1",
-    "norm2": "ln_2",
-}
-OUTSIDE = {
-    "gpt2": {"embed.tokens": "wte", "embed.positions": "wpe", "final_norm": "ln_f"},
-    "llama": {"embed.tokens": "embed_tokens", "final_norm": "norm"},
-}
 
 
 @dataclass(frozen=True)
@@ -66,16 +42,15 @@ class Family:
         """GPT-2 keeps query, key and value in one matrix, and all matrices transposed."""
         return self.name == "gpt2"
 
+    @property
+    def naming(self) -> Naming:
+        """Names of its modules."""
+        return GPT2 if self.fused else LLAMA
+
     def their_name(self, ours: str) -> str:
         """Hugging Face's name of one of our parameters (of GPT-2's queries, keys and values: none)."""
-        prefix, blocks, names = ("transformer", "h", GPT2_NAMES) if self.fused else ("model", "layers", LLAMA_NAMES)
-        station, kind = ours.rsplit(".", 1)
-        if station == "logits":
-            return f"lm_head.{kind}"
-        if not station.startswith("blocks."):
-            return f"{prefix}.{OUTSIDE['gpt2' if self.fused else 'llama'][station]}.{kind}"
-        _, block, place = station.split(".", 2)
-        return f"{prefix}.{blocks}.{block}.{names[place]}.{kind}"
+        module, kind = ours.rsplit(".", 1)
+        return f"{self.naming.module(module)}.{kind}"
 
 
 def _read_llama(their: Plain) -> Plain:
