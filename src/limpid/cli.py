@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from limpid.errors import ConfigError, LimpidError
+from limpid.terminal import say, take_any_text
 
 HELP = """usage: limpid VERB [what] [options]
 
@@ -38,21 +39,22 @@ VERBS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
+    take_any_text()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+        say(HELP, end="")
         return 0
     if words[0] in ("-V", "--version"):
         from importlib.metadata import version
 
-        print(f"limpid {version('limpid')}")
+        say(f"limpid {version('limpid')}")
         return 0
     try:
         if words[0] not in VERBS:
             raise ConfigError(f"unknown verb {words[0]!r}: choose one of {', '.join(VERBS)}")
         return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
     except LimpidError as error:
-        print(f"limpid: error: {error}", file=sys.stderr)
+        say(f"limpid: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

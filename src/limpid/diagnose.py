@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from limpid.source import find_run
+from limpid.terminal import say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
         findings = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
         skipped = dict(doctor.skipped)
     if as_json:
-        print(json.dumps(document(str(run.path), f"examination before step {number}", number, findings, skipped)))
+        say_json(document(str(run.path), f"examination before step {number}", number, findings, skipped))
     else:
         console.print(f"{run.path}: examined before step {number}", markup=False)
         show(findings, console)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from limpid.terminal import say_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,9 +32,9 @@ class Reporter:
     @cached_property
     def console(self) -> Console:
         """Where lines go."""
-        from rich.console import Console
+        from limpid.console import Console
 
-        return self._console or Console(highlight=False)
+        return self._console or Console()
 
     @property
     def is_terminal(self) -> bool:
@@ -43,9 +44,9 @@ class Reporter:
     @cached_property
     def aside(self) -> Console:
         """Where bars and notes go."""
-        from rich.console import Console
+        from limpid.console import Console
 
-        return self._aside or Console(stderr=True, highlight=False)
+        return self._aside or Console(stderr=True)
 
     def line(self, content: RenderableType = "") -> None:
         """Print something to read, unless a document was asked for; a string is shown as it is, without markup."""
@@ -57,7 +58,7 @@ class Reporter:
     def document(self, value: Any) -> None:
         """Print plain values as one line of JSON, if that was asked for."""
         if self.as_json:
-            self.console.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+            say_json(value, self.console.file)
 
     def note(self, text: str) -> None:
         """Print something beside the result, on standard error."""

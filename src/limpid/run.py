@@ -15,6 +15,7 @@ from limpid.config.files import read_config, read_options, write_config
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
 from limpid.files import explained
+from limpid.terminal import command
 
 RUNS = Path("runs")
 CHECKPOINT_VERSION = 1
@@ -126,7 +127,8 @@ def new_run(name: str | None) -> Run:
         shutil.rmtree(path)
     if (path / "config.toml").is_file():
         raise CheckpointError(
-            f"{path} is a run already: continue it with `limpid train --resume {path}`, or choose another --name"
+            f"{path} is a run already: continue it with `{command('limpid', 'train', '--resume', path)}`, or choose "
+            "another --name"
         )
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CheckpointError(f"{path} exists and holds something that is no run: choose another --name, or move it")

@@ -95,9 +95,9 @@ def decompress_file(file: str, what: str | None, output: str | None, *, force: b
 
 def _reporter(target: Path | None, as_json: bool) -> Reporter:
     """A reporter that leaves standard output to the bytes, where they go there."""
-    from rich.console import Console
+    from limpid.console import Console
 
-    return Reporter(as_json, Console(file=sys.stderr if target is None else sys.stdout, highlight=False))
+    return Reporter(as_json, Console(file=sys.stderr if target is None else sys.stdout))
 
 
 class _Prefixed:

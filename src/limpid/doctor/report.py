@@ -18,6 +18,7 @@ from limpid.doctor.rule import functions
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
 from limpid.source import Run, find_source
+from limpid.terminal import say, say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,7 +118,7 @@ class FindingLog:
         if callable(self.say):
             self.say(line)
         elif self.say:
-            print(line, file=sys.stderr)
+            say(line, file=sys.stderr)
 
 
 def _when(finding: Finding) -> str:
@@ -158,7 +159,7 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
     if watched:
         skipped = {name: why for name, why in skipped.items() if name in ("learning_rate", "grad_norm", "eval_loss")}
     if as_json:
-        print(json.dumps(document(str(path), curves.kind, len(curves.steps), findings, skipped, curves.notes)))
+        say_json(document(str(path), curves.kind, len(curves.steps), findings, skipped, curves.notes))
         return exit_code(findings)
     losses = curves.steps
     span = f"steps {losses[0]:,} … {losses[-1]:,}" if losses else "no training loss"
@@ -250,7 +251,7 @@ def explain(slug: str, *, as_json: bool, console: Console) -> int:
         raise ConfigError(f"there is no rule {slug!r}: {hint}")
     if as_json:
         cards = [rule.card() for rule in RULES.values()] if slug == "all" else RULES[slug].card()
-        print(json.dumps(cards, ensure_ascii=False))
+        say_json(cards)
         return 0
     from rich.table import Table
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from limpid.config import Sampling
+from limpid.errors import DataError
+from limpid.generate.completion import encode_prompt
 from limpid.generate.decode import stream
 from limpid.generate.decoder import Decoder
 from limpid.model import Transformer
@@ -42,10 +44,18 @@ def chat(
             turns.clear()
             write("(a new conversation)\n")
             continue
+        if message.startswith("/"):
+            write(f"({message.split()[0]} is no command: {HELP})\n")
+            continue
         if not message:
             continue
         turns.append(f"{USER}{message}{MODEL}")
-        dropped = _make_room(turns, decoder, tokenizer, sampling)
+        try:
+            dropped = _make_room(turns, decoder, tokenizer, sampling)
+        except DataError as error:  # a line that is too long, or no text, costs itself and not the conversation
+            turns.pop()
+            write(f"({error})\n")
+            continue
         if dropped:
             write(f"(the context is full: the oldest {dropped} turns are forgotten)\n" if dropped > 1 else
                   "(the context is full: the oldest turn is forgotten)\n")  # fmt: skip
@@ -58,7 +68,11 @@ def chat(
 
 
 def _make_room(turns: list[str], model: Decoder, tokenizer: Tokenizer, sampling: Sampling) -> int:
-    """Forget the oldest turns until an answer of a quarter of the context fits; returns how many."""
+    """Forget the oldest turns until an answer of a quarter of the context fits; returns how many.
+
+    Raises  DataError for a turn that does not fit by itself, or is no text
+    """
+    encode_prompt(model.config, tokenizer, turns[-1])
     context = model.config.context_length
     answer = min(sampling.max_new_tokens, max(1, context // 4))
     dropped = 0

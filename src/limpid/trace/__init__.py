@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limpid.terminal import say_json
 from limpid.trace.trace import Trace as Trace
 from limpid.trace.verify import StepReport as StepReport
 from limpid.trace.verify import verify_step as verify_step
@@ -35,7 +36,7 @@ def open_step(
     if as_json and quantity is not None:
         console.file.writelines(array_as_json(trace, quantity))
     elif as_json:
-        console.file.write(json.dumps(to_json(trace.document()), ensure_ascii=False) + "\n")
+        say_json(to_json(trace.document()), console.file)
     elif quantity is not None:
         terminal_array.show(trace, quantity, console)
     else:
@@ -73,7 +74,7 @@ def explain_entry(step: Path | Trace, asked: str, *, as_json: bool = False, cons
 
     found = (step if isinstance(step, Trace) else Trace.open(step)).explain(asked)
     if as_json:
-        console.file.write(json.dumps(to_json(found), ensure_ascii=False) + "\n")
+        say_json(to_json(found), console.file)
     else:
         terminal_entry.show(found, console)
     return 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from limpid.config import Sampling
 from limpid.config.flags import read
+from limpid.terminal import say
 from limpid.verbs.generate import decoder
 
 
@@ -26,5 +27,5 @@ def verb(argv: Sequence[str]) -> int:
 
     model, tokenizer = decoder(flags.what)
     prompt = "> " if sys.stdin.isatty() else ""
-    converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: print(text, end="", flush=True))
+    converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: say(text, end=""))
     return 0

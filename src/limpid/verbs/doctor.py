@@ -30,13 +30,13 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("doctor", DoctorFlags, argv)
     if flags.preflight and flags.explain is not None:
         raise ConfigError("--explain tells a rule, --preflight examines a run: leave one out")
-    from rich.console import Console
+    from limpid.console import Console
 
     if flags.explain is not None:
         from limpid.doctor.report import explain
 
-        return explain(flags.explain, as_json=flags.json, console=Console(highlight=False))
-    console = Console(highlight=False, soft_wrap=True)
+        return explain(flags.explain, as_json=flags.json, console=Console())
+    console = Console(soft_wrap=True)
     if flags.preflight:
         from limpid.diagnose import preflight
 

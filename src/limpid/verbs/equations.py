@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
+from limpid.terminal import say_json
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,11 @@ def verb(argv: Sequence[str]) -> int:
     found = () if flags.errata and not filtered else chosen(flags.words, flags.branch, flags.stage, flags.paper)
     corrections = errata() if flags.errata else ()
     if flags.json:
-        import json
-
         from limpid.equations.show import document
 
-        print(json.dumps(document(found, flags.measure, corrections), ensure_ascii=False))
+        say_json(document(found, flags.measure, corrections))
         return 0
-    from rich.console import Console
-
+    from limpid.console import Console
     from limpid.equations.show import tell
 
-    return 0 if tell(found, flags.measure, corrections, Console(highlight=False)) else 1
+    return 0 if tell(found, flags.measure, corrections, Console()) else 1

@@ -28,11 +28,10 @@ def verb(argv: Sequence[str]) -> int:
     *before, entry = flags.words or ("",)
     if len(before) > 1 or not entry or (flags.worked and (before or flags.step)):
         raise ConfigError("explain takes a run and an entry, as in: limpid explain last 'logits[0, 0, 7]'")
-    from rich.console import Console
-
+    from limpid.console import Console
     from limpid.trace import explain_entry
 
-    console = Console(highlight=False)
+    console = Console()
     if flags.worked:
         from limpid.trace.worked import opened
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.config import Sampling, WeightFormat
 from limpid.config.flags import read
+from limpid.terminal import say, say_json
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -39,16 +39,16 @@ def verb(argv: Sequence[str]) -> int:
     prompts = flags.prompts or ("",)
     if flags.json:
         for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
-            print(json.dumps({"prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish}))
+            say_json({"prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish})
         return 0
     if len(prompts) == 1 and flags.sampling.num_beams == 1:
-        print(prompts[0], end="", flush=True)
+        say(prompts[0], end="")
         for piece in stream(model, tokenizer, prompts, flags.sampling):
-            print(piece.text, end="", flush=True)
-        print()
+            say(piece.text, end="")
+        say()
         return 0
     for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
-        print(f"{prompt}{made.text}\n")
+        say(f"{prompt}{made.text}\n")
     return 0
 
 

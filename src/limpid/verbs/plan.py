@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from limpid.config.flags import read
 from limpid.errors import ConfigError
 from limpid.plan.options import Options
+from limpid.terminal import say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,9 +45,9 @@ def verb(argv: Sequence[str]) -> int:
         from limpid.verbs import plan_fit, plan_sweep
 
         return (plan_fit if argv[0] == "fit" else plan_sweep).verb(argv[1:])
-    from rich.console import Console
+    from limpid.console import Console
 
-    console = Console(highlight=False)
+    console = Console()
     flags = read("plan", PlanFlags, argv)
     numbers = {"compute": flags.compute, "params": flags.params}
     given = [name for name, value in numbers.items() if value is not None]
@@ -74,7 +74,7 @@ def _plan(flags: PlanFlags, console: Console) -> int:
     if flags.why is not None:
         return _figure(plan, flags, console)
     if flags.json:
-        print(json.dumps(plan.document(), ensure_ascii=False))
+        say_json(plan.document())
     else:
         from limpid.plan.terminal import print_plan
 
@@ -88,7 +88,7 @@ def _figure(plan: Plan, flags: PlanFlags, console: Console) -> int:
 
     figure = plan.figure(flags.why or "")
     if flags.json:
-        print(json.dumps(figure.document(), ensure_ascii=False))
+        say_json(figure.document())
     else:
         print_figure(figure, console)
     return 0
@@ -104,7 +104,7 @@ def _compute_optimal(flags: PlanFlags, console: Console) -> int:
     if flags.why is not None:
         return _figure(Plan("scaling", {"scaling": figures}), flags, console)
     if flags.json:
-        print(json.dumps({"scaling": [figure.document() for figure in figures]}, ensure_ascii=False))
+        say_json({"scaling": [figure.document() for figure in figures]})
     else:
         judged = flags.params is not None and flags.training.tokens is not None
         (print_judgement if judged else print_allocation)(figures, console)
@@ -124,7 +124,7 @@ def _engine(flags: PlanFlags, console: Console) -> int:
     run = replace(what.config.run, precision="auto") if what.precision_open else what.config.run
     rows = [(one.part, one.chosen, one.why) for one in decisions(replace(what.config, run=run), best_device())]
     if flags.json:
-        print(json.dumps([dict(zip(("part", "chosen", "why"), row, strict=True)) for row in rows]))
+        say_json([dict(zip(("part", "chosen", "why"), row, strict=True)) for row in rows])
     else:
         print_decisions(rows, console)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from limpid.config.flags import read
 from limpid.config.options import require
 from limpid.errors import ConfigError
+from limpid.terminal import say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,8 +47,7 @@ def verb(argv: Sequence[str]) -> int:
         raise ConfigError("plan fit takes runs, or tables with parameters, tokens and loss: limpid plan fit runs.csv")
     if flags.compute is not None:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
-    from rich.console import Console
-
+    from limpid.console import Console
     from limpid.plan.laws.fit import fit, points_of
     from limpid.plan.laws.runs import points
     from limpid.reporter import Reporter
@@ -59,7 +58,7 @@ def verb(argv: Sequence[str]) -> int:
         for note in notes:
             reporter.note(note)
         fitted = fit(trained, flags.delta, flags.resamples, flags.level, flags.seed, reporter.progress)
-    return show(fitted, flags.compute, flags.output, flags.json, Console(highlight=False))
+    return show(fitted, flags.compute, flags.output, flags.json, Console())
 
 
 def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, console: Console) -> int:
@@ -72,7 +71,7 @@ def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, 
 
         drawn = draw_fit(fitted, Path(output))
     if as_json:
-        print(json.dumps({**fitted.document(compute), "pictures": [str(file) for file in drawn]}, ensure_ascii=False))
+        say_json({**fitted.document(compute), "pictures": [str(file) for file in drawn]})
         return 0
     print_fit(fitted, console)
     if compute is not None:

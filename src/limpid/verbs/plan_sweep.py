@@ -26,9 +26,8 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("plan sweep", PlanSweepFlags, argv)
     if flags.compute is not None:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
-    from rich.console import Console
-
     from limpid.api import train
+    from limpid.console import Console
     from limpid.plan.laws.fit import fit, points_of
     from limpid.plan.laws.runs import points
     from limpid.reporter import Reporter
@@ -46,4 +45,4 @@ def verb(argv: Sequence[str]) -> int:
             reporter.note(note)
         trained = points_of(*zip(*points([str(run.path) for run in runs]), strict=True))
         fitted = fit(trained, seed=flags.sweep.seed, report=reporter.progress)
-    return show(fitted, flags.compute, str(flags.sweep.folder), flags.json, Console(highlight=False))
+    return show(fitted, flags.compute, str(flags.sweep.folder), flags.json, Console())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from limpid.config.flags import read
+from limpid.terminal import say_json
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,10 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("trace", TraceFlags, argv)
     if flags.rows:
         return _rows(flags)
-    from rich.console import Console
-
+    from limpid.console import Console
     from limpid.trace import open_step
 
-    console = Console(highlight=False)
+    console = Console()
     shown = partial(
         open_step, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console
     )
@@ -67,14 +67,12 @@ def _rows(flags: TraceFlags) -> int:
 
     found = rows_of_step(*find_step(flags.what, flags.step))
     if flags.json:
-        import json
         from dataclasses import asdict
 
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        say_json(asdict(found))
         return 0
-    from rich.console import Console
-
+    from limpid.console import Console
     from limpid.data.terminal import show_rows
 
-    show_rows(found, Console(highlight=False))
+    show_rows(found, Console())
     return 0

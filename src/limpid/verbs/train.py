@@ -13,6 +13,7 @@ from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, Updat
 from limpid.config.flags import given
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
+from limpid.terminal import command
 
 if TYPE_CHECKING:
     from limpid.reporter import Reporter
@@ -88,34 +89,36 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
 
 def _shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
-    from rich.console import Console
-
+    from limpid.console import Console
     from limpid.reporter import Reporter
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.loop import Diverged, Interrupted
     from limpid.training.mesh import is_main_process
 
     keep_freed_memory()  # the process is ours alone
-    console = Console(highlight=False, quiet=not is_main_process())
+    console = Console(quiet=not is_main_process())
     with Reporter(console=console, aside=console) as reporter:
         try:
             run = train(reporter)
         except Interrupted as stopped:
-            reporter.line(f"{stopped}; go on with\n  limpid train --resume {stopped.run.path}")
+            reporter.line(f"{stopped}; go on with\n  {command('limpid', 'train', '--resume', stopped.run.path)}")
             return 130
         except Diverged as broken:
-            reporter.line(f"{broken}; open it with\n  limpid trace {broken.run.path} --step {broken.step}")
+            reporter.line(
+                f"{broken}; open it with\n  {command('limpid', 'trace', broken.run.path, '--step', broken.step)}"
+            )
             return 1
         reporter.line(f"\n{run.path}/")
         for what, where in _contents(run):
             reporter.line(f"  {what:<24}{where}")
         reporter.line("\nnext")
-        for command, what in (
-            (f"limpid trace {run.path}", "open the last step"),
-            (f'limpid generate {run.path} "def "', "continue a prompt"),
-            (f"limpid train --resume {run.path} --max-steps {2 * run.latest_checkpoint()}", "train on"),
+        further = 2 * run.latest_checkpoint()
+        for words, what in (
+            (("trace", run.path), "open the last step"),
+            (("generate", run.path, "def "), "continue a prompt"),
+            (("train", "--resume", run.path, "--max-steps", further), "train on"),
         ):
-            reporter.line(f"  {command:<60}{what}")
+            reporter.line(f"  {command('limpid', *words):<60}{what}")
     return 0
 
 
