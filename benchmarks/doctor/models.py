@@ -208,7 +208,7 @@ def set_attention(model: nn.Module, attend: Attend, blocks: list[int] | None = N
         model.config._attn_implementation = "benchmark"
 
 
-def limpid_forward(self: Any, x: Tensor, angles: Any, mask: Any = None, cache: None = None) -> Tensor:
+def limpid_forward(self: Any, x: Tensor, angles: Any, *_: Any) -> Tensor:
     """limpid's attention with an exchangeable middle."""
     from limpid.model.embedding import rotate
 
