@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 import limpid.model.attention
+import limpid.model.kernels.attention
 import limpid.model.mlp
+import limpid.model.norm
 from limpid.model.kernels.attention import ShortAttention
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.model.kernels.rms_norm import FusedRMSNorm
@@ -65,16 +68,15 @@ class Result:
     place: int
     variant: str
     blamed: tuple[str, ...]  # ends of names and kinds
+    rows: bool = True  # a scalar or a vector has no heads and no rows
 
-    def has(self, fault: str) -> bool:
-        """A scalar or a vector has no heads and no rows."""
-        return fault not in OF_ROWS or (self.kernel, self.passed, self.place) not in (
-            (FusedRMSNorm, "backward", 1), (LinearCrossEntropy, "forward", 0)
-        )  # fmt: skip
+    @property
+    def faults(self) -> list[str]:
+        return [name for name in FAULTS if self.rows or name not in OF_ROWS]
 
 
-class Activation(torch.autograd.Function):
-    """silu as a kernel of its own, so that a fault can be planted in it."""
+class PyTorchsSilu(torch.autograd.Function):
+    """PyTorch's own kernels, forward and backward, where a fault can be planted between them and autograd."""
 
     @staticmethod
     def forward(ctx, x):
@@ -85,6 +87,43 @@ class Activation(torch.autograd.Function):
     def backward(ctx, bar):
         (x,) = ctx.saved_tensors
         return torch.ops.aten.silu_backward(bar, x)
+
+
+class PyTorchsLayerNorm(torch.autograd.Function):
+    """The same for layer norm."""
+
+    @staticmethod
+    def forward(ctx, x, shape, weight, bias, eps):
+        y, mean, inverse = torch.ops.aten.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(x, mean, inverse, weight, bias)
+        return y
+
+    @staticmethod
+    def backward(ctx, bar):
+        x, mean, inverse, weight, bias = ctx.saved_tensors
+        bars = torch.ops.aten.native_layer_norm_backward(
+            bar.contiguous(), x, weight.shape, mean, inverse, weight, bias, [True] * 3
+        )
+        return bars[0], None, bars[1], bars[2], None
+
+
+class PyTorchsAttention(torch.autograd.Function):
+    """The same for attention beyond the positions up to which `ShortAttention` is faster."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, visible, window):
+        heads = [x.detach().requires_grad_() for x in (query, key, value)]
+        with torch.enable_grad():
+            ctx.graph = heads, ATTENTION(*heads, visible, window)
+        return ctx.graph[1].detach()
+
+    @staticmethod
+    def backward(ctx, bar):
+        heads, mixed = ctx.graph
+        return *torch.autograd.grad(mixed, heads, bar), None, None
+
+
+ATTENTION = limpid.model.kernels.attention.attention
 
 
 RESULTS = {
@@ -99,7 +138,22 @@ RESULTS = {
     ),
     "RMS norm: gain": Result(
         FusedRMSNorm, "backward", 1, "llama",
-        ("norm1.weight backward", "norm2.weight backward", "final_norm.weight backward"),
+        ("norm1.weight backward", "norm2.weight backward", "final_norm.weight backward"), rows=False,
+    ),
+    "layer norm": Result(
+        PyTorchsLayerNorm, "forward", 0, "gpt-2", ("norm1 forward", "norm2 forward", "final_norm forward")
+    ),
+    "layer norm: stream": Result(
+        PyTorchsLayerNorm, "backward", 0, "gpt-2",
+        ("residual1 backward", "residual2 backward", "embed.sum backward"),
+    ),
+    "layer norm: gain": Result(
+        PyTorchsLayerNorm, "backward", 2, "gpt-2",
+        ("norm1.weight backward", "norm2.weight backward", "final_norm.weight backward"), rows=False,
+    ),
+    "layer norm: bias": Result(
+        PyTorchsLayerNorm, "backward", 3, "gpt-2",
+        ("norm1.bias backward", "norm2.bias backward", "final_norm.bias backward"), rows=False,
     ),
     "rotation": Result(
         FusedRotation, "forward", 0, "llama",
@@ -108,18 +162,39 @@ RESULTS = {
     "rotation: backward": Result(
         FusedRotation, "backward", 0, "llama", ("attention.query backward", "attention.key backward")
     ),
-    "gate: silu": Result(Activation, "forward", 0, "llama", ("mlp.hidden forward", "mlp.up backward")),
-    "gate: gate": Result(Activation, "backward", 0, "llama", ("mlp.gate backward",)),
-    "cross-entropy: loss": Result(LinearCrossEntropy, "forward", 0, "llama", ("loss forward",)),
+    "gate: silu": Result(PyTorchsSilu, "forward", 0, "llama", ("mlp.hidden forward", "mlp.up backward")),
+    "gate: gate": Result(PyTorchsSilu, "backward", 0, "llama", ("mlp.gate backward",)),
+    "cross-entropy: loss": Result(LinearCrossEntropy, "forward", 0, "llama", ("loss forward",), rows=False),
     "cross-entropy: hidden": Result(LinearCrossEntropy, "backward", 0, "llama", ("final_norm backward",)),
     "cross-entropy: matrix": Result(LinearCrossEntropy, "backward", 1, "qwen3", ("logits.weight backward",)),
 }  # fmt: skip
+"""Of kernels whose roundings are repeated, or that do one operation: any fault is found."""
+
+SAMPLED_RESULTS = {
+    "PyTorch's attention: mixed": Result(PyTorchsAttention, "forward", 0, "llama", ("attention.mixed forward",)),
+    "PyTorch's attention: query": Result(
+        PyTorchsAttention, "backward", 0, "llama", ("attention.query_rotated backward",)
+    ),
+    "PyTorch's attention: key": Result(PyTorchsAttention, "backward", 1, "llama", ("attention.key_rotated backward",)),
+    "PyTorch's attention: value": Result(PyTorchsAttention, "backward", 2, "llama", ("attention.value backward",)),
+}
+"""Of kernels that are judged by random rounding."""
+
+
+@contextmanager
+def pytorchs_kernels() -> Iterator[None]:
+    """A model in which PyTorch's own kernels are called by classes in which a fault can be planted."""
+    with pytest.MonkeyPatch.context() as model:
+        model.setitem(limpid.model.mlp.ACTIVATIONS, "silu", PyTorchsSilu.apply)
+        model.setattr(limpid.model.norm.F, "layer_norm", PyTorchsLayerNorm.apply)
+        model.setattr(limpid.model.attention, "attention", PyTorchsAttention.apply)
+        yield
 
 
 @contextmanager
 def planted(result: Result, fault: Fault) -> Iterator[None]:
     """The kernel with a fault in one of its results."""
-    original, activation = result.kernel.__dict__[result.passed], limpid.model.mlp.ACTIVATIONS["silu"]
+    original = result.kernel.__dict__[result.passed]
 
     def faulty(*arguments):
         results = original.__func__(*arguments)
@@ -127,13 +202,9 @@ def planted(result: Result, fault: Fault) -> Iterator[None]:
             return fault(results)
         return tuple(fault(part) if at == result.place else part for at, part in enumerate(results))
 
-    setattr(result.kernel, result.passed, staticmethod(faulty))
-    limpid.model.mlp.ACTIVATIONS["silu"] = Activation.apply
-    try:
+    with pytorchs_kernels(), pytest.MonkeyPatch.context() as kernel:
+        kernel.setattr(result.kernel, result.passed, staticmethod(faulty))
         yield
-    finally:
-        setattr(result.kernel, result.passed, original)
-        limpid.model.mlp.ACTIVATIONS["silu"] = activation
 
 
 def disagreements(file: Path) -> list[str]:

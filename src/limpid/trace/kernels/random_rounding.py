@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from limpid.maths.attention import CausalSoftmax, Mix
 from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
@@ -104,6 +105,8 @@ class RandomRounding:
             parts = link.operation.backward(bars[link.name], link.saved)
             if rng is not None:
                 parts = self._moved(link, parts, bars[link.name], rng)
+                if isinstance(link.operation, CausalSoftmax):
+                    parts = (parts[0] + self._fused_softmax(chain, link.name, bars, rng),)
             for name, part in zip(link.inputs, parts, strict=False):
                 if part is not None:
                     bars[name] = bars[name] + part if name in bars else part
@@ -124,6 +127,18 @@ class RandomRounding:
             error = unit_roundoff(dtype) * storage + self.formats.unit * rounding + underflow(dtype)
             moved.append(part + error * rng.uniform(-1, 1, np.shape(part)))
         return tuple(moved)
+
+    def _fused_softmax(self, chain: Chain, weights: str, bars: Mapping[str, Array], rng: np.random.Generator) -> Array:
+        """What a fused kernel adds to s̄ = w (w̄ - Σ w̄ w) by forming Σ w̄ w as Σ mixed̄ mixed, from the stored result.
+
+        Where one key has nearly all the weight w̄ - Σ w̄ w cancels, and this rounding does not.
+        Source: Dao et al. 2022, appendix B.4, eq. 4, arXiv:2205.14135.
+        """
+        mix = next(link for link in chain.links if isinstance(link.operation, Mix))
+        terms = np.abs(chain.values[mix.name] * bars[mix.name])
+        stored = unit_roundoff(self.results[mix.name]) * terms * rng.uniform(-1, 1, terms.shape)
+        summed = (terms.shape[-1] + 1) * self.formats.unit * terms * rng.uniform(-1, 1, (*terms.shape[:-1], 1))
+        return chain.values[weights] * (stored + summed).sum(-1).transpose(0, 2, 1)[..., None]
 
     def _gradient_format(self, link: Link, name: str) -> Any:
         if isinstance(link.operation, Linear):
