@@ -1,8 +1,9 @@
-"""The learning rate as a function of the step: pure arithmetic, so that engine, mathematics and planner share it."""
+"""The learning rate as a function of the step, as the engine takes it; maths/schedule.py derives it a second time."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from limpid.config import UpdateConfig
 
@@ -33,7 +34,7 @@ def _shape(step: int, steps: int, update: UpdateConfig) -> float:
         case "cosine":
             return cosine_schedule(progress)
         case "cosine_restarts":
-            return cosine_restarts(progress, update.schedule_cycles)
+            return cosine_restarts(Fraction(min(step, steps), steps), update.schedule_cycles)
         case "warmup_stable_decay":
             return warmup_stable_decay(progress, update.decay_fraction)
 
@@ -63,9 +64,12 @@ def cosine_schedule(progress: float, waves: float = 0.5) -> float:
     return 0.5 * (1.0 + math.cos(2 * math.pi * waves * progress))
 
 
-def cosine_restarts(progress: float, cycles: int = 1) -> float:
-    """Half cosines from 1 to 0, one after another; the last one ends at 0."""
-    return cosine_schedule(1.0 if progress == 1.0 else progress * cycles % 1.0)
+def cosine_restarts(progress: float | Fraction, cycles: int = 1) -> float:
+    """Half cosines from 1 to 0, one after another; the last one ends at 0.
+
+    A fraction keeps the restart at its step: in float64, 15/22 · 22 is just below 15.
+    """
+    return cosine_schedule(1.0 if progress == 1 else float(progress * cycles % 1))
 
 
 def warmup_stable_decay(progress: float, decay_fraction: float = 0.2) -> float:

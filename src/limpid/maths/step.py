@@ -12,10 +12,10 @@ from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
 from limpid.maths.muon import Muon
 from limpid.maths.operation import Array
+from limpid.maths.schedule import learning_rate
 from limpid.maths.transformer import transformer
 from limpid.maths.update import SGD, Adam, AdamW, Arrays, Momentum, UpdateInput, UpdateRule, clip
 from limpid.quantities import Parameter, update_rule
-from limpid.schedule import learning_rate
 
 
 @dataclass(frozen=True)

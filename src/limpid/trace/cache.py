@@ -12,7 +12,7 @@ from limpid.errors import CheckpointError
 from limpid.files import write_atomically
 
 PACKAGE = Path(__file__).parent.parent
-CODE = ("maths", "trace", "objectives", "quantities.py", "schedule.py")
+CODE = ("maths", "trace", "objectives", "quantities.py")
 """What a document depends on beside the record."""
 
 

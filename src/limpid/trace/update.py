@@ -10,10 +10,10 @@ import numpy as np
 
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
+from limpid.maths.schedule import learning_rate, learning_rate_rounding
 from limpid.maths.step import rule
 from limpid.maths.update import Arrays, UpdateInput, UpdateRule, clip_scale, global_norm
 from limpid.quantities import Parameter
-from limpid.schedule import learning_rate
 from limpid.trace.comparison import Expected, Range, compare, compare_number
 from limpid.trace.finite import all_finite, dependent
 from limpid.trace.record import Record
@@ -21,8 +21,6 @@ from limpid.trace.verdict import Check
 
 REGISTER = 32
 """Bytes that PyTorch adds up side by side on a processor: eight float32 sums, each of an eighth of the squares."""
-SCHEDULE_ROUNDINGS = 16
-"""No schedule takes more float64 operations than this; cos and pow are off by less than one unit more."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,8 @@ def _norm(record: Record, learned: Sequence[Parameter], engine: float) -> tuple[
 
 
 def _rate(record: Record, exact: float) -> Check:
-    """The learning rate: every number on its way is at most the peak rate."""
-    limit = SCHEDULE_ROUNDINGS * unit_roundoff(np.float64) * abs(record.config.update.learning_rate)
+    """The learning rate, from the step's number and the configuration alone."""
+    limit = learning_rate_rounding(int(record.meta["step"]), record.config.run.max_steps, record.config.update)
     engine = float(record.meta["learning_rate"])
     return compare_number("learning_rate", "update", engine, exact, limit, Range(np.float64))
 
