@@ -1,10 +1,17 @@
-"""The learning rate against PyTorch's and transformers' schedules, and at its ends."""
+"""The learning rate against PyTorch's and transformers' schedules, against its second derivation, and at its ends."""
+
+import math
+from typing import get_args
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as some
 from transformers import get_scheduler
 
 from limpid.config import UpdateConfig
+from limpid.config.sections import ScheduleName
+from limpid.maths import schedule as derived
 from limpid.schedule import learning_rate
 
 STEPS, WARMUP, PEAK = 97, 13, 0.37
@@ -67,3 +74,33 @@ def test_stable_then_linear_decay() -> None:
 def test_polynomial_by_hand() -> None:
     rates = ours("polynomial", min_learning_rate_ratio=0, schedule_power=2)
     assert rates[WARMUP + 41] == pytest.approx(PEAK * (1 - 42 / (STEPS - WARMUP)) ** 2)
+
+
+@given(
+    some.sampled_from(get_args(ScheduleName)),
+    some.integers(1, 4000),
+    some.integers(0, 300),
+    some.floats(0, 1),
+    some.integers(1, 60),
+    some.floats(0.1, 4),
+    some.floats(0, 1),
+    some.randoms(use_true_random=False),
+)
+def test_both_derivations_agree_within_float64(shape, steps, warmup, ratio, cycles, power, fraction, rng) -> None:
+    update = UpdateConfig(
+        learning_rate=PEAK, schedule=shape, warmup_steps=warmup, min_learning_rate_ratio=ratio,
+        schedule_cycles=cycles, schedule_power=power, decay_fraction=fraction,
+    )  # fmt: skip
+    for step in (1, max(1, warmup), warmup + 1, steps, steps + 1, rng.randint(1, steps)):
+        departure = abs(learning_rate(step, steps, update) - derived.learning_rate(step, steps, update))
+        assert departure <= derived.learning_rate_rounding(step, steps, update)
+
+
+def test_every_restart_is_at_its_step() -> None:
+    """15/22 · 22 is just below 15 in float64."""
+    update = UpdateConfig(
+        learning_rate=PEAK, schedule="cosine_restarts", warmup_steps=0, min_learning_rate_ratio=0, schedule_cycles=22
+    )
+    rates = [learning_rate(step, 22, update) for step in range(1, 23)]
+    assert rates == pytest.approx([*[PEAK] * 21, 0.0], abs=1e-15)
+    assert math.isclose(learning_rate(14, 44, update), PEAK)

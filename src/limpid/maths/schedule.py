@@ -1,4 +1,4 @@
-"""The learning rate by the mathematics, from what is left of the run; limpid.schedule, from its progress, is the engine's.
+"""The learning rate by the mathematics, from what is left of the run. The engine's, limpid.schedule, goes by progress.
 
 The two are written apart, so that a slip in either is found when a step is opened.
 """
