@@ -43,7 +43,8 @@ def test_flops_equal_those_that_pytorch_counts_forward_and_backward(config: Mode
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "qwen3", "gemma2", "gpt_neox", "gpt2", "olmo2", "phi", "bloom", "starcoder2"]
+    "family",
+    ["llama", "qwen3", "gemma2", "gpt_neox", "gpt2", "olmo2", "phi", "bloom", "starcoder2", "glm4", "nemotron"],
 )
 def test_flops_of_strangers_equal_those_that_pytorch_counts(family: str) -> None:
     from transformers import AutoModelForCausalLM

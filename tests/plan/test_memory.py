@@ -6,6 +6,8 @@ import pytest
 
 from limpid.plan.activations import korthikanti
 from limpid.plan.cluster import Layout
+from limpid.plan.flops import forward_flops_per_token
+from limpid.plan.huggingface import read_config
 from limpid.plan.memory import decoding, training
 from limpid.plan.parameters import count
 from limpid.plan.published import published
@@ -46,7 +48,8 @@ def test_recomputation_saves_less() -> None:
 
 def test_windowed_layers_cache_their_window_only() -> None:
     short, long = (
-        {one.name: one.value for one in decoding(published("gemma-3-27b"), 1, s, "bf16")} for s in (1000, 100_000)
+        {one.name: one.value for one in decoding(published("gemma-3-27b"), Layout(context=s), "bf16")}
+        for s in (1000, 100_000)
     )
     assert long["decoding.cache"] < 100 * short["decoding.cache"] / 4
     assert short["decoding.cache"] == 1000 * short["decoding.cache_per_token"]
@@ -63,3 +66,43 @@ def test_muon_has_one_moment_of_matrices_inside_blocks_and_two_of_the_rest() -> 
     assert bytes_of["momentum"] == (4 + 4) * count(model)
     halved = {one.name: one.value for one in training(model, Layout(devices=2, zero=1, optimizer="muon"))}
     assert halved["memory.optimizer"] == bytes_of["muon"] / 2
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "int4"])
+def test_devices_that_share_a_model_divide_what_generating_takes(precision: str) -> None:
+    model = published("llama-3.1-405b")
+    whole, shared = (
+        {one.name: one.value for one in decoding(model, Layout(devices=t, tensor=t, context=8192), precision)}
+        for t in (1, 8)
+    )
+    assert shared["decoding.total"] == pytest.approx(whole["decoding.total"] / 8)
+    stages = {one.name: one.value for one in decoding(model, Layout(devices=7, pipeline=7), precision)}
+    assert stages["decoding.weights"] < whole["decoding.weights"] / 6
+
+
+def test_heads_that_do_not_divide_and_latents_are_held_more_than_once() -> None:
+    def cache(name: str, tensor: int) -> float:
+        figures = decoding(published(name), Layout(devices=tensor, tensor=tensor), "bf16")
+        return next(float(one.value) for one in figures if one.name == "decoding.cache_per_token")
+
+    assert cache("llama-3-8b", 16) == cache("llama-3-8b", 8)  # eight heads of keys and values
+    assert cache("deepseek-v3", 8) == cache("deepseek-v3", 1)
+
+
+def test_blocks_of_two_kinds_are_counted_each() -> None:
+    model = published("deepseek-v3")
+    found = {one.name: one.value for one in training(model, Layout())}
+    mixers = 61 * found["memory.activations_per_attention"]
+    mlps = 3 * found["memory.activations_per_mlp"] + 58 * found["memory.activations_per_experts"]
+    assert found["memory.activations"] == mixers + mlps
+
+
+def test_states_do_not_grow_with_the_text() -> None:
+    mamba = read_config({"model_type": "mamba", "vocab_size": 50280, "hidden_size": 2560, "num_hidden_layers": 64,
+                         "state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": 160})  # fmt: skip
+    assert count(mamba) == 2_768_345_600  # state-spaces/mamba-2.8b
+    short, long = (decoding(mamba, Layout(context=context), "bf16")[-1].value for context in (100, 100_000))
+    assert short == long
+    flops = [forward_flops_per_token(mamba, context) for context in (100, 100_000)]
+    assert flops[0] == flops[1]
+    assert training(mamba, Layout(tensor=2, devices=2))[-1].value < training(mamba, Layout())[-1].value

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from limpid.config import ModelConfig
 from limpid.config.options import check_words, require
+from limpid.plan.recurrent import Recurrent
 
 Norm = Literal["layer", "layer_no_bias", "rms", "none"]
 QKNorm = Literal["none", "head", "head_layer", "heads", "all"]
@@ -60,7 +61,7 @@ class Output:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Layers that look back over a window only."""
+    """Attention layers that look back over a window only."""
 
     window: int
     """Positions."""
@@ -79,7 +80,7 @@ class Experts:
     shared_gate: bool = False
     router_bias: bool = False
     dense_layers: int = 0
-    """Blocks whose MLP is a plain one beside blocks of experts."""
+    """Blocks whose MLP is a plain one, d_ff wide, beside blocks of experts."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class Architecture:
     num_kv_heads: int
     d_head: int
     d_ff: int
+    """Width of a plain MLP; 0 where blocks have none."""
     context_length: int = 0
     """Longest sequence it was made for, tokens."""
     gated: bool = False
@@ -118,6 +120,13 @@ class Architecture:
     """Transformer-XL's: a projection of distances, and two vectors per head, in every block."""
     sinks: bool = False
     """One learned score per head that takes up attention."""
+    attention_gate: bool = False
+    """What attention gives is multiplied by a gate of its own, from the block's input."""
+    relative_buckets: int = 0
+    """Distances that have a learned score per head, in a table that all blocks of a stack share (T5)."""
+    recurrent_layers: int = 0
+    """Blocks that carry a state instead of attending."""
+    recurrent: Recurrent | None = None
     norms: Norms = field(default_factory=Norms)
     biases: Biases = field(default_factory=Biases)
     embedding: Embedding = field(default_factory=Embedding)
@@ -138,8 +147,19 @@ class Architecture:
     @property
     def sizes(self) -> dict[str, int]:
         """Every size and switch by its name: what equations are evaluated on."""
-        parts = [self, *(getattr(self, part) for part in PARTS if getattr(self, part) is not None)]
-        return {name: int(value) for part in parts for name, value in vars(part).items() if isinstance(value, int)}
+        parts = [self, *(getattr(self, part) for part in (*PARTS, "recurrent"))]
+        return {name: int(value) for part in parts if part is not None for name, value in vars(part).items()
+                if isinstance(value, int)}  # fmt: skip
+
+    @property
+    def attention_layers(self) -> int:
+        """Blocks of the decoder that attend to earlier positions."""
+        return self.num_layers - self.recurrent_layers
+
+    @property
+    def parallel(self) -> bool:
+        """Whether attention and MLP read the same norm, side by side."""
+        return self.norms.norms_per_layer == 1 and self.attention_layers > 0
 
     @property
     def expert_layers(self) -> int:
@@ -147,7 +167,7 @@ class Architecture:
         return 0 if self.experts is None else self.num_layers - self.experts.dense_layers
 
 
-SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "d_ff")
+SIZES = ("vocab_size", "d_model", "num_layers", "num_heads")
 """Sizes that every model has."""
 PARTS: dict[str, Any] = {
     "norms": Norms, "biases": Biases, "embedding": Embedding, "output": Output, "sliding_window": SlidingWindow,
@@ -163,6 +183,9 @@ def architecture(name: str = "model", **sizes: Any) -> Architecture:
     """
     for size in SIZES:
         require(sizes.get(size, 0) >= 1, f"{name}: {size} is {sizes.get(size, 0)}, expected at least 1")
+    sizes.setdefault("d_ff", 0)
+    for size, value in sizes.items():
+        require(not isinstance(value, int) or value >= 0, f"{name}: {size} is {value}, expected 0 or more")
     d_model, num_heads = sizes["d_model"], sizes["num_heads"]
     if not sizes.get("d_head"):
         require(

@@ -58,7 +58,7 @@ class Layout:
 
 def require_divides(model: Architecture, layout: Layout) -> None:
     """Refuse a layout that the model cannot be cut into."""
-    if model.num_heads % layout.tensor:
+    if model.attention_layers and model.num_heads % layout.tensor:
         raise ConfigError(
             f"tensor {layout.tensor} does not divide the {model.num_heads} heads of {model.name}: choose a divisor"
         )

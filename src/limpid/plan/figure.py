@@ -35,13 +35,18 @@ class Figure:
     source: str = ""
     note: str = ""
 
+    @property
+    def put_in(self) -> dict[str, Number]:
+        """The numbers that the equation uses."""
+        used = {_dotted(node) for node in ast.walk(_parsed(self.equation))}
+        return {name: number for name, number in self.numbers.items() if name in used}
+
     def why(self) -> list[str]:
         """The equation, the numbers put in, what comes out, and the source: one line each."""
         lines = [f"{self.name} = {shown(self.value, self.unit)}"]
         if self.equation != self.name:
             lines.append(f"  = {readable(self.equation)}")
-            put_in = {name: number for name, number in self.numbers.items() if re.search(rf"\b{name}\b", self.equation)}
-            if put_in:
+            if put_in := self.put_in:
                 lines.append("  with " + ", ".join(f"{name} {plain(number)}" for name, number in put_in.items()))
         exact = plain(self.value)
         lines.append(f"  = {exact} {self.unit}".rstrip())
@@ -55,7 +60,7 @@ class Figure:
             "unit": self.unit,
             "equation": self.equation,
         }
-        document["numbers"] = {name: n for name, n in self.numbers.items() if re.search(rf"\b{name}\b", self.equation)}
+        document["numbers"] = self.put_in
         return document | {key: text for key, text in (("source", self.source), ("note", self.note)) if text}
 
 
@@ -68,8 +73,9 @@ def figure(
 
 
 def total(name: str, parts: list[Figure], unit: str = "") -> Figure:
-    """The sum of some figures, by the last words of their names."""
-    short = {part.name.removeprefix(name.rpartition(".")[0] + ".").replace(".", "_"): part for part in parts}
+    """The sum of some figures, each by its name inside the section: names differ, so no part is lost."""
+    short = {part.name.removeprefix(name.rpartition(".")[0] + "."): part for part in parts}
+    assert len(short) == len(parts), f"two parts of {name} have one name"
     return figure(name, unit or parts[0].unit, " + ".join(short), short)
 
 
@@ -94,6 +100,8 @@ def _value(node: ast.AST, numbers: Mapping[str, Number]) -> Number:
             return value
         case ast.Name(id=name):
             return numbers[name]
+        case ast.Attribute() if (dotted := _dotted(node)) is not None and dotted in numbers:
+            return numbers[dotted]
         case ast.BinOp(left=left, op=op, right=right):
             return OPERATORS[type(op)](_value(left, numbers), _value(right, numbers))
         case ast.UnaryOp(op=op, operand=operand):
@@ -101,6 +109,15 @@ def _value(node: ast.AST, numbers: Mapping[str, Number]) -> Number:
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return FUNCTIONS[name](*(_value(argument, numbers) for argument in arguments))
     raise ValueError(f"{ast.unparse(node)} is not arithmetic")
+
+
+def _dotted(node: ast.AST) -> str | None:
+    """The name that a node is: one word, or several with dots between them."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := _dotted(node.value)) is not None:
+        return f"{before}.{node.attr}"
+    return None
 
 
 def readable(equation: str) -> str:

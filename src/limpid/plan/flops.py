@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from limpid.config import ModelConfig
 from limpid.plan.architecture import Architecture, of_config
+from limpid.plan.cluster import Attention, Recompute
 from limpid.plan.figure import Figure, evaluate, figure
 from limpid.plan.parameters import COMPONENTS, count, pieces
 
 PALM = "Chowdhery et al. 2022, appendix B, arXiv:2204.02311"
+KORTHIKANTI = "Korthikanti et al. 2022, section 5 and appendix A, arXiv:2205.05198"
 KAPLAN = "Kaplan et al. 2020, section 2.1, arXiv:2001.08361"
 BACKWARD = "each product y = x W has two in its backward pass: x̄ = ȳ Wᵀ and W̄ = xᵀ ȳ"
 
@@ -33,7 +35,20 @@ def attention_widths(model: Architecture) -> int:
 def forward_flops_per_token(model: Architecture, context: int) -> int:
     """Forward FLOPs per token, `context` positions attending to each other; the masked half counts too."""
     products = 2 * sum(weights_that_multiply(model).values())
-    return products + 2 * context * model.num_heads * attention_widths(model) * model.num_layers
+    scores = 2 * context * model.num_heads * attention_widths(model) * attending_layers(model)
+    return products + scores + state_flops(model)
+
+
+def attending_layers(model: Architecture) -> int:
+    """Times that positions attend to positions: decoder, encoder, and decoder to encoder."""
+    return model.attention_layers + (model.encoder_layers and model.encoder_layers + model.num_layers)
+
+
+def state_flops(model: Architecture) -> int:
+    """FLOPs per token of writing to states and reading from them, in all recurrent blocks."""
+    if model.recurrent is None:
+        return 0
+    return model.recurrent_layers * int(evaluate(model.recurrent.state_flops, model.sizes))
 
 
 def flops_per_token(config: ModelConfig, context: int) -> int:
@@ -49,13 +64,19 @@ def figures(model: Architecture, context: int) -> list[Figure]:
         for component, entries in weights_that_multiply(model).items()
     ]  # fmt: skip
     numbers = {
-        "context": context, "num_heads": model.num_heads, "num_layers": model.num_layers,
+        "context": context, "num_heads": model.num_heads, "layers": attending_layers(model),
         "features": attention_widths(model),
     }  # fmt: skip
-    parts.append(
-        figure("flops.scores_and_mixing", "FLOP/token", "2 * context * features * num_heads * num_layers", numbers,
-               PALM, "features: of a query head and of a value head together; masked positions count too")
-    )  # fmt: skip
+    if attending_layers(model):
+        parts.append(
+            figure("flops.scores_and_mixing", "FLOP/token", "2 * context * features * num_heads * layers", numbers,
+                   PALM, "features: of a query head and of a value head together; masked positions count too")
+        )  # fmt: skip
+    if model.recurrent is not None:
+        parts.append(
+            figure("flops.states", "FLOP/token", f"recurrent_layers * ({model.recurrent.state_flops})", model.sizes,
+                   model.recurrent.source, "as a recurrence over tokens; kernels over chunks do more")
+        )  # fmt: skip
     short = {one.name.removeprefix("flops."): one for one in parts}
     forward = figure("flops.forward", "FLOP/token", " + ".join(short), short)
     backward = figure("flops.backward", "FLOP/token", "2 * forward", {"forward": forward}, note=BACKWARD)
@@ -64,6 +85,25 @@ def figures(model: Architecture, context: int) -> list[Figure]:
     rough = figure("flops.six_n", "FLOP/token", "6 * N", {"N": active}, KAPLAN, "N: parameters that a token meets")
     ratio = figure("flops.exact_over_six_n", "", "step / six_n", {"step": both, "six_n": rough})
     return [*parts, forward, backward, both, rough, ratio]
+
+
+def recomputed(model: Architecture, context: int, recompute: Recompute, attention: Attention) -> Figure | None:
+    """What the backward pass computes again, per token; None where nothing is.
+
+    Blocks run forward once more whole, or attention's scores and mixing alone. A fused kernel that keeps no weights has
+    nothing left for the latter, and what it repeats inside itself is taken to be part of its utilisation.
+    """
+    parts = {one.name.removeprefix("flops."): one for one in figures(model, context)}
+    if recompute == "full":
+        inside = ("attention", "recurrence", "mlp", "scores_and_mixing", "states")
+        again = {name: parts[name] for name in inside if name in parts}
+        return figure(
+            "flops.recomputed", "FLOP/token", " + ".join(again), again, KORTHIKANTI, "blocks, forward once more"
+        )
+    if recompute == "selective" and attention == "materialised" and "scores_and_mixing" in parts:
+        again = {"scores_and_mixing": parts["scores_and_mixing"]}
+        return figure("flops.recomputed", "FLOP/token", "scores_and_mixing", again, KORTHIKANTI)
+    return None
 
 
 def active_parameters(model: Architecture) -> int:

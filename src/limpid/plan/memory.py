@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from limpid.config.options import require
-from limpid.plan.activations import block_sizes, saved_per_block
+from limpid.plan.activations import Half, block_sizes, saved_per_half
 from limpid.plan.architecture import Architecture
 from limpid.plan.cluster import Layout, require_divides
 from limpid.plan.figure import Figure, Number, evaluate, figure, total
-from limpid.plan.number_formats import TRAINING_BYTES, WEIGHT_BYTES, TrainingBytes
+from limpid.plan.number_formats import BYTES, TRAINING_BYTES, WEIGHT_BYTES, TrainingBytes
 from limpid.plan.parameters import count, pieces
 from limpid.quantities import MOMENTS
 
 ZERO = "Rajbhandari et al. 2020, section 5 and figure 1, arXiv:1910.02054"
 SHARD = "Shoeybi et al. 2019, section 3, arXiv:1909.08053"
+LATENT = "DeepSeek-AI 2024, section 2.1, arXiv:2405.04434"
 CACHE = "Pope et al. 2022, section 3.3, arXiv:2211.05102"
 
 
@@ -74,26 +75,27 @@ def stage_matrices(model: Architecture, layout: Layout) -> float:
     inside = sum(
         int(evaluate(f"{piece.copies} * ({piece.entries})", model.sizes))
         for piece in pieces(model)
-        if piece.component in ("attention", "mlp") and piece.multiply != "0"
+        if piece.component in ("attention", "recurrence", "mlp") and piece.multiply != "0"
     )
     return inside * -(-model.num_layers // layout.pipeline) / model.num_layers / layout.tensor
 
 
 def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> list[Figure]:
     sizes = block_sizes(model, layout.batch, layout.context, bytes_per_number)
-    block = saved_per_block(model, sizes, layout.tensor, layout.recompute, layout.attention)
-    in_flight = min(layout.pipeline, layout.micro_batches)
+    kinds = saved_per_half(model, sizes, layout.tensor, layout.recompute, layout.attention)
+    numbers: dict[str, Number | Figure] = {"p": layout.pipeline,
+                                           "in_flight": min(layout.pipeline, layout.micro_batches)}  # fmt: skip
+    for half, saved in kinds:
+        numbers |= {f"{half.kind}_layers": half.layers, half.kind: saved}
+    sums = " + ".join(f"ceil({half.kind}_layers / p) * {half.kind}" for half, _ in kinds)
     activations = figure(
-        "memory.activations", "bytes", "ceil(L / p) * in_flight * per_block",
-        {"L": model.num_layers, "p": layout.pipeline, "in_flight": in_flight, "per_block": block},
+        "memory.activations", "bytes", f"in_flight * ({sums})", numbers,
         "Narayanan et al. 2021, section 2.2, arXiv:2104.04473",
         "in_flight: micro-batches that the first stage has begun before their backward pass",
     )  # fmt: skip
-    figures = [block, activations]
+    figures = [*(saved for _, saved in kinds), activations]
     if layout.recompute == "full":
-        whole = saved_per_block(model, sizes, layout.tensor, "none", layout.attention)
-        figures.append(figure("memory.recomputed", "bytes", "per_block", {"per_block": whole},
-                            note="one block at a time, while it is recomputed"))  # fmt: skip
+        figures.append(_recomputed(saved_per_half(model, sizes, layout.tensor, "none", layout.attention)))
     if model.output.head:
         numbers = {"s": layout.context, "b": layout.batch, "V": model.vocab_size, "t": layout.tensor,
                    "c": bytes_per_number}  # fmt: skip
@@ -103,36 +105,61 @@ def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> 
     return figures
 
 
+def _recomputed(kinds: list[tuple[Half, Figure]]) -> Figure:
+    """The largest block there is, a mixer and an MLP, while it is computed again."""
+    names = [[half.kind for half, _ in kinds if half.mixer is mixer] for mixer in (True, False)]
+    largest = " + ".join(f"max({', '.join(own)})" if len(own) > 1 else own[0] for own in names if own)
+    return figure("memory.recomputed", "bytes", largest, {half.kind: saved for half, saved in kinds},
+                  note="one block at a time, while it is recomputed")  # fmt: skip
+
+
 def cache_bytes_per_token(model: Architecture, bytes_per_number: float) -> float:
     """Keys and values of one token in all layers."""
-    return float(_cache_per_token(model, bytes_per_number).value)
+    return float(_cache_per_token(model, bytes_per_number, 1, 1).value)
 
 
-def _cache_per_token(model: Architecture, bytes_per_number: float) -> Figure:
-    numbers: dict[str, Number] = {"L": model.num_layers, "kv_heads": model.num_kv_heads, "d_head": model.d_head,
-                                  "c": bytes_per_number}  # fmt: skip
-    equation, source = "2 * L * kv_heads * d_head * c", CACHE
+def _cache_per_token(model: Architecture, bytes_per_number: float, tensor: int, pipeline: int) -> Figure:
+    """Of one token, on the device that holds most: stages divide layers, tensor parallel devices divide heads."""
+    numbers: dict[str, Number] = {
+        "layers": model.attention_layers + (model.num_layers if model.encoder_layers else 0),
+        "kv_heads": model.num_kv_heads, "d_head": model.d_head, "c": bytes_per_number, "t": tensor, "p": pipeline,
+    }  # fmt: skip
+    equation, source, note = "ceil(layers / p) * 2 * ceil(kv_heads / t) * d_head * c", CACHE, "one key and one value"
     if (latent := model.latent_attention) is not None:
         numbers |= {"latent": latent.kv_latent, "rotary": latent.d_rotary}
-        equation, source = "L * (latent + rotary) * c", "DeepSeek-AI 2024, section 2.1, arXiv:2405.04434"
-    return figure("decoding.cache_per_token", "bytes", equation, numbers, source, "one key and one value per layer")
+        equation, source = "ceil(layers / p) * (latent + rotary) * c", LATENT
+        note = "one latent, which every head reads: tensor parallel devices hold it each"
+    return figure("decoding.cache_per_token", "bytes", equation, numbers, source, f"{note} per attention layer")
 
 
-def decoding(model: Architecture, batch: int, context: int, precision: str) -> list[Figure]:
-    """Memory of generating: weights, and the cache of keys and values."""
+def decoding(model: Architecture, layout: Layout, precision: str, cache_precision: str | None = None) -> list[Figure]:
+    """Memory of generating on the fullest device: weights, the cache of keys and values, and recurrent states."""
     require(precision in WEIGHT_BYTES, f"precision is {precision!r}: choose one of {', '.join(WEIGHT_BYTES)}")
-    weights = figure("decoding.weights", "bytes", "N * bytes_each",
-                     {"N": count(model), "bytes_each": WEIGHT_BYTES[precision]})  # fmt: skip
-    token = _cache_per_token(model, max(2.0, WEIGHT_BYTES[precision]))
+    require_divides(model, layout)
+    here = stage_parameters(model, layout)
+    weights = figure("decoding.weights", "bytes", "P * bytes_each", {"P": here, "bytes_each": WEIGHT_BYTES[precision]})
+    c = max(2.0, WEIGHT_BYTES[precision]) if cache_precision is None else BYTES[cache_precision]
+    parts, token = [weights], _cache_per_token(model, c, layout.tensor, layout.pipeline)
+    batch, context = layout.batch, layout.context
+    if model.attention_layers:
+        parts.append(_cache(model, token, batch, context))
+    if model.recurrent is not None and model.recurrent_layers:
+        numbers = {**model.sizes, "b": batch, "c": c, "t": layout.tensor, "p": layout.pipeline}
+        equation = f"ceil(recurrent_layers / p) * ({model.recurrent.state}) * b * c / t"
+        parts.append(figure("decoding.states", "bytes", equation, numbers, model.recurrent.source,
+                            "of fixed size, however long the text"))  # fmt: skip
+    return [*parts[:1], *([token] if model.attention_layers else []), *parts[1:], total("decoding.total", parts)]
+
+
+def _cache(model: Architecture, token: Figure, batch: int, context: int) -> Figure:
+    """Keys and values of all tokens; of layers that look back over a window, those inside it."""
     window = model.sliding_window
-    if window is not None and window.windowed_layers and context > window.window:
-        numbers = {**token.numbers, "W": window.windowed_layers, "window": window.window, "s": context, "b": batch}
-        cache = figure("decoding.cache", "bytes", "2 * kv_heads * d_head * c * b * ((L - W) * s + W * window)", numbers,
-                       CACHE, "W layers look back over the window only")  # fmt: skip
-    else:
-        cache = figure("decoding.cache", "bytes", "b * s * cache_per_token",
-                       {"b": batch, "s": context, "cache_per_token": token}, CACHE)  # fmt: skip
-    return [weights, token, cache, total("decoding.total", [weights, cache])]
+    if window is None or not window.windowed_layers or context <= window.window:
+        return figure("decoding.cache", "bytes", "b * s * cache_per_token",
+                      {"b": batch, "s": context, "cache_per_token": token}, CACHE)  # fmt: skip
+    numbers = {**token.numbers, "W": window.windowed_layers, "window": window.window, "s": context, "b": batch}
+    equation = "2 * ceil(kv_heads / t) * d_head * c * b * (ceil((layers - W) / p) * s + ceil(W / p) * window)"
+    return figure("decoding.cache", "bytes", equation, numbers, CACHE, "W layers look back over the window only")
 
 
 def state_bytes(

@@ -7,7 +7,7 @@ from typing import Any
 
 from limpid.config import TrainConfig
 from limpid.plan import engine_memory, memory
-from limpid.plan.cluster import Layout
+from limpid.plan.cluster import Layout, Recompute
 from limpid.plan.figure import Figure
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject
@@ -61,6 +61,22 @@ def with_options(config: TrainConfig, options: Options) -> TrainConfig:
     )
 
 
+def decoding(subject: Subject, options: Options, context: int) -> list[Figure]:
+    """Memory of generating on one device, in the precision asked for, shared as training would be."""
+    precision = options.precision or ("bf16" if subject.config is None else "fp32")
+    layout = dataclasses.replace(
+        layout_of(subject, dataclasses.replace(options, precision=None), context), batch=options.batch_size or 1
+    )
+    return memory.decoding(subject.architecture, layout, precision)
+
+
+def recomputation(subject: Subject, options: Options) -> Recompute:
+    """What the backward pass computes again, as asked for or as the configuration says."""
+    if subject.config is not None and subject.config.run.gradient_checkpointing == "on":
+        return "full"
+    return options.recompute
+
+
 def layout_of(subject: Subject, options: Options, context: int) -> Layout:
     """How a step of the subject is laid out; what the options leave open is as its configuration says."""
     config = subject.config
@@ -69,7 +85,7 @@ def layout_of(subject: Subject, options: Options, context: int) -> Layout:
         zero=options.zero,
         tensor=options.tensor,
         pipeline=options.pipeline,
-        recompute=options.recompute,
+        recompute=recomputation(subject, options),
         attention=options.attention,
         batch=options.batch_size or (1 if config is None else config.run.batch_size),
         micro_batches=options.gradient_accumulation_steps,

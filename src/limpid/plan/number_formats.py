@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from limpid.config.options import require
+
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 """Of one number."""
 WEIGHT_BYTES = {**BYTES, "bf16_pure": BYTES["bf16"]}
@@ -33,3 +35,13 @@ TRAINING_BYTES = {
 """By precision. bf16 and fp16 are mixed: fp32 masters and moments beside narrow weights and gradients, 16 bytes with
 Adam. Source: Rajbhandari et al. 2020, section 3.1, arXiv:1910.02054.
 """
+ADDRESSABLE = 2**64
+"""Bytes that a device, a file or a program can tell apart: what needs more is a slip in a size."""
+
+
+def require_addressable(parameters: float, what: str) -> None:
+    """Refuse a model that could not be addressed even at one byte each."""
+    require(
+        parameters < ADDRESSABLE,
+        f"{what} has {parameters:.3g} parameters, more than 64 bits can address: check its sizes",
+    )

@@ -29,7 +29,9 @@ class Options:
     price: float | None = None
     """Dollars per device and hour."""
     utilisation: float | None = None
-    """Share of the peak that the model's own FLOPs reach (MFU); 0.4, or what a run measured, when left out."""
+    """Share of the peak that devices reach while they work, on whatever they compute; 0.4, or what a run measured, when
+    left out. Recomputation and idle pipeline stages come on top.
+    """
     batch_size: int | None = None
     """Sequences of one micro-batch on one replica."""
     context_length: int | None = None

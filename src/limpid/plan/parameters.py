@@ -10,15 +10,17 @@ from limpid.plan.architecture import Architecture, Experts, LatentAttention
 from limpid.plan.figure import Figure, evaluate, figure, total
 from limpid.quantities import parameters as parameters_of
 
-COMPONENTS = ("embedding", "attention", "mlp", "norms", "logits")
+COMPONENTS = ("embedding", "attention", "recurrence", "mlp", "norms", "logits")
 VASWANI = "Vaswani et al. 2017, section 3, arXiv:1706.03762"
 GQA = "Ainslie et al. 2023, arXiv:2305.13245"
+GATED = "Qiu et al. 2025, section 2.2, arXiv:2505.06708"
 GLU = "Shazeer 2020, eq. 6, arXiv:2002.05202"
 LAYER_NORM = "Ba et al. 2016, eq. 4, arXiv:1607.06450"
 RMS_NORM = "Zhang & Sennrich 2019, eq. 4, arXiv:1910.07467"
 EXPERTS = "Shazeer et al. 2017, eq. 1, arXiv:1701.06538"
 LATENT = "DeepSeek-AI 2024, eq. 9-19, arXiv:2405.04434"
 RELATIVE = "Dai et al. 2019, section 3.3, arXiv:1901.02860"
+BUCKETS = "Raffel et al. 2019, section 2.1, arXiv:1910.10683"
 BERT = "Devlin et al. 2018, section 3, arXiv:1810.04805"
 
 
@@ -57,10 +59,20 @@ def _pieces(model: Architecture) -> Iterator[Piece]:
         yield Piece("embedding.token_types", "token_types * d_model", source=BERT)
     if model.embedding.embedding_width:
         yield Piece("embedding.in_and_out", "embedding_width * d_model", "2", "2")
-    yield from _attention(model, "attention", "num_layers")
+    if model.attention_layers:
+        layers = "(num_layers - recurrent_layers)" if model.recurrent_layers else "num_layers"
+        yield from _attention(model, "attention", layers)
     if model.encoder_layers:
         yield from _attention(model, "attention.encoder", "encoder_layers")
         yield from _attention(model, "attention.cross", "num_layers")
+    if model.relative_buckets:
+        stacks = "2" if model.encoder_layers else "1"
+        yield Piece("attention.distance_scores", "relative_buckets * num_heads", stacks, source=BUCKETS)
+    if (mixer := model.recurrent) is not None and model.recurrent_layers:
+        for name, entries in mixer.matrices():
+            yield Piece(f"recurrence.{name}", entries, "recurrent_layers", "recurrent_layers", mixer.source)
+        for name, entries in mixer.vectors():
+            yield Piece(f"recurrence.{name}", entries, "recurrent_layers", source=mixer.source)
     yield from _mlp(model)
     yield from _norms(model)
     if model.output.pooler:
@@ -79,6 +91,10 @@ def _attention(model: Architecture, at: str, layers: str) -> Iterator[Piece]:
         return
     shared = model.num_kv_heads != model.num_heads
     yield Piece(f"{at}.query", "d_model * num_heads * d_head", layers, layers)
+    if model.attention_gate:
+        yield Piece(f"{at}.gate", "d_model * num_heads * d_head", layers, layers, GATED)
+        if model.biases.qkv_bias:
+            yield Piece(f"{at}.gate_bias", "num_heads * d_head", layers, source=GATED)
     for name, head in (("key", "d_head"), ("value", "d_head")):
         yield Piece(f"{at}.{name}", f"d_model * num_kv_heads * {head}", layers, layers, GQA if shared else VASWANI)
     yield Piece(f"{at}.output", "num_heads * d_head * d_model", layers, layers)
@@ -116,7 +132,7 @@ def _mlp(model: Architecture) -> Iterator[Piece]:
     if model.experts is not None:
         yield from _experts(model, model.experts)
         layers = "dense_layers"
-    if model.experts is None or model.experts.dense_layers:
+    if model.d_ff and (model.experts is None or model.experts.dense_layers):
         yield from _one_mlp(model, "mlp", "d_ff", layers)
 
 
@@ -166,7 +182,8 @@ def _norms(model: Architecture) -> Iterator[Piece]:
             "heads": "(num_heads + num_kv_heads) * d_head",
             "all": "(num_heads + num_kv_heads) * d_head",
         }[model.norms.qk_norm]
-        yield Piece("norms.query_and_key", of, "num_layers", source="Henry et al. 2020, arXiv:2010.04245")
+        layers = "(num_layers - recurrent_layers)" if model.recurrent_layers else "num_layers"
+        yield Piece("norms.query_and_key", of, layers, source="Henry et al. 2020, arXiv:2010.04245")
 
 
 def count(model: Architecture, *components: str) -> int:
@@ -195,8 +212,7 @@ def figures(model: Architecture) -> list[Figure]:
     everything = total("parameters.total", sums)
     outside = [one for one in table if one.name in ("parameters.embedding.tokens", "parameters.embedding.positions")]
     outside += [one for one in table if one.name == "parameters.logits.weight"]
-    short = {"total": everything.value} | {one.name.removeprefix("parameters.").replace(".", "_"): one.value
-                                           for one in outside}  # fmt: skip
+    short = {"total": everything.value} | {one.name.removeprefix("parameters."): one.value for one in outside}
     table.append(everything)
     table.append(figure("parameters.without_embedding", "parameters", " - ".join(short), short,
                         "Kaplan et al. 2020, section 1.3, arXiv:2001.08361"))  # fmt: skip

@@ -11,13 +11,13 @@ from typing import Any
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import require
 from limpid.errors import ConfigError
-from limpid.plan import flops, hardware, memory, parameters, time
-from limpid.plan.advice import what_would_fit
+from limpid.plan import flops, hardware, number_formats, parameters, time
+from limpid.plan.advice import what_would_fit, what_would_generate
 from limpid.plan.architecture import Architecture
 from limpid.plan.figure import Figure, figure, given
 from limpid.plan.laws.allocation import allocate, judgements
 from limpid.plan.laws.scaling import LAWS
-from limpid.plan.memory_model import memory_model
+from limpid.plan.memory_model import decoding, memory_model, recomputation
 from limpid.plan.number_formats import TRAINING_BYTES
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject, subject
@@ -75,10 +75,14 @@ def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = No
 
 
 def plan_subject(subject: Subject, options: Options) -> Plan:
-    """Every figure about a subject under some options."""
+    """Every figure about a subject under some options.
+
+    Raises  ConfigError for an option that nothing here could use, and for sizes that no memory could hold
+    """
     model = subject.architecture
     context = options.context_length or model.context_length or 2048
     device = None if options.device is None else hardware.device_named(options.device)
+    number_formats.require_addressable(parameters.count(model), model.name)
     sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
     notes = list(subject.notes)
     generating = options.precision if options.precision not in TRAINING_BYTES else None
@@ -87,20 +91,31 @@ def plan_subject(subject: Subject, options: Options) -> Plan:
         notes.append(f"{generating} is a format to generate in: training is planned without it")
     sections["memory"], which_model = memory_model(subject, trained, context)
     notes.append(which_model)
+    needed = next(one.value for one in sections["memory"] if one.name == "memory.total")
+    require(
+        needed < number_formats.ADDRESSABLE,
+        f"training at context_length {context:,} would take {needed:.3g} bytes of one device, and no device addresses "
+        "2^64: give a shorter --context-length",
+    )
     if model.output.head:
-        weights = options.precision or ("bf16" if subject.config is None else "fp32")
-        sections["decoding"] = memory.decoding(model, options.batch_size or 1, context, weights)
-    limit = _limit(options, device)
-    fits, advice, limited = None, [], "memory.total"
-    if limit is not None:
-        limited = "decoding.total" if generating is not None and model.output.head else "memory.total"
+        sections["decoding"] = decoding(subject, options, context)
+    limited = "decoding.total" if generating is not None and model.output.head else "memory.total"
+    fits, advice = None, []
+    if (limit := _limit(options, device)) is not None:
         used = next(one for section in sections.values() for one in section if one.name == limited)
         sections["memory"].append(given("memory.device", limit, "bytes", "" if device is None else device.source))
         share = figure("memory.share", "share", "total / device", {"total": used, "device": limit})
         sections["memory"].append(share)
         fits = used.value <= limit
-        advice = [] if fits or limited != "memory.total" else list(what_would_fit(subject, trained, context, limit))
-    sections |= _time(subject, trained, context, device)
+        if not fits:
+            what = what_would_fit if limited == "memory.total" else what_would_generate
+            advice = list(what(subject, trained if limited == "memory.total" else options, context, limit))
+    sections |= _time(subject, trained, context, device, notes)
+    for name in ("price", "utilisation"):
+        require(
+            getattr(options, name) is None or ("time" in sections and len(sections["time"]) > 1),
+            f"{name} is {getattr(options, name)}, but nothing here takes time: give --tokens, and --device or --flops",
+        )
     if model.output.head:
         sections["scaling"] = _scaling(subject, options)
     return Plan(model.name, sections, notes, fits, advice, limited)
@@ -112,33 +127,53 @@ def _limit(options: Options, device: hardware.Device | None) -> float | None:
     return None if device is None else device.memory_bytes
 
 
-def _time(subject: Subject, options: Options, context: int, device: hardware.Device | None) -> dict[str, list[Figure]]:
+def _time(
+    subject: Subject, options: Options, context: int, device: hardware.Device | None, notes: list[str]
+) -> dict[str, list[Figure]]:
     """How long, and what it costs; how well a run used the machine."""
-    step = next(one for one in flops.figures(subject.architecture, context) if one.name == "flops.step")
+    model = subject.architecture
+    step = next(one for one in flops.figures(model, context) if one.name == "flops.step")
     precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
-    rate = None
     if options.flops is not None:
-        rate = given("time.peak", options.flops, "FLOP/s", note="as given")
+        rate = given("time.peak", options.flops, "FLOP/s", note="as given, or measured here")
     elif device is not None:
         rate = hardware.peak_of(device, precision)
-    if rate is None:
+    else:
         return {}
     figures: list[Figure] = []
-    utilisation = time.UTILISATION
-    if subject.speed is not None:
+    utilisation = options.utilisation or time.UTILISATION
+    if subject.speed is not None and device is None:
         figures.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
-        figures.append(time.utilisation_of(float(step.value), subject.speed, options.devices, float(rate.value)))
-        utilisation = min(1.0, float(figures[-1].value))
+        measured = _measured_utilisation(subject, float(rate.value))
+        if measured[0].value > 1:
+            notes.append(
+                f"no utilisation is given: at {subject.speed:,.0f} tokens/s the run took {measured[0].value:.2f} × the "
+                f"{rate.value:.3g} FLOP/s that were measured as the peak, so something else kept the machine busy then"
+            )
+            return {"time": figures}
+        figures.append(measured[0])
+        utilisation = options.utilisation or measured[1]
     tokens = options.tokens or _tokens_of(subject)
     if tokens:
-        if options.utilisation is not None:
-            utilisation = options.utilisation
-        figures += time.time_and_money(step, tokens, options.devices, rate, utilisation, options.price)
-    if options.pipeline > 1:
-        figures.append(figure("time.pipeline_bubble", "share", "(p - 1) / m",
-                            {"p": options.pipeline, "m": options.gradient_accumulation_steps},
-                            time.NARAYANAN.format("section 2.2"), "idle over working time"))  # fmt: skip
+        repeated = flops.recomputed(model, context, recomputation(subject, options), options.attention)
+        micro_batches = options.gradient_accumulation_steps
+        work = time.Work(tokens, step, repeated, options.devices, options.pipeline, micro_batches)
+        figures += time.time_and_money(work, rate, utilisation, options.price)
+        if options.pipeline > 1 and micro_batches < options.pipeline:
+            notes.append(
+                f"a pipeline of {options.pipeline} stages waits while {micro_batches} micro-batches pass: "
+                f"--gradient-accumulation-steps {8 * options.pipeline} would cut its idle time to about an eighth"
+            )
     return {"time": figures} if figures else {}
+
+
+def _measured_utilisation(subject: Subject, rate: float) -> tuple[Figure, float]:
+    """Of a run: the model's own FLOPs over the peak, and the same with what its backward pass repeated."""
+    context = subject.architecture.context_length
+    step = next(one for one in flops.figures(subject.architecture, context) if one.name == "flops.step")
+    own = time.utilisation_of(float(step.value), subject.speed or 0.0, 1, rate, "time.measured_mfu")
+    repeated = flops.recomputed(subject.architecture, context, recomputation(subject, Options()), "fused")
+    return own, min(1.0, own.value * (1 + (repeated.value / step.value if repeated else 0)))
 
 
 def _tokens_of(subject: Subject) -> float | None:

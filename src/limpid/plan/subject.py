@@ -9,6 +9,7 @@ from pathlib import Path
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
 from limpid.plan.architecture import Architecture, of_config
+from limpid.plan.flops import flops_per_token
 from limpid.plan.huggingface import read_file
 from limpid.plan.published import known, published, suggestion
 from limpid.source import ModelFolder, RecordedStep, Run, find_source
@@ -27,6 +28,8 @@ class Subject:
     trained_tokens: float | None = None
     speed: float | None = None
     """Tokens per second that a run measured."""
+    peak: float | None = None
+    """FLOP/s that the run measured on its machine before its first step."""
     precision_open: bool = False
     """Whether `precision` is an assumption, to be decided by measuring."""
 
@@ -67,8 +70,13 @@ def _named(what: str) -> Subject:
     from limpid.plan.laws.runs import progress_of
 
     config = run.read_config()
-    tokens, speed = progress_of(run)
-    return dataclasses.replace(_trained_here(config, run.path.name), trained_tokens=tokens, speed=speed)
+    progress = progress_of(run)
+    found = _trained_here(config, run.path.name)
+    if progress is None:
+        return found
+    flops = 3 * flops_per_token(found.config.model, found.config.model.context_length) if found.config else 0
+    peak = progress.peak_share and flops * progress.tokens_per_second / progress.peak_share
+    return dataclasses.replace(found, trained_tokens=progress.tokens, speed=progress.tokens_per_second, peak=peak)
 
 
 def _trained_here(config: TrainConfig, name: str) -> Subject:

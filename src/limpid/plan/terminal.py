@@ -30,6 +30,11 @@ WITH_SHARES = ("parameters", "memory", "decoding")
 EMPHASISED = ("total", "forward", "step")
 LONGEST_EQUATION = 64
 """Letters of an equation that a table still shows."""
+WORDS = {
+    "six_n": "6 N", "mfu": "utilisation (MFU)", "measured_mfu": "the run's utilisation (MFU)", "cost": "cost",
+    "peak": "peak of one device",
+}  # fmt: skip
+"""Figures whose names are not words."""
 REPEATED = ("flops.exact_over_six_n", "memory.share", "memory.device")
 """Figures that another line already says."""
 
@@ -80,7 +85,7 @@ def _table(section: str, figures: list[Figure]) -> Table:
 def _row(section: str, figure: Figure, inside: bool, total: Number) -> list[Text]:
     name = figure.name.partition(".")[2] if figure.name.startswith(section) else figure.name
     strong = "bold" if not inside and (name in EMPHASISED or section == "parameters") else ""
-    label = "  " + name.rpartition(".")[2] if inside else name
+    label = "  " + name.rpartition(".")[2] if inside else WORDS.get(name, name)
     value = plain(figure.value) if section == "parameters" else shown(figure.value, figure.unit)
     row = [Text(label.replace("_", " "), strong), Text(value, strong)]
     if total:
@@ -103,7 +108,7 @@ def _grouped(figures: list[Figure]) -> Iterator[tuple[Figure, bool]]:
 def _short_equation(figure: Figure) -> str:
     if figure.equation == figure.name:
         return figure.source
-    if re.fullmatch(r"[a-z_0-9]+( [+-] [a-z_0-9]+)*", figure.equation):
+    if re.fullmatch(r"[a-z_0-9.]+( [+-] [a-z_0-9.]+)*", figure.equation):
         return ""  # a sum of lines that are shown
     text = readable(figure.equation)
     return text if len(text) <= LONGEST_EQUATION else ""

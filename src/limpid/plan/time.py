@@ -2,41 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from limpid.config.options import require
-from limpid.plan.figure import Figure, figure
+from limpid.plan.figure import Figure, Number, figure
 
 PALM = "Chowdhery et al. 2022, appendix B, arXiv:2204.02311"
 DAY = 86400.0
 """Seconds."""
 NARAYANAN = "Narayanan et al. 2021, {}, arXiv:2104.04473"
 UTILISATION = 0.4
-"""Share of the peak that large runs report: Llama 3 405B 0.38 to 0.43. Source: Grattafiori et al. 2024, table 4."""
+"""Share of the peak that is assumed while devices work: Llama 3 405B reports 0.38 to 0.43, pipeline and all.
+Source: Grattafiori et al. 2024, table 4.
+"""
 
 
-def time_and_money(
-    flops: Figure, tokens: float, devices: int, rate: Figure, utilisation: float, price: float | None
-) -> list[Figure]:
-    """How long it takes to train on so many tokens, in device hours, and what they cost."""
+@dataclass(frozen=True)
+class Work:
+    """What a training run has its devices do."""
+
+    tokens: float
+    own: Figure
+    """FLOPs per token that the model itself takes."""
+    recomputed: Figure | None
+    """FLOPs per token that its backward pass repeats."""
+    devices: int
+    pipeline: int = 1
+    micro_batches: int = 1
+
+
+def time_and_money(work: Work, rate: Figure, utilisation: float, price: float | None) -> list[Figure]:
+    """How long it takes to train on so many tokens, in device hours, and what they cost.
+
+    utilisation   share of the peak while devices work, on whatever they compute; repeated work and idle stages of a
+    pipeline come on top
+    """
     require(0 < utilisation <= 1, f"utilisation is {utilisation}: it is a share of the peak, above 0 and at most 1")
-    compute = figure("time.compute", "FLOP", "tokens * per_token", {"tokens": tokens, "per_token": flops})
-    seconds = figure("time.total", "s", "compute / (devices * rate * utilisation)",
-                     {"compute": compute, "devices": devices, "rate": rate, "utilisation": utilisation},
-                     PALM, "utilisation: the model's own FLOPs over the peak (MFU)")  # fmt: skip
-    speed = figure("time.tokens_per_second", "tokens/s", "tokens / seconds", {"tokens": tokens, "seconds": seconds})
+    numbers: dict[str, Number | Figure] = {"tokens": work.tokens, "step": work.own}
+    done = "step"
+    if work.recomputed is not None:
+        done, numbers["recomputed"] = "(step + recomputed)", work.recomputed
+    compute = figure("time.compute", "FLOP", f"tokens * {done}", numbers)
+    figures = [compute, rate]
+    numbers = {"compute": compute, "devices": work.devices, "rate": rate, "utilisation": utilisation}
+    working, bubble = "compute / (devices * rate * utilisation)", None
+    if work.pipeline > 1:
+        bubble = figure("time.pipeline_bubble", "share", "(p - 1) / m",
+                        {"p": work.pipeline, "m": work.micro_batches}, NARAYANAN.format("section 2.2"),
+                        "idle over working time, m micro-batches per step")  # fmt: skip
+        figures.append(bubble)
+        numbers["bubble"] = bubble
+    seconds = figure("time.total", "s", f"{working} * (1 + bubble)" if bubble else working, numbers, PALM,
+                     "utilisation: of the peak, while devices work")  # fmt: skip
+    speed = figure("time.tokens_per_second", "tokens/s", "tokens / seconds",
+                   {"tokens": work.tokens, "seconds": seconds})  # fmt: skip
     hours = figure(
-        "time.device_hours", "device hours", "devices * seconds / 3600", {"devices": devices, "seconds": seconds}
+        "time.device_hours", "device hours", "devices * seconds / 3600", {"devices": work.devices, "seconds": seconds}
     )
-    figures = [compute, rate, seconds, speed, hours]
+    figures += [seconds, speed, hours]
+    if work.recomputed is not None or bubble is not None:
+        figures.append(utilisation_of(float(work.own.value), float(speed.value), work.devices, float(rate.value)))
     if price is not None:
         require(price >= 0, f"price is {price}: dollars per device and hour, not negative")
-        figures.append(figure("money.total", "$", "device_hours * price", {"device_hours": hours, "price": price}))
+        figures.append(figure("time.cost", "$", "device_hours * price", {"device_hours": hours, "price": price}))
     return figures
 
 
-def utilisation_of(flops_per_token: float, tokens_per_second: float, devices: int, rate: float) -> Figure:
-    """MFU: the model's own FLOPs per second over the peak of all devices."""
+def utilisation_of(
+    flops_per_token: float, tokens_per_second: float, devices: int, rate: float, name: str = "time.mfu"
+) -> Figure:
+    """MFU: the model's own FLOPs per second over the peak of all devices, whatever else they computed."""
     numbers = {"per_token": flops_per_token, "speed": tokens_per_second, "devices": devices, "rate": rate}
-    return figure("time.mfu", "share", "per_token * speed / (devices * rate)", numbers, PALM)
+    return figure(name, "share", "per_token * speed / (devices * rate)", numbers, PALM)
 
 
 def training_seconds(flops: float, devices: int, rate: float, utilisation: float = 1.0) -> float:

@@ -68,7 +68,7 @@ def _plan(flags: PlanFlags, console: Console) -> int:
         from limpid.training.autotune import peak_here
         from limpid.training.mesh import best_device
 
-        peak = options.flops or peak_here(options.precision, what.config, best_device())
+        peak = options.flops or what.peak or peak_here(options.precision, what.config, best_device())
         options = replace(options, device=None, flops=peak)
     plan = plan_subject(what, options)
     if flags.why is not None:

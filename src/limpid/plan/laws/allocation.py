@@ -5,6 +5,7 @@ from __future__ import annotations
 from limpid.errors import ConfigError
 from limpid.plan.figure import Figure, figure, given
 from limpid.plan.laws.scaling import APPROACH_3, LAWS, REFIT, SIX_N_D, Law, PowerLaw
+from limpid.plan.number_formats import require_addressable
 
 LOSS = "E + A / N ** alpha + B / D ** beta"
 
@@ -19,6 +20,8 @@ def compute_optimal(compute: float | None, parameters: float | None, tokens: flo
             raise ConfigError(f"--{name} is {value}: it must be above 0")
     if compute is not None and (parameters is not None or tokens is not None):
         raise ConfigError("--compute with --params or --tokens leaves no choice: C = 6 N D fixes the third")
+    if parameters is not None:
+        require_addressable(parameters, "the model")
     if parameters is not None and tokens is not None:
         return judgements(parameters, tokens)
     return [one for law in LAWS for one in allocate(law, compute, parameters, tokens)]
@@ -54,6 +57,7 @@ def allocate(
     else:
         c = figure(f"{name}.compute", "FLOP", forms[2], {**numbers, "D": tokens or 0.0}, law.source, note)
     n = figure(f"{name}.parameters", "parameters", forms[0], {**numbers, "C": c}, law.source, note)
+    require_addressable(float(n.value), f"the best model for {c.value:.3g} FLOPs")
     d = figure(f"{name}.tokens", "tokens", "C / (6 * N)", {"C": c, "N": n}, SIX_N_D)
     figures = [c, n, d, figure(f"{name}.tokens_per_parameter", "", "D / N", {"D": d, "N": n})]
     if isinstance(law, Law):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,26 @@ def metrics(run: Run) -> list[dict[str, Any]]:
     return entries
 
 
-def progress_of(run: Run) -> tuple[float | None, float | None]:
-    """Tokens that a run has trained on, and its median speed, tokens per second."""
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come, and how fast, as its metrics say."""
+
+    tokens: float
+    tokens_per_second: float
+    """Median over the steps since it was last started."""
+    peak_share: float | None
+    """Share of the peak, which is measured at every start, at that speed; None for runs that do not record it."""
+
+
+def progress_of(run: Run) -> Progress | None:
+    """Tokens, speed and share of the peak of a run; None before its first step."""
     steps = [entry for entry in metrics(run) if "tokens_per_second" in entry]
     if not steps:
-        return None, None
-    return float(steps[-1]["num_tokens"]), statistics.median(entry["tokens_per_second"] for entry in steps)
+        return None
+    ratios = [entry.get("peak_share", 0.0) / entry["tokens_per_second"] for entry in steps]
+    together = [entry for entry, ratio in zip(steps, ratios, strict=True) if math.isclose(ratio, ratios[-1])]
+    speed = statistics.median(entry["tokens_per_second"] for entry in together)
+    return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None)
 
 
 def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point]:

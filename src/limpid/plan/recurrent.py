@@ -1,0 +1,141 @@
+"""Mixers that carry a state of fixed size from token to token in place of attention over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+Row = tuple[str, str]
+"""A name, and an equation in the sizes of the architecture."""
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """What every such mixer says about itself, per block and in the names of the architecture's sizes."""
+
+    source: ClassVar[str]
+    state: ClassVar[str]
+    """Numbers of the state of one sequence."""
+    state_flops: ClassVar[str]
+    """FLOPs per token of writing to the state and reading from it, token by token; kernels over chunks do more."""
+
+    def matrices(self) -> Iterator[Row]:
+        """Learned matrices that multiply every token."""
+        raise NotImplementedError
+
+    def vectors(self) -> Iterator[Row]:
+        """Everything else that is learned."""
+        raise NotImplementedError
+
+    def saved(self) -> Iterator[Row]:
+        """Numbers kept per token for the backward pass by a kernel that computes states again."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class StateSpace(Recurrent):
+    """A selective state space (Mamba): every channel has a state of its own, driven by what the token says."""
+
+    d_inner: int
+    """Channels."""
+    d_state: int
+    """Numbers per channel."""
+    d_conv: int
+    """Tokens that the convolution ahead of the state sees."""
+    dt_rank: int
+    """Rank of the step sizes."""
+    conv_bias: bool = True
+    proj_bias: bool = False
+    inner_norms: bool = False
+    """RMS norms of step sizes, inputs and outputs of the state (Jamba)."""
+
+    source = "Gu & Dao 2023, section 3.4 and algorithm 2, arXiv:2312.00752"
+    state = "d_inner * d_state + d_inner * d_conv"
+    state_flops = "6 * d_inner * d_state + 2 * d_inner * d_conv"
+
+    def matrices(self) -> Iterator[Row]:
+        yield "in", "d_model * 2 * d_inner"
+        yield "step_input_output", "d_inner * (dt_rank + 2 * d_state)"
+        yield "step_sizes", "dt_rank * d_inner"
+        yield "out", "d_inner * d_model"
+
+    def vectors(self) -> Iterator[Row]:
+        yield "convolution", "d_inner * d_conv + conv_bias * d_inner"
+        yield "decay_and_skip", "d_inner * d_state + d_inner"
+        yield "step_bias", "d_inner"
+        if self.proj_bias:
+            yield "in_and_out_biases", "2 * d_inner + d_model"
+        if self.inner_norms:
+            yield "inner_norms", "dt_rank + 2 * d_state"
+
+    def saved(self) -> Iterator[Row]:
+        yield "convolved input and gate", "2 * d_inner"
+        yield "convolution, output", "d_inner"
+        yield "step, input and output of the state", "dt_rank + 2 * d_state"
+        yield "step sizes", "d_inner"
+        yield "output product, input", "d_inner"
+
+
+@dataclass(frozen=True)
+class DeltaNet(Recurrent):
+    """A gated delta rule (Qwen3-Next): each value head's state is corrected where its key points, and decays."""
+
+    linear_key_heads: int
+    linear_value_heads: int
+    linear_d_key: int
+    linear_d_value: int
+    d_conv: int
+
+    source = "Yang, Kautz & Hatamizadeh 2024, eq. 10, arXiv:2412.06464"
+    state = (
+        "linear_value_heads * linear_d_key * linear_d_value"
+        " + (2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value) * d_conv"
+    )
+    state_flops = (
+        "6 * linear_value_heads * linear_d_key * linear_d_value"
+        " + 2 * (2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value) * d_conv"
+    )
+
+    def matrices(self) -> Iterator[Row]:
+        yield "query_key", "d_model * 2 * linear_key_heads * linear_d_key"
+        yield "value_gate", "d_model * 2 * linear_value_heads * linear_d_value"
+        yield "rate_and_decay", "d_model * 2 * linear_value_heads"
+        yield "out", "linear_value_heads * linear_d_value * d_model"
+
+    def vectors(self) -> Iterator[Row]:
+        yield "convolution", "(2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value) * d_conv"
+        yield "decay_and_bias", "2 * linear_value_heads"
+        yield "out_norm", "linear_d_value"
+
+    def saved(self) -> Iterator[Row]:
+        mixed = "2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value"
+        yield "queries, keys and values", mixed
+        yield "convolution, output", mixed
+        yield "rates and decays", "2 * linear_value_heads"
+        yield "mixed values, and normalised", "2 * linear_value_heads * linear_d_value"
+        yield "gate", "linear_value_heads * linear_d_value"
+        yield "output product, input", "linear_value_heads * linear_d_value"
+
+
+@dataclass(frozen=True)
+class LightningAttention(Recurrent):
+    """Attention without a softmax, as a decaying sum of key-value products (MiniMax-01); the heads are attention's."""
+
+    source = "MiniMax 2025, section 2.2, arXiv:2501.08313"
+    state = "num_heads * d_head ** 2"
+    state_flops = "4 * num_heads * d_head ** 2"
+
+    def matrices(self) -> Iterator[Row]:
+        yield "query_key_value", "d_model * 3 * num_heads * d_head"
+        yield "gate", "d_model * num_heads * d_head"
+        yield "out", "num_heads * d_head * d_model"
+
+    def vectors(self) -> Iterator[Row]:
+        yield "out_norm", "num_heads * d_head"
+
+    def saved(self) -> Iterator[Row]:
+        yield "queries, keys and values", "3 * num_heads * d_head"
+        yield "mixed values, and normalised", "2 * num_heads * d_head"
+        yield "gate", "num_heads * d_head"
+        yield "output product, input", "num_heads * d_head"
