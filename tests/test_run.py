@@ -1,5 +1,10 @@
 """The run folder: whole or absent, never overwritten."""
 
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +12,7 @@ import pytest
 from limpid.config import TrainConfig
 from limpid.config.files import write_config
 from limpid.errors import CheckpointError
+from limpid.lock import hold, release, released_after
 from limpid.run import Run, new_run, remove_run
 
 
@@ -73,7 +79,7 @@ def test_a_file_put_into_an_unfinished_run_keeps_it(here: Path, file: str) -> No
 def test_the_mark_goes_when_a_run_is_born() -> None:
     run = new_run("mine")
     run.write_config(TrainConfig(), TrainConfig())
-    assert contents(run.path) == ["config.toml"]
+    assert contents(run.path) == [".limpid-lock", "config.toml"]
     remove_run(run)
     assert not run.path.exists()
 
@@ -88,3 +94,62 @@ def test_a_run_that_exists_is_not_started_again() -> None:
     a_run("mine")
     with pytest.raises(CheckpointError, match="--resume runs/mine"):
         new_run("mine")
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "last", "-", "a/..", "two\nlines", "tab\t", "\u202eright to left", "\udcff"]
+)
+def test_a_name_that_would_not_lead_back_to_the_run_is_refused(here: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match="choose a name such as") as refused:
+        new_run(name)
+    assert str(refused.value).isprintable()
+    assert not list(here.iterdir())
+
+
+def test_a_name_that_the_file_system_refuses_is_one_line() -> None:
+    with pytest.raises(CheckpointError, match="File name too long; choose a shorter name"):
+        new_run("a" * 300)
+
+
+def test_an_unfinished_run_behind_a_link_gives_way(here: Path) -> None:
+    run = new_run(str(here / "elsewhere"))
+    run.tokenizer_file.touch()
+    (here / "runs").mkdir()
+    (here / "runs/mine").symlink_to(here / "elsewhere")
+    assert not new_run("mine").tokenizer_file.exists()
+
+
+def test_only_plain_numbers_are_checkpoints_and_runs() -> None:
+    run = new_run("mine")
+    for name in ("000004", "\u00b2", "5", "٣"):
+        (run.path / "checkpoints" / name).mkdir(parents=True)
+    assert run.checkpoint_steps() == [4]
+
+
+def in_another_process(work: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", work], capture_output=True, text=True)
+
+
+def test_a_folder_that_another_process_starts_in_is_refused_and_kept() -> None:
+    """The other process is named, and its lock ends with it, however it ends."""
+    run = new_run("mine")
+    run.tokenizer_file.touch()
+    start = "from limpid.run import new_run; import os, signal; new_run('mine'); os.kill(os.getpid(), signal.SIGKILL)"
+    said = in_another_process(start).stderr.splitlines()[-1]
+    assert re.search(
+        rf"runs/mine is being written by process {os.getpid()} on \S+ since .*kill -INT {os.getpid()}", said
+    )
+    assert run.tokenizer_file.exists()
+    release(run.path)
+    assert in_another_process(start).returncode == -signal.SIGKILL
+    assert new_run("mine") == run
+
+
+def test_locks_taken_inside_are_given_back() -> None:
+    hold_new = "from limpid.run import new_run; new_run('{}')"
+    outer = new_run("outer")
+    with released_after():
+        inner = new_run("inner")
+        hold(outer.path)
+    assert in_another_process(hold_new.format(inner.path.name)).returncode == 0
+    assert in_another_process(hold_new.format(outer.path.name)).returncode == 1

@@ -42,22 +42,30 @@ def train(
 
 
 def resume(what: str | Path, max_steps: int | None = None, reporter: Reporter = SILENT) -> Run:
-    """Continue a run bit for bit, as it was configured, to its last step or to another one."""
-    from limpid.source import find_run
+    """Continue a run bit for bit, as it was configured, to its last step or to another one.
+
+    what   a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
+    """
+    from limpid.source import find_checkpoint
     from limpid.training.start import resume
 
-    return _train(lambda mesh, shown: resume(find_run(str(what)), max_steps, shown, mesh), reporter)
+    def begin(mesh: Mesh, shown: Reporter) -> Training:
+        run, step = find_checkpoint(what)
+        return resume(run, max_steps, shown, mesh, step)
+
+    return _train(begin, reporter)
 
 
 def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> Run:
     """From the first step that is left to the last: the loop, watched by the doctor; a sample; the model's folder."""
     from limpid.diagnose import attend
     from limpid.generate import continue_text
-    from limpid.training.loop import finish, loop, sample
+    from limpid.lock import released_after
+    from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
     from limpid.training.mesh import open_mesh
     from limpid.training.start import describe
 
-    with open_mesh() as mesh:
+    with released_after(), open_mesh() as mesh:
         shown = reporter if mesh.is_main else SILENT
         training = begin(mesh, shown)
         shown.close()  # bars of tokenizing and measuring
@@ -66,6 +74,9 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> R
         doctor = attend(training, shown.line)
         try:
             loop(training, shown, continue_text, doctor)
+        except (Interrupted, Diverged):
+            finish(training)  # the folder is that of the newest checkpoint then, too
+            raise
         finally:
             if doctor is not None:
                 doctor.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -84,6 +86,57 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+class LineFile:
+    """A file that grows by whole lines: one that could not be written in full is taken back."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with explained(f"cannot write {file}"):
+            self._stream = file.open("ab", buffering=0)
+
+    def write(self, *lines: str) -> None:
+        """Append lines, all of them or none."""
+        content = memoryview("".join(line + "\n" for line in lines).encode())
+        before = os.fstat(self._stream.fileno()).st_size
+        with explained(f"cannot write {self.file}"):
+            try:
+                while content:
+                    content = content[self._stream.write(content) :]
+            except OSError:
+                self._stream.truncate(before)
+                raise
+
+    def sync(self) -> None:
+        """Make what was written survive a power cut."""
+        with explained(f"cannot write {self.file}"):
+            os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """End the file; nothing is left to write."""
+        self._stream.close()
+
+
+FULL = "what was saved before is intact; make room and go on"
+FORBIDDEN = "nothing there was changed; get the right to write there, or choose another place"
+IN_THE_WAY = "something of that name is in the way: choose another name or place"
+ADVICE = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: "what was saved before is intact; allow larger files (ulimit -f) and go on",
+    errno.EACCES: FORBIDDEN,
+    errno.EPERM: FORBIDDEN,
+    errno.EROFS: FORBIDDEN,
+    errno.ENOENT: "its folder is gone: it was moved or deleted",
+    errno.ENOTDIR: IN_THE_WAY,
+    errno.EISDIR: IN_THE_WAY,
+    errno.EEXIST: IN_THE_WAY,
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "close other programs or raise the limit of open files (ulimit -n)",
+}
+"""The way out of a refusal, by its number."""
+OTHERWISE = "what was saved before is intact; see to the disk and go on"
+
+
 @contextlib.contextmanager
 def explained(what: str, leftover: Path | None = None) -> Iterator[None]:
     """Turn a refusal of the file system into one line, and remove what was half written."""
@@ -91,12 +144,31 @@ def explained(what: str, leftover: Path | None = None) -> Iterator[None]:
         yield
     except BaseException as error:
         if leftover is not None:
-            shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
-        reason = getattr(error, "strerror", None) or one_line(error)
-        refused = isinstance(error, OSError) or "I/O error" in str(error)  # safetensors' own
-        if refused and not isinstance(error, LimpidError):
-            raise CheckpointError(f"{what}: {reason}; what was saved before is intact; make room and go on") from error
-        raise
+            _remove(leftover)
+        number = _refusal(error)
+        if number is None:
+            raise
+        advice = ADVICE.get(number, OTHERWISE)
+        raise CheckpointError(f"{what}: {os.strerror(number) if number else one_line(error)}; {advice}") from error
+
+
+def _refusal(error: BaseException) -> int | None:
+    """The system's number of a refusal, 0 when it has none; None for an error of another kind."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    said = str(error)
+    if "I/O error" in said and not isinstance(error, LimpidError):  # safetensors' own
+        number = re.search(r"os error (\d+)", said)
+        return int(number[1]) if number else 0
+    return None
+
+
+def _remove(leftover: Path) -> None:
+    with contextlib.suppress(OSError):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def one_line(error: BaseException) -> str:

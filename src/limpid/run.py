@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,14 @@ from limpid.config.files import read_config, read_options, write_config
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
 from limpid.files import explained
+from limpid.lock import LOCK, hold, release
+from limpid.manifest import MANIFEST, damage, damage_within
 from limpid.terminal import command
 
 RUNS = Path("runs")
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Checkpoints of version 1 have no manifest."""
 STARTING = ".limpid-starting"
 """Marks a folder that limpid made for a run whose configuration is not written yet. Without it nothing is removed."""
 
@@ -28,7 +34,7 @@ class Run:
     """One run's folder.
 
     config.toml  tokenizer.json  metrics.jsonl  micro_batches.jsonl  findings.jsonl
-    checkpoints/000500/   model.safetensors  optimizer.safetensors  state.json
+    checkpoints/000500/   model.safetensors  optimizer.safetensors  state.json  manifest.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step
     """
@@ -70,7 +76,8 @@ class Run:
         folder = self.path / "checkpoints"
         if not folder.is_dir():
             return []
-        return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit() and entry.is_dir())
+        steps = (int(entry.name) for entry in folder.iterdir() if is_number(entry.name))
+        return sorted(step for step in steps if self.checkpoint(step).is_dir())
 
     def latest_checkpoint(self) -> int:
         """Step of the newest complete checkpoint."""
@@ -80,23 +87,60 @@ class Run:
         return steps[-1]
 
     def read_state(self, step: int) -> dict[str, Any]:
-        """state.json of a checkpoint: where it stands, and what it was trained on."""
-        folder = self.checkpoint(step)
+        """state.json of a checkpoint: where it stands, and what it was trained on.
+
+        Raises  CheckpointError: what is wrong with it, and the newest checkpoint that is whole
+        """
         try:
-            state: dict[str, Any] = json.loads((folder / "state.json").read_text())
-            missing = {"version", "step", "updates", "data", "scaler"} - set(state)
-            if missing:
-                raise ValueError(f"no {', '.join(sorted(missing))}")
-        except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(
-                f"{folder} is not a complete checkpoint (state.json is missing or cut short): "
-                "use another one under checkpoints/"
-            ) from error
-        if state["version"] != CHECKPOINT_VERSION:
-            raise CheckpointError(
-                f"{folder} has format version {state['version']}; this limpid reads {CHECKPOINT_VERSION}"
-            )
+            return self._state(step)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {self._instead_of(step)}") from error
+
+    def verify(self, step: int, *files: str) -> None:
+        """Check files of a checkpoint against its manifest.
+
+        Raises  CheckpointError: what is wrong with one, and the newest checkpoint that is whole
+        """
+        for name in files:
+            if wrong := damage(self.checkpoint(step) / name):
+                raise CheckpointError(f"{wrong}; {self._instead_of(step)}")
+
+    def _state(self, step: int) -> dict[str, Any]:
+        folder = self.checkpoint(step)
+        file = folder / "state.json"
+        if wrong := damage(file):
+            raise CheckpointError(wrong)
+        try:
+            state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            version, updates = state["version"], state["updates"]
+            kinds = (updates, int), (state["data"], str), (state["scaler"], dict)
+            right = all(isinstance(value, kind) for value, kind in kinds)
+            right = right and state["step"] == step and 0 <= updates <= step
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            version, right = CHECKPOINT_VERSION, False
+        if version not in READABLE_VERSIONS:
+            readable = " and ".join(map(str, READABLE_VERSIONS))
+            raise CheckpointError(f"{folder} has format version {version!r}; this limpid reads {readable}")
+        if not right:
+            raise CheckpointError(f"{file} is cut short or no record of step {step}")
+        if version > 1 and not (folder / MANIFEST).is_file():
+            raise CheckpointError(f"{folder / MANIFEST} is missing")
         return state
+
+    def _instead_of(self, step: int) -> str:
+        """What to use in place of a checkpoint that cannot be used."""
+        others = (other for other in reversed(self.checkpoint_steps()) if other != step)
+        whole = next((other for other in others if self._is_whole(other)), None)
+        if whole is None:
+            return f"{self.path} holds no other checkpoint that is whole"
+        return f"use the newest one that is whole: {self.path}@{whole}"
+
+    def _is_whole(self, step: int) -> bool:
+        try:
+            self._state(step)
+        except CheckpointError:
+            return False
+        return (self.checkpoint(step) / "model.safetensors").is_file() and not damage_within(self.checkpoint(step))
 
     def read_config(self) -> TrainConfig:
         """The configuration that the run trains with, all choices resolved."""
@@ -105,6 +149,39 @@ class Run:
     def read_asked(self) -> TrainConfig:
         """The configuration that was asked for, with what was left open still open."""
         return from_dict(TrainConfig, read_options(self.config_file))
+
+    def require_there(self) -> None:
+        """Raises  CheckpointError when the folder was moved or deleted while it is written."""
+        if not self.config_file.is_file():
+            raise CheckpointError(
+                f"{self.path} is gone: it was moved or deleted while it trained, and nothing can be saved there; "
+                "resume it where it lies now, or start again"
+            )
+
+    def set_aside_after(self, step: int) -> Path | None:
+        """Move what came after `step` out of the way of steps that are taken again; returns where it lies, a run too.
+
+        Raises  CheckpointError when it cannot be moved; what was not is still in place
+        """
+        recorded = [file for file in (self.path / "steps").glob("*") if is_number(file.name.split(".")[0])]
+        later = [self.checkpoint(other) for other in reversed(self.checkpoint_steps()) if other > step]
+        later += [file for file in recorded if int(file.name.split(".")[0]) > step]
+        if not later:
+            return None
+        later += [self.model_folder] if self.model_folder.exists() else []
+        first = f"after-{step:06d}"
+        names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
+        aside = next(place for name in names if not (place := self.path / name).exists())
+        with explained(f"cannot move what came after step {step} to {aside}"):
+            aside.mkdir()
+            for file in (self.metrics_file, self.micro_batches_file, self.config_file, self.tokenizer_file):
+                if file.is_file():
+                    shutil.copy2(file, aside / file.name)
+            for entry in later:  # the newest first: what is left at any moment is a run
+                place = aside / entry.relative_to(self.path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                entry.rename(place)
+        return aside
 
     def write_config(self, config: TrainConfig, asked: TrainConfig | None = None) -> None:
         """Keep what the run trains with beside what was asked for, which stays as it is unless it is given.
@@ -116,31 +193,39 @@ class Run:
 
 
 def new_run(name: str | None) -> Run:
-    """An empty folder for a run: the name asked for, or the next free number.
+    """An empty folder for a run, locked: the name asked for, or the next free number.
 
-    Nothing that limpid did not make is removed: only a folder that it marked, and that holds nothing of anybody else's.
-
-    Raises  CheckpointError when there is something under this name
+    Nothing that limpid did not make is removed: only what lies in a folder that it marked, and that holds nothing of
+    anybody else's.
+    Raises  CheckpointError when there is something under this name, or another process is making it
     """
-    path = _numbered() if name is None else Path(name) if os.sep in name else RUNS / name
-    if _never_became_a_run(path):
-        shutil.rmtree(path)
-    if (path / "config.toml").is_file():
-        raise CheckpointError(
-            f"{path} is a run already: continue it with `{command('limpid', 'train', '--resume', path)}`, or choose "
-            "another --name"
-        )
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise CheckpointError(f"{path} exists and holds something that is no run: choose another --name, or move it")
+    path = _numbered() if name is None else _named(name)
     with explained(f"cannot create {path}"):
+        _require_free(path)
         path.mkdir(parents=True, exist_ok=True)
+        hold(path)
+        _require_free(path)  # another process may have been first
+        _clear(path)
         (path / STARTING).touch()
     return Run(path)
 
 
+def _named(name: str) -> Path:
+    """Where the run of a name lies: under runs/, or at a path.
+
+    Raises  CheckpointError for a name that would not lead back to the run
+    """
+    path = Path(name) if os.sep in name else RUNS / name
+    odd = [letter for letter in name if unicodedata.category(letter)[0] == "C" or letter in "\u2028\u2029"]
+    if odd or Path(name).name in ("", "..") or name in ("last", "-"):
+        what = f"holds the control character {odd[0]!r}" if odd else "stands for something else"
+        raise CheckpointError(f"--name {name!r} {what}: choose a name such as {RUNS}/first")
+    return path
+
+
 def _numbered() -> Path:
     """A new folder with the next free number; of two processes that ask at once each gets its own."""
-    numbers = [int(entry.name) for entry in RUNS.glob("*") if entry.name.isdigit()]
+    numbers = [int(entry.name) for entry in RUNS.glob("*") if is_number(entry.name)]
     number = max(numbers, default=0) + 1
     with explained(f"cannot create a run under {RUNS}"):
         RUNS.mkdir(parents=True, exist_ok=True)
@@ -151,22 +236,50 @@ def _numbered() -> Path:
             number += 1
 
 
+def is_number(name: str) -> bool:
+    """Whether a name is a number in ASCII digits; str.isdigit takes ² for one."""
+    return name.isascii() and name.isdigit()
+
+
+def _require_free(path: Path) -> None:
+    if (path / "config.toml").is_file():
+        raise CheckpointError(
+            f"{path} is a run already: continue it with `{command('limpid', 'train', '--resume', path)}`, or choose "
+            "another --name"
+        )
+    if path.exists() and not (path.is_dir() and (_never_became_a_run(path) or set(os.listdir(path)) <= {LOCK})):
+        raise CheckpointError(f"{path} exists and holds something that is no run: choose another --name, or move it")
+
+
 def _never_became_a_run(path: Path) -> bool:
     """Whether this folder bears our mark, and holds nothing but what a run writes before its configuration."""
     if not (path / STARTING).is_file() or (path / "config.toml").exists():
         return False
     first = Run(path).checkpoint(0).name
-    written = {STARTING, "tokenizer.json", ".tokenizer.json.writing", "checkpoints", ".config.toml.writing"}
+    written = {LOCK, STARTING, "tokenizer.json", ".tokenizer.json.writing", "checkpoints", ".config.toml.writing"}
     within = {entry.name for entry in (path / "checkpoints").glob("*")}
-    return {entry.name for entry in path.iterdir()} <= written and within <= {first, f".{first}.writing"}
+    return set(os.listdir(path)) <= written and within <= {first, f".{first}.writing"}
+
+
+def _clear(path: Path) -> None:
+    """Empty a folder that is ours, but for the lock that this process holds."""
+    for entry in path.iterdir():
+        if entry.name == LOCK:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def remove_run(run: Run) -> None:
     """Remove a run, or what a run left before it was one; nothing else.
 
-    Raises  CheckpointError when the folder is neither
+    Raises  CheckpointError when the folder is neither, or another process writes it
     """
     if run.config_file.is_file() or _never_became_a_run(run.path):
+        hold(run.path)
         shutil.rmtree(run.path, ignore_errors=True)
+        release(run.path)
     elif run.path.exists():
         raise CheckpointError(f"{run.path} exists and is no run: move it, for a run of this name is to be trained")

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
-from limpid.run import RUNS
+from limpid.run import RUNS, is_number
 from limpid.run import Run as Run
 
 SHOWN = 5
 """Names that an error lists at most."""
+MOST_DIGITS = 18
+"""Of a step's number, more than any run takes."""
 RECORDING = ".safetensors"
 """Ending of a recorded step's file."""
 
@@ -138,6 +140,15 @@ def find_run(what: str | Path) -> Run:
     return source
 
 
+def find_checkpoint(what: str | Path) -> tuple[Run, int | None]:
+    """The run that a path or name stands for, and the step of the checkpoint that it names; None is the newest one.
+
+    Raises  CheckpointError naming what there is instead
+    """
+    source = open_source(what)
+    return (source.run, source.step) if isinstance(source, Checkpoint) else (find_run(what), None)
+
+
 def find_model(what: str | Path) -> Model:
     """The weights that a path or name stands for; those of a run at its newest checkpoint.
 
@@ -159,7 +170,7 @@ def find_step(what: str | Path, step: int | None = None) -> tuple[Run, int | Non
     source = open_source(what)
     if isinstance(source, RecordedStep):
         run = source.path.resolve().parent.parent
-        if not source.path.stem.isdigit() or not (run / "config.toml").is_file():
+        if not is_number(source.path.stem) or not (run / "config.toml").is_file():
             raise CheckpointError(f"{what} lies in no run's steps/, so its text is not known: give the run and --step")
         source = Checkpoint(Run(run), int(source.path.stem))
     if isinstance(source, ModelFolder):
@@ -203,13 +214,13 @@ def _recognised(place: Path) -> Source | None:
     if (place / "config.json").is_file():
         return ModelFolder(place)
     run = place.parent.parent
-    if place.parent.name == "checkpoints" and place.name.isdigit() and (run / "config.toml").is_file():
+    if place.parent.name == "checkpoints" and is_number(place.name) and (run / "config.toml").is_file():
         return _checkpoint(Run(run), place.name)
     return None
 
 
 def _checkpoint(run: Run, step: str) -> Checkpoint:
-    if not step.isdigit():
+    if not is_number(step) or len(step) > MOST_DIGITS:
         raise CheckpointError(f"{step!r} after @ is no step: expected a number, as in {run.path}@400")
     steps = run.checkpoint_steps()
     if int(step) not in steps:

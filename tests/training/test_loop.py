@@ -18,8 +18,6 @@ from limpid.training.state import State
 from limpid.training.step import step
 from small import config, quiet, replaced
 
-FOREIGN = json.dumps({"version": 9, "step": 1, "updates": 1, "data": "", "scaler": {}})
-
 
 def sampler(*_) -> str:
     return ""
@@ -171,32 +169,6 @@ def test_fp16_skips_a_step_that_overflows_and_lowers_its_scale(data: Path) -> No
     scales = [entry["loss_scale"] for entry in entries]
     for entry, following in zip(entries, scales[1:], strict=False):
         assert entry["updated"] or following < entry["loss_scale"]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
-        (lambda folder: os.truncate(folder / "model.safetensors", 1000), "cannot be read"),
-        (lambda folder: (folder / "optimizer.safetensors").write_bytes(b"\x80\x04pickle"), "cannot be read"),
-        (lambda folder: (folder / "state.json").write_text('{"version": 1'), "not a complete checkpoint"),
-        (lambda folder: (folder / "state.json").write_text(FOREIGN), "version 9"),
-    ],
-)  # fmt: skip
-def test_a_spoiled_checkpoint_is_named(data: Path, spoil, message: str) -> None:
-    run = trained(config(data))
-    spoil(run.checkpoint(12))
-    with pytest.raises(CheckpointError, match=message) as caught:
-        resume(run, 20, quiet())
-    assert "\n" not in str(caught.value)
-
-
-def test_a_checkpoint_of_another_model_is_named(data: Path) -> None:
-    small, large = trained(config(data), "small"), trained(config(data, model={"d_model": 36}), "large")
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        (small.checkpoint(12) / name).write_bytes((large.checkpoint(12) / name).read_bytes())
-    with pytest.raises(CheckpointError, match=r"has shape .* the configuration asks for"):
-        resume(small, 20, quiet())
 
 
 def test_old_checkpoints_go_but_the_first_and_the_one_before_the_last_step_stay(data: Path) -> None:

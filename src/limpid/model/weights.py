@@ -36,7 +36,8 @@ def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
 
 
 def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
-    """The parameters of a checkpoint, names and shapes checked."""
+    """The parameters of a checkpoint, as they were written; names and shapes checked."""
+    checkpoint.run.verify(checkpoint.step, "model.safetensors")
     return read_tensors(checkpoint.path / "model.safetensors", {p.name: p.shape for p in parameters(config)})
 
 
@@ -46,7 +47,7 @@ def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, 
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
         reason = "is missing" if not file.is_file() else f"cannot be read ({' '.join(str(error).split())})"
-        raise CheckpointError(f"{file} {reason}: use another checkpoint of the run") from error
+        raise CheckpointError(f"{file} {reason}: use another checkpoint, as RUN@STEP names it") from error
     for name, shape in expected.items():
         if name not in tensors:
             raise CheckpointError(f"{file} lacks {name}: it belongs to another configuration")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from limpid.config import TrainConfig
-from limpid.files import folder_written_atomically
+from limpid.files import explained, folder_written_atomically
+from limpid.manifest import write_manifest
 from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
@@ -43,12 +45,17 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
         }
         if state.mesh.is_main:
             (temporary / "state.json").write_text(json.dumps(record, indent=1))
+            write_manifest(temporary)
     return folder
 
 
 def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, Any]:
-    """Put `state` where it was after `step` steps; returns the checkpoint's own record."""
-    folder, record = run.checkpoint(step), run.read_state(step)
+    """Put `state` where it was after `step` steps; returns the checkpoint's own record.
+
+    Raises  CheckpointError for a file that is not as it was written, or of another configuration
+    """
+    folder, files = run.checkpoint(step), [*map(weights_file, state.models), "optimizer.safetensors"]
+    record = state.mesh.decided(lambda: _verified(run, step, files))
     for role, model in state.models.items():
         shapes = {parameter.name: parameter.shape for parameter in parameters(model.config)}
         weights = read_tensors(folder / weights_file(role), shapes)
@@ -64,11 +71,18 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     return record
 
 
+def _verified(run: Run, step: int, files: list[str]) -> dict[str, Any]:
+    record = run.read_state(step)
+    run.verify(step, *files)
+    return record
+
+
 @contextlib.contextmanager
 def _folder_written_by(mesh: Mesh, folder: Path) -> Iterator[Path]:
     """`folder_written_atomically` by the main process; all of them fill it."""
     with folder_written_atomically(folder) if mesh.is_main else contextlib.nullcontext(folder) as temporary:
-        yield mesh.agree(temporary)
+        with explained(f"cannot write {folder}"):  # each process's own part, too
+            yield mesh.agree(temporary)
         mesh.wait()
     mesh.wait()
 
@@ -95,6 +109,13 @@ def _write_tensors(mesh: Mesh, file: Path, tensors: dict[str, Tensor], metadata:
 def weights_file(role: str) -> str:
     """Where a checkpoint keeps the weights of the model that is trained, or of one beside it."""
     return "model.safetensors" if role == POLICY else f"{role}.safetensors"
+
+
+def remove_unfinished(run: Run) -> None:
+    """Remove what a process that was killed left half written or half removed: names that only we give."""
+    for entry in (run.path / "checkpoints").glob(".*"):
+        if re.fullmatch(r"\.[0-9]{6,}\.(writing|retired)", entry.name):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def prune(run: Run, keep: int, protected: set[int]) -> None:

@@ -38,6 +38,10 @@ JUDGED_TOGETHER = 4096
 """Tokens of the validation split that go through the model at once: smaller batches take longer for the same text."""
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Ctrl-C, a request to end, a terminal that is gone, Ctrl-\\."""
+
+
 class Watcher(Protocol):
     """Called after every step; changes nothing."""
 
@@ -65,7 +69,7 @@ class Interrupted(Exception):
 def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watcher | None = None) -> None:
     """Train to the last step, and show every step to the watcher.
 
-    Raises  Interrupted after Ctrl-C or SIGTERM, everything saved; Diverged at a number that is not finite
+    Raises  Interrupted when asked to end, everything saved; Diverged at a number that is not finite
     """
     run, state, every = training.run, training.state, training.config.run
     mesh, config = state.mesh, training.config
@@ -84,7 +88,7 @@ def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watc
                     metrics.say(sample(training, sampler))
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
                     _save(training, metrics)  # the state before the last step too: that step then opens at once
-                if mesh.any(asked()):
+                if mesh.any(asked() or not metrics.listened_to):
                     _save(training, metrics)
                     raise Interrupted(run, state.step)
                 budget = training.step_budget
@@ -170,9 +174,10 @@ def _with_weights(model: Transformer, weights: dict[str, Tensor]) -> Transformer
 
 @contextmanager
 def interruptions(mesh: Mesh) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a request to stop after the current step; the second one kills.
+    """Turn the first signal that asks to end into a request to stop after the current step; the second one kills.
 
-    Several processes hear of a Ctrl-C twice, the second time from torchrun, which itself kills those that do not end.
+    What was ignored before stays so: nohup asks that of SIGHUP, a shell without job control of Ctrl-C. Several
+    processes hear of a Ctrl-C twice, the second time from torchrun, which itself kills those that do not end.
     """
     asked: list[int] = []
 
@@ -181,7 +186,8 @@ def interruptions(mesh: Mesh) -> Iterator[Callable[[], bool]]:
         if mesh.world == 1:
             signal.signal(number, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield lambda: bool(asked)
     finally:
@@ -213,11 +219,14 @@ def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) ->
 
 
 def _save(training: Training, metrics: MetricsLogger) -> None:
+    run, state, every = training.run, training.state, training.config.run
     metrics.sync()
-    checkpoint.save(training.run, training.state, training.config, training.tokens.fingerprint)
-    last = training.config.run.max_steps
-    if training.state.mesh.is_main:
-        checkpoint.prune(training.run, training.config.run.save_total_limit, {0, last - 1, last, training.state.step})
+    if state.mesh.decided(lambda: run.checkpoint(state.step).is_dir()):
+        return  # this process has just saved this very state
+    checkpoint.save(run, state, training.config, training.tokens.fingerprint)
+    if state.mesh.is_main:
+        protected = {0, every.max_steps - 1, every.max_steps, state.step}
+        checkpoint.prune(run, every.save_total_limit, protected)
 
 
 def _due(number: int, every: int, last: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.files import write_atomically
+from limpid.files import LineFile, explained, write_atomically
 from limpid.jsonable import jsonable
 from limpid.plan import flops_per_token
 from limpid.reporter import Reporter
@@ -37,8 +37,9 @@ class MetricsLogger:
 
     def __init__(self, run: Run, config: TrainConfig, reporter: Reporter, first: int, device: torch.device) -> None:
         self.run, self.config, self.reporter = run, config, reporter
-        self.metrics = _continued(run.metrics_file, first)
-        self.micro_batches = _continued(run.micro_batches_file, first)
+        self.metrics, self.micro_batches = LineFile(run.metrics_file), LineFile(run.micro_batches_file)
+        self.listened_to = True
+        """Whether the console still takes lines."""
         self.flops = 3 * flops_per_token(config.model, config.model.context_length)
         self.peak = measured_peak(FORMATS[config.run.precision], device)
         self.seconds = 0.0
@@ -56,6 +57,7 @@ class MetricsLogger:
 
     def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None:
         """Record one step: a line of metrics, a line per micro-batch, and now and then one on the console."""
+        self.run.require_there()
         tokens = sum(micro.size for micro in batch)
         # the first steps pay for allocations, and some for a closer look; what is said follows the recent ones
         self.seconds = seconds if not self.seconds else 0.9 * self.seconds + 0.1 * seconds
@@ -77,8 +79,8 @@ class MetricsLogger:
             entry["loss_scale"] = outcome.loss_scale
         entry |= outcome.metrics
         self.write(entry)
-        for index, micro in enumerate(batch):
-            line = {
+        lines = (
+            {
                 "step": outcome.number,
                 "micro_batch": index,
                 "rows": list(micro.rows),
@@ -86,7 +88,9 @@ class MetricsLogger:
                 "labels": outcome.labels[index],
                 "loss": outcome.micro_losses[index] * sum(outcome.labels) / max(1, outcome.labels[index]),
             }
-            self.micro_batches.write(json.dumps(jsonable(line)) + "\n")
+            for index, micro in enumerate(batch)
+        )
+        self.micro_batches.write(*(json.dumps(jsonable(line)) for line in lines))
         self._speak(outcome, tokens)
 
     def _speak(self, outcome: Outcome, tokens: int) -> None:
@@ -103,14 +107,21 @@ class MetricsLogger:
             skipped = "update skipped, loss scale lowered" if outcome.loss_scale != 1 else "no update made"
             line += f"  ← NOT FINITE: {skipped}"
         if self.progress is not None:
-            self.progress.update(self.task, completed=outcome.number, description=line)
+            self._show(partial(self.progress.update, self.task, completed=outcome.number, description=line))
         due = outcome.number % self.config.run.logging_steps == 0 or outcome.number == last
         if due or not outcome.finite:
             self.say(line)
 
     def say(self, line: str) -> None:
         """One line on the console, never wrapped when it goes to a file."""
-        self.reporter.line(line)
+        self._show(lambda: self.reporter.line(line))
+
+    def _show(self, write: Callable[[], None]) -> None:
+        """Write to the console; one that is gone, as after a hang-up, keeps nothing from being saved."""
+        try:
+            write()
+        except OSError:
+            self.listened_to = False
 
     def evaluation(self, step: int, loss: float, bits_per_byte: float) -> None:
         """Record an evaluation on the validation split."""
@@ -133,9 +144,7 @@ class MetricsLogger:
         named = entry | {alias: entry[key] for key, alias in ALIASES.items() if key in entry}
         if odd:
             named["non_finite"] = odd
-        self.metrics.write(json.dumps(jsonable(named)) + "\n")
-        self.metrics.flush()
-        self.micro_batches.flush()
+        self.metrics.write(json.dumps(jsonable(named)))
         if self.tensorboard is not None:
             for key, value in named.items():
                 if isinstance(value, (int, float)) and key != "step":
@@ -143,14 +152,13 @@ class MetricsLogger:
 
     def sync(self) -> None:
         """Push what was written to the disk: a checkpoint must not be newer than its metrics."""
-        for stream in (self.metrics, self.micro_batches):
-            stream.flush()
-            os.fsync(stream.fileno())
+        self.metrics.sync()
+        self.micro_batches.sync()
 
     def close(self) -> None:
         """End the bar and the files."""
         if self.progress is not None:
-            self.progress.stop()
+            self._show(self.progress.stop)
         for stream in (self.metrics, self.micro_batches):
             stream.close()
         if self.tensorboard is not None:
@@ -161,7 +169,7 @@ class NoMetrics(MetricsLogger):
     """Of a process that writes nothing, because another one does."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config = config
+        self.config, self.listened_to = config, True
 
     def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None: ...
 
@@ -174,21 +182,45 @@ class NoMetrics(MetricsLogger):
     def close(self) -> None: ...
 
 
-def _continued(file: Path, first: int) -> Any:
-    """`file` opened for appending, without the lines of steps that are taken (again) from `first` on."""
+def take_up(run: Run, first: int) -> list[str]:
+    """Take lines of steps from `first` on, which are taken (again), out of a run's records.
+
+    Lines that cannot be read are set aside in a file beside. Returns what a user should know about what is left.
+    """
+    notes: list[str] = []
+    for file in (run.metrics_file, run.micro_batches_file):
+        kept, unreadable, steps = _lines_before(file, first)
+        if unreadable:
+            aside = file.with_name(f"{file.name}.unreadable")
+            write_atomically(aside, (aside.read_bytes() if aside.is_file() else b"") + b"".join(unreadable))
+            notes.append(f"{file}: {len(unreadable)} of its lines cannot be read, and are set aside in {aside.name}")
+        if file.is_file() and sum(map(len, kept)) != file.stat().st_size:
+            write_atomically(file, b"".join(kept))
+        if missing := first - 1 - len(steps):
+            notes.append(f"{file} has no line for {missing:,} of the {first - 1:,} steps before; training needs none")
+    return notes
+
+
+def _lines_before(file: Path, first: int) -> tuple[list[bytes], list[bytes], set[int]]:
+    """Lines of steps before `first`, lines that cannot be read, and the steps of the former that have a loss."""
+    kept, unreadable, steps = [], [], set()
+    content = b""
     if file.is_file():
-        lines = file.read_text().splitlines()
-        kept = [line for line in lines if (step := _step_of(line)) is not None and step < first]
-        if len(kept) != len(lines):
-            write_atomically(file, "".join(line + "\n" for line in kept).encode())
-    return file.open("a", encoding="utf-8")
-
-
-def _step_of(line: str) -> int | None:
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):  # the last line of a killed run may be cut short
-        return None
+        with explained(f"cannot read {file}"):
+            content = file.read_bytes()
+    for line in content.splitlines(keepends=True):
+        try:
+            entry = json.loads(line)
+            step = entry["step"]
+            if not isinstance(step, int):
+                raise TypeError(step)
+        except (ValueError, KeyError, TypeError, RecursionError):  # the last line of a killed run may be cut short
+            unreadable.append(line.rstrip(b"\n") + b"\n")
+            continue
+        if step < first:
+            kept.append(line.rstrip(b"\n") + b"\n")
+            steps |= {step} if "loss" in entry else set()
+    return kept, unreadable, steps
 
 
 def _clock(seconds: float) -> str:

@@ -15,6 +15,7 @@ from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import ConfigError
 from limpid.files import write_atomically
+from limpid.lock import hold
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.plan import parameter_count
@@ -24,6 +25,7 @@ from limpid.source import Model, find_model
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.mesh import Mesh
+from limpid.training.metrics import take_up
 from limpid.training.state import State, fresh_state, set_threads, set_weights
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
@@ -96,34 +98,55 @@ def start(
     return Training(run, config, tokens, batches, state, step_budget)
 
 
-def resume(run: Run, max_steps: int | None = None, reporter: Reporter = SILENT, mesh: Mesh | None = None) -> Training:
-    """A run as if it had never stopped: its own configuration, data and newest complete checkpoint.
+def resume(
+    run: Run,
+    max_steps: int | None = None,
+    reporter: Reporter = SILENT,
+    mesh: Mesh | None = None,
+    at: int | None = None,
+) -> Training:
+    """A run as if it had never stopped: its own configuration, data and newest checkpoint, or the one after step `at`.
 
-    The number of processes may be another one: each step has the rows that it would have had.
+    The number of processes may be another one: each step has the rows that it would have had. Nothing is written
+    before everything was read and checked.
     """
     mesh = Mesh() if mesh is None else mesh
-    config, latest = mesh.decided(lambda: (run.read_config(), run.latest_checkpoint()))
-    _require_shareable(config, mesh)
-    shared = share_micro_batches(config, mesh.world)
-    if shared != config and mesh.is_main:
-        run.write_config(shared)
-    config = shared
+    before, asked, step = mesh.decided(lambda: _taken_up(run, at))
+    _require_shareable(before, mesh)
+    config = share_micro_batches(before, mesh.world)
     if max_steps is not None and max_steps != config.run.max_steps:
-        if max_steps < latest:
-            raise ConfigError(f"max_steps {max_steps} lies before step {latest}, which {run.path} has already taken")
+        if max_steps < step:
+            raise ConfigError(f"max_steps {max_steps} lies before step {step}, which {run.path} has already taken")
         config, asked = (
-            dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps))
-            for one in (config, run.read_asked())
+            dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps)) for one in (config, asked)
         )
-        if mesh.is_main:
-            run.write_config(config, asked)
+    training = open_run(run, config, step, mesh)
+    for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked)):
+        reporter.line(note)
+    if before.run.max_steps != config.run.max_steps:
         reporter.line(f"extended to {max_steps} steps; the learning rate now follows the longer schedule")
-    training = open_run(run, config, latest, mesh)
-    said = f"resuming {run.path} after step {latest} of {config.run.max_steps}"
-    if latest == config.run.max_steps:
-        said = f"{run.path} is already at step {latest} of {latest}: extend it with --max-steps {2 * latest}"
+    said = f"resuming {run.path} after step {step} of {config.run.max_steps}"
+    if step == config.run.max_steps:
+        said = f"{run.path} is already at step {step} of {step}: extend it with --max-steps {2 * step}"
     reporter.line(said)
     return training
+
+
+def _taken_up(run: Run, at: int | None) -> tuple[TrainConfig, TrainConfig, int]:
+    """A run that this process alone may write now: its configuration, what was asked for, and where it goes on."""
+    hold(run.path)
+    return run.read_config(), run.read_asked(), run.latest_checkpoint() if at is None else at
+
+
+def _go_on(run: Run, step: int, config: TrainConfig | None, asked: TrainConfig) -> list[str]:
+    """Make a run's folder that of a run after `step` steps; returns what a user should know about it."""
+    aside = run.set_aside_after(step)
+    notes = [] if aside is None else [f"what came after step {step} lies in {aside} now: delete it when you like"]
+    checkpoint.remove_unfinished(run)
+    notes += take_up(run, step + 1)
+    if config is not None:
+        run.write_config(config, asked)
+    return notes
 
 
 def open_run(run: Run, config: TrainConfig, at: int, mesh: Mesh | None = None) -> Training:

@@ -34,7 +34,7 @@ class TrainFlags:
     name: str | None = None
     """Name of the run under runs/, or a path; the next free number when left out."""
     resume: str | None = None
-    """Run to continue, bit for bit; with --max-steps it is extended."""
+    """Run to continue, bit for bit, or RUN@STEP from an earlier checkpoint; with --max-steps it is extended."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
