@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from planted import FAULTS, Fault
 
 import limpid.training.record
 from limpid.quantities import MOMENTS
 from limpid.trace.record import Record
 from limpid.trace.update import redo_update
-from limpid.trace.verdict import Beyond
+from limpid.trace.verdict import Beyond, NotFinite
 from limpid.training.update import TORCH_NAMES
 
 MATRICES = (
@@ -26,8 +27,7 @@ MATRICES = (
     "mlp.output",
 )
 PLACES = {fault: f"blocks.0.{matrix}.weight" for fault, matrix in zip(FAULTS, MATRICES, strict=True)}
-RESULTS = [(rule, result) for rule, moments in MOMENTS.items() for result in (*moments, "value", "step")
-           if (rule, result) != ("muon", "step")]  # fmt: skip
+RESULTS = [(rule, result) for rule, moments in MOMENTS.items() for result in (*moments, "value", "step")]
 """What the update of a parameter makes: its moments, its value, and how far that is from the one before."""
 
 
@@ -55,11 +55,39 @@ def planted(rule: str, result: str, faults: dict[str, Fault]) -> Iterator[None]:
         yield
 
 
+class FaultyTorch:
+    """PyTorch with a fault in what Muon makes of the first matrix of every batch."""
+
+    def __init__(self, kind: str, fault: Fault) -> None:
+        self.kind, self.fault, self.linalg = kind, fault, self
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
+
+    def vector_norm(self, *arguments, **options):
+        return self._first("norm", torch.linalg.vector_norm(*arguments, **options))
+
+    def baddbmm(self, own, *arguments, **options):
+        return self._first(
+            "polynomials" if own is arguments[0] else "iterates", torch.baddbmm(own, *arguments, **options)
+        )
+
+    def _first(self, kind: str, made: torch.Tensor) -> torch.Tensor:
+        if kind == self.kind:
+            made[0] = self.fault(made[0])
+        return made
+
+
 def disagreements(file: Path) -> list[str]:
     """Every number of the update that rounding does not explain."""
-    return [check.name for check in redo_update(Record(file)).checks if isinstance(check.verdict, Beyond)]
+    return [check.name for check in redo_update(Record(file)).checks if isinstance(check.verdict, Beyond | NotFinite)]
 
 
 def blamed(result: str, parameter: str) -> str:
-    """The one number that may be blamed."""
-    return f"{result}({parameter})" if result in ("m", "v") else parameter
+    """The number that has the fault."""
+    return parameter if result in ("value", "step") else f"{result}({parameter})"
+
+
+def parameter(number: str) -> str:
+    """Whose update a number belongs to."""
+    return number.partition("(")[2].rstrip(")") or number

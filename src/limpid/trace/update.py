@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from limpid.maths.muon import Muon
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
 from limpid.maths.schedule import learning_rate, learning_rate_rounding
@@ -16,6 +17,7 @@ from limpid.maths.update import Arrays, UpdateInput, UpdateRule, clip_scale, glo
 from limpid.quantities import Parameter
 from limpid.trace.comparison import Expected, Range, compare, compare_number
 from limpid.trace.finite import all_finite, dependent
+from limpid.trace.kernels import newton_schulz
 from limpid.trace.record import Record
 from limpid.trace.verdict import Check
 
@@ -56,7 +58,12 @@ def redo_update(record: Record) -> Update:
             _skipped(record, engine_norm),
         ]
         for parameter in learned:
-            checks += _parameter(record, parameter, rules[parameter.name], rate, scale)
+            how = rules[parameter.name]
+            if isinstance(how, Muon) and newton_schulz.is_recorded(record, parameter.name):
+                gradient = scale * record.exact(f"fast/grad({parameter.name})")
+                checks += newton_schulz.check_products(record, parameter.name, how, gradient)
+                how = newton_schulz.along_recorded(record, parameter.name, how)
+            checks += _parameter(record, parameter, how, rate, scale)
     return Update(rules, int(meta["update_number"]), rate, norm, scale, checks)
 
 

@@ -12,6 +12,7 @@ from limpid.quantities import Parameter, Quantity, parameters
 from limpid.trace.comparison import Expected, Range, compare, given, largest
 from limpid.trace.document import Statistics
 from limpid.trace.end_to_end import EndToEnd, redo
+from limpid.trace.kernels import newton_schulz
 from limpid.trace.local import Compared, compare_operations
 from limpid.trace.loss_account import LossReport, loss_account
 from limpid.trace.record import WORDS, Place, Record
@@ -203,7 +204,7 @@ def _parameter(record: Record, parameter: Parameter, gradients: dict[str, Check]
     name = parameter.name
     before, after = record.exact(f"before/{name}"), record.exact(f"after/{name}")
     size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
-    mine = (f"grad({name})", name, f"m({name})", f"v({name})")
+    mine = (name, *(f"{kind}({name})" for kind in ("grad", "m", "v", *newton_schulz.KINDS)))
     return ParameterReport(
         name,
         parameter.shape,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from limpid.training.mesh import spread_like, whole
 from limpid.training.optimizers import Plain
+
+
+class Products(NamedTuple):
+    """What Newton–Schulz made of one matrix on the way, rows ≤ columns, in bf16."""
+
+    norm: Float[Tensor, ""]  # by which the first is divided
+    iterates: Float[Tensor, "iterate rows columns"]  # X₀ … X₅
+    grams: Float[Tensor, "product rows rows"]  # X Xᵀ of each but the last
+    polynomials: Float[Tensor, "product rows rows"]  # b X Xᵀ + c (X Xᵀ)²
 
 
 class Muon(Plain, torch.optim.Muon):
@@ -18,6 +29,9 @@ class Muon(Plain, torch.optim.Muon):
 
     Where matrices are spread over processes, each process makes whole ones orthogonal, as one process would.
     """
+
+    observe: Callable[[Tensor, Products], None] | None = None
+    """Called with every parameter that is moved, and its products."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -30,8 +44,9 @@ class Muon(Plain, torch.optim.Muon):
             momenta = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in parameters]
             torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
             ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])
+            observe = None if self.observe is None else functools.partial(self._show, parameters)
             directions = orthogonal(
-                [whole(matrix) for matrix in ahead], group["ns_coefficients"], group["ns_steps"], group["eps"]
+                [whole(matrix) for matrix in ahead], group["ns_coefficients"], group["ns_steps"], group["eps"], observe
             )
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             for parameter, direction in zip(parameters, directions, strict=True):
@@ -40,9 +55,17 @@ class Muon(Plain, torch.optim.Muon):
                 )
         return loss
 
+    def _show(self, parameters: Sequence[Tensor], place: int, products: Products) -> None:
+        assert self.observe is not None
+        self.observe(parameters[place], products)
+
 
 def orthogonal(
-    matrices: Sequence[Tensor], coefficients: tuple[float, float, float], steps: int, eps: float
+    matrices: Sequence[Tensor],
+    coefficients: tuple[float, float, float],
+    steps: int,
+    eps: float,
+    observe: Callable[[int, Products], None] | None = None,
 ) -> list[Tensor]:
     """Each matrix with its singular values brought near 1 by Newton–Schulz products, in bf16."""
     a, b, c = coefficients
@@ -51,10 +74,20 @@ def orthogonal(
     for shape in {tuple(matrix.shape) for matrix in wide}:
         places = [i for i, matrix in enumerate(wide) if tuple(matrix.shape) == shape]
         x = torch.stack([wide[i] for i in places]).bfloat16()
-        x /= torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
+        norm = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
+        x /= norm
+        seen = []
         for _ in range(steps):
             gram = x @ x.mT
-            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+            polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+            if observe is not None:
+                seen.append((x, gram, polynomial))
+            x = torch.baddbmm(x, polynomial, x, beta=a)
+        if observe is not None:
+            iterates, grams, polynomials = (torch.stack(made, 1) for made in zip(*seen, strict=True))
+            iterates = torch.cat((iterates, x[:, None]), 1)
+            for row, i in enumerate(places):
+                observe(i, Products(norm[row].squeeze(), iterates[row], grams[row], polynomials[row]))
         for i, made in zip(places, x, strict=True):
             orthogonal[i] = made if matrices[i].shape == made.shape else made.T
     return orthogonal

@@ -22,7 +22,7 @@ from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.training.precision import NAMES
 from limpid.training.state import State
 from limpid.training.step import Outcome, backward, step
-from limpid.training.update import read_moments
+from limpid.training.update import observed_products, read_moments
 
 VERSION = 1
 
@@ -56,7 +56,9 @@ def record_step(
     plain = Observation()
     backward(state, batch, config, objective, "plain", plain.observe)
     fast = Observation()
-    outcome = step(state, batch, config, objective, fast)
+    with observed_products(state.model, state.optimizer) as products:
+        outcome = step(state, batch, config, objective, fast)
+    tensors |= products
     tensors |= fast.tensors("fast") | _beside(plain, set(fast.values), batch, objective, config).tensors("plain")
     tensors["fast/loss"] = torch.tensor(outcome.loss, dtype=torch.float64)
     tensors["fast/grad_norm"] = torch.tensor(outcome.grad_norm, dtype=torch.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from limpid.config import UpdateConfig
 from limpid.quantities import MOMENTS, Parameter, update_rule
 from limpid.training.mesh import spread_like, whole
-from limpid.training.muon import Muon
+from limpid.training.muon import Muon, Products
 from limpid.training.optimizers import SGD, Adam, AdamW, Plain
 
 TORCH_NAMES = {
@@ -121,6 +122,26 @@ def write_moments(
         state[theirs] = spread_like(moments[f"{ours}/{name}"].to(parameter.device, copy=True), parameter)
         if ours == "v":
             state["step"] = torch.tensor(float(updates), device=parameter.device)
+
+
+@contextmanager
+def observed_products(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tensor]]:
+    """Muon's products of the next update, as `update/KIND/NAME`."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    seen: dict[str, Tensor] = {}
+
+    def observe(parameter: Tensor, products: Products) -> None:
+        seen.update({f"update/{kind}/{names[parameter]}": made for kind, made in products._asdict().items()})
+
+    parts = optimizer.parts if isinstance(optimizer, Both) else (optimizer,)
+    muons = [part for part in parts if isinstance(part, Muon)]
+    for muon in muons:
+        muon.observe = observe
+    try:
+        yield seen
+    finally:
+        for muon in muons:
+            muon.observe = None
 
 
 def _remembered(model: nn.Module, update: UpdateConfig) -> Iterator[tuple[str, Tensor, str, str]]:
