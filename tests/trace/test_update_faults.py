@@ -36,6 +36,8 @@ def test_every_fault_of_muons_products_is_found_and_pinned(
 ) -> None:
     monkeypatch.setattr(limpid.training.muon, "torch", FaultyTorch(kind, FAULTS[fault]))
     first_of_each_size = ("blocks.0.attention.query.weight", "blocks.0.mlp.gate.weight")
-    assert disagreements(record(tmp_path, small("muon", "fp32"), before=0)) == [
-        f"{kind}({name})" for name in first_of_each_size
-    ]
+    found = disagreements(record(tmp_path, small("muon", "fp32"), before=0))
+    assert {f"{kind}({name})" for name in first_of_each_size} <= set(found)
+    assert {parameter(number) for number in found} == set(first_of_each_size)
+    if "1%" in fault:  # larger faults grow until a matrix after them overflows
+        assert len(found) == 2

@@ -127,7 +127,7 @@ def write_moments(
 @contextmanager
 def observed_products(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tensor]]:
     """Muon's products of the next update, as `update/KIND/NAME`."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     seen: dict[str, Tensor] = {}
 
     def observe(parameter: Tensor, products: Products) -> None:

@@ -15,6 +15,7 @@ from limpid.maths.rounding import unit_roundoff
 from limpid.maths.update import Arrays, UpdateInput
 from limpid.trace.ball import Ball, exactly, limit, product, stored
 from limpid.trace.comparison import Expected, Range, compare
+from limpid.trace.finite import all_finite
 from limpid.trace.record import Record
 from limpid.trace.verdict import Beyond, Check, NotFinite
 
@@ -67,13 +68,18 @@ def check_products(record: Record, name: str, rule: Muon, gradient: Float[Array,
     known = Ball(ahead, 8 * unit * error)  # clip scale, its product with g, and both products, difference and sum
     start = stored(known if ahead.shape[0] <= ahead.shape[1] else Ball(known.value.T, known.reach.T), BF16)
     found: dict[str, list[Check]] = {kind: [] for kind in KINDS}
-    for kind, place, expected in _made(record, name, start):
+    for kind, place, ball in _made(record, name, start):
         array = record.mapped(f"update/{kind}/{name}")
         engine = np.array(array if kind == "norm" else array[place])
-        allowed = Expected(expected.value, limit(expected, BF16), Range(BF16))
+        follows = None if all_finite(ball.reach) else ~np.isfinite(ball.reach)
+        allowed = Expected(ball.value, limit(ball, BF16), Range(BF16), None, follows, "a matrix before it overflowed")
         check = compare(f"{kind}({name})", "update", engine, allowed)
         found[kind].append(check if kind == "norm" else _at(check, place))
-    return [max(checks, key=lambda check: (not check.holds, check.worst)) for checks in found.values()]
+    return [max(checks, key=_severity) for checks in found.values()]
+
+
+def _severity(check: Check) -> tuple[bool, bool, float]:
+    return isinstance(check.verdict, Beyond | NotFinite), not check.holds, check.worst
 
 
 def _at(check: Check, place: int) -> Check:
