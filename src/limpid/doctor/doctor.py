@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from limpid.doctor.calls import Call, undisturbed
+from limpid.doctor.calls import Call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.hooks import Hooks
@@ -87,6 +87,9 @@ class Doctor:
         loss_function   (logits, targets) → loss; with neither, the model's own loss or cross-entropy
         """
         before = set(self.log.found)
+        if self.info.shapeless:
+            self.skipped.note("preflight", "parameters take their shape from the first forward pass: examined then")
+            return []
         self.watched.total_steps = total_steps or self.watched.total_steps
         self.watched.pretrained = self.watched.pretrained if pretrained is None else pretrained
         exam = self._exam(batch=batch, loss=loss if callable(loss) else None, loss_function=loss_function)
@@ -130,7 +133,7 @@ class Doctor:
     def called(self, call: Call, step: int) -> None:
         """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
         self._add(ids_of_call(self.info, call, step))
-        if not self._examined:
+        if not self._examined and not self.info.shapeless:
             self._examined = self._waiting = True
             self._examine(self._exam(call=call), [rule for rule in self.rules if not _needs_backward(rule)])
 
@@ -204,8 +207,7 @@ class Doctor:
 
     def _examine(self, exam: Exam, rules: Sequence[Rule]) -> None:
         with self.recorder.paused(), self.skipped.noting("examination"):
-            with undisturbed(self.info.model):
-                self._add(examine(exam, functions("before_first_step", rules)))
+            self._add(examine(exam, functions("before_first_step", rules)))
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)
 

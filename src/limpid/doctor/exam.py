@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from limpid.doctor.attention_probe import AttentionProbe, AttentionScores, off_diagonal_share
-from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches, seeded, undisturbed
+from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import Flow, flow, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.replay.step_replay import RecordedPass
+from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.trial_pass import TrialPass, try_once
+from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
 
 ROWS, POSITIONS = 4, 128
@@ -47,6 +49,18 @@ class Exam(Watched):
     # what the loop gives and does
 
     @cached_property
+    def shield(self) -> Shield:
+        return Shield(self.model)
+
+    @cached_property
+    def may_call(self) -> bool:
+        """Whether the doctor may call the model: one process holds it, and all that a pass changes can be put back."""
+        why = "" if self.info.sharded else self.shield.obstacle
+        if why:
+            self.skipped.note("passes of the doctor's own", why)
+        return not why and not self.info.sharded
+
+    @cached_property
     def micros(self) -> list[Micro]:
         """The batch as given, or what the loop's own call shows of it."""
         if self.batch is not None or self.call is None:
@@ -66,18 +80,21 @@ class Exam(Watched):
     @cached_property
     def trial(self) -> TrialPass | None:
         """One forward and backward pass of the user's own loss."""
-        if self.batch is None or not self.micros or self.info.sharded:
+        if self.batch is None or not self.micros or not self.may_call:
             return None
         with self.skipped.noting("the loss"):
-            return try_once(
-                self.model,
-                self.batch,
-                self.micros,
-                self.loss,
-                self.loss_function,
-                self.info.device,
-                self.info.translates,
-            )
+            try:
+                return try_once(
+                    self.model,
+                    self.batch,
+                    self.micros,
+                    self.loss,
+                    self.loss_function,
+                    self.info.device,
+                    self.info.translates,
+                )
+            except Obstacle as why:
+                self.skipped.note("the formula of the loss", str(why))
         return None
 
     @property
@@ -118,7 +135,7 @@ class Exam(Watched):
     def probe(self) -> Call | None:
         """A few rows of the usual call, on token ids."""
         call = self.usual_call
-        if call is None or call.ids is None or self.info.sharded or self.info.translates:
+        if call is None or call.ids is None or self.info.translates or not self.may_call:
             return None
         return call.without_loss().rows(slice(0, ROWS), POSITIONS)
 
@@ -136,7 +153,7 @@ class Exam(Watched):
         """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
         if call is None or (self.refused and call is not self.probe):
             return None
-        with self.skipped.noting("the forward pass"), undisturbed(self.model):
+        with self.skipped.noting("the forward pass"), undisturbed(self.shield):
             self.model.train(training)
             seeded(seed)
             found = find_logits(call.make(self.model))
@@ -176,14 +193,14 @@ class Exam(Watched):
     def flow(self) -> Flow | None:
         """Which modules the probe calls, and what each passes on."""
         call = self.usual_call
-        if call is None or self.info.sharded:
+        if call is None or not self.may_call:
             return None
-        return flow(self.info, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
+        return flow(self.info, self.shield, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
 
     @cached_property
     def shortcuts(self) -> dict[str, float]:
         """How much of a small change of a block's input comes out unchanged, by block: 1 with a shortcut."""
-        return {} if self.probe is None else shortcut_gains(self.info, self.probe)
+        return {} if self.probe is None else shortcut_gains(self.info, self.shield, self.probe)
 
     # attention
 
@@ -195,7 +212,7 @@ class Exam(Watched):
         """One forward pass in evaluation mode, seen function by function, and what it returned."""
         seen, output = AttentionProbe(), None
         if call is not None:
-            with undisturbed(self.model):
+            with undisturbed(self.shield):
                 self.model.eval()
                 with seen:
                     output = call.make(self.model)
@@ -215,7 +232,7 @@ class Exam(Watched):
     def _masked_batch(self) -> tuple[AttentionProbe, bool | None]:
         """The whole first micro-batch where it is masked, and whether its output is finite; else the probe."""
         call = self.usual_call
-        if call is None or call.mask is None or self.info.sharded:
+        if call is None or call.mask is None or not self.may_call:
             return self._attention_probe, None
         seen, output = self._attentions_of(call.without_loss())
         logits = find_logits(output)

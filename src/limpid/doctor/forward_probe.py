@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.calls import Call, seeded, undisturbed
+from limpid.doctor.calls import Call
 from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.shield import Shield
+from limpid.doctor.undisturbed import seeded, undisturbed
 
 
 @dataclass
@@ -23,7 +25,7 @@ class Flow:
     one_row: set[str] = field(default_factory=set)  # tables looked up at many positions, at one and the same row
 
 
-def flow(info: ModelInfo, call: Call) -> Flow:
+def flow(info: ModelInfo, shield: Shield, call: Call) -> Flow:
     """Watch one forward pass, in training mode with gradients on."""
     seen = Flow()
     handles = []
@@ -48,7 +50,7 @@ def flow(info: ModelInfo, call: Call) -> Flow:
 
         return look
 
-    with undisturbed(info.model, gradients=True):
+    with undisturbed(shield, gradients=True):
         info.model.train()
         seeded()
         for name, module in info.model.named_modules():
@@ -69,7 +71,7 @@ def _constant(index: Any, call: Call) -> bool:
     return bool((index == index.flatten()[0]).all())
 
 
-def shortcut_gains(info: ModelInfo, call: Call) -> dict[str, float]:
+def shortcut_gains(info: ModelInfo, shield: Shield, call: Call) -> dict[str, float]:
     """〈v, J v〉/〈v, v〉 of each block for a random v: the share of a change that passes through as it is.
 
     With x + f(x) the mean is 1 + tr(∂f)/d, near 1; without the shortcut tr(∂f)/d, near 0.
@@ -84,7 +86,7 @@ def shortcut_gains(info: ModelInfo, call: Call) -> dict[str, float]:
 
         return look
 
-    with undisturbed(info.model):
+    with undisturbed(shield):
         info.model.eval()
         for name, block in info.blocks:
             handles.append(block.register_forward_pre_hook(keep(name), with_kwargs=True))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 NORM_WORDS = ("norm", "ln_", ".ln", "layernorm", "rmsnorm")
 
@@ -29,6 +31,19 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def local(tensor: Tensor) -> Tensor:
     """This process's part of a tensor that several share; any other tensor itself. Never waits for the others."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def weight_of(module: nn.Module) -> Tensor | None:
+    """The weight that a module keeps; of a computed one what it is made from, for to ask for it would make it."""
+    kept = module._parameters.get("weight", vars(module).get("weight"))
+    parts = getattr(module._modules.get("parametrizations"), "_modules", {}).get("weight")
+    if parts is not None:
+        kept = next(iter(parts._parameters.values()), None)
+    return kept if isinstance(kept, Tensor) else None
+
+
+def _size(parameters: Iterable[Tensor]) -> int:
+    return sum(p.numel() for p in parameters if not is_lazy(p))
 
 
 def sample(tensor: Tensor, count: int) -> Tensor:
@@ -55,10 +70,15 @@ class ModelInfo:
         """Name of each parameter by identity."""
         return {id(parameter): name for name, parameter in self.parameters.items()}
 
+    @property
+    def shapeless(self) -> bool:
+        """Whether a parameter waits for the first forward pass to learn its shape."""
+        return any(is_lazy(parameter) for parameter in self.parameters.values())
+
     @cached_property
     def size(self) -> int:
         """Number of parameters."""
-        return sum(p.numel() for p in self.parameters.values())
+        return _size(self.parameters.values())
 
     @cached_property
     def core(self) -> nn.Module:
@@ -66,7 +86,7 @@ class ModelInfo:
         total = self.size
         for child in self.model.children():
             listed = isinstance(child, nn.ModuleList | nn.ModuleDict)
-            if total and not listed and sum(p.numel() for p in child.parameters()) > 0.95 * total:
+            if total and not listed and _size(child.parameters()) > 0.95 * total:
                 return child
         return self.model
 
@@ -88,7 +108,9 @@ class ModelInfo:
     def embedding(self) -> tuple[str, Tensor] | None:
         """The token table: the embedding with the most rows but for those of positions, or a matrix named like one."""
         tables = [
-            (name, module.weight) for name, module in self.model.named_modules() if isinstance(module, nn.Embedding)
+            (name, weight)
+            for name, module in self.model.named_modules()
+            if isinstance(module, nn.Embedding) and (weight := weight_of(module)) is not None
         ]
         if not tables:
             tables = [
@@ -115,7 +137,7 @@ class ModelInfo:
     @cached_property
     def embedding_names(self) -> set[str]:
         """Names of all parameters that are tables looked up by an index."""
-        tables = {id(module.weight) for module in self.model.modules() if isinstance(module, nn.Embedding)}
+        tables = {id(weight_of(module)) for module in self.model.modules() if isinstance(module, nn.Embedding)}
         found = {name for name, parameter in self.parameters.items() if id(parameter) in tables}
         if self.embedding is not None and id(self.embedding[1]) in self.names:
             found.add(self.names[id(self.embedding[1])])
@@ -126,8 +148,8 @@ class ModelInfo:
         table = self.embedding
         found = None
         for name, module in self.model.named_modules():
-            weight = getattr(module, "weight", None)
-            if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding):
+            weight = weight_of(module)
+            if weight is None or weight.ndim != 2 or isinstance(module, nn.Embedding):
                 continue
             if vocab in weight.shape and (table is None or name != table[0]):
                 found = (name, weight)

@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss, seeded, undisturbed
+from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import LossGradient, read_call
+from limpid.doctor.shield import Shield
+from limpid.doctor.undisturbed import seeded, undisturbed
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -91,7 +93,8 @@ def try_once(
 
         logits.grad_fn.register_prehook(back)
 
-    with undisturbed(model, gradients=True):
+    own = [function for function in (loss, loss_function) if function is not None]
+    with undisturbed(Shield(model, own), gradients=True):
         handles = [
             model.register_forward_pre_hook(before, with_kwargs=True),
             model.register_forward_hook(after, with_kwargs=True),
@@ -172,7 +175,7 @@ def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
     length = float(torch.stack([g.float().norm() for g in gradients]).norm())
     if not length or length != length or length == float("inf"):
         return None
-    kept = [p.detach().clone() for p in trained]
+    kept = [p.data for p in trained]
     closest: float | None = None
     try:
         with torch.no_grad():
@@ -180,7 +183,7 @@ def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
                 values = []
                 for sign in (1.0, -1.0):
                     for parameter, start, gradient in zip(trained, kept, gradients, strict=True):
-                        parameter.copy_(start + gradient * (sign * change / 2 / length**2))
+                        parameter.data = start + gradient * (sign * change / 2 / length**2)
                     seeded()
                     values.append(float(compute().detach()))
                 ratio = (values[0] - values[1]) / change
@@ -189,7 +192,6 @@ def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
                 if abs(ratio - 1) < 0.1:
                     break
     finally:
-        with torch.no_grad():
-            for parameter, start in zip(trained, kept, strict=True):
-                parameter.copy_(start)
+        for parameter, start in zip(trained, kept, strict=True):
+            parameter.data = start
     return closest

@@ -10,8 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.shield import Obstacle, Shield
+from limpid.doctor.undisturbed import undisturbed
 
 
 @dataclass
@@ -79,7 +82,14 @@ class Watched:
 
     def rates_to_come(self, steps: int) -> list[float] | None:
         """The largest rate at each of so many updates, if the schedule advances once per update."""
-        return simulated(self.schedulers[0], steps) if self.schedulers else None
+        if not self.schedulers:
+            return None
+        own = [self.schedulers[0], *functions_of(self.schedulers[0])]
+        try:
+            with undisturbed(Shield(functions=own)):
+                return simulated(self.schedulers[0], steps)
+        except Obstacle:  # a rate that is drawn from an iterator is known once it is used
+            return None
 
     def sentinels(self) -> list[nn.Parameter]:
         """Three small parameters that stand for all: first, middle, last of those that are trained.
@@ -88,6 +98,7 @@ class Watched:
         """
         held = {id(parameter) for parameter in self.held}
         trained = [p for p in self.info.parameters.values() if p.requires_grad and (not held or id(p) in held)]
+        trained = [p for p in trained if not is_lazy(p)]
         small = sorted(trained, key=lambda p: p.numel())[: max(3, len(trained) // 4)]
         return [small[i] for i in sorted({0, len(small) // 2, len(small) - 1})] if small else []
 
@@ -96,6 +107,12 @@ def as_list(given: Any, inside: str) -> list[Any]:
     """None, one object or several, as a list; accelerate's wrappers hold the object itself as their `inside`."""
     several = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     return [getattr(entry, inside, entry) for entry in several]
+
+
+def functions_of(scheduler: Any) -> list[Any]:
+    """The functions of the user's that a schedule calls."""
+    parts = getattr(scheduler, "_schedulers", [])
+    return [*getattr(scheduler, "lr_lambdas", []), *(function for part in parts for function in functions_of(part))]
 
 
 def planned_steps(schedulers: list[Any]) -> int | None:

@@ -23,6 +23,7 @@ from limpid.doctor.replay.step_replay import Origin, RecordedPass, ReplayResult,
 from limpid.doctor.rule import Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules.overflow import NOT_FINITE
+from limpid.doctor.shield import Shield
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 
@@ -52,8 +53,13 @@ class BrokenStep:
         return {name: count for name, count in counts.items() if count}
 
     @cached_property
+    def obstacle(self) -> str:
+        """Why the model cannot be called again without leaving a trace."""
+        return Shield(self.info.model).obstacle
+
+    @cached_property
     def _result(self) -> ReplayResult | None:
-        if self.recorded is None or self.bad_parameters or self.info.sharded:
+        if self.recorded is None or self.bad_parameters or self.info.sharded or self.obstacle:
             return None
         return replay(self.recorded)
 

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from limpid.doctor.calls import IGNORED, Call, Micro, find_logits, find_loss, undisturbed
+from limpid.doctor.calls import IGNORED, Call, Micro, find_logits, find_loss
 from limpid.doctor.finding import Skipped
 from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.shield import Shield
+from limpid.doctor.undisturbed import undisturbed
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -139,7 +141,7 @@ def replay(recorded: RecordedPass, backward: bool = True) -> ReplayResult:
     """Repeat the forward pass, and the backward pass unless the forward pass breaks already."""
     model, call = recorded.info.model, recorded.call
     loss, finite = None, True
-    with undisturbed(model, gradients=backward), _named(model) as stack:
+    with undisturbed(Shield(model), gradients=backward), _named(model) as stack:
         model.train()
         if recorded.rng is not None:
             torch.set_rng_state(recorded.rng)

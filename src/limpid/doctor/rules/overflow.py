@@ -162,6 +162,8 @@ def not_replayed(broken: BrokenStep) -> Iterator[Finding]:
     if broken.info.sharded:
         why = "each process holds a part of the parameters, and none can make the step alone"
         fix = "make the step again in one process, watched"
+    elif broken.recorded is not None and broken.obstacle:
+        why, fix = broken.obstacle, "make what is in the way a part of the model, or leave it out for one run"
     yield NOT_FINITE.finding(
         severity="fault",
         step=broken.step,
