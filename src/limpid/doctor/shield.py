@@ -37,7 +37,7 @@ ROOM = 2**30
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OUTSIDE = (
     io.IOBase, socket.socket, queue.Queue, threading.Thread, types.GeneratorType, types.CoroutineType,
-    *(type(iter(empty)) for empty in ([], (), {}, set(), "", range(0))), map, filter, zip, enumerate, reversed,
+    *(type(iter(nothing())) for nothing in (list, tuple, dict, set, str)), map, filter, zip, enumerate, reversed,
     *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
 )  # fmt: skip
 """What changes as it is used, and cannot be put back."""
@@ -132,7 +132,7 @@ class Shield:
         used = {name: scope[name] for name in names if name in scope}
         if "open" in names and "open" not in scope:
             self._blocked(f"{function.__qualname__} opens a file")
-        self.undo.append(functools.partial(_reset_names, scope, used))
+        self.undo.append(functools.partial(scope.update, used))
         found: list[tuple[str, Any]] = [*used.items(), ("defaults", function.__defaults__)]
         found += [("defaults", function.__kwdefaults__), ("attributes", vars(function))]
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -175,7 +175,7 @@ class Shield:
                 return enumerate(several)
             case set():
                 members = set(value)
-                self.undo.append(lambda: (value.clear(), value.update(members)))
+                self.undo.append(lambda: _refill_set(value, members))
             case tuple():
                 return enumerate(value)
             case np.ndarray() if value.flags.writeable:
@@ -270,16 +270,17 @@ def _reset_class(kind: type, kept: dict[str, Any]) -> None:
             setattr(kind, name, value)
 
 
-def _reset_names(scope: dict[str, Any], kept: dict[str, Any]) -> None:
-    scope.update(kept)
-
-
 def _refill(owner: dict[Any, Any], kept: dict[Any, Any]) -> None:
     """The same entries in the same order; what has not changed is left alone."""
     pairs = zip(owner.items(), kept.items(), strict=False)
     if len(owner) != len(kept) or any(a is not c or b is not d for (a, b), (c, d) in pairs):
         owner.clear()
         owner.update(kept)
+
+
+def _refill_set(owner: set[Any], members: set[Any]) -> None:
+    owner.clear()
+    owner.update(members)
 
 
 def _put_back(owner: Any, entries: list[Any]) -> None:

@@ -152,13 +152,13 @@ def _silence() -> Iterator[None]:
         if threading.get_ident() != silent:
             handle(logger, record)
 
-    logging.Logger.handle = others  # type: ignore[method-assign]
+    setattr(logging.Logger, "handle", others)  # noqa: B010  mypy takes it for a method of an instance
     out, err = _OtherThreads(sys.stdout), _OtherThreads(sys.stderr)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             yield
     finally:
-        logging.Logger.handle = handle  # type: ignore[method-assign]
+        setattr(logging.Logger, "handle", handle)  # noqa: B010
 
 
 def seeded(seed: int = 0) -> None:
