@@ -1,11 +1,14 @@
 """Files and folders: whole or absent, and nobody else's are touched."""
 
+import errno
+import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from limpid.errors import CheckpointError
-from limpid.files import folder_written_atomically, write_atomically
+from limpid.files import LineFile, explained, folder_written_atomically, write_atomically
 
 
 @pytest.fixture
@@ -27,6 +30,52 @@ def test_a_failed_folder_leaves_the_old_one(here: Path) -> None:
         fail()
     assert (target / "a").read_text() == "old"
     assert sorted(entry.name for entry in here.iterdir()) == ["thing"]
+
+
+def test_a_line_that_does_not_fit_is_taken_back(here: Path) -> None:
+    """The system refuses files beyond 25 bytes, and writes a part of the line first."""
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (25, 25))
+        lines = LineFile(here / "lines")
+        lines.write("0123456789")
+        lines.write("0123456789")
+        try:
+            lines.write("0123456789", "more")
+        except CheckpointError as error:
+            os._exit(0 if "File too large" in str(error) and "ulimit -f" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (here / "lines").read_text() == 2 * "0123456789\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "No space left on device; what was saved before is intact; make room and go on"),
+        (errno.EDQUOT, "make room and go on"),
+        (errno.EACCES, "Permission denied; nothing there was changed; get the right to write there"),
+        (errno.EROFS, "Read-only file system; nothing there was changed; get the right"),
+        (errno.ENOENT, "its folder is gone"),
+        (errno.EISDIR, "something of that name is in the way"),
+        (errno.EIO, "see to the disk"),
+    ],
+)
+def test_a_refusal_is_one_line_with_the_way_out_that_fits_it(number: int, said: str) -> None:
+    for error in (OSError(number, "x"), RuntimeError(f"Error while serializing: I/O error: x (os error {number})")):
+        with pytest.raises(CheckpointError, match="cannot write it: ") as caught, explained("cannot write it"):
+            raise error
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_in_the_way_is_one_line(here: Path) -> None:
+    (here / "file").touch()
+    (here / "folder/inside").mkdir(parents=True)
+    for place in (here / "file/inside", here / "folder"):
+        with pytest.raises(CheckpointError, match="something of that name is in the way"):
+            write_atomically(place, b"")
+    assert sorted(path.name for path in here.rglob("*")) == ["file", "folder", "inside"]
 
 
 def test_a_file_is_replaced_as_a_whole(here: Path) -> None:

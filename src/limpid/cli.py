@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -61,3 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # the system's refusal of something that no room has words for
+        what = "" if error.filename is None else f" {error.filename}"
+        with contextlib.suppress(OSError):
+            say(f"limpid: error: the system refuses{what}: {error.strerror or error}", file=sys.stderr)
+        return 2

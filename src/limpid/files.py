@@ -103,7 +103,8 @@ class LineFile:
                 while content:
                     content = content[self._stream.write(content) :]
             except OSError:
-                self._stream.truncate(before)
+                with contextlib.suppress(OSError):  # of a file that cannot be cut, such as a device
+                    self._stream.truncate(before)
                 raise
 
     def sync(self) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LOCK = ".limpid-lock"
 """The file that is locked. It stays when the lock is given back: removing it would let two processes hold two files."""
 
-_held: dict[tuple[int, Path], tuple[FileLock, int]] = {}
-"""Locks with the inode that is locked, by process and folder: a forked child inherits entries that are not its own."""
+_held: dict[tuple[int, ...], FileLock] = {}
+"""By process, for a forked child inherits entries that are not its own; and by device and inode, for folders move."""
 
 
 def hold(folder: Path) -> None:
@@ -31,25 +31,23 @@ def hold(folder: Path) -> None:
     """
     from filelock import FileLock, Timeout
 
-    place, file = folder.resolve(), folder / LOCK
-    _, inode = _held.get((os.getpid(), place), (None, None))
-    if file.exists() and file.stat().st_ino == inode:
+    file = folder / LOCK
+    if _identity(file) in _held:
         return
-    release(place)  # of a folder that is gone
-    lock = FileLock(place / LOCK, thread_local=False)
+    lock = FileLock(file.absolute(), thread_local=False)
     with explained(f"cannot write {folder}"):
         try:
             lock.acquire(timeout=0)
         except Timeout:
             raise CheckpointError(f"{folder} is being written by {_holder(file)}") from None
-        _held[os.getpid(), place] = (lock, file.stat().st_ino)
+        _held[_identity(file)] = lock
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n")
 
 
 def release(folder: Path) -> None:
     """Give a folder's lock back, if this process holds it."""
-    lock, _ = _held.pop((os.getpid(), folder.resolve()), (None, 0))
+    lock = _held.pop(_identity(folder / LOCK), None)
     if lock is not None:
         lock.release()
 
@@ -61,8 +59,17 @@ def released_after() -> Iterator[None]:
     try:
         yield
     finally:
-        for _, place in set(_held) - before:
-            release(place)
+        for one in set(_held) - before:
+            _held.pop(one).release()
+
+
+def _identity(file: Path) -> tuple[int, ...]:
+    """This process and this file, whatever its name is; of a file that is not there nothing that is held."""
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return os.getpid(), state.st_dev, state.st_ino
 
 
 def _holder(file: Path) -> str:

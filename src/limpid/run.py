@@ -17,7 +17,7 @@ from limpid.config.files import read_config, read_options, write_config
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
 from limpid.files import explained
-from limpid.lock import LOCK, hold, release
+from limpid.lock import LOCK, hold, released_after
 from limpid.manifest import MANIFEST, damage, damage_within
 from limpid.terminal import command
 
@@ -278,8 +278,8 @@ def remove_run(run: Run) -> None:
     Raises  CheckpointError when the folder is neither, or another process writes it
     """
     if run.config_file.is_file() or _never_became_a_run(run.path):
-        hold(run.path)
-        shutil.rmtree(run.path, ignore_errors=True)
-        release(run.path)
+        with released_after():
+            hold(run.path)
+            shutil.rmtree(run.path, ignore_errors=True)
     elif run.path.exists():
         raise CheckpointError(f"{run.path} exists and is no run: move it, for a run of this name is to be trained")

@@ -10,6 +10,7 @@ import torch
 from recorded import SMALL, VARIANTS
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+import small
 from limpid.cli import main
 from limpid.compare.hypotheses import FaultyChain, hypotheses
 from limpid.compare.observed import Observed
@@ -23,6 +24,8 @@ from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 from limpid.source import ModelFolder
 from limpid.trace.verdict import Holds, NotFinite, Unchecked
+from limpid.training.loop import finish, loop
+from limpid.training.start import start
 
 LLAMA = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -105,6 +108,19 @@ def test_another_configuration_of_the_same_weights_is_named(key: str, value: obj
     assert verdict.options
     assert verdict.outlier == 1
     assert words in [explanation.words for explanation in verdict.explanations]
+
+
+def test_a_runs_folder_that_is_stale_or_missing_is_written_anew(tmp_path: Path, monkeypatch) -> None:
+    """As after a kill, a Ctrl-C in older versions, or for an earlier checkpoint: nobody is accused of other weights."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LIMPID_CACHE", str(tmp_path / "cache"))
+    training = start(small.config(small.corpus(tmp_path / "corpus"), max_steps=4), "run")
+    loop(training, small.quiet(), lambda *_: "")
+    assert compared("run", "run:transformers").agrees
+    finish(training)
+    assert parse_variant("run:transformers").source.path == Path("runs/run/model")
+    assert parse_variant("run@3:transformers").source.path != Path("runs/run/model")
+    assert compared("run@3", "run@3:transformers").agrees
 
 
 def a_folder(path: Path, variant: str, **changes: object) -> Path:

@@ -1,19 +1,26 @@
 """Training from the outside: what a run leaves behind, and that stopping and going on changes nothing."""
 
+import errno
+import io
 import json
 import math
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from limpid.console import Console
 from limpid.errors import CheckpointError, ConfigError
+from limpid.reporter import Reporter
 from limpid.run import Run
+from limpid.source import find_run
 from limpid.training.loop import Diverged, Interrupted, finish, loop
 from limpid.training.replay import replay
-from limpid.training.start import resume, start
+from limpid.training.start import Training, resume, start
 from limpid.training.state import State
 from limpid.training.step import step
 from small import config, quiet, replaced
@@ -41,20 +48,64 @@ def checkpoint_bytes(run: Run, number: int) -> list[bytes]:
     return [(run.checkpoint(number) / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
 
 
-def interrupted_after(configuration, number: int, name: str) -> Run:
-    """A run that gets Ctrl-C during step `number`."""
+def started(configuration, name: str, number: int, happening: Callable[[Run], None]) -> Training:
+    """A run at its start, to which something will happen during step `number`."""
     training = start(configuration, name, quiet())
     before = training.batches.batch
 
     def batch(asked: int, state: State):
         if asked == number:
-            os.kill(os.getpid(), signal.SIGINT)
+            happening(training.run)
         return before(asked, state)
 
     training.batches.batch = batch
+    return training
+
+
+def interrupted_after(configuration, number: int, name: str, by: int = signal.SIGINT) -> Run:
+    """A run that is asked to end during step `number`."""
+    training = started(configuration, name, number, lambda run: os.kill(os.getpid(), by))
     with pytest.raises(Interrupted):
         loop(training, quiet(), sampler)
     return training.run
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_whatever_asks_it_to_end_everything_is_saved(data: Path, by: int) -> None:
+    run = interrupted_after(config(data), 7, "run", by)
+    assert run.latest_checkpoint() == 7
+    assert max(losses(run)) == 7
+    assert signal.getsignal(by) is signal.SIG_DFL
+
+
+def test_a_hang_up_that_nohup_ignores_ends_nothing(data: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        loop(started(config(data), "run", 7, lambda run: os.kill(os.getpid(), signal.SIGHUP)), quiet(), sampler)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert find_run("run").latest_checkpoint() == 12
+
+
+def test_a_run_whose_console_is_gone_is_saved_and_ends(data: Path) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    training = start(config(data), "run", quiet())
+    with pytest.raises(Interrupted):
+        loop(training, Reporter(console=Console(file=Gone())), sampler)
+    assert training.run.latest_checkpoint() == 5  # the first line that it could not show
+
+
+@pytest.mark.parametrize("gone", [lambda run: shutil.rmtree(run.path), lambda run: run.path.rename("elsewhere")])
+def test_a_run_whose_folder_is_gone_ends_and_makes_no_other(data: Path, gone: Callable[[Run], None]) -> None:
+    with pytest.raises(CheckpointError, match=r"runs/run is gone: it was moved or deleted.*resume it where"):
+        loop(started(config(data), "run", 6, gone), quiet(), sampler)
+    assert not Path("runs/run").exists()
+    if Path("elsewhere").exists():
+        loop(resume(Run(Path("elsewhere"))), quiet(), sampler)
+        assert sorted(losses(Run(Path("elsewhere")))) == list(range(1, 13))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +18,12 @@ from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.maths.operation import Array
 from limpid.model import Transformer
+from limpid.model.convert import save_folder, step_of
 from limpid.model.lora import Adapter, load_adapter
 from limpid.model.observe import FAST, Mode
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, POLICY
-from limpid.source import Model, ModelFolder, find_model
+from limpid.source import Checkpoint, Model, ModelFolder, find_model
 from limpid.training.precision import FORMATS as DTYPES
 
 Tokens = Int[Tensor, "row position"]
@@ -80,14 +84,36 @@ def parse_variant(label: str) -> Variant:
             raise ConfigError(f"{label!r} asks for {word!r}: choose from {words_known}")
     source: Model = find_model(what)
     if path == "transformers" and not isinstance(source, ModelFolder):
-        source = ModelFolder(source.run.model_folder)
-        if not source.path.is_dir():
-            raise CheckpointError(f"{what} has no model/ that transformers could load: let the run end first")
+        source = _hugging_face_folder(source)
     config, weights = load_weights(source)
     adapter = None if adapted is None else load_adapter(adapted, config)
     if adapter is not None and path not in (*ADAPTABLE, *(("sampler",) if merged else ())):
         raise ConfigError(f"{label!r} takes an adapter on the path {path}: choose one of {', '.join(ADAPTABLE)}")
     return Variant(label, source, config, weights, path, precision, adapter, merged, processes)
+
+
+def _hugging_face_folder(checkpoint: Checkpoint) -> ModelFolder:
+    """A checkpoint as Hugging Face expects it: its run's model/ when that is of this step, else one for this process.
+
+    Raises  ConfigError when no family can express it
+    """
+    from limpid.data.tokenizer import load_tokenizer
+
+    there = checkpoint.run.model_folder
+    if step_of(there) == checkpoint.step:
+        return ModelFolder(there)
+    tokenizer, (config, weights) = load_tokenizer(checkpoint), load_weights(checkpoint)
+    folder = Path(tempfile.mkdtemp(prefix="limpid-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    save_folder(
+        folder / "model",
+        config,
+        {name: tensor.float() for name, tensor in weights.items()},
+        tokenizer_json=tokenizer.to_json(),
+        end_of_text=tokenizer.end_of_text,
+        step=checkpoint.step,
+    )
+    return ModelFolder(folder / "model")
 
 
 def _count(word: str) -> int:

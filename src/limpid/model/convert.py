@@ -27,6 +27,8 @@ FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 )  # fmt: skip
 """What `save_folder` writes; all else in a folder is somebody else's, and stays."""
+STEP = "limpid_step"
+"""Key of config.json: the number of steps after which the weights are those of a run."""
 IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 """Buffers that old versions saved beside the weights."""
 
@@ -56,6 +58,15 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     except ConfigError as error:
         raise ConfigError(f"{path / 'config.json'}: {error}") from error
     return config, _ours(family, config, _read_weights(path), path)
+
+
+def step_of(path: Path) -> int | None:
+    """After which step of its run the model of a folder is; None where nobody says so."""
+    try:
+        step = json.loads((path / "config.json").read_text(encoding="utf-8"))[STEP]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def hugging_face_names(config: ModelConfig) -> dict[str, str]:
@@ -173,8 +184,9 @@ def save_folder(
     *,
     tokenizer_json: str | None,
     end_of_text: int | None,
+    step: int | None = None,
 ) -> None:
-    """Write a model as Hugging Face expects it, whole or not at all.
+    """Write a model as Hugging Face expects it, whole or not at all; config.json says after which step it is.
 
     Raises  ConfigError naming the options that no family can express
     """
@@ -187,6 +199,7 @@ def save_folder(
             **family.write(config),
             **special,
             "dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
+            **({} if step is None else {STEP: step}),
         }
         _write_json(folder / "config.json", their_config)
         _write_json(folder / "generation_config.json", {**special, "_from_model_config": True})

@@ -115,6 +115,7 @@ def finish(training: Training) -> str | None:
                 {name: tensor.float() for name, tensor in weights.items()},
                 tokenizer_json=tokenizer.to_json(),
                 end_of_text=tokenizer.end_of_text,
+                step=training.state.step,
             )
         except ConfigError as error:
             return str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -101,7 +102,8 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
         try:
             run = train(reporter)
         except Interrupted as stopped:
-            reporter.line(f"{stopped}; go on with\n  {command('limpid', 'train', '--resume', stopped.run.path)}")
+            with contextlib.suppress(OSError):  # the terminal may be what is gone
+                reporter.line(f"{stopped}; go on with\n  {command('limpid', 'train', '--resume', stopped.run.path)}")
             return 130
         except Diverged as broken:
             reporter.line(
