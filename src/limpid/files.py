@@ -118,7 +118,7 @@ class LineFile:
 
 
 FULL = "what was saved before is intact; make room and go on"
-FORBIDDEN = "nothing there was changed; get the right to write there, or choose another place"
+FORBIDDEN = "nothing there was changed; get the rights (ls -ld shows them), or choose another place"
 IN_THE_WAY = "something of that name is in the way: choose another name or place"
 ADVICE = {
     errno.ENOSPC: FULL,

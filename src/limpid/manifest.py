@@ -20,6 +20,7 @@ def damage(file: Path) -> str | None:
     """What is wrong with a file, by the manifest beside it; None when it is as it was written.
 
     Where there is no manifest, as in older folders, only a file that is missing is.
+    Raises  OSError when the system refuses to read it just now
     """
     if not file.is_file():
         return f"{file} is missing"
@@ -29,26 +30,25 @@ def damage(file: Path) -> str | None:
     try:
         written = _read(beside)[file.name]
         size, digest = int(written["bytes"]), str(written["sha256"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return f"{beside} is damaged: it holds no size and hash of {file.name}"
-    try:
-        if file.stat().st_size != size:
-            return f"{file} is damaged: it has {file.stat().st_size:,} bytes, and {size:,} were written"
-        found = sha256(file)
-    except OSError as error:
-        return f"{file} cannot be read ({error.strerror})"
-    if found != digest:
+    if (there := file.stat().st_size) != size:
+        return f"{file} is damaged: it has {there:,} bytes, and {size:,} were written"
+    if (found := sha256(file)) != digest:
         return f"{file} is damaged: its SHA-256 is {found[:12]}…, and {digest[:12]}… was written"
     return None
 
 
 def damage_within(folder: Path) -> str | None:
-    """What is wrong with the first file of a folder that is not as its manifest says; None when all of them are."""
+    """What is wrong with the first file of a folder that is not as its manifest says; None when all of them are.
+
+    Raises  OSError when the system refuses to read one just now
+    """
     try:
         names = [*_read(folder / MANIFEST)]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return f"{folder / MANIFEST} is damaged"
     return next((wrong for name in names if (wrong := damage(folder / name))), None)
 

@@ -102,13 +102,17 @@ class Run:
         Raises  CheckpointError: what is wrong with one, and the newest checkpoint that is whole
         """
         for name in files:
-            if wrong := damage(self.checkpoint(step) / name):
+            with explained(f"cannot read {self.checkpoint(step) / name}"):
+                wrong = damage(self.checkpoint(step) / name)
+            if wrong is not None:
                 raise CheckpointError(f"{wrong}; {self._instead_of(step)}")
 
     def _state(self, step: int) -> dict[str, Any]:
         folder = self.checkpoint(step)
         file = folder / "state.json"
-        if wrong := damage(file):
+        with explained(f"cannot read {file}"):
+            wrong = damage(file)
+        if wrong is not None:
             raise CheckpointError(wrong)
         try:
             state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -136,11 +140,12 @@ class Run:
         return f"use the newest one that is whole: {self.path}@{whole}"
 
     def _is_whole(self, step: int) -> bool:
+        folder = self.checkpoint(step)
         try:
             self._state(step)
-        except CheckpointError:
+            return (folder / "model.safetensors").is_file() and damage_within(folder) is None
+        except (CheckpointError, OSError):
             return False
-        return (self.checkpoint(step) / "model.safetensors").is_file() and not damage_within(self.checkpoint(step))
 
     def read_config(self) -> TrainConfig:
         """The configuration that the run trains with, all choices resolved."""

@@ -7,7 +7,10 @@ import io
 import json
 import os
 import random
+import re
+import resource
 import sys
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +139,25 @@ def test_standard_input_is_read_once_and_can_be_passed_over_again(monkeypatch: p
     for _ in range(2):
         assert [(chunk.name, chunk.text) for chunk in corpus.chunks()] == [("standard input", TEXTS[0])]
     assert corpus.manifest() is None
+
+
+def test_a_pipe_that_is_no_text_is_refused_at_the_byte_that_shows_it() -> None:
+    """/dev/zero never ends."""
+    assert "/dev/zero is not text: byte 0 is NUL" in refusal(lambda: read("/dev/zero"))
+
+
+def test_a_pipe_that_the_disk_cannot_hold_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The system refuses files beyond 100 bytes, as a full disk would."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x" * 10**6)))
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, allowed[1]))
+    try:
+        said = refusal(lambda: read("-"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
+    assert re.match(rf"cannot copy standard input to {tmp_path}: File too large after [\d,]+ bytes; point TMPDIR", said)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_pipe_is_read_once_too() -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -124,6 +125,7 @@ def test_a_text_that_spells_the_end_of_text_ends_nothing(tmp_path: Path) -> None
 
 
 def test_a_second_start_reads_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNSETTLED", 0)  # the system's own time stamps cannot be set back
     first = prepare(data(corpus(tmp_path / "text")), CONTEXT, 0)
     monkeypatch.setattr("limpid.data.documents.chunks_of", lambda *_: pytest.fail("the text was read again"))
     again = prepare(data(tmp_path / "text"), CONTEXT, 0)
@@ -182,6 +184,20 @@ def test_a_file_that_just_changed_is_read_again(tmp_path: Path) -> None:
     assert prepare(data(file), CONTEXT, 0).fingerprint != first.fingerprint
 
 
+def test_a_file_replaced_by_one_of_the_same_size_and_time_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNSETTLED", 0)
+    folder = corpus(tmp_path / "text")
+    first = prepare(data(folder), CONTEXT, 0)
+    file = folder / "007.txt"
+    before, text = file.stat(), file.read_text()
+    file.write_text(text.replace("says", "sais"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert prepare(data(folder), CONTEXT, 0).fingerprint != first.fingerprint
+
+
 def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = corpus(tmp_path / "text")
     original = module.make_tokenizer
@@ -196,16 +212,49 @@ def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypat
     assert not list(Cache().folder("x").parent.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["train.bin", "meta.json", "tokenizer.json", "documents.npy"])
-def test_a_damaged_cache_is_made_again(damage: str, tmp_path: Path) -> None:
+def cut(content: bytes) -> bytes:
+    return content[:-11]
+
+
+def other_ids(content: bytes) -> bytes:
+    return bytes(len(content) // 2) + content[len(content) // 2 :]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "change", "manifest"),
+    [
+        ("train.bin", other_ids, True),
+        ("train.bin", cut, False),  # as made before there were manifests
+        *((name, cut, True) for name in ("train.bin", "meta.json", "tokenizer.json", "documents.npy", "manifest.json")),
+    ],
+)
+def test_a_damaged_cache_is_made_again_and_it_is_said(damaged: str, change, manifest: bool, tmp_path: Path) -> None:
     folder = corpus(tmp_path / "text")
     first = prepare(data(folder), CONTEXT, 0)
     expected = first.train[:].tolist()
-    file = Cache().folder(first.fingerprint) / damage
-    file.write_bytes(file.read_bytes()[:-11])
+    file = Cache().folder(first.fingerprint) / damaged
+    file.write_bytes(change(file.read_bytes()))
+    if not manifest:
+        (file.parent / "manifest.json").unlink()
     again = prepare(data(folder), CONTEXT, 0)
     assert again.fingerprint == first.fingerprint
     assert again.train.tolist() == expected
+    assert re.fullmatch(r"the tokens kept .* were not whole, and were made again \(.+\)", again.notes[-1])
+    assert prepare(data(folder), CONTEXT, 0).notes == []
+    assert [entry.name for entry in file.parent.parent.iterdir()] == [first.fingerprint]
+
+
+def test_damaged_tokens_of_a_text_that_is_gone_are_named_and_kept(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "text")
+    fingerprint = prepare(data(folder), CONTEXT, 0).fingerprint
+    file = Cache().folder(fingerprint) / "train.bin"
+    file.write_bytes(other_ids(file.read_bytes()))
+    corpus(folder, 31)
+    (folder / "001.txt").write_text("changed")
+    for paths, error in ((folder, CheckpointError), ("-", DataError)):
+        with pytest.raises(error, match=r"train\.bin is damaged: its SHA-256 is \w+…, and \w+… was written"):
+            open_tokens(fingerprint, data(paths), CONTEXT, 0)
+    assert file.is_file()
 
 
 @pytest.mark.parametrize("refusal", [errno.EMFILE, errno.ENOMEM, errno.EACCES])

@@ -9,13 +9,14 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from limpid.errors import DataError
-from limpid.files import folder_written_atomically, write_atomically
+from limpid.files import explained, folder_written_atomically, write_atomically
+from limpid.manifest import write_manifest
 
 ABANDONED_AFTER = 24 * 3600.0  # seconds
 UNFINISHED = re.compile(r"new-[0-9a-f]{32}|\.new-[0-9a-f]{32}\.(writing|retired)")
@@ -33,6 +34,8 @@ class Cache:
     def __init__(self) -> None:
         home = os.environ.get("LIMPID_CACHE")
         platform = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        self.damage = ""
+        """What was wrong with the tokens that were looked for, if they were there and not whole."""
         self.path = (Path(home) if home else Path(platform) / "limpid").expanduser()
         try:
             for folder in (self._tokens, self._index):
@@ -56,18 +59,29 @@ class Cache:
         return self._tokens / fingerprint
 
     @contextmanager
-    def filled(self, fingerprint: str) -> Iterator[Path]:
-        """A folder to fill, which becomes `folder(fingerprint)`; of several processes that fill it, one wins."""
+    def filled(self, fingerprint: str, is_whole: Callable[[], bool]) -> Iterator[Path]:
+        """A folder to fill, which becomes `folder(fingerprint)`; of several processes that fill it, one wins.
+
+        What was there before gives way only when it is not whole.
+        """
         self._remove_abandoned()
         own = self._tokens / f"new-{uuid.uuid4().hex}"
         with folder_written_atomically(own) as temporary:
             yield temporary
-        try:
-            own.rename(self.folder(fingerprint))
-        except OSError:  # a rename cannot replace a full folder: another process was first, with the same tokens
-            shutil.rmtree(own, ignore_errors=True)
-            if not self.folder(fingerprint).is_dir():
-                raise
+            write_manifest(temporary)
+        target = self.folder(fingerprint)
+        with explained(f"cannot keep the tokens in {target}", own):
+            try:
+                own.rename(target)
+            except OSError:  # a rename cannot replace a full folder
+                if not target.is_dir():
+                    raise
+                if not is_whole():  # else another process was first, with the same tokens
+                    retired = self._tokens / f"new-{uuid.uuid4().hex}"
+                    target.rename(retired)
+                    own.rename(target)
+                    shutil.rmtree(retired, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
 
     def recall(self, key: str) -> dict[str, Any] | None:
         """What was remembered under `key`, or None."""

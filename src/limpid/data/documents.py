@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import glob
 import io
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from limpid.config import DataConfig
-from limpid.data.formats import HUB, Chunk, chunks_of, chunks_of_hub, is_text
+from limpid.data.formats import HUB, READ_SIZE, Chunk, chunks_of, chunks_of_hub, decoded, is_text
 from limpid.errors import DataError
+from limpid.reporter import Report
 
 STANDARD_LIBRARY = Path(os.__file__).parent
 NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "encodings",
@@ -37,7 +38,8 @@ class Source:
 class Corpus:
     """All documents of a configuration, always in the same order; only their places are held in memory."""
 
-    def __init__(self, data: DataConfig) -> None:
+    def __init__(self, data: DataConfig, report: Report = lambda *_: None) -> None:
+        self._report = report
         self.text_field = data.text_field
         self.hidden = 0
         self.not_text: set[str] = set()
@@ -65,8 +67,11 @@ class Corpus:
                 if empty and not source.searched:
                     raise DataError(f"{source.name} holds no text: leave it out, or give another file")
 
-    def manifest(self) -> list[tuple[str, int, int]] | None:
-        """Path, size in bytes and time of change (ns) of every file; None when something else is read too."""
+    def manifest(self) -> list[tuple[str, int, int, int, int]] | None:
+        """Path, inode, size and times of change (ns) of every file; None when something else is read too.
+
+        The time that the system keeps itself (ctime) tells of a change that put the other one back, as `cp -p` does.
+        """
         if self._spools or any(source.path is None for source in self.sources):
             return None
         states = []
@@ -76,7 +81,8 @@ class Corpus:
                 state = source.path.stat()
             except OSError as error:
                 raise DataError(f"cannot read {source.name}: {error.strerror}; leave it out") from error
-            states.append((str(source.path.absolute()), state.st_size, state.st_mtime_ns))
+            times = state.st_mtime_ns, state.st_ctime_ns
+            states.append((str(source.path.absolute()), state.st_ino, state.st_size, *times))
         return states
 
     def notes(self) -> list[str]:
@@ -137,9 +143,29 @@ class Corpus:
 
     def _spooled(self, stream: IO[bytes] | io.BufferedIOBase, name: str) -> Source:
         """A source that can be read only once, copied to a file that lasts as long as the corpus."""
-        spool = tempfile.NamedTemporaryFile(prefix="limpid-")  # noqa: SIM115 - it closes with the corpus
-        shutil.copyfileobj(stream, spool)
-        spool.flush()
+        copied = 0
+
+        def blocks() -> Iterator[bytes]:
+            nonlocal copied
+            while block := stream.read(READ_SIZE):
+                spool.write(block)
+                copied += len(block)
+                self._report(f"reading {name}", copied, None)
+                yield block
+
+        with contextlib.ExitStack() as on_error:
+            try:
+                spool = tempfile.NamedTemporaryFile(prefix="limpid-")  # noqa: SIM115 - it closes with the corpus
+                on_error.callback(_close, spool)
+                for _ in decoded(blocks(), name):  # what is no text ends at the byte that shows it
+                    continue
+                spool.flush()
+            except OSError as error:
+                raise DataError(
+                    f"cannot copy {name} to {tempfile.gettempdir()}: {error.strerror} after {copied:,} bytes; point "
+                    "TMPDIR at a folder with more room, or put the text into a file"
+                ) from error
+            on_error.pop_all()
         self._spools.append(spool)
         return Source(name, Path(spool.name))
 
@@ -152,3 +178,9 @@ class Corpus:
         if not sources:
             raise DataError(f"no paths given, and Python's own sources are not in {STANDARD_LIBRARY}: {WAY_OUT}")
         return sources
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close a file whose content may not fit the disk, and is not wanted."""
+    with contextlib.suppress(OSError):
+        file.close()

@@ -61,7 +61,7 @@ def is_text(path: Path, name: str) -> bool:
     if path.suffix in (*JSON_LINES, ".parquet"):
         return True
     try:
-        for _ in itertools.islice(_decoded(_bytes_of(path, name), name), 2):  # a short file's end is its second part
+        for _ in itertools.islice(decoded(_bytes_of(path, name), name), 2):  # a short file's end is its second part
             continue
     except NotText:
         return False
@@ -115,7 +115,7 @@ def _zstandard(path: Path) -> Iterator[bytes]:
     yield bytes(found)
 
 
-def _decoded(blocks: Iterator[bytes], name: str) -> Iterator[str]:
+def decoded(blocks: Iterator[bytes], name: str) -> Iterator[str]:
     """Text of blocks of UTF-8, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     position = 0  # bytes decoded
@@ -141,7 +141,7 @@ def _decoded(blocks: Iterator[bytes], name: str) -> Iterator[str]:
 def _plain(blocks: Iterator[bytes], name: str) -> Iterator[Chunk]:
     """One document; a long one in chunks that end with a line, wherever its blocks do."""
     waiting = ""
-    for text in _decoded(blocks, name):
+    for text in decoded(blocks, name):
         waiting += text
         while len(waiting) > CHUNK_SIZE:
             cut = waiting.rfind("\n", 0, CHUNK_SIZE) + 1 or CHUNK_SIZE
@@ -153,7 +153,7 @@ def _plain(blocks: Iterator[bytes], name: str) -> Iterator[Chunk]:
 
 def _json_lines(blocks: Iterator[bytes], name: str, text_field: str) -> Iterator[Chunk]:
     """A document per line that is not blank."""
-    for number, line in enumerate(_lines(_decoded(blocks, name)), 1):
+    for number, line in enumerate(_lines(decoded(blocks, name)), 1):
         if not line.strip():
             continue
         where = document_name(name, number)

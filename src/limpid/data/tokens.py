@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +20,8 @@ from limpid.data.split import CorpusStats, Split
 from limpid.data.tokenize import make_tokenizer, write_tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
+from limpid.files import one_line
+from limpid.manifest import damage_within
 from limpid.reporter import Report
 
 Array = np.ndarray
@@ -72,16 +73,20 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
 
     Raises  DataError for text that cannot be read or is too short
     """
-    corpus, cache, settings = Corpus(data), Cache(), _settings(data, seed)
+    report = _sparing(progress)
+    corpus, cache, settings = Corpus(data, report), Cache(), _settings(data, seed)
     manifest = corpus.manifest()
     quick = hash_of(settings, data.text_field, manifest)
     tokens = _recalled(cache, quick) if manifest else None
     if tokens is None:
         began = time.time_ns()
-        tokens = _prepared(data, seed, corpus, cache, settings, _sparing(progress))
+        tokens = _prepared(data, seed, corpus, cache, settings, report)
         entry = {"fingerprint": tokens.fingerprint, "sources": tokens.sources, "notes": corpus.notes()}
-        if manifest and max(changed for _, _, changed in manifest) < began - UNSETTLED:
+        if manifest and max(max(times) for _, _, _, *times in manifest) < began - UNSETTLED:
             cache.remember(quick, entry)
+    if cache.damage:
+        note = f"the tokens kept from before were not whole, and were made again ({cache.damage})"
+        tokens = replace(tokens, notes=[*tokens.notes, note])
     return _require_length(tokens, context_length)
 
 
@@ -92,16 +97,16 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
     """
     cache = Cache()
     tokens = _read(cache, fingerprint)
+    why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
     if tokens is None:
         if "-" in data.paths:
             raise DataError(
-                f"the run's text came from standard input, and its tokens are no longer in {cache.path}: "
-                "start a new run with the same text"
+                f"the run's text came from standard input, and its tokens {why}: start a new run with the same text"
             )
         tokens = prepare(data, context_length, seed)
     if tokens.fingerprint != fingerprint:
         raise CheckpointError(
-            f"the run's data has changed: its tokens had fingerprint {fingerprint[:8]}, those of "
+            f"the run's data has changed: its tokens had fingerprint {fingerprint[:8]} and {why}, those of "
             f"{', '.join(data.paths) or 'the Python standard library'} now have {tokens.fingerprint[:8]}; "
             "bring the old text (and tokenizer) back, or start a new run"
         )
@@ -140,7 +145,7 @@ def _make(
 ) -> None:
     """Fill the cache's folder for `fingerprint`."""
     again = CorpusStats(split.seed)
-    with cache.filled(fingerprint) as folder:
+    with cache.filled(fingerprint, lambda: _read(cache, fingerprint) is not None) as folder:
         chunks = split.assign(again.counted(corpus.chunks()))
         meta = write_tokens(folder, chunks, tokenizer, split.stats, report)
         if again.digest != split.stats.digest:
@@ -159,7 +164,7 @@ def _recalled(cache: Cache, key: str) -> Tokens | None:
 
 
 def _read(cache: Cache, fingerprint: str) -> Tokens | None:
-    """Tokens from the cache; None when they are not there, or not whole.
+    """Tokens from the cache; None when they are not there, or not as they were written, which `cache.damage` tells.
 
     Raises  DataError when the system refuses just now (too many open files, no memory to map): the tokens are kept
     """
@@ -167,6 +172,8 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
     if not folder.is_dir():
         return None
     try:
+        if wrong := damage_within(folder):
+            raise ValueError(wrong)
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         dtype = np.dtype(meta["dtype"])
         train, validation = (
@@ -183,8 +190,8 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
             sources=meta["sources"],
             notes=meta["notes"],
         )
-    except (FileNotFoundError, EOFError, ValueError, TypeError, KeyError, DataError):  # damaged since: made again
-        shutil.rmtree(folder, ignore_errors=True)
+    except (FileNotFoundError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
+        cache.damage = one_line(error)
         return None
     except OSError as error:
         raise DataError(

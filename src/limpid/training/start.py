@@ -125,6 +125,8 @@ def resume(
         reporter.line(note)
     if before.run.max_steps != config.run.max_steps:
         reporter.line(f"extended to {max_steps} steps; the learning rate now follows the longer schedule")
+    for note in training.tokens.notes:
+        reporter.line(note)
     said = f"resuming {run.path} after step {step} of {config.run.max_steps}"
     if step == config.run.max_steps:
         said = f"{run.path} is already at step {step} of {step}: extend it with --max-steps {2 * step}"
