@@ -2,15 +2,18 @@
 
 import dataclasses
 import json
+from typing import get_args
 
+import numpy as np
 import pytest
 import tomli_w
 import yaml
 
-from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig
+from limpid.config.domain import Within
 from limpid.config.files import merged, read_config, read_options, write_config
 from limpid.config.flags import given
-from limpid.config.options import from_dict, to_dict
+from limpid.config.options import from_dict, hints, to_dict
 from limpid.errors import ConfigError
 
 ODD = TrainConfig(
@@ -133,15 +136,15 @@ def test_lists_and_none() -> None:
         (["--d-model", "wide"], "--d-model is 'wide': expected a whole number"),
         (["--d-model", "1.5"], "--d-model is '1.5'"),
         (["--learning-rate", "fast"], "expected a number"),
-        (["--tied=perhaps"], "expected true or false"),
+        (["--tied=perhaps"], "expected yes or no"),
         (["--d-model"], "--d-model"),
         (["--norm", "group"], "norm is 'group': choose one of rms, layer"),
         (["--optimizer", "adamw2"], "did you mean adamw?"),
         (["--d-model", "65"], "d_model 65 does not divide into num_heads 6"),
         (["--num-kv-heads", "4"], "num_kv_heads 4 does not divide num_heads 6"),
-        (["--d-head", "-2"], "d_head is -2: it must be at least 1"),
+        (["--d-head", "-2"], "--d-head is -2: it must be at least 1"),
         (["--dropout", "1"], "[0, 1)"),
-        (["--max-steps", "0"], "max_steps is 0"),
+        (["--max-steps", "0"], "--max-steps is 0"),
         (["--windowed-blocks", "9"], "block 9"),
         (["--tokenizer-vocab-size", "10"], "257"),
     ],
@@ -157,8 +160,8 @@ def test_a_wrong_option_is_one_line_that_names_the_way_out(words: list[str], mes
     ("text", "message"),
     [
         ("[model]\nd_modle = 3", "unknown option model.d_modle: did you mean d_model?"),
-        ("[model]\nd_model = 'x'", "model.d_model is 'x': expected int"),
-        ("[model]\nd_model = true", "expected int"),
+        ("[model]\nd_model = 'x'", "model.d_model is 'x': expected a whole number"),
+        ("[model]\nd_model = true", "expected a whole number"),
         ("[model", "not valid toml"),
         ("model = 3", "expected a table"),
     ],
@@ -175,3 +178,65 @@ def test_a_wrong_file_is_one_line(tmp_path, text: str, message: str) -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ModelConfig().d_model = 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ModelConfig(d_model="64"), "d_model is '64': expected a whole number"),
+        (lambda: ModelConfig(d_model=10**30), "it must fit in 64 bits"),
+        (lambda: ModelConfig(norm_eps=float("inf")), "norm_eps is inf: it must be a finite number"),
+        (lambda: ModelConfig(rotary_factor=0), "rotary_factor is 0.0: it must be above 0"),
+        (lambda: ModelConfig(init_std=-1), "init_std is -1.0: it must not be negative"),
+        (lambda: ModelConfig(rotary_scaling="llama3", rotary_low=4.0), "rotary_low 4.0 is not below rotary_high"),
+        (lambda: ModelConfig(tied="yes"), "tied is 'yes': expected yes or no"),
+        (lambda: UpdateConfig(learning_rate="3e-4"), "learning_rate is '3e-4': expected a number"),
+        (lambda: UpdateConfig(learning_rate=float("nan")), "learning_rate is nan: it must be a finite number"),
+        (lambda: UpdateConfig(schedule_power=-1), "schedule_power is -1.0: it must be above 0"),
+        (lambda: RunConfig(record_steps=(0,)), "record_steps is 0: it must be at least 1"),
+        (lambda: DataConfig(paths=(3,)), "paths is 3: expected text"),
+        (lambda: TrainConfig(model=3), "model is 3: expected a table of options, ModelConfig"),
+        (lambda: TrainConfig(model={"d_modle": 3}), "unknown option model.d_modle: did you mean d_model?"),
+        (lambda: Sampling(temperature=float("inf")), "temperature is inf: it must be a finite number"),
+        (lambda: Sampling(length_penalty=float("nan"), num_beams=2), "length_penalty is nan"),
+        (lambda: Sampling(num_beams=4, temperature=0.8), "so temperature would do nothing"),
+        (lambda: Sampling(num_beams=4, top_p=0.9, top_k=3), "so top_k and top_p would do nothing"),
+        (lambda: Sampling(length_penalty=2), "give --num-beams too"),
+        (lambda: Sampling(seed=-1), "seed is -1: it must not be negative"),
+    ],
+)
+def test_python_is_held_to_the_same_as_files_and_flags(make, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_value_stands_for_several_and_a_whole_number_for_a_number(tmp_path) -> None:
+    assert DataConfig(paths="text.txt").paths == ("text.txt",)
+    assert DataConfig(paths=[tmp_path]).paths == (str(tmp_path),)
+    assert UpdateConfig(learning_rate=1).learning_rate == 1.0
+    assert ModelConfig(d_model=np.int64(48)).d_model == 48
+    assert type(ModelConfig(d_model=np.int64(48)).d_model) is int
+
+
+@pytest.mark.parametrize("section", [ModelConfig, DataConfig, UpdateConfig, RunConfig, Sampling])
+def test_every_number_has_an_interval(section: type) -> None:
+    """What has no interval may be infinite, or negative, without anybody having thought of it."""
+    for name, kind in hints(section).items():
+        parts = {kind, *get_args(kind), *(part for one in get_args(kind) for part in get_args(one))}
+        if parts & {int, float}:
+            assert any(isinstance(part, Within) for part in parts), name
+
+
+def test_a_default_of_zero_is_shown(capsys) -> None:
+    with pytest.raises(SystemExit):
+        given("train", TrainConfig, ["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for told in ("Initial weights, batches and dropout are functions of it. [0]", "is dropped in training. [0.0]"):
+        assert told in shown
+
+
+def test_a_stop_text_may_be_spelled_as_in_a_program() -> None:
+    sampling = from_dict(Sampling, given("generate", Sampling, ["--stop", "\\n\\n", "--stop", "a\\\\n"]))
+    assert sampling.stop == ("\n\n", "a\\n")

@@ -7,12 +7,13 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import re
 import textwrap
-import types
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from limpid.config.options import check_words, from_dict, probably_meant
+from limpid.config.names import probably_meant
+from limpid.config.options import converted, from_dict, hints, required
 from limpid.errors import ConfigError
 
 T = TypeVar("T")
@@ -51,9 +52,7 @@ class Option:
 
 def read(verb: str, kind: type[T], argv: Sequence[str]) -> T:
     """A verb's options as they were typed, the rest at their defaults."""
-    flags = from_dict(kind, given(verb, kind, argv))
-    check_words(flags)
-    return flags
+    return from_dict(kind, given(verb, kind, argv))
 
 
 def given(verb: str, kind: type[Any], argv: Sequence[str]) -> dict[str, Any]:
@@ -109,12 +108,12 @@ def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
 
 
 def _options(kind: type[Any], section: str = "") -> Iterator[Option]:
-    hints, texts = get_type_hints(kind), field_texts(kind)
+    kinds, texts = hints(kind), field_texts(kind)
     for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from _options(hints[field.name], field.name)
+        if dataclasses.is_dataclass(kinds[field.name]):
+            yield from _options(kinds[field.name], field.name)
         else:
-            yield Option(section, field, hints[field.name], texts.get(field.name, ""))
+            yield Option(section, field, kinds[field.name], texts.get(field.name, ""))
 
 
 def field_texts(kind: type[Any]) -> dict[str, str]:
@@ -157,9 +156,10 @@ def _shown(option: Option) -> str:
 def _add(group: Any, option: Option) -> None:
     shown = option.help.replace("%", "%%")
     default = option.field.default
-    if default not in (None, dataclasses.MISSING, "", (), False):
+    if default not in (None, dataclasses.MISSING, "", ()) and default is not False:
         shown += f" [{'yes' if default is True else default}]"
-    words = get_args(option.kind) if get_origin(option.kind) is Literal else ()
+    kind = required(option.kind)
+    words = get_args(kind) if get_origin(kind) is Literal else ()
     if words:
         shown += f" ({', '.join(map(str, words))})"
     word = option.field.metadata.get("positional")
@@ -170,7 +170,8 @@ def _add(group: Any, option: Option) -> None:
     *short, name = (flag for flag in option.flags if "." not in flag)
 
     def read(text: str) -> Any:
-        return parse_value(option.kind, text, name)
+        value = parse_value(option.kind, _unescaped(text) if "escapes" in option.field.metadata else text, name)
+        return converted(option.kind, value, name)
 
     action = "store" if _element(option.kind) is None else Joined
     form: dict[str, Any] = {"dest": option.key, "action": action, "type": read, "metavar": _noun(option.kind)}
@@ -190,18 +191,22 @@ class Joined(argparse.Action):
 
 def _element(kind: Any) -> Any:
     """Type of a list option's elements; None when the option is not a list."""
-    for choice in (kind, *get_args(kind)):
-        if get_origin(choice) is tuple:
-            return get_args(choice)[0]
-    return None
+    many = required(kind)
+    return get_args(many)[0] if get_origin(many) is tuple else None
 
 
 def _noun(kind: Any) -> str:
     if _element(kind) not in (None, str):
         return "A,B,…"
-    if get_origin(kind) is types.UnionType:
-        kind = next(choice for choice in get_args(kind) if choice is not type(None))
-    return {int: "N", float: "X", bool: "yes|no"}.get(kind, "WORD")
+    return {int: "N", float: "X", bool: "yes|no"}.get(required(kind), "WORD")
+
+
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+"""What may follow a backslash where a shell hands over no line break."""
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([nrt\\])", lambda found: ESCAPES[found[1]], text)
 
 
 SIZES = {"k": 3, "M": 6, "B": 9, "G": 9, "T": 12}
@@ -222,12 +227,11 @@ def parse_value(kind: Any, text: str, name: str) -> Any:
     element = _element(kind)
     if element is not None:
         return [text] if element is str else [parse_value(element, part, name) for part in text.split(",")]
-    if get_origin(kind) is types.UnionType:
-        kind = next(choice for choice in get_args(kind) if choice is not type(None))
+    kind = required(kind)
     if kind is bool:
         if text.lower() in SWITCH_WORDS:
             return SWITCH_WORDS[text.lower()]
-        raise ConfigError(f"{name} is {text!r}: expected true or false")
+        raise ConfigError(f"{name} is {text!r}: expected yes or no")
     try:
         if kind in (int, float):
             text = _spelled_number(text)

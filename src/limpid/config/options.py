@@ -1,61 +1,33 @@
-"""Options as plain values and back: what a file or a command line says, checked against a dataclass."""
+"""Options as plain values and back: what a file, a command line or Python says, checked in one place."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import types
-from collections.abc import Iterable
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+import operator
+import os
+from collections.abc import Mapping
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from limpid.config.domain import Within
+from limpid.config.names import unknown_key
 from limpid.errors import ConfigError
 
 T = TypeVar("T")
 
-ELSEWHERE = {
-    "learning_rate": ("lr", "max_lr", "peak_lr"),
-    "schedule": ("lr_scheduler_type", "lr_scheduler", "lr_decay"),
-    "max_steps": ("steps", "max_iters", "num_iterations", "train_steps", "iterations"),
-    "batch_size": ("per_device_train_batch_size", "device_batch_size", "micro_batch_size"),
-    "gradient_accumulation_steps": ("grad_accum", "accumulation", "gradient_accumulation"),
-    "max_grad_norm": ("grad_clip", "clip_grad", "clip_grad_norm", "gradient_clip_val"),
-    "context_length": ("block_size", "seq_len", "sequence_len", "max_seq_len", "n_ctx", "max_position_embeddings"),
-    "d_model": ("n_embd", "hidden_size", "dim", "model_dim", "embed_dim"),
-    "num_layers": ("n_layer", "n_layers", "depth", "num_hidden_layers", "layers"),
-    "num_heads": ("n_head", "n_heads", "num_attention_heads", "heads"),
-    "num_kv_heads": ("n_kv_head", "n_kv_heads", "num_key_value_heads", "kv_heads"),
-    "d_ff": ("intermediate_size", "hidden_dim", "ffn_dim", "n_inner"),
-    "precision": ("dtype", "bf16", "fp16", "mixed_precision"),
-    "tied": ("tie_word_embeddings", "tie_weights"),
-    "rotary_base": ("rope_theta", "rope_base", "theta"),
-    "attention_window": ("sliding_window", "window"),
-    "weight_decay": ("wd",),
-    "eval_steps": ("eval_every", "eval_interval"),
-    "save_steps": ("save_every", "save_interval", "checkpoint_every"),
-    "logging_steps": ("log_every", "log_interval"),
-    "resume": ("resume_from_checkpoint", "resume_from_step"),
-    "max_new_tokens": ("max_tokens", "num_tokens", "max_length", "length", "tokens"),
-    "top_p": ("nucleus",),
-    "prompt": ("text",),
-}
-"""What our options are called in other tools, so that an error can answer with our name."""
+LARGEST = 2**63 - 1
+"""Sizes, steps and seeds are 64 bits wide, in NumPy and PyTorch alike."""
+SHOWN = 60
+"""Characters of a wrong value that an error shows."""
+NAMES = {int: "a whole number", float: "a number", bool: "yes or no", str: "text"}
 
 
 def require(holds: bool, message: str) -> None:
     """Raise ConfigError with `message` unless `holds`."""
     if not holds:
         raise ConfigError(message)
-
-
-def check_words(config: Any) -> None:
-    """Refuse a word that is not on its option's list, and print the list."""
-    for name, kind in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            words = ", ".join(str(word) for word in get_args(kind))
-            close = difflib.get_close_matches(str(value), [str(word) for word in get_args(kind)], 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"{name} is {value!r}: choose one of {words}{hint}")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -72,52 +44,110 @@ def to_dict(config: Any) -> dict[str, Any]:
     return plain
 
 
-def from_dict(kind: type[T], plain: dict[str, Any], where: str = "") -> T:
+def from_dict(kind: type[T], plain: Mapping[str, Any], where: str = "") -> T:
     """Build a configuration from nested plain values.
 
-    Raises  ConfigError for an unknown key (with the nearest known one) or a value of the wrong type
+    Raises  ConfigError for an unknown key (with the nearest known one), and for a value of the wrong type or outside
+            its interval
     """
-    hints = get_type_hints(kind)
+    known = hints(kind)
     values: dict[str, Any] = {}
     for key, value in plain.items():
-        if key not in hints:
-            raise unknown_key(where + key, hints)
-        values[key] = _convert(hints[key], value, where + key)
+        if key not in known:
+            raise unknown_key(f"{where}{key}", known)
+        values[key] = converted(known[key], value, f"{where}{key}")
     return kind(**values)
 
 
-def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
-    """The error for an option that does not exist, naming the one that was probably meant."""
-    close = probably_meant(key.rpartition(".")[2], known)
-    hint = f"did you mean {close}?" if close else "known are " + ", ".join(sorted(known))
-    return ConfigError(f"unknown option {key}: {hint}")
+class Checked:
+    """Base of dataclasses of options: each value is held against its annotation, wherever it came from."""
+
+    def __post_init__(self) -> None:
+        for name, kind in hints(type(self)).items():
+            object.__setattr__(self, name, converted(kind, getattr(self, name), name))
 
 
-def probably_meant(name: str, known: Iterable[str]) -> str | None:
-    """The known option that other tools call `name`, or else the one that is spelled most like it."""
-    options = list(known)
-    same = [ours for ours, elsewhere in ELSEWHERE.items() if name in elsewhere and ours in options]
-    return next(iter(same or difflib.get_close_matches(name, options, 1)), None)
+def hints(kind: Any) -> dict[str, Any]:
+    """The annotations of a dataclass, intervals included."""
+    return _hints(kind)
 
 
-def _convert(kind: Any, value: Any, where: str) -> Any:
-    """`value` as an option of type `kind`, or a ConfigError that names both."""
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where} is {value!r}: expected a table of options")
-        return from_dict(kind, value, where + ".")  # type: ignore[arg-type]
-    if get_origin(kind) is types.UnionType:
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def required(kind: Any) -> Any:
+    """`kind` without None and without its interval: the type that a value which is given has."""
+    if get_origin(kind) is Annotated:
+        return required(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return required(next(choice for choice in get_args(kind) if choice is not type(None)))
+    return kind
+
+
+def converted(kind: Any, value: Any, where: str) -> Any:
+    """`value` as an option of type `kind`: a whole number where a number is asked for, one value where several are.
+
+    Raises  ConfigError naming the option, the value and what was expected
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        value = converted(inner[0], value, where)
+        for domain in inner[1:]:
+            if isinstance(domain, Within) and value not in domain:
+                raise ConfigError(f"{where} is {_shown(value)}: it must {domain.asks(value)}")
+        return value
+    if origin in (Union, UnionType):
         if value is None or value == "none":
             return None
-        kind = next(choice for choice in get_args(kind) if choice is not type(None))
-    if get_origin(kind) is Literal:
-        return value  # the configuration checks its own words
-    if get_origin(kind) is tuple:
-        element = get_args(kind)[0]
-        if isinstance(value, (list, tuple)):
-            return tuple(_convert(element, item, where) for item in value)
-    elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return converted(next(choice for choice in inner if choice is not type(None)), value, where)
+    if origin is Literal:
+        return _word(inner, value, where)
+    if origin is tuple:
+        several = value if isinstance(value, list | tuple) else [value]
+        return tuple(converted(inner[0], one, where) for one in several)
+    if dataclasses.is_dataclass(kind):
+        return _section(kind, value, where)
+    found = _plain(kind, value)
+    if found is None:
+        raise ConfigError(f"{where} is {_shown(value)}: expected {NAMES.get(kind, getattr(kind, '__name__', kind))}")
+    if kind is int and abs(found) > LARGEST:
+        raise ConfigError(f"{where} is {_shown(value)}: it must fit in 64 bits")
+    return found
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    """A value of one of Python's own types, or None when it is none."""
+    if kind is bool:
+        return bool(value) if type(value).__name__ in ("bool", "bool_") else None
+    if kind is str:
+        return os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if kind in (int, float) and not isinstance(value, str | bool):
+        try:
+            return operator.index(value) if kind is int else float(value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return None
+
+
+def _word(words: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value in words:
         return value
-    raise ConfigError(f"{where} is {value!r}: expected {getattr(kind, '__name__', kind)}")
+    close = difflib.get_close_matches(str(value), [str(word) for word in words], 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ConfigError(f"{where} is {_shown(value)}: choose one of {', '.join(map(str, words))}{hint}")
+
+
+def _section(kind: Any, value: Any, where: str) -> Any:
+    """A section of options: made already, or still plain values."""
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} is {_shown(value)}: expected a table of options, {kind.__name__}")
+    return from_dict(kind, value, f"{where}.")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) or not isinstance(value, int | float) else str(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from limpid.config.options import check_words, require
+from limpid.config.domain import Count, Fraction, NotNegative, Positive, Share, Whole, Within
+from limpid.config.options import Checked, require
 
 Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
 Switch = Literal["auto", "on", "off"]
@@ -25,24 +26,24 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """A decoder: which mathematics, in which sizes. The default is Llama's."""
 
-    vocab_size: int = 0
+    vocab_size: Whole = 0
     """Rows of the embedding, tokens; 0 takes the tokenizer's."""
-    context_length: int = 128
+    context_length: Count = 128
     """Longest sequence the model attends over, tokens."""
-    d_model: int = 192
+    d_model: Count = 192
     """Width of the residual stream."""
-    num_layers: int = 4
+    num_layers: Count = 4
     """Blocks, one after the other."""
-    num_heads: int = 6
+    num_heads: Count = 6
     """Query heads per block."""
-    num_kv_heads: int | None = None
+    num_kv_heads: Count | None = None
     """Key and value heads per block; none is as many as query heads, 1 is multi-query attention."""
-    d_head: int | None = None
+    d_head: Count | None = None
     """Width of one head; none is d_model / num_heads."""
-    d_ff: int | None = None
+    d_ff: Count | None = None
     """Hidden width of the MLP; none is 4 d_model, or 8/3 d_model rounded up to a multiple of 32 when gated."""
     norm: Literal["rms", "layer"] = "rms"
     """Root-mean-square norm (gain only) or layer norm (gain and bias)."""
@@ -50,31 +51,31 @@ class ModelConfig:
     """Norm before each sublayer (with a final norm), after each residual sum, or after the MLP's residual sum only."""
     attention_residual: bool = True
     """Whether attention writes into the residual stream, or takes its place."""
-    norm_eps: float = 1e-5
+    norm_eps: NotNegative = 1e-5
     """ε inside the root, in the unit of x²."""
     qk_norm: bool = False
     """RMS norm of every query and key head before the positions."""
     positions: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
     """How a token learns where it stands."""
-    rotary_base: float = 10000.0
+    rotary_base: Positive = 10000.0
     """Base of the rotary (and sinusoidal) wavelengths."""
     rotary_layout: Literal["half", "interleaved"] = "half"
     """Which features rotate together: (i, i + d_head/2) or (2i, 2i + 1)."""
     rotary_scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
     """How the rotary frequencies are stretched to contexts longer than those trained on."""
-    rotary_factor: float = 1.0
+    rotary_factor: Positive = 1.0
     """How much longer the stretched context is."""
-    rotary_original_context: int | None = None
+    rotary_original_context: Whole | None = None
     """Context before stretching, tokens; none is context_length / rotary_factor."""
-    rotary_low: float = 1.0
+    rotary_low: Positive = 1.0
     """llama3: rotations over the original context below which a frequency is divided; yarn: beta_slow."""
-    rotary_high: float = 4.0
+    rotary_high: Positive = 4.0
     """llama3: rotations above which a frequency is kept; yarn: beta_fast."""
-    rotary_attention_factor: float = 0.0
+    rotary_attention_factor: NotNegative = 0.0
     """yarn: factor on queries and keys after rotation; 0 is 0.1 ln(rotary_factor) + 1."""
-    attention_window: int | None = None
+    attention_window: Count | None = None
     """A position attends to itself and the window - 1 positions before it; none is all of them."""
-    windowed_blocks: tuple[int, ...] | None = None
+    windowed_blocks: tuple[Whole, ...] | None = None
     """Blocks that the window applies to; none is every block."""
     attention_bias: bool = False
     """Biases of the query, key and value projections."""
@@ -88,32 +89,23 @@ class ModelConfig:
     """Biases of the MLP's projections."""
     tied: bool = True
     """The output matrix is the token embedding."""
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     """Probability that an entry of the embeddings, attention weights or sublayer outputs is dropped in training."""
-    init_std: float = 0.02
+    init_std: NotNegative = 0.02
     """Standard deviation of initial weights."""
     scaled_residual_init: bool = True
     """Divide the init of the two matrices that write to the residual stream by √(2 num_layers)."""
 
     def __post_init__(self) -> None:
-        check_words(self)
-        for name in ("context_length", "d_model", "num_layers", "num_heads"):
-            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
+        super().__post_init__()
         require(
-            bool(self.d_head) or self.d_model % self.num_heads == 0,
+            self.d_head is not None or self.d_model % self.num_heads == 0,
             f"d_model {self.d_model} does not divide into num_heads {self.num_heads} equal heads: "
             "change one of them or give d_head",
         )
-        if self.positions == "rotary" and self.rotary_scaling != "none":
-            require(
-                self.rotary_factor > 0,
-                f"rotary_factor is {self.rotary_factor}: the stretched context is this many times longer, so above 0",
-            )
         sizes = self.sizes
-        for name, size in sizes._asdict().items():
-            require(size >= 1, f"{name} is {size}: it must be at least 1; leave it out, and it follows")
         require(
-            sizes.num_kv_heads <= self.num_heads and self.num_heads % sizes.num_kv_heads == 0,
+            self.num_heads % sizes.num_kv_heads == 0,
             f"num_kv_heads {sizes.num_kv_heads} does not divide num_heads {self.num_heads}: each group of query heads "
             "shares one key head",
         )
@@ -125,17 +117,14 @@ class ModelConfig:
             require(
                 self.d_model % 2 == 0, f"sinusoidal positions come in pairs, so d_model {self.d_model} must be even"
             )
-        require(0 <= self.dropout < 1, f"dropout is {self.dropout}: it must lie in [0, 1)")
-        require(self.norm_eps >= 0, f"norm_eps is {self.norm_eps}: it must not be negative")
-        require(self.rotary_base > 0, f"rotary_base is {self.rotary_base}: it must be positive")
-        if self.attention_window is not None:
-            require(
-                self.attention_window >= 1,
-                f"attention_window is {self.attention_window}: a position sees at least itself, so give 1 or more",
-            )
+        require(
+            self.rotary_scaling not in ("llama3", "yarn") or self.rotary_low < self.rotary_high,
+            f"rotary_low {self.rotary_low} is not below rotary_high {self.rotary_high}: between them the frequencies "
+            "go over from divided to kept",
+        )
         for block in self.windowed_blocks or ():
             require(
-                0 <= block < self.num_layers,
+                block < self.num_layers,
                 f"windowed_blocks names block {block}, but blocks are 0 … {self.num_layers - 1}",
             )
 
@@ -162,8 +151,11 @@ class ModelConfig:
         return None
 
 
+BytesAndMore = Annotated[int, Within("[257, inf)", "256 bytes and the end-of-text token come first")]
+
+
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Checked):
     """Where the text comes from and how it becomes tokens."""
 
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "PATH"})
@@ -172,109 +164,77 @@ class DataConfig:
     """Field of a JSON line or parquet row that holds the text."""
     tokenizer: str = "bpe"
     """bpe (byte-level, trained on the corpus), bytes, characters, or the path of a tokenizer.json."""
-    tokenizer_vocab_size: int | None = None
+    tokenizer_vocab_size: BytesAndMore | None = None
     """Vocabulary of a trained BPE, tokens; none chooses from the size of the corpus."""
-    validation_fraction: float = 0.1
+    validation_fraction: Annotated[float, Within("(0, 1)", "for example 0.1")] = 0.1
     """Share of the documents (of the text, when there is only one) held out."""
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.validation_fraction < 1,
-            f"validation_fraction is {self.validation_fraction}: it must lie between 0 and 1, for example 0.1",
-        )
-        if self.tokenizer_vocab_size is not None:
-            require(
-                self.tokenizer_vocab_size >= 257,
-                f"tokenizer_vocab_size is {self.tokenizer_vocab_size}: 256 bytes and the end-of-text token come "
-                "first, so give 257 or more",
-            )
 
 
 @dataclass(frozen=True)
-class UpdateConfig:
+class UpdateConfig(Checked):
     """How gradients become new parameters."""
 
     optimizer: OptimizerName = "adamw"
     """Update rule; muon makes the steps of matrices inside blocks orthogonal, and moves all else by adamw."""
-    learning_rate: float = 2e-3
+    learning_rate: NotNegative = 2e-3
     """Peak learning rate."""
-    beta1: float = 0.9
+    beta1: Fraction = 0.9
     """Decay of the first moment (and of momentum)."""
-    beta2: float = 0.95
+    beta2: Fraction = 0.95
     """Decay of the second moment."""
-    eps: float = 1e-8
+    eps: NotNegative = 1e-8
     """ε added to √v̂, in the unit of a gradient."""
-    weight_decay: float = 0.1
+    weight_decay: NotNegative = 0.1
     """λ: decoupled on matrices for adamw; λθ joins the gradient of matrices for the other rules."""
     frozen: tuple[str, ...] = ()
     """Parameters that stay as they are, by name or pattern (blocks.0.*, embed.*): for runs that start from a model."""
-    max_grad_norm: float | None = 1.0
+    max_grad_norm: Annotated[float, Within("(0, inf)", "none never clips")] | None = 1.0
     """Gradients are scaled down to this global norm; none never clips."""
     schedule: ScheduleName = "cosine"
     """Shape of the learning rate after warm-up."""
-    warmup_steps: int = 20
+    warmup_steps: Whole = 20
     """Steps of linear warm-up from 0."""
-    min_learning_rate_ratio: float = 0.1
+    min_learning_rate_ratio: Share = 0.1
     """Final learning rate as a share of the peak."""
-    schedule_cycles: int = 1
+    schedule_cycles: Count = 1
     """cosine_restarts: how many cosines follow one another."""
-    schedule_power: float = 2.0
+    schedule_power: Positive = 2.0
     """polynomial: exponent of the decay."""
-    decay_fraction: float = 0.2
+    decay_fraction: Share = 0.2
     """warmup_stable_decay: share of the run over which the rate decays at the end."""
-
-    def __post_init__(self) -> None:
-        check_words(self)
-        require(self.learning_rate >= 0, f"learning_rate is {self.learning_rate}: it must not be negative")
-        for name in ("beta1", "beta2"):
-            require(0 <= getattr(self, name) < 1, f"{name} is {getattr(self, name)}: it must lie in [0, 1)")
-        require(self.eps >= 0, f"eps is {self.eps}: it must not be negative")
-        require(self.weight_decay >= 0, f"weight_decay is {self.weight_decay}: it must not be negative")
-        require(self.warmup_steps >= 0, f"warmup_steps is {self.warmup_steps}: it must not be negative")
-        require(self.schedule_cycles >= 1, f"schedule_cycles is {self.schedule_cycles}: it must be at least 1")
-        require(
-            0 <= self.min_learning_rate_ratio <= 1,
-            f"min_learning_rate_ratio is {self.min_learning_rate_ratio}: it must lie in [0, 1]",
-        )
-        require(0 <= self.decay_fraction <= 1, f"decay_fraction is {self.decay_fraction}: it must lie in [0, 1]")
-        if self.max_grad_norm is not None:
-            require(
-                self.max_grad_norm > 0,
-                f"max_grad_norm is {self.max_grad_norm}: it must be positive; leave it out or say none to never clip",
-            )
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Checked):
     """How long, how often, and with which numbers."""
 
-    max_steps: int = 400
+    max_steps: Count = 400
     """Updates in the whole run; raise it on resume to extend."""
-    batch_size: int = 16
+    batch_size: Count = 16
     """Rows of one micro-batch, each context_length tokens."""
-    gradient_accumulation_steps: int = 1
+    gradient_accumulation_steps: Count = 1
     """Micro-batches per update; the loss is averaged over all their labels at once."""
-    seed: int = 0
+    seed: Whole = 0
     """Initial weights, batches and dropout are functions of it."""
     precision: Precision = "auto"
     """Arithmetic of matrix products; auto measures whether bf16 pays on this machine."""
     init_from: str | None = None
     """Hugging Face folder or run to take the initial weights, sizes and tokenizer from."""
-    logging_steps: int = 10
+    logging_steps: Count = 10
     """Steps between lines on the console (every step is in metrics.jsonl)."""
-    eval_steps: int = 100
+    eval_steps: Whole = 100
     """Steps between evaluations on the validation split; 0 never."""
-    eval_batches: int = 8
+    eval_batches: Count = 8
     """Validation batches per evaluation, always the same ones."""
-    sample_steps: int = 0
+    sample_steps: Whole = 0
     """Steps between printed samples; 0 only at the end."""
     sample_prompt: str = ""
     """Text that samples continue."""
-    save_steps: int = 100
+    save_steps: Whole = 100
     """Steps between checkpoints; 0 only at the end."""
-    save_total_limit: int = 3
+    save_total_limit: Whole = 3
     """How many periodic checkpoints are kept; 0 keeps all."""
-    record_steps: tuple[int, ...] = ()
+    record_steps: tuple[Count, ...] = ()
     """Steps that are recorded for `limpid trace` while training."""
     report_to: Literal["none", "tensorboard"] = "none"
     """Where else metrics go."""
@@ -284,19 +244,12 @@ class RunConfig:
     """Compute each block's activations again in the backward pass instead of keeping them; auto when memory asks."""
     doctor: bool = True
     """Watch the run and name what is wrong, in findings.jsonl and on the console; it changes no number."""
-    threads: int = 0
+    threads: Whole = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
-
-    def __post_init__(self) -> None:
-        check_words(self)
-        for name in ("max_steps", "batch_size", "gradient_accumulation_steps", "logging_steps", "eval_batches"):
-            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
-        for name in ("eval_steps", "sample_steps", "save_steps", "save_total_limit", "threads", "seed"):
-            require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}: it must not be negative")
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """Everything that a run depends on."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -308,47 +261,62 @@ class TrainConfig:
 WeightFormat = Literal["auto", "fp32", "bf16", "int8"]
 
 
+DEFAULT_TEMPERATURE = 0.8
+SMALLEST_NORMAL = 2.0**-126
+"""Of float32."""
+
+
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Checked):
     """How text is continued."""
 
-    max_new_tokens: int = field(default=200, metadata={"short": "n"})
+    max_new_tokens: Count = field(default=200, metadata={"short": "n"})
     """Tokens to add at most."""
-    temperature: float = field(default=0.8, metadata={"short": "t"})
-    """Logits are divided by it; 0 takes the likeliest token each time."""
-    top_k: int = field(default=0, metadata={"short": "k"})
+    temperature: Annotated[float, Within("[0, inf)", "0 is greedy")] | None = field(
+        default=None, metadata={"short": "t"}
+    )
+    """Logits are divided by it; 0 takes the likeliest token each time; none is 0.8."""
+    top_k: Whole = field(default=0, metadata={"short": "k"})
     """Only the k likeliest tokens may be drawn; 0 all of them."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Within("(0, 1]", "1 allows every token")] = 1.0
     """Nucleus: only the fewest likeliest tokens whose probabilities reach p together."""
-    min_p: float = 0.0
+    min_p: Annotated[float, Within("[0, 1]", "0 allows every token")] = 0.0
     """Only tokens at least min_p times as likely as the likeliest."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: Positive = 1.0
     """Logits of tokens that occurred are divided by it (multiplied, where negative)."""
-    num_beams: int = 1
+    num_beams: Count = 1
     """Beam search over this many continuations instead of drawing."""
-    length_penalty: float = 1.0
+    length_penalty: Annotated[float, Within("[-16, 16]", "a length to a larger power leaves float64")] = 1.0
     """A beam's log-probability is divided by its length to this power."""
-    stop: tuple[str, ...] = ()
-    """Text that ends the continuation, and is cut off; may be given several times."""
-    seed: int = 0
+    stop: tuple[str, ...] = field(default=(), metadata={"escapes": True})
+    """Text that ends the continuation, and is cut off; \\n is a line break; may be given several times."""
+    seed: Whole = 0
     """Draws are a function of it and of the prompt's place in the batch."""
 
     def __post_init__(self) -> None:
-        require(self.max_new_tokens >= 1, f"max_new_tokens is {self.max_new_tokens}: it must be at least 1")
-        require(self.temperature >= 0, f"temperature is {self.temperature}: it must not be negative; 0 is greedy")
-        require(self.top_k >= 0, f"top_k is {self.top_k}: it must not be negative; 0 allows every token")
-        require(0 < self.top_p <= 1, f"top_p is {self.top_p}: it must lie in (0, 1]; 1 allows every token")
-        require(0 <= self.min_p <= 1, f"min_p is {self.min_p}: it must lie in [0, 1]; 0 allows every token")
-        require(
-            self.repetition_penalty > 0,
-            f"repetition_penalty is {self.repetition_penalty}: it must be positive; 1 leaves repetition alone",
-        )
-        require(self.num_beams >= 1, f"num_beams is {self.num_beams}: it must be at least 1")
+        super().__post_init__()
         require(all(self.stop), "stop is an empty text: every continuation would end before it begins")
+        drawing = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        ignored = [name for name, unset in drawing.items() if getattr(self, name) != unset]
+        require(
+            self.num_beams == 1 or not ignored,
+            f"num_beams is {self.num_beams}: beam search draws nothing, so {' and '.join(ignored)} would do nothing; "
+            "leave one or the other out",
+        )
+        require(
+            self.num_beams > 1 or self.length_penalty == 1,
+            f"length_penalty is {self.length_penalty}: it weighs beams against each other; give --num-beams too",
+        )
+
+    @property
+    def heat(self) -> float:
+        """The temperature that is drawn at."""
+        return DEFAULT_TEMPERATURE if self.temperature is None else self.temperature
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
+        """Whether the likeliest token is taken: at temperature 0, and at those that float32 cannot tell from it."""
+        return self.heat < SMALLEST_NORMAL
 
     @property
     def plain(self) -> bool:

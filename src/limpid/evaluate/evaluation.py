@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from limpid.config.options import require
+from limpid.config.domain import Count, Whole, Within
+from limpid.config.options import Checked, require
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.calibration import Calibration, calibration
 from limpid.evaluate.inputs import EvaluatedModel, fingerprint, open_evaluated_model, read_documents, sample_documents
@@ -20,29 +21,16 @@ from limpid.reporter import Reporter
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(Checked):
     """How a text is cut and scored."""
 
-    context: int | None = None  # tokens that a prediction may see; None is the model's
-    stride: int | None = None  # None is half the context
+    context: Count | None = None  # tokens that a prediction may see; None is the model's
+    stride: Count | None = None  # None is half the context
     convention: Convention = "sliding"
-    max_tokens: int | None = None
-    confidence: float = 0.95
-    seed: int = 0
+    max_tokens: Count | None = None
+    confidence: Annotated[float, Within("[0.5, 1)", "for example 0.95")] = 0.95
+    seed: Whole = 0
     text_field: str = "text"
-
-    def __post_init__(self) -> None:
-        require(
-            0.5 <= self.confidence < 1,
-            f"confidence is {self.confidence}: it must lie in [0.5, 1), for example 0.95",
-        )
-        require(
-            self.convention in ("sliding", "transformers"),
-            f"convention is {self.convention!r}: choose one of sliding, transformers",
-        )
-        require(
-            self.max_tokens is None or self.max_tokens >= 1, f"max_tokens is {self.max_tokens}: it must be at least 1"
-        )
 
     def windows(self, model: EvaluatedModel) -> Windows:
         """How this model's text is cut.

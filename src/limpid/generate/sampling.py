@@ -29,7 +29,7 @@ def allowed(logits: Float[Tensor, "batch vocab"], sampling: Sampling) -> Float[T
     Sources: top-k, Fan et al. 2018, arXiv:1805.04833; nucleus, Holtzman et al. 2020, eq. 2, arXiv:1904.09751;
     min-p, Nguyen et al. 2024, arXiv:2407.01082.
     """
-    logits = logits / sampling.temperature
+    logits = logits / sampling.heat
     if 0 < sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, -1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -60,6 +60,7 @@ def next_tokens(
         raise CheckpointError("the model's logits are not numbers: its weights diverged; take an earlier checkpoint")
     if sampling.greedy:
         return logits.argmax(-1)
-    probabilities = (logits / sampling.temperature if sampling.plain else allowed(logits, sampling)).softmax(-1)
+    logits = logits - logits.amax(-1, keepdim=True)  # so that no temperature takes the likeliest beyond float32
+    probabilities = (logits / sampling.heat if sampling.plain else allowed(logits, sampling)).softmax(-1)
     draws = [torch.multinomial(row, 1, generator=own) for row, own in zip(probabilities, generators, strict=True)]
     return torch.cat(draws)

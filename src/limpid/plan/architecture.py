@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from limpid.config import ModelConfig
-from limpid.config.options import check_words, require
+from limpid.config.options import Checked, require
 from limpid.plan.recurrent import Recurrent
 
 Norm = Literal["layer", "layer_no_bias", "rms", "none"]
@@ -14,7 +14,7 @@ QKNorm = Literal["none", "head", "head_layer", "heads", "all"]
 
 
 @dataclass(frozen=True)
-class Norms:
+class Norms(Checked):
     """Which norms there are, and what they learn."""
 
     norm: Norm = "layer"
@@ -98,7 +98,7 @@ class LatentAttention:
 
 
 @dataclass(frozen=True)
-class Architecture:
+class Architecture(Checked):
     """Sizes and parts of a model. Every size has one name in all parts, the one that equations use."""
 
     name: str
@@ -136,7 +136,7 @@ class Architecture:
     latent_attention: LatentAttention | None = None
 
     def __post_init__(self) -> None:
-        check_words(self.norms)
+        super().__post_init__()
         if self.experts is not None:
             require(
                 self.experts.experts_per_token <= self.experts.num_experts,

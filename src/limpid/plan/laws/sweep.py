@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
-from limpid.config.options import require
+from limpid.config.domain import Positive, Whole, Within
+from limpid.config.options import Checked
 from limpid.errors import ConfigError
 from limpid.plan.flops import flops_per_token
 from limpid.plan.parameters import parameter_count
@@ -31,27 +33,21 @@ EVAL_BATCHES = 32
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Checked):
     """What is trained, and for how long."""
 
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "PATH"})
     """Text to train on, as for `limpid train`; none is the Python standard library's own text."""
-    minutes: float = 10.0
+    minutes: Positive = 10.0
     """Time for all runs together, minutes."""
-    budgets: int = 3
+    budgets: Annotated[int, Within("[2, inf)", "exponents need two budgets of compute")] = 3
     """Budgets of compute, each four times the one before."""
-    sizes: int = 4
+    sizes: Annotated[int, Within("[3, inf)", "the best size lies between others")] = 4
     """Sizes per budget, around where the best one is expected."""
     name: str = "sweep"
     """Folder under runs/ for the runs; a sweep that was broken off goes on where it stopped."""
-    seed: int = 0
+    seed: Whole = 0
     """Of weights, batches and resampling."""
-
-    def __post_init__(self) -> None:
-        require(0 < self.minutes < math.inf, f"minutes is {self.minutes}: it must be above 0")
-        require(self.budgets >= 2, f"budgets is {self.budgets}: exponents need at least 2 budgets of compute")
-        require(self.sizes >= 3, f"sizes is {self.sizes}: the best size lies between others, so give at least 3")
-        require(self.seed >= 0, f"seed is {self.seed}: it must be 0 or above")
 
     @property
     def folder(self) -> Path:

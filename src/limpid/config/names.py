@@ -1,0 +1,50 @@
+"""What options are called, here and in other tools: an unknown name is answered with the one that was meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from limpid.errors import ConfigError
+
+ELSEWHERE = {
+    "learning_rate": ("lr", "max_lr", "peak_lr"),
+    "schedule": ("lr_scheduler_type", "lr_scheduler", "lr_decay"),
+    "max_steps": ("steps", "max_iters", "num_iterations", "train_steps", "iterations"),
+    "batch_size": ("per_device_train_batch_size", "device_batch_size", "micro_batch_size"),
+    "gradient_accumulation_steps": ("grad_accum", "accumulation", "gradient_accumulation"),
+    "max_grad_norm": ("grad_clip", "clip_grad", "clip_grad_norm", "gradient_clip_val"),
+    "context_length": ("block_size", "seq_len", "sequence_len", "max_seq_len", "n_ctx", "max_position_embeddings"),
+    "d_model": ("n_embd", "hidden_size", "dim", "model_dim", "embed_dim"),
+    "num_layers": ("n_layer", "n_layers", "depth", "num_hidden_layers", "layers"),
+    "num_heads": ("n_head", "n_heads", "num_attention_heads", "heads"),
+    "num_kv_heads": ("n_kv_head", "n_kv_heads", "num_key_value_heads", "kv_heads"),
+    "d_ff": ("intermediate_size", "hidden_dim", "ffn_dim", "n_inner"),
+    "precision": ("dtype", "bf16", "fp16", "mixed_precision"),
+    "tied": ("tie_word_embeddings", "tie_weights"),
+    "rotary_base": ("rope_theta", "rope_base", "theta"),
+    "attention_window": ("sliding_window", "window"),
+    "weight_decay": ("wd",),
+    "eval_steps": ("eval_every", "eval_interval"),
+    "save_steps": ("save_every", "save_interval", "checkpoint_every"),
+    "logging_steps": ("log_every", "log_interval"),
+    "resume": ("resume_from_checkpoint", "resume_from_step"),
+    "max_new_tokens": ("max_tokens", "num_tokens", "max_length", "length", "tokens"),
+    "top_p": ("nucleus",),
+    "prompt": ("text",),
+}
+"""What our options are called in other tools, so that an error can answer with our name."""
+
+
+def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
+    """The error for an option that does not exist, naming the one that was probably meant."""
+    close = probably_meant(key.rpartition(".")[2], known)
+    hint = f"did you mean {close}?" if close else "known are " + ", ".join(sorted(known))
+    return ConfigError(f"unknown option {key}: {hint}")
+
+
+def probably_meant(name: str, known: Iterable[str]) -> str | None:
+    """The known option that other tools call `name`, or else the one that is spelled most like it."""
+    options = list(known)
+    same = [ours for ours, elsewhere in ELSEWHERE.items() if name in elsewhere and ours in options]
+    return next(iter(same or difflib.get_close_matches(name, options, 1)), None)
