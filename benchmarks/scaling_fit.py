@@ -1,7 +1,8 @@
 """How often the intervals of a fitted scaling law hold the truth: synthetic runs of known constants, fitted again.
 
-Each trial draws the losses of 42 runs (6 budgets, 7 sizes each) with multiplicative noise, fits the law, and asks of
-every constant whether its interval holds the true one. Prints shares with their standard errors, and times.
+Each trial draws the losses of runs (42: 6 budgets, 7 sizes each; or --runs of them) with multiplicative noise, fits the
+law, and asks of every constant whether its interval holds the true one. Prints shares with their standard errors, and
+times. Of 7 runs, intervals held the truth in 72 to 83 % of 60 trials when they were still given; 9 are the fewest now.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from limpid.plan.laws.fit import NAMES, Points, fit, points_of
 from limpid.plan.laws.scaling import REFIT
 
 
-def drawn(noise: float, seed: int) -> Points:
-    """Losses of runs around the best sizes under the re-fit's constants."""
+def drawn(noise: float, seed: int, runs: int | None = None) -> Points:
+    """Losses of runs around the best sizes under the re-fit's constants: all of them, or some drawn at random."""
     compute = np.repeat(np.geomspace(1e18, 3e21, 6), 7)
     n = np.array([REFIT.optimum(c)[0] for c in compute]) * np.tile(np.geomspace(0.2, 5, 7), 6)
     d = compute / 6 / n
     rng = np.random.default_rng(seed)
-    return points_of(n, d, REFIT.loss(n, d) * np.exp(noise * rng.standard_normal(len(n))))
+    points = points_of(n, d, REFIT.loss(n, d) * np.exp(noise * rng.standard_normal(len(n))))
+    return points if runs is None else points.take(rng.permutation(len(points))[:runs])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--runs", type=int)
     parser.add_argument("--resamples", type=int, default=200)
     parser.add_argument("--noise", type=float, nargs="+", default=[0.003, 0.01])
     options = parser.parse_args()
@@ -36,7 +39,7 @@ def main() -> None:
         held, together, seconds = dict.fromkeys((*NAMES, "a"), 0), 0, []
         for trial in range(options.trials):
             began = time.process_time()
-            found = fit(drawn(noise, 1000 + trial), resamples=options.resamples, seed=trial)
+            found = fit(drawn(noise, 1000 + trial, options.runs), resamples=options.resamples, seed=trial)
             seconds.append(time.process_time() - began)
             inside = {name: low <= REFIT.constants[name] <= high for name, (low, high) in found.intervals.items()}
             low, high = found.interval(lambda law: law.exponent)

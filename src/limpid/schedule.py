@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from limpid.config import UpdateConfig
+from limpid.errors import DomainError
 
 
 def learning_rate(step: int, max_steps: int, update: UpdateConfig) -> float:
@@ -46,21 +47,25 @@ def warmup(step: int, steps: int) -> float:
 
 def constant_schedule(progress: float) -> float:
     """The peak throughout, whatever the progress (0 to 1)."""
+    _require_progress(progress)
     return 1.0
 
 
 def linear_schedule(progress: float) -> float:
     """A straight line from 1 at progress 0 to 0 at progress 1."""
+    _require_progress(progress)
     return 1.0 - progress
 
 
 def polynomial_schedule(progress: float, power: float = 2.0) -> float:
     """A power of what is left, from 1 at progress 0 to 0 at progress 1."""
+    _require_progress(progress)
     return float((1.0 - progress) ** power)
 
 
 def cosine_schedule(progress: float, waves: float = 0.5) -> float:
     """A cosine from 1 at progress 0; half a wave ends at 0, a whole one is back at 1."""
+    _require_progress(progress)
     return 0.5 * (1.0 + math.cos(2 * math.pi * waves * progress))
 
 
@@ -69,9 +74,16 @@ def cosine_restarts(progress: float | Fraction, cycles: int = 1) -> float:
 
     A fraction keeps the restart at its step: in float64, 15/22 · 22 is just below 15.
     """
+    _require_progress(progress)
     return cosine_schedule(1.0 if progress == 1 else float(progress * cycles % 1))
 
 
 def warmup_stable_decay(progress: float, decay_fraction: float = 0.2) -> float:
     """1 until the last `decay_fraction` of the run, then a straight line to 0."""
+    _require_progress(progress)
     return 1.0 if progress <= 1.0 - decay_fraction else (1.0 - progress) / decay_fraction
+
+
+def _require_progress(progress: float | Fraction) -> None:
+    if not 0 <= progress <= 1:
+        raise DomainError(f"progress is {progress}: it lies between 0, the end of warm-up, and 1, the end of the run")

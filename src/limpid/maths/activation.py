@@ -12,6 +12,9 @@ from jaxtyping import Float
 
 from limpid.maths.operation import Array, Branch, Operation
 
+LARGEST = float(np.finfo(np.float64).max)
+"""What -∞ is taken for where its share is 0: the product is 0, not ∞ · 0."""
+
 
 class Activation(Operation):
     """A function of each entry by itself, and its slope."""
@@ -118,10 +121,10 @@ class SiLU(Activation):
     source = "Elfwing, Uchibe & Doya 2018, eq. 1, arXiv:1702.03118"
 
     def value(self, x: Array) -> Array:
-        return x * _logistic(x)
+        return np.maximum(x, -LARGEST) * _logistic(x)
 
     def slope(self, x: Array) -> Array:
-        sigma = _logistic(x)
+        x, sigma = np.clip(x, -LARGEST, LARGEST), _logistic(x)
         return sigma * (1 + x * (1 - sigma))
 
     def value_error(self, x: Array) -> Array:
@@ -146,7 +149,7 @@ class GELU(Activation):
     source = "Hendrycks & Gimpel 2016, eq. 1, arXiv:1606.08415"
 
     def value(self, x: Array) -> Array:
-        return x * self._share(x)
+        return np.maximum(x, -LARGEST) * self._share(x)
 
     def slope(self, x: Array) -> Array:
         near = np.clip(x, -40.0, 40.0)  # beyond, the second term is 0 to the last digit, but its factors overflow
@@ -189,7 +192,7 @@ class GELUTanh(Activation):
     source = "Hendrycks & Gimpel 2016, section 2, arXiv:1606.08415"
 
     def value(self, x: Array) -> Array:
-        return 0.5 * x * (1 + np.tanh(self._inner(x)))
+        return 0.5 * np.maximum(x, -LARGEST) * (1 + np.tanh(self._inner(x)))
 
     def slope(self, x: Array) -> Array:
         near = np.clip(x, -40.0, 40.0)  # beyond, tanh is ±1 and the second term 0 to the last digit

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limpid.errors import ShapeError
-from limpid.maths.operation import Array, Branch, Operation
+from limpid.maths.operation import Array, Branch, Operation, require
 
 
 class SavedLookup(NamedTuple):
@@ -104,6 +104,12 @@ class SinusoidalPositions(Operation):
     d_model: int
     base: float = 10000.0
 
+    def __post_init__(self) -> None:
+        if self.d_model % 2 or self.d_model < 2:
+            raise ShapeError(f"d_model is {self.d_model}: sines and cosines come in pairs, so it must be even")
+        require(self.length >= 0, f"length is {self.length}: positions are counted from 0")
+        require(self.base > 0, f"base is {self.base}: wavelengths are its powers, so it must be above 0")
+
     equation = r"y_{t,2i} = \sin(t\, b^{-2i/d}), \quad y_{t,2i+1} = \cos(t\, b^{-2i/d})"
     adjoint = ()
     source = "Vaswani et al. 2017, section 3.5, arXiv:1706.03762"
@@ -124,6 +130,9 @@ class SinusoidalPositions(Operation):
 
     def backward_rounding(self, y_bar: Array, saved: None) -> tuple[()]:
         return ()
+
+
+LAYOUTS, SCALINGS = ("half", "interleaved"), ("none", "linear", "llama3", "yarn")
 
 
 class SavedRotation(NamedTuple):
@@ -151,6 +160,18 @@ class Rotary(Operation):
     low: float = 1.0
     high: float = 4.0
     attention_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value, words in (("layout", self.layout, LAYOUTS), ("scaling", self.scaling, SCALINGS)):
+            require(value in words, f"{name} is {value!r}: choose one of {', '.join(words)}")
+        require(self.base > 0 and self.factor > 0, f"base is {self.base}, factor {self.factor}: both must be above 0")
+        if self.scaling in ("llama3", "yarn"):
+            require(
+                self.original_context > 0,
+                f"original_context is {self.original_context}: {self.scaling} stretches the context that the model was "
+                "made for, so give it",
+            )
+            require(self.high > self.low > 0, f"low is {self.low}, high {self.high}: expected 0 < low < high")
 
     equation = (
         r"\begin{pmatrix} y_i \\ y_{i'} \end{pmatrix} = \begin{pmatrix} \cos t\theta_i & -\sin t\theta_i \\ "

@@ -7,12 +7,13 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from limpid.errors import DomainError
 from limpid.maths.catalogue import register
+from limpid.maths.dual import has_duals, through
 from limpid.maths.operation import Array, Branch, Operation, described
 
 R = TypeVar("R")
@@ -46,11 +47,22 @@ class Formula(Generic[R]):
 
         Raises  DomainError where inputs that are numbers would give a result that is none
         """
+        if any(has_duals(value) for value in args):
+            return cast(R, self._dual(args, kwargs))
         with np.errstate(all="ignore"):
             result = self.function(*self.arrays(args), **self.named_arrays(kwargs))
         if _has_nan(result) and not any(_has_nan(value) for value in (*args, *kwargs.values())):
             raise DomainError(f"{self.name} has no value there: the result is not a number (0/0, ∞ - ∞ or 0·∞ inside)")
         return result
+
+    def _dual(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The value with its slope, by the hand-derived gradient."""
+        return through(
+            self.name,
+            lambda *values: self(*values, **kwargs),
+            lambda y_bar, *values: self.backward(y_bar, *values, **kwargs),
+            tuple(args),
+        )
 
     def arrays(self, inputs: Sequence[Any]) -> list[Any]:
         """Inputs by position, those that the signature wants as arrays as such: lists and numbers will do."""

@@ -118,5 +118,8 @@ def next_token_loss(chain: Chain, logits: str) -> str:
 
 
 def perplexity(loss: float) -> float:
-    """eᴸ: among how many equally likely tokens the model would be as unsure. Loss in nats per token."""
-    return math.exp(loss)
+    """eᴸ: among how many equally likely tokens the model would be as unsure. Loss in nats per token; may be ∞."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

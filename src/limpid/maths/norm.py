@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Real
 
-from limpid.errors import DomainError
-from limpid.maths.operation import Array, Branch, Operation, require_shape
+from limpid.errors import DomainError, ShapeError
+from limpid.maths.operation import Array, Branch, Operation, require, require_shape
 
 WAY_OUT = "d_model and the checkpoint disagree"
 
@@ -33,6 +34,9 @@ class RMSNorm(Operation):
     """
 
     eps: float = 1e-6  # ε, unit of x²
+
+    def __post_init__(self) -> None:
+        _require_eps(self.eps)
 
     equation = r"y_i = \gamma_i \hat x_i, \quad \hat x_i = x_i / r, \quad r^2 = \tfrac1d \sum_j x_j^2 + \varepsilon"
     adjoint = (
@@ -90,6 +94,9 @@ class LayerNorm(Operation):
 
     eps: float = 1e-5  # ε, unit of x²
 
+    def __post_init__(self) -> None:
+        _require_eps(self.eps)
+
     equation = (
         r"y_i = \gamma_i \hat x_i + \beta_i, \quad \hat x_i = (x_i - \mu) / \sigma, \quad "
         r"\mu = \tfrac1d \sum_j x_j, \quad \sigma^2 = \tfrac1d \sum_j (x_j - \mu)^2 + \varepsilon"
@@ -108,6 +115,8 @@ class LayerNorm(Operation):
     ) -> tuple[Array, SavedLayer]:
         require_shape("weight", weight, x.shape[-1:], WAY_OUT)
         require_shape("bias", bias, x.shape[-1:], WAY_OUT)
+        if not x.shape[-1]:
+            raise ShapeError(f"x has shape {x.shape}: a vector without entries has no mean")
         centred = x - x.mean(-1, keepdims=True)
         sigma = _root_mean_square(centred, self.eps)
         x_hat = centred / sigma
@@ -168,6 +177,9 @@ class BatchNorm(Operation):
 
     eps: float = 1e-5  # ε, unit of x²
 
+    def __post_init__(self) -> None:
+        _require_eps(self.eps)
+
     equation = (
         r"y_{ni} = \gamma_i \hat x_{ni} + \beta_i, \quad \hat x_{ni} = (x_{ni} - \mu_i) / \sigma_i, \quad "
         r"\mu_i = \tfrac1N \sum_n x_{ni}, \quad \sigma_i^2 = \tfrac1N \sum_n (x_{ni} - \mu_i)^2 + \varepsilon"
@@ -194,6 +206,8 @@ class BatchNorm(Operation):
         for name, vector in (("weight", weight), ("bias", bias), ("mean", mean), ("var", var)):
             if vector is not None:
                 require_shape(name, vector, x.shape[-1:], "one entry per feature")
+        if (mean is None) != (var is None):
+            raise ShapeError("mean and var belong together: give both to evaluate, neither to train")
         centred = x - (x.mean(0) if mean is None else mean)
         sigma = _root_mean_square(centred.T, self.eps)[:, 0] if var is None else np.sqrt(var + self.eps)
         x_hat = centred / sigma
@@ -210,7 +224,11 @@ class BatchNorm(Operation):
         return weight / sigma * (y_bar - mean_bar - x_hat * along_x), (y_bar * x_hat).sum(0), y_bar.sum(0)
 
     def running(self, mean: Array, var: Array, x: Array, momentum: float = 0.1) -> tuple[Array, Array]:
-        """Running statistics after one more batch; the variance is counted over n - 1, as PyTorch does."""
+        """Running statistics after one more batch; the variance is counted over n - 1, as PyTorch does.
+
+        Raises  DomainError for a batch of one example, which has no variance
+        """
+        require(len(x) > 1, f"x has {len(x)} examples: a variance needs at least 2")
         return (1 - momentum) * mean + momentum * x.mean(0), (1 - momentum) * var + momentum * x.var(0, ddof=1)
 
     def rounding(self, x: Array, weight: Array, bias: Array, *running: Array) -> Array:
@@ -254,8 +272,14 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Float[Array, "example d"]:
     """BatchNorm as a function; with running statistics it evaluates, without them it trains."""
+    if (mean is None) != (var is None):
+        raise ShapeError("mean and var belong together: give both to evaluate, neither to train")
     running = () if mean is None or var is None else (mean, var)
     return BatchNorm(eps)(x, weight, bias, *running)
+
+
+def _require_eps(eps: float) -> None:
+    require(0 <= eps < math.inf, f"eps is {eps}: it is added to a square, so it must be at least 0, and finite")
 
 
 def _root_mean_square(x: Array, eps: float) -> Array:
@@ -263,6 +287,8 @@ def _root_mean_square(x: Array, eps: float) -> Array:
 
     Raises  DomainError when it is 0: a vector of zeros with ε = 0 has no size to divide by
     """
+    if not x.shape[-1]:
+        raise ShapeError(f"x has shape {x.shape}: a vector without entries has no size")
     largest = np.abs(x).max(-1, keepdims=True, initial=0.0)
     unit = np.where((largest > 1e150) | ((largest < 1e-150) & (largest > 0)), np.exp2(np.frexp(largest)[1]), 1.0)
     scaled = x / unit

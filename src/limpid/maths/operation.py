@@ -12,6 +12,7 @@ import numpy as np
 
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.catalogue import register
+from limpid.maths.dual import has_duals, through
 from limpid.maths.random_rounding import random_rounding
 
 if TYPE_CHECKING:
@@ -111,6 +112,10 @@ class Operation(ABC):
 
     def __call__(self, *inputs: Any) -> Array:
         """The output alone, for a Python prompt: lists will do, and a number that is none is refused."""
+        if any(has_duals(value) for value in inputs):
+            return through(
+                self.name, self, lambda y_bar, *values: self.backward(y_bar, self.forward(*values)[1]), inputs
+            )  # type: ignore[no-any-return]
         arrays = [np.asarray(array) for array in inputs]
         arrays = [array.astype(np.float64) if array.dtype.kind == "f" or self._real(i) else array
                   for i, array in enumerate(arrays)]  # fmt: skip
@@ -123,6 +128,12 @@ class Operation(ABC):
     def _real(self, position: int) -> bool:
         """Whether an input holds numbers, not ids: it then has a gradient."""
         return position < len(self.adjoint) and bool(self.adjoint[position])
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise DomainError with `what`, which names the value and what is allowed, unless it holds."""
+    if not holds:
+        raise DomainError(what)
 
 
 def require_shape(name: str, array: Array, expected: Sequence[int], way_out: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.maths.catalogue import register
-from limpid.maths.operation import Array
+from limpid.maths.operation import Array, require
 
 Arrays = dict[str, Array]
 Index = tuple[int, ...]
@@ -38,7 +38,11 @@ def clip(gradients: Arrays, max_grad_norm: float | None) -> tuple[Arrays, float]
 
 
 def clip_scale(norm: float, max_grad_norm: float | None) -> float:
-    """What gradients of this global norm are multiplied by."""
+    """What gradients of this global norm are multiplied by.
+
+    Raises  DomainError for a negative limit, which would turn gradients round
+    """
+    require(max_grad_norm is None or max_grad_norm >= 0, f"max_grad_norm is {max_grad_norm}: it must not be negative")
     return 1.0 if max_grad_norm is None else min(1.0, max_grad_norm / (norm + 1e-6))
 
 
@@ -97,7 +101,11 @@ class UpdateRule(ABC):
         """The update of the entry `at` written out with its numbers, a line per equation."""
 
     def apply(self, x: UpdateInput) -> tuple[Array, Arrays]:
-        """The new parameter and the new moments."""
+        """The new parameter and the new moments.
+
+        Raises  DomainError for an update before the first
+        """
+        require(x.number >= 1, f"number is {x.number}: updates are counted from 1")
         terms = self.terms(x)
         return terms["parameter"], {kind: terms[kind] for kind in self.moments}
 
@@ -148,7 +156,8 @@ class SGD(EntryByEntry):
 class Momentum(EntryByEntry):
     """Step against a running mean of the gradients.
 
-    Departs from PyTorch's default by weighting the new gradient with 1 - β (PyTorch: dampening = β).
+    Departs from PyTorch's default by weighting every gradient with 1 - β. PyTorch's dampening = β does so from its
+    second step on; its first takes the whole gradient.
     """
 
     beta1: float = 0.9

@@ -94,6 +94,7 @@ def decode_step_seconds(weight_bytes: float, cache_bytes: float, bytes_per_secon
 
     Source: Pope et al. 2022, section 2.1, arXiv:2211.05102.
     """
+    require(bytes_per_second > 0, f"bytes_per_second is {bytes_per_second}: it must be above 0")
     return (weight_bytes + cache_bytes) / bytes_per_second
 
 
@@ -102,4 +103,5 @@ def critical_batch(flops_per_second: float, bytes_per_second: float, bytes_per_w
 
     Source: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785 (the roofline's ridge).
     """
+    require(bytes_per_second > 0, f"bytes_per_second is {bytes_per_second}: it must be above 0")
     return flops_per_second * bytes_per_weight / (2 * bytes_per_second)

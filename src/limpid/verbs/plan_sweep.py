@@ -28,7 +28,7 @@ def verb(argv: Sequence[str]) -> int:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from limpid.api import train
     from limpid.console import Console
-    from limpid.plan.laws.fit import fit, points_of
+    from limpid.plan.laws.fit import FEWEST_FOR_INTERVALS, fit, points_of
     from limpid.plan.laws.runs import points
     from limpid.reporter import Reporter
     from limpid.training.loop import Interrupted
@@ -36,6 +36,8 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.verbs.plan_fit import show
 
     with Reporter(flags.json) as reporter:
+        if (planned := flags.sweep.budgets * flags.sweep.sizes) < FEWEST_FOR_INTERVALS:
+            reporter.note(f"{planned} runs give constants without intervals, which need {FEWEST_FOR_INTERVALS} runs")
         try:
             runs, notes = train_all(flags.sweep, train, reporter.progress)
         except Interrupted:

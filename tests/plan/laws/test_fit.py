@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.optimize import check_grad
 
 from limpid.errors import ConfigError
-from limpid.plan.laws.fit import NAMES, Objective, Points, fit, minimum, points_of
+from limpid.plan.laws.fit import FEWEST_FOR_INTERVALS, NAMES, Objective, Points, fit, minimum, points_of
 from limpid.plan.laws.runs import points
 from limpid.plan.laws.scaling import APPROACH_3, REFIT, Law
+from limpid.plan.laws.terminal import print_fit, print_prediction
 
 
 def drawn(law: Law, noise: float, seed: int, budgets: int = 5, sizes: int = 6) -> Points:
@@ -51,6 +53,30 @@ def test_intervals_hold_the_truth_in_most_trials() -> None:
     assert min(held.values()) >= 8
 
 
+def test_runs_too_few_to_resample_give_constants_without_intervals(capsys: pytest.CaptureFixture) -> None:
+    few, enough = (drawn(REFIT, 0.005, 0, 3, sizes) for sizes in (2, 3))
+    found = fit(few)
+    assert found.intervals == {}
+    assert found.interval(lambda law: law.E) is None
+    assert found.document(1e20)["prediction"]["loss_interval"] is None
+    print_fit(found, Console())
+    print_prediction(found, 1e20, Console())
+    told = capsys.readouterr().out
+    assert "intervals need 9 runs: 6 cannot say" in told
+    assert "…" not in told
+    assert set(fit(enough, resamples=20).intervals) == set(NAMES)
+
+
+def test_fewer_runs_than_intervals_need_would_mostly_be_drawn_again() -> None:
+    """The bound is the fewest runs of which most samples hold six different ones."""
+
+    def share(runs: int) -> float:
+        rng = np.random.default_rng(0)
+        return float(np.mean([len(np.unique(rng.integers(0, runs, runs))) > len(NAMES) for _ in range(4000)]))
+
+    assert share(FEWEST_FOR_INTERVALS - 1) < 0.5 < share(FEWEST_FOR_INTERVALS)
+
+
 def test_intervals_shrink_with_the_noise() -> None:
     widths = []
     for noise in (0.02, 0.002):
@@ -78,8 +104,9 @@ def test_a_fit_takes_well_under_a_second_of_processor_time() -> None:
 
 def test_runs_that_say_next_to_nothing_still_have_intervals() -> None:
     rng = np.random.default_rng(0)
-    n, d = np.geomspace(1e4, 1e5, 7), np.geomspace(1e6, 1e5, 7)
-    found = fit(points_of(n, d, 4 + 0.1 * rng.random(7)), resamples=20)
+    n, d = np.geomspace(1e4, 1e5, 9), np.geomspace(1e6, 1e5, 9)
+    found = fit(points_of(n, d, 4 + 0.1 * rng.random(9)), resamples=20)
+    assert found.intervals
     for low, high in found.intervals.values():
         assert 0 < low <= high < np.inf
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.alignment.preference import _alike
 from limpid.maths.formula import floats, formula
-from limpid.maths.operation import Array, Branch
+from limpid.maths.operation import Array, Branch, require
 
 
 @formula(
@@ -35,7 +35,7 @@ def ppo(
     Raises  ShapeError when the shapes differ
     """
     ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    return -np.minimum(ratio * advantage, clipped * advantage)
+    return -np.minimum(_gain(ratio, advantage), clipped * advantage)
 
 
 @ppo.derivative
@@ -77,7 +77,7 @@ def grpo_token_losses(
     Raises  ShapeError when the shapes differ
     """
     ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    gain = np.minimum(ratio * advantage, clipped * advantage)
+    gain = np.minimum(_gain(ratio, advantage), clipped * advantage)
     penalty, _ = _k3(log_probabilities, reference_log_probabilities)
     return beta * (ratio * penalty if importance_weighted else penalty) - gain
 
@@ -172,9 +172,13 @@ def group_advantages(
     rewards = floats(rewards)
     if rewards.ndim == 0 or rewards.shape[-1] < 2:
         raise DomainError(f"rewards have shape {rewards.shape}: a group needs at least two answers")
+    require(eps >= 0, f"eps is {eps}: it is added to a standard deviation, so it must not be negative")
     centred = rewards - rewards.mean(-1, keepdims=True)
     std = rewards.std(-1, ddof=int(unbiased), keepdims=True) + eps
-    return np.divide(centred, std, out=np.zeros_like(centred), where=std > 0)
+    differ = rewards.max(-1, keepdims=True) > rewards.min(
+        -1, keepdims=True
+    )  # their mean may round, so its std may not be 0
+    return np.divide(centred, std, out=np.zeros_like(centred), where=differ & (std > 0))
 
 
 @formula(
@@ -228,6 +232,9 @@ def lambda_returns(
     Raises  ShapeError when the shapes differ
     """
     rewards, discounts, values = _alike(rewards=rewards, discounts=discounts, values=values)
+    if rewards.ndim == 0 or rewards.shape[-1] == 0:
+        raise ShapeError(f"rewards have shape {rewards.shape}: returns need at least one step")
+    require(0 <= lam <= 1, f"lam is {lam}: it lies in [0, 1]")
     returns = np.empty_like(rewards)
     after = values[..., -1]
     for t in reversed(range(rewards.shape[-1])):
@@ -256,6 +263,9 @@ def generalised_advantages(
     Raises  ShapeError when the shapes differ
     """
     rewards, values = _alike(rewards=rewards, values=values)
+    if rewards.ndim == 0:
+        raise ShapeError(f"rewards have shape {rewards.shape}: advantages need an axis of time")
+    require(0 <= lam <= 1 and 0 <= gamma <= 1, f"gamma is {gamma}, lam {lam}: both lie in [0, 1]")
     after = np.concatenate((values[..., 1:], np.zeros_like(values[..., :1])), -1)
     surprise = rewards + gamma * after - values
     advantages, running = np.empty_like(rewards), np.zeros(rewards.shape[:-1])
@@ -266,16 +276,25 @@ def generalised_advantages(
 
 
 def _ratio_parts(log_p: Array, old: Array, advantages: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """ρ, A, and ρ clipped."""
+    """ρ, A, and ρ clipped.
+
+    Raises  ShapeError when the shapes differ, DomainError for a negative ε
+    """
+    require(epsilon >= 0, f"epsilon is {epsilon}: it is how far a ratio may pay, so it must not be negative")
     log_p, old, advantage = _alike(log_probabilities=log_p, old_log_probabilities=old, advantages=advantages)
     ratio = np.exp(log_p - old)
     return ratio, advantage, np.clip(ratio, 1 - epsilon, 1 + epsilon)
 
 
+def _gain(ratio: Array, advantage: Array) -> Array:
+    """ρ A: nothing where there is no advantage, however large ρ is."""
+    return np.where(advantage == 0, 0.0, ratio * advantage)
+
+
 def _gain_slope(ratio: Array, advantage: Array, epsilon: float) -> Array:
     """Slope of the gain along ln π: ρ A, and 0 where ρ has left the clip on the side to which A pushes."""
     pays = np.where(advantage > 0, ratio <= 1 + epsilon, ratio >= 1 - epsilon)
-    return np.where(pays, ratio * advantage, 0.0)
+    return np.where(pays, _gain(ratio, advantage), 0.0)
 
 
 def _k3(log_p: Array, reference: Array) -> tuple[Array, Array]:

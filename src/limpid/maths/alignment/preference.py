@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from limpid.errors import DomainError, ShapeError
+from limpid.errors import ShapeError
 from limpid.maths.formula import floats, formula
-from limpid.maths.operation import Array, Branch
+from limpid.maths.operation import Array, Branch, require
 
 
 def log_sigmoid(x: Array) -> Array:
@@ -67,8 +67,10 @@ def dpo(
             beta                   β, how strongly to stay with the reference; dimensionless
             label_smoothing        ε, how often the label is believed to be wrong
     Gives   L                      (pair,)  nats; ln 2 where policy and reference agree
-    Raises  ShapeError when the shapes differ
+    Raises  ShapeError when the shapes differ, DomainError for β ≤ 0 or ε outside [0, 1]
     """
+    _require_beta(beta)
+    require(0 <= label_smoothing <= 1, f"label_smoothing is {label_smoothing}: it is a share, so it lies in [0, 1]")
     h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
     return -(1 - label_smoothing) * log_sigmoid(h) - label_smoothing * log_sigmoid(-h)
 
@@ -101,8 +103,9 @@ def implicit_reward(
 
     Takes   policy, reference  (answer,)  log-probability of the whole answer, nats
     Gives   r                  (answer,)
-    Raises  ShapeError when the shapes differ
+    Raises  ShapeError when the shapes differ, DomainError for β ≤ 0
     """
+    _require_beta(beta)
     return beta * np.subtract(*_alike(policy=policy, reference=reference))
 
 
@@ -132,8 +135,7 @@ def ipo(
     Gives   L                      (pair,)  nats²
     Raises  ShapeError when the shapes differ, DomainError for β ≤ 0
     """
-    if not beta > 0:
-        raise DomainError(f"beta is {beta}: it must be above 0")
+    _require_beta(beta)
     return np.square(_margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected) - 1 / (2 * beta))
 
 
@@ -173,8 +175,12 @@ def kto(
             baseline           z₀ ≥ 0, estimate of KL(π‖π₀), nats, no gradient flows into it
             …_weight           λ of good and of bad answers
     Gives   L                  (answer,)  between 0 and λ
-    Raises  ShapeError when the shapes differ
+    Raises  ShapeError when the shapes differ, DomainError for β ≤ 0, z₀ < 0 or a negative weight
     """
+    _require_beta(beta)
+    require(baseline >= 0, f"baseline is {baseline}: it estimates a divergence, so it is at least 0")
+    for name, weight_of in (("desirable_weight", desirable_weight), ("undesirable_weight", undesirable_weight)):
+        require(weight_of >= 0, f"{name} is {weight_of}: it must not be negative")
     weight, value, _ = _kto_parts(policy, reference, desirable, beta, baseline, desirable_weight, undesirable_weight)
     return weight * (1 - value)
 
@@ -192,6 +198,10 @@ def kto_backward(
 ) -> tuple[Array, None, None]:
     weight, value, sign = _kto_parts(policy, reference, desirable, beta, baseline, desirable_weight, undesirable_weight)
     return -loss_bar * sign * beta * weight * value * (1 - value), None, None
+
+
+def _require_beta(beta: float) -> None:
+    require(beta > 0, f"beta is {beta}: it must be above 0")
 
 
 def _kto_parts(

@@ -46,7 +46,7 @@ def attention(
             mask    (query, key)  true where a query may look; or numbers added to the scores, -∞ to hide
     Gives   (head, query, d_value)
     Limits  keys that are all alike give the plain mean
-    Raises  ShapeError when sizes do not fit, DomainError for a query that sees no key
+    Raises  ShapeError when sizes do not fit, DomainError for a query that sees no key, or a mask of integers
     """
     weights, value = _weights(query, key, value, causal, window, scale, mask)[0], floats(value)
     mixed: Array = weights @ _repeated(value, weights)
@@ -182,8 +182,8 @@ def linear_attention(
             value       (position, d_value)
             causal      sums run only up to each position
     Gives   o           (position, d_value)
-    Limits  φ > 0, so that no denominator is 0
-    Raises  ShapeError when sizes do not fit
+    Limits  φ > 0, so that no denominator is 0; only ratios of φ count, so none can vanish or overflow by itself
+    Raises  ShapeError when sizes do not fit; DomainError for a causal query all of whose keys vanish beside a later one
     """
     features, _, sums, normal = _linear_parts(query, key, value, causal)
     mixed: Array = (features[:, None, :] @ sums)[:, 0] / (features * normal).sum(-1, keepdims=True)
@@ -203,7 +203,8 @@ def linear_attention_backward(
     normal_bar = _sum_over_later(features * below_bar, causal)
     keys_bar = (sums_bar @ floats(value)[:, :, None])[..., 0] + normal_bar
     value_bar = (keys[:, None, :] @ sums_bar)[:, 0]
-    return features_bar * _feature_slope(query), keys_bar * _feature_slope(key), value_bar
+    slopes = _features(floats(query), -1)[1], _features(floats(key), None)[1]
+    return features_bar * slopes[0], keys_bar * slopes[1], value_bar
 
 
 class Tiled(NamedTuple):
@@ -238,6 +239,8 @@ def tiled_attention(
     if tile < 1:
         raise DomainError(f"tile is {tile}: it must be at least 1")
     _require_fit(query, key, value)
+    if query.ndim > 2:
+        raise ShapeError(f"query has shape {query.shape}: tiles are of one head, (query, d)")
     output, log_sum = np.zeros((len(query), value.shape[-1])), np.empty(len(query))
     for rows in _tiles(len(query), tile):
         top = np.full((len(query[rows]), 1), -np.inf)
@@ -303,7 +306,7 @@ def _weights(
     if causal or window is not None:
         visible = CausalSoftmax(window, causal).visible(*scores.shape[-2:])
     if mask is not None:
-        mask = np.asarray(mask)
+        mask = _checked_mask(mask, scores)
         visible = visible & mask if mask.dtype == bool else visible & ~np.isneginf(mask)
         scores = scores if mask.dtype == bool else scores + np.where(np.isneginf(mask), 0.0, mask)
     blind = ~np.broadcast_to(visible, scores.shape).any(-1)
@@ -312,6 +315,18 @@ def _weights(
     shifted = np.where(visible, scores, -np.inf)
     weights = np.exp(shifted - shifted.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True), scale
+
+
+def _checked_mask(mask: Array, scores: Array) -> Array:
+    """Truth values, or numbers to be added to the scores; integers could mean either."""
+    mask = np.asarray(mask)
+    if mask.dtype.kind not in "bf":
+        raise DomainError(f"the mask holds {mask.dtype}: give truth values, or floats that are added to the scores")
+    try:
+        np.broadcast_to(mask, scores.shape)
+    except ValueError as error:
+        raise ShapeError(f"the mask has shape {mask.shape}, the scores {scores.shape}: one entry per score") from error
+    return mask
 
 
 def _require_fit(query: Array, key: Array, value: Array) -> None:
@@ -357,13 +372,17 @@ def _projected(
     )
 
 
-def _feature(x: Array) -> Array:
-    """elu(x) + 1: positive, and smooth at 0."""
-    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+def _features(x: Array, axis: int | None) -> tuple[Array, Array]:
+    """elu(x) + 1 and its slope, positive and smooth at 0, over the power of 2 below the largest along an axis.
 
-
-def _feature_slope(x: Array) -> Array:
-    return np.where(floats(x) > 0, 1.0, np.exp(np.minimum(floats(x), 0)))
+    Only ratios of features count, and a power of 2 rounds nothing.
+    """
+    small, large = np.minimum(x, 0), np.maximum(x, 0) + 1
+    halvings = np.floor(small / math.log(2))
+    mantissa, power = np.exp(small - halvings * math.log(2)) * large, halvings.astype(np.int64)
+    top = (power + np.frexp(mantissa)[1]).max(axis, keepdims=True)
+    features = np.ldexp(mantissa, power - top)
+    return features, np.where(x > 0, np.ldexp(1.0, -top), features)
 
 
 def _linear_parts(query: Array, key: Array, value: Array, causal: bool) -> tuple[Array, Array, Array, Array]:
@@ -372,11 +391,17 @@ def _linear_parts(query: Array, key: Array, value: Array, causal: bool) -> tuple
     _require_fit(query, key, value)
     if len(query) != len(key):
         raise ShapeError(f"query has shape {query.shape}, key {key.shape}: linear attention needs as many of both")
-    features, keys = _feature(query), _feature(key)
+    features, keys = _features(query, -1)[0], _features(key, None)[0]
     products = keys[:, :, None] * value[:, None, :]
-    if causal:
-        return features, keys, products.cumsum(0), keys.cumsum(0)
-    return features, keys, products.sum(0, keepdims=True), keys.sum(0, keepdims=True)
+    sums, normal = (
+        (products.cumsum(0), keys.cumsum(0)) if causal else (products.sum(0, keepdims=True), keys.sum(0, keepdims=True))
+    )
+    vanished = (features * normal).sum(-1) == 0
+    if vanished.any():
+        raise DomainError(
+            f"query {int(np.argmax(vanished))} sees only keys whose features vanish beside those of a later key"
+        )
+    return features, keys, sums, normal
 
 
 def _sum_over_later(x: Array, causal: bool) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -13,103 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.errors import DomainError, ShapeError
+from limpid.maths.dual import Dual, as_dual, parts
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch
 
 Function = Callable[[Any], Any]
-"""Of one array; written with arithmetic and NumPy's exp, log, sqrt, sin, cos, tanh, and sums of these."""
-
-
-@dataclass(frozen=True)
-class Dual:
-    """a + b ε with ε² = 0: a number and its slope. Arithmetic on it is the chain rule. Parts may be dual themselves.
-
-    Source: Clifford 1873; as automatic differentiation, Griewank & Walther 2008, section 3.1.
-    """
-
-    value: Any
-    slope: Any = 0.0
-
-    def __add__(self, other: Any) -> Dual:
-        other = _dual(other)
-        return Dual(self.value + other.value, self.slope + other.slope)
-
-    def __mul__(self, other: Any) -> Dual:
-        other = _dual(other)
-        return Dual(self.value * other.value, self.slope * other.value + self.value * other.slope)
-
-    def __truediv__(self, other: Any) -> Dual:
-        other = _dual(other)
-        ratio = self.value / other.value
-        return Dual(ratio, (self.slope - ratio * other.slope) / other.value)
-
-    def __pow__(self, power: Any) -> Dual:
-        if isinstance(power, Dual):
-            return (self.log() * power).exp()
-        slope = power * self.value ** (power - 1) if power else 0.0
-        return Dual(self.value**power, slope * self.slope)
-
-    def __neg__(self) -> Dual:
-        return Dual(-self.value, -self.slope)
-
-    def __sub__(self, other: Any) -> Dual:
-        return self + -_dual(other)
-
-    def __rsub__(self, other: Any) -> Dual:
-        return _dual(other) + -self
-
-    def __rtruediv__(self, other: Any) -> Dual:
-        return _dual(other) / self
-
-    def __rpow__(self, base: Any) -> Dual:
-        return (self * math.log(base)).exp()
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __abs__(self) -> Dual:
-        return -self if self < 0 else self
-
-    def __lt__(self, other: Any) -> bool:
-        return bool(_dual(self).value < _dual(other).value)
-
-    def __gt__(self, other: Any) -> bool:
-        return bool(_dual(self).value > _dual(other).value)
-
-    def __le__(self, other: Any) -> bool:
-        return not self > other
-
-    def __ge__(self, other: Any) -> bool:
-        return not self < other
-
-    # NumPy calls these when np.exp, np.log … meet an array of objects
-    def exp(self) -> Dual:
-        value = _apply("exp", self.value)
-        return Dual(value, value * self.slope)
-
-    def log(self) -> Dual:
-        return Dual(_apply("log", self.value), self.slope / self.value)
-
-    def sqrt(self) -> Dual:
-        value = _apply("sqrt", self.value)
-        return Dual(value, self.slope / (2 * value))
-
-    def sin(self) -> Dual:
-        return Dual(_apply("sin", self.value), _apply("cos", self.value) * self.slope)
-
-    def cos(self) -> Dual:
-        return Dual(_apply("cos", self.value), -_apply("sin", self.value) * self.slope)
-
-    def tanh(self) -> Dual:
-        value = _apply("tanh", self.value)
-        return Dual(value, (1 - value * value) * self.slope)
-
-
-def _dual(x: Any) -> Dual:
-    return x if isinstance(x, Dual) else Dual(x)
-
-
-def _apply(name: str, x: Any) -> Any:
-    return getattr(x, name)() if isinstance(x, Dual) else float(getattr(np, name)(x))
+"""Of one array; written with arithmetic, NumPy's exp, log, log1p, sqrt, sin, cos, tanh …, and formulas of limpid."""
 
 
 def _along(f: Function, x: Array, direction: Array) -> Array:
@@ -118,15 +26,6 @@ def _along(f: Function, x: Array, direction: Array) -> Array:
     for index in np.ndindex(x.shape):
         moved[index] = Dual(x[index], direction[index])
     return np.asarray(f(moved if x.ndim else moved[()]), dtype=object)
-
-
-def _parts(duals: Array) -> tuple[Array, Array]:
-    """Values and slopes of an array of duals."""
-    value, slope = np.empty(duals.shape, dtype=object), np.empty(duals.shape, dtype=object)
-    for index in np.ndindex(duals.shape):
-        dual = _dual(duals[index])
-        value[index], slope[index] = dual.value, dual.slope
-    return value, slope
 
 
 def _basis(shape: tuple[int, ...]) -> list[Array]:
@@ -169,13 +68,14 @@ def finite_difference(f: Function, x: Float[Array, "..."], h: float | None = Non
 def gradient(f: Function, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The gradient of a scalar function, exact: in which direction it grows fastest, and how fast.
 
-    Takes   f  array → number, written with arithmetic and NumPy's exp, log, sqrt, sin, cos, tanh
+    Takes   f  array → number, written with arithmetic, NumPy's exp, log, log1p, sqrt, sin, cos, tanh …, and whatever
+               here has a gradient of its own
             x  (...)
     Gives   (...)  exact up to rounding
     Raises  ShapeError when f gives more than one number
     """
     x = floats(x)
-    slopes = [_number(_parts(_along(f, x, direction))[1]) for direction in _basis(x.shape)]
+    slopes = [_number(parts(_along(f, x, direction))[1]) for direction in _basis(x.shape)]
     return np.array(slopes, dtype=np.float64).reshape(x.shape)
 
 
@@ -192,7 +92,7 @@ def jacobian(f: Function, x: Float[Array, " n"]) -> Float[Array, "m n"]:
     Gives   (m, n)
     """
     x = floats(x)
-    columns = [_parts(np.atleast_1d(_along(f, x, direction)))[1].ravel() for direction in _basis(x.shape)]
+    columns = [parts(np.atleast_1d(_along(f, x, direction)))[1].ravel() for direction in _basis(x.shape)]
     return np.array(columns, dtype=np.float64).T
 
 
@@ -242,7 +142,7 @@ def _hessian_times(f: Function, x: Array, v: Array) -> list[float]:
         result = np.asarray(f(moved), dtype=object)
         if result.size != 1:
             raise ShapeError(f"f gives {result.size} numbers: a Hessian belongs to a scalar function")
-        product.append(float(_dual(_dual(result.reshape(-1)[0]).slope).slope))
+        product.append(float(as_dual(as_dual(result.reshape(-1)[0]).slope).slope))
     return product
 
 

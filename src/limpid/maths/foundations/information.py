@@ -63,7 +63,7 @@ def entropy(p: Float[Array, "... outcome"], base: float = math.e) -> Float[Array
 
 @entropy.derivative
 def entropy_backward(h_bar: Array, p: Array, base: float = math.e) -> tuple[Array]:
-    return (-np.expand_dims(h_bar, -1) * (np.log(floats(p)) + 1) / math.log(base),)
+    return (_times(-np.expand_dims(h_bar, -1), (np.log(floats(p)) + 1) / math.log(base)),)
 
 
 @formula(
@@ -91,7 +91,9 @@ def cross_entropy(
 @cross_entropy.derivative
 def cross_entropy_backward(h_bar: Array, p: Array, q: Array, base: float = math.e) -> tuple[Array, Array]:
     p, q, h_bar = floats(p), floats(q), np.expand_dims(h_bar, -1)
-    return -h_bar * np.log(q) / math.log(base), -h_bar * p / (q * math.log(base))
+    outside = (p == 0) & (q == 0)  # of both supports: such an outcome adds 0 wherever it moves
+    p_slope = np.where(outside, 0.0, np.log(q)) / math.log(base)
+    return _times(-h_bar, p_slope), _times(-h_bar, _ratio(p, q) / math.log(base))
 
 
 @formula(
@@ -108,7 +110,8 @@ def kl_divergence(
     Takes   p            (..., outcome)  the truth
             q            (..., outcome)  the belief
             base         e for nats, 2 for bits
-            logarithmic  q holds natural logarithms of probabilities; p and q are then taken as they are
+            logarithmic  q holds natural logarithms of probabilities; p and q are then taken as they are, and the
+                         gradient of q is that of the logarithms
     Gives   k            (...)           at least 0, and 0 only for P = Q (Gibbs); D(P‖Q) and D(Q‖P) differ
     Limits  what Q rules out but P allows gives ∞; what P rules out adds 0
     Raises  DomainError when a row is no distribution, ShapeError when the two differ in shape
@@ -124,9 +127,15 @@ def kl_divergence(
 
 
 @kl_divergence.derivative
-def kl_divergence_backward(k_bar: Array, p: Array, q: Array, base: float = math.e) -> tuple[Array, Array]:
+def kl_divergence_backward(
+    k_bar: Array, p: Array, q: Array, base: float = math.e, *, logarithmic: bool = False
+) -> tuple[Array, Array]:
     p, q, k_bar = floats(p), floats(q), np.expand_dims(k_bar, -1)
-    return k_bar * (np.log(p / q) + 1) / math.log(base), -k_bar * p / (q * math.log(base))
+    log_q = q if logarithmic else np.log(q)
+    outside = (p == 0) & np.isneginf(log_q)  # of both supports: such an outcome adds 0 wherever it moves
+    p_slope = np.where(outside, 0.0, np.log(p) - log_q + 1) / math.log(base)
+    q_slope = (p if logarithmic else _ratio(p, q)) / math.log(base)
+    return _times(k_bar, p_slope), _times(-k_bar, q_slope)
 
 
 @formula(
@@ -238,6 +247,16 @@ def _x_log_y(x: Array, y: Array) -> Array:
     """x ln y, 0 where x is 0."""
     with np.errstate(all="ignore"):
         return np.where(x > 0, x * np.log(y), 0.0)
+
+
+def _ratio(x: Array, y: Array) -> Array:
+    """x / y, 0 where x is 0."""
+    return np.where(x == 0, 0.0, x / y)
+
+
+def _times(bar: Array, slope: Array) -> Array:
+    """A gradient times a slope that may be infinite: nothing comes of no gradient."""
+    return np.where(bar == 0, 0.0, bar * slope)
 
 
 def _nats_per_unit(base: float) -> float:

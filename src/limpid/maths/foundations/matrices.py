@@ -221,10 +221,10 @@ def effective_rank(w: Float[Array, "m n"]) -> float:
     Raises  ShapeError when w is no matrix, DomainError when an entry is not finite
     """
     sigma = svd(w).singular_values
-    total = sigma.sum()
-    if total == 0:
+    if not sigma.any():
         return 0.0
-    p = sigma[sigma > 0] / total
+    share = sigma[sigma > 0] / sigma.max()  # so that no sum overflows
+    p = share / share.sum()
     return float(np.exp(-(p * np.log(p)).sum()))
 
 

@@ -118,8 +118,11 @@ def initial_std(kind: str, fan_in: int, fan_out: int = 0, std: float = 0.02, num
             std         of the other matrices, for scaled_residual
             num_layers  L; two sums per layer
     Gives   standard deviation
-    Raises  DomainError for another kind
+    Raises  DomainError for another kind, or sizes that are not above 0
     """
+    sizes = {"he": fan_in, "xavier": fan_in + fan_out, "scaled_residual": num_layers}
+    if kind in sizes and not sizes[kind] > 0:
+        raise DomainError(f"fan_in is {fan_in}, fan_out {fan_out}, num_layers {num_layers}: {kind} needs them above 0")
     match kind:
         case "he":
             return float(np.sqrt(2 / fan_in))

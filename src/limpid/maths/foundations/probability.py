@@ -120,7 +120,8 @@ def log_softmax(z: Float[Array, "... outcome"], axis: int = -1) -> Array:
     z = floats(z)
     if z.size == 0 or np.isneginf(z.max(axis)).any():
         raise DomainError("every z of a row is -inf, or there is none: no outcome is allowed")
-    shifted = z - z.max(axis, keepdims=True)
+    top = z.max(axis, keepdims=True)
+    shifted = np.where(z == top, 0.0, z - top)  # ∞ - ∞ is 0 here: outcomes beyond all others share
     logs: Array = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
     return logs
 
@@ -296,9 +297,12 @@ def speculative_speedup(acceptance: float, drafted: int, draft_cost: float) -> t
     Limits  α = 1 gives γ + 1 tokens
     Raises  DomainError outside these ranges
     """
-    if not 0 <= acceptance <= 1 or drafted < 0 or draft_cost < 0:
-        raise DomainError(f"acceptance is {acceptance}, drafted {drafted}, draft_cost {draft_cost}: out of range")
-    tokens = float(sum(acceptance**kept for kept in range(drafted + 1)))
+    if not 0 <= acceptance <= 1 or drafted < 0 or drafted != int(drafted) or not draft_cost >= 0:
+        raise DomainError(
+            f"acceptance is {acceptance}, drafted {drafted}, draft_cost {draft_cost}: expected a share, a whole number "
+            "and a cost, none of them negative"
+        )
+    tokens = float(sum(acceptance**kept for kept in range(int(drafted) + 1)))
     return tokens, tokens / (drafted * draft_cost + 1)
 
 

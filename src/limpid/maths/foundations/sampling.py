@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from limpid.errors import DomainError
+from limpid.errors import DomainError, ShapeError
 from limpid.maths.formula import floats, formula
 from limpid.maths.foundations.probability import certain
 from limpid.maths.operation import Array, Branch
@@ -26,12 +26,15 @@ def repetition_penalty(
             penalty  θ, above 0; 1 changes nothing
     Gives   logits   (vocab,)
     Departs a negative logit is multiplied by θ, where dividing, as in the paper, would make it likelier
-    Raises  DomainError for a penalty that is not above 0
+    Raises  DomainError for a penalty that is not above 0, ShapeError for an id outside the vocabulary
     """
     if not penalty > 0:
         raise DomainError(f"penalty is {penalty}: it must be above 0; 1 changes nothing")
     changed = floats(logits).copy()
     rows = np.unique(np.asarray(seen, dtype=np.int64))
+    if rows.size and not 0 <= rows[0] <= rows[-1] < len(changed):
+        worst = rows[0] if rows[0] < 0 else rows[-1]
+        raise ShapeError(f"token {worst} lies outside the vocabulary of {len(changed)}")
     changed[rows] = np.where(changed[rows] > 0, changed[rows] / penalty, changed[rows] * penalty)
     return changed
 

@@ -46,10 +46,11 @@ def _frontier(axes: Any, fit: Fit) -> None:
     runs = 6 * fit.points.parameters * fit.points.tokens
     compute = np.geomspace(runs.min() / 2, runs.max() * 100, 60)
     best = np.array([fit.law.optimum(c)[0] for c in compute])
-    laws = [Law.of(row) for row in fit.resampled]
-    drawn = np.array([[law.optimum(c)[0] for c in compute] for law in laws])
-    low, high = np.quantile(drawn, [(1 - fit.level) / 2, (1 + fit.level) / 2], axis=0)
-    axes.fill_between(compute, low, high, color=FIRST, alpha=0.2, linewidth=0, label=f"{100 * fit.level:g} % interval")
+    if len(fit.resampled):
+        drawn = np.array([[law.optimum(c)[0] for c in compute] for law in map(Law.of, fit.resampled)])
+        low, high = np.quantile(drawn, [(1 - fit.level) / 2, (1 + fit.level) / 2], axis=0)
+        label = f"{100 * fit.level:g} % interval"
+        axes.fill_between(compute, low, high, color=FIRST, alpha=0.2, linewidth=0, label=label)
     axes.plot(compute, best, color=FIRST, linewidth=1.4, label="best size")
     axes.scatter(runs, fit.points.parameters, s=12, color=SECOND, zorder=3, label="runs")
     axes.set_xscale("log")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from limpid.config.options import require
 from limpid.errors import ConfigError
 
 HOFFMANN = "Hoffmann et al. 2022, {}, arXiv:2203.15556"
@@ -65,6 +66,7 @@ class Law:
 
     def optimum(self, compute: float) -> tuple[float, float]:
         """Parameters and tokens with the least loss for this many FLOPs."""
+        require(compute > 0, f"compute is {compute}: FLOPs, above 0")
         parameters = self.ratio * (compute / 6) ** self.exponent
         return parameters, compute / 6 / parameters
 
@@ -80,6 +82,7 @@ class PowerLaw:
 
     def optimum(self, compute: float) -> tuple[float, float]:
         """Parameters and tokens with the least loss for this many FLOPs."""
+        require(compute > 0, f"compute is {compute}: FLOPs, above 0")
         parameters = self.k * compute**self.a
         return parameters, compute / 6 / parameters
 
@@ -105,7 +108,12 @@ def least_squares_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, f
 
 
 def power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """k and a of the y = k x^a that is the straightest line through the logarithms."""
+    """k and a of the y = k x^a that is the straightest line through the logarithms.
+
+    Raises  ConfigError for a number that has no logarithm
+    """
+    for value in (*x, *y):
+        require(value > 0, f"{value} is among the points of a power law: it has no logarithm, so leave it out")
     slope, intercept = least_squares_line([math.log10(value) for value in x], [math.log10(value) for value in y])
     return 10**intercept, slope
 
@@ -129,4 +137,5 @@ KAPLAN_ALPHA = 0.076
 
 def kaplan_factor(factor: float, alpha: float = KAPLAN_ALPHA) -> float:
     """By what the loss is multiplied when there are `factor` times as many parameters."""
+    require(factor > 0, f"factor is {factor}: it must be above 0")
     return factor**-alpha

@@ -87,19 +87,30 @@ def partner(prefix: str, by_name: dict[str, Figure]) -> str:
 def print_fit(fit: Fit, console: Console) -> None:
     """The constants with their intervals, and what follows from them."""
     level = f"{100 * fit.level:g} % interval"
-    console.print(Text.assemble(("L(N, D) = E + A / N^α + B / D^β", "bold"), f"   fitted to {len(fit.points)} runs, "
-                                f"{len(fit.resampled)} resamplings"))  # fmt: skip
+    count = f"fitted to {len(fit.points)} runs"
+    count += f", {len(fit.resampled)} resamplings" if len(fit.resampled) else ""
+    console.print(Text.assemble(("L(N, D) = E + A / N^α + B / D^β", "bold"), f"   {count}"))
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("", "value", level, "is"):
         table.add_column(column, justify="right" if column in ("value", level) else "left")
-    for name, (low, high) in fit.intervals.items():
-        table.add_row(name, f"{getattr(fit.law, name):.5g}", f"{low:.4g} … {high:.4g}", Text(MEANINGS[name], "dim"))
-    low, high = fit.interval(lambda law: law.exponent)
-    table.add_row("a", f"{fit.law.exponent:.4g}", f"{low:.4g} … {high:.4g}", Text("best N ∝ C^a: β / (α + β)", "dim"))
+    for name in fit.law.constants:
+        ends = _ends(fit.intervals.get(name))
+        table.add_row(name, f"{getattr(fit.law, name):.5g}", ends, Text(MEANINGS[name], "dim"))
+    ends = _ends(fit.interval(lambda law: law.exponent))
+    table.add_row("a", f"{fit.law.exponent:.4g}", ends, Text("best N ∝ C^a: β / (α + β)", "dim"))
     console.print(table)
+    if not len(fit.resampled):
+        from limpid.plan.laws.fit import FEWEST_FOR_INTERVALS
+
+        said = f"intervals need {FEWEST_FOR_INTERVALS} runs: {len(fit.points)} cannot say how sure these numbers are"
+        console.print(Text(said, "yellow"), soft_wrap=True)
     if loose := fit.undetermined:
         console.print(Text(f"these runs do not determine {', '.join(loose)}: more sizes, budgets or tokens would",
                            "yellow"), soft_wrap=True)  # fmt: skip
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    return "unknown" if interval is None else f"{interval[0]:.4g} … {interval[1]:.4g}"
 
 
 def print_prediction(fit: Fit, compute: float, console: Console) -> None:
@@ -110,5 +121,6 @@ def print_prediction(fit: Fit, compute: float, console: Console) -> None:
         ("tokens", tokens, "tokens", lambda law: law.optimum(compute)[1]),
         ("loss", fit.law.loss(parameters, tokens), "nats/token", lambda law: law.loss(*law.optimum(compute))),
     ):
-        low, high = fit.interval(of)
-        console.print(Text(f"  best {name}: {shown(value, unit)}  ({shown(low, unit)} … {shown(high, unit)})"))
+        interval = fit.interval(of)
+        ends = "" if interval is None else f"  ({shown(interval[0], unit)} … {shown(interval[1], unit)})"
+        console.print(Text(f"  best {name}: {shown(value, unit)}{ends}"))
