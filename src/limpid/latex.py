@@ -200,7 +200,8 @@ def _matrix(node: LatexEnvironmentNode) -> Node:
 
 def _grouped(tokens: list[Node]) -> tuple[Node, ...]:
     """Brackets closed over what they hold, and scripts joined to what they stand at."""
-    found, tokens = [], tokens[::-1]
+    found: list[Node] = []
+    tokens = tokens[::-1]
     while tokens:
         _take(tokens, found)
     return tuple(found)

@@ -115,7 +115,7 @@ class Operation(ABC):
         if any(has_duals(value) for value in inputs):
             return through(
                 self.name, self, lambda y_bar, *values: self.backward(y_bar, self.forward(*values)[1]), inputs
-            )  # type: ignore[no-any-return]
+            )
         arrays = [np.asarray(array) for array in inputs]
         arrays = [array.astype(np.float64) if array.dtype.kind == "f" or self._real(i) else array
                   for i, array in enumerate(arrays)]  # fmt: skip
