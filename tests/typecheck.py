@@ -4,28 +4,22 @@ What has no axes is left alone: mypy checks those types without running anything
 """
 
 import inspect
+import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import jaxtyping
 from beartype import beartype
 from jaxtyping import AbstractArray
 
+SOURCE = Path(__file__).parents[1] / "src" / "limpid"
 NAMED = re.compile(r"\b(Float|Int|UInt|Integer|Bool|Real|Shaped|Complex)\d*\[")
 """In the source of an annotation."""
 
-ROOMS = (
-    "limpid.maths",
-    "limpid.equations",
-    "limpid.model",
-    "limpid.objectives",
-    "limpid.data",
-    "limpid.inspect",
-    "limpid.trace",
-    "limpid.training",
-)
-"""What is checked so far."""
+NUMBA = "limpid.generate.cpu.kernels"
+"""Compiled by numba, which takes no wrapped function."""
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +49,16 @@ def install() -> None:
         return decorate(thing, typechecker=typechecker)
 
     jaxtyping.jaxtyped = where_axes_are_named
-    jaxtyping.install_import_hook(ROOMS, "typecheck.checked")
+    jaxtyping.install_import_hook(list(_modules("limpid", SOURCE)), "typecheck.checked")
+
+
+def _modules(package: str, folder: Path) -> Iterator[str]:
+    """Names of the packages and modules to check: a name stands for all below it, so those above numba's are opened."""
+    for found in pkgutil.iter_modules([str(folder)], f"{package}."):
+        if NUMBA.startswith(f"{found.name}."):
+            yield from _modules(found.name, folder / found.name.rpartition(".")[2])
+        elif found.name != NUMBA:
+            yield found.name
 
 
 def _annotations(thing: Any) -> dict[str, Any]:

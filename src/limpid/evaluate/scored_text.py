@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Real
 
 from limpid.errors import DataError
 from limpid.evaluate.blocks import Blocks, blocks_of, totals
@@ -48,7 +48,7 @@ class ScoredText:
         """Blocks for intervals of the metrics per token; None when the text is too short."""
         return blocks_of(self.ends, self.documents, self.losses - self.losses.mean())
 
-    def totals(self, blocks: Blocks, *values: Float[Array, " token"]) -> Float[Array, "block quantity"]:
+    def totals(self, blocks: Blocks, *values: Real[Array, " token"]) -> Float[Array, "block quantity"]:
         """Sums over each block."""
         return totals(self.ends, self.sizes, np.stack([np.asarray(v, np.float64) for v in values], 1), blocks)
 

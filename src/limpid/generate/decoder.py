@@ -52,7 +52,7 @@ class Decoder:
 
     def __call__(
         self, tokens: Int[Tensor, "batch position"], cache: Cache, last_only: bool = True
-    ) -> Float[Tensor, "batch position vocab"]:
+    ) -> Float[Tensor, "batch _ vocab"]:
         """Logits of `tokens`, which continue what the cache holds.
 
         Raises  IndexError beyond the context, where no position was learned or tabulated
