@@ -40,6 +40,11 @@ class Parameter:
         return len(self.shape) == 2 and self.name.startswith("blocks.")
 
     @property
+    def low_rank(self) -> bool:
+        """A factor beside a linear map."""
+        return ".lora_" in self.name
+
+    @property
     def size(self) -> int:
         """Entries."""
         return math.prod(self.shape)
@@ -71,7 +76,12 @@ def parameters(config: ModelConfig, frozen: Sequence[str] = ()) -> tuple[Paramet
         if not any(fnmatchcase(one.name, pattern) for one in every):
             known = ", ".join(one.name for one in every[:3])
             raise ConfigError(f"frozen names {pattern!r}, which no parameter is called: they are {known}, …")
-    marked = tuple(replace(one, trained=not any(fnmatchcase(one.name, pattern) for pattern in frozen)) for one in every)
+    marked = tuple(
+        replace(
+            one, trained=one.low_rank >= bool(config.lora_rank) and not any(fnmatchcase(one.name, p) for p in frozen)
+        )
+        for one in every
+    )
     if not any(one.trained for one in marked):
         raise ConfigError(f"frozen is {', '.join(frozen)}: that leaves no parameter to train")
     return marked
@@ -150,7 +160,19 @@ def _linear(
     std: float | None = None,
 ) -> tuple[Parameter, ...]:
     weight = Parameter(f"{name}.weight", (d_out, d_in), axes, "normal", config.init_std if std is None else std)
-    return (weight, Parameter(f"{name}.bias", (d_out,), axes[:1], "zeros")) if bias else (weight,)
+    biases = (Parameter(f"{name}.bias", (d_out,), axes[:1], "zeros"),) if bias else ()
+    return (weight, *biases, *_low_rank(config, name, d_in, d_out, axes))
+
+
+def _low_rank(config: ModelConfig, name: str, d_in: int, d_out: int, axes: tuple[str, str]) -> tuple[Parameter, ...]:
+    """A and B of a linear map: B A = 0 at first. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685."""
+    if not config.adapted(name.split(".", 2)[-1]):
+        return ()
+    rank, std = config.lora_rank, 1 / math.sqrt(3 * d_in)  # variance as Hu et al.'s own code draws it
+    return (
+        Parameter(f"{name}.lora_a.weight", (rank, d_in), ("rank", axes[1]), "normal", std),
+        Parameter(f"{name}.lora_b.weight", (d_out, rank), (axes[0], "rank"), "zeros"),
+    )
 
 
 def _norm(config: ModelConfig, name: str, width: int, axis: str) -> tuple[Parameter, ...]:
@@ -214,10 +236,10 @@ def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
     if config.norm_placement != "after_mlp":
         yield norm1 if config.norm_placement == "post" else norm2
     if config.mlp == "gated":
-        yield Quantity(f"{at}mlp.gate", HIDDEN)
-    yield Quantity(f"{at}mlp.up", HIDDEN)
+        yield from _linear_map(config, f"{at}mlp.gate", HIDDEN)
+    yield from _linear_map(config, f"{at}mlp.up", HIDDEN)
     yield Quantity(f"{at}mlp.hidden", HIDDEN)
-    yield Quantity(f"{at}mlp.output", STREAM)
+    yield from _linear_map(config, f"{at}mlp.output", STREAM)
     if config.dropout:
         yield Quantity(f"{at}mlp.dropped", STREAM)
     yield Quantity(f"{at}residual2", STREAM)
@@ -226,9 +248,9 @@ def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
 
 
 def _attention_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
-    yield Quantity(f"{at}query", HEADS)
-    yield Quantity(f"{at}key", KV_HEADS)
-    yield Quantity(f"{at}value", KV_HEADS)
+    yield from _linear_map(config, f"{at}query", HEADS)
+    yield from _linear_map(config, f"{at}key", KV_HEADS)
+    yield from _linear_map(config, f"{at}value", KV_HEADS)
     if config.qk_norm:
         yield Quantity(f"{at}query_norm", HEADS)
         yield Quantity(f"{at}key_norm", KV_HEADS)
@@ -240,6 +262,15 @@ def _attention_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
     if config.dropout:
         yield Quantity(f"{at}weights_dropped", SCORES)
     yield Quantity(f"{at}mixed", HEADS)
-    yield Quantity(f"{at}output", STREAM)
+    yield from _linear_map(config, f"{at}output", STREAM)
     if config.dropout:
         yield Quantity(f"{at}dropped", STREAM)
+
+
+def _linear_map(config: ModelConfig, name: str, axes: tuple[str, ...]) -> Iterator[Quantity]:
+    """What a linear map gives, after what it is the sum of where it has low-rank factors."""
+    if config.adapted(name.split(".", 2)[-1]):
+        yield Quantity(f"{name}.base", axes)
+        yield Quantity(f"{name}.lora_a", ("batch", "position", "rank"))
+        yield Quantity(f"{name}.lora_b", axes)
+    yield Quantity(name, axes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
@@ -95,6 +96,12 @@ class ModelConfig(Checked):
     """Standard deviation of initial weights."""
     scaled_residual_init: bool = True
     """Divide the init of the two matrices that write to the residual stream by √(2 num_layers)."""
+    lora_rank: Whole = 0
+    """Rank of the factors B A beside the linear maps, which alone are trained then; 0 is none."""
+    lora_alpha: Positive = 16.0
+    """The change is alpha / rank times B A x."""
+    lora_targets: tuple[str, ...] = ()
+    """Linear maps of the blocks that have factors, by name or pattern (attention.*, mlp.up); none is all of them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,6 +129,13 @@ class ModelConfig(Checked):
             f"rotary_low {self.rotary_low} is not below rotary_high {self.rotary_high}: between them the frequencies "
             "go over from divided to kept",
         )
+        for pattern in self.lora_targets:
+            require(bool(self.lora_rank), f"lora_targets names {pattern}, but lora_rank is 0: give it too")
+            require(
+                any(fnmatchcase(name, pattern) for name in self.linear_maps),
+                f"lora_targets names {pattern!r}, which no linear map is called: they are "
+                f"{', '.join(self.linear_maps)}",
+            )
         for block in self.windowed_blocks or ():
             require(
                 block < self.num_layers,
@@ -139,6 +153,22 @@ class ModelConfig(Checked):
             d_ff=self.d_ff or hidden,
             rotary_original_context=self.rotary_original_context or max(1, int(original)),
         )
+
+    @property
+    def linear_maps(self) -> tuple[str, ...]:
+        """Names of a block's linear maps."""
+        gate = ("mlp.gate",) if self.mlp == "gated" else ()
+        attention = ("query", "key", "value", "output")
+        return (*(f"attention.{name}" for name in attention), *gate, "mlp.up", "mlp.output")
+
+    def adapted(self, linear_map: str) -> bool:
+        """Whether a linear map of the blocks, such as attention.query, has low-rank factors beside it."""
+        return bool(self.lora_rank) and any(fnmatchcase(linear_map, pattern) for pattern in self.lora_targets or ("*",))
+
+    @property
+    def lora_scale(self) -> float:
+        """s in y = W x + s B A x. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685."""
+        return self.lora_alpha / self.lora_rank
 
     def resolved(self) -> ModelConfig:
         """The same model with every size given; none of them follows a change any more."""

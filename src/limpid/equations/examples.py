@@ -137,6 +137,12 @@ def examples() -> list[Example]:
         Example("linear, long sums", maths.Linear(), (normal(2, 3, 1021), normal(5, 1021), normal(5)), F.linear),
         Example("add", maths.Add(), (normal(3, 5, 7), normal(3, 5, 7)), torch.add),
         Example("add positions", maths.Add(), (normal(3, 5, 7), normal(5, 7)), torch.add),
+        Example(
+            "add scaled",
+            maths.AddScaled(0.75),
+            (normal(3, 5, 7), normal(3, 5, 7)),
+            lambda x, y: torch.add(x, y, alpha=0.75),
+        ),
         Example("embedding", maths.Embedding(), (tokens, normal(13, 7)), F.embedding),
         Example("learned positions", maths.LearnedPositions(5), (normal(11, 7),), lambda table: table[:5]),
         Example("sinusoidal positions", maths.SinusoidalPositions(11, 6), (), lambda: sinusoidal(11, 6)),

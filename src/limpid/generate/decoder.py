@@ -9,6 +9,7 @@ from torch import Tensor
 from limpid.config import WeightFormat
 from limpid.errors import ConfigError
 from limpid.model.cache import Cache
+from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
 
 COMPILED_FORMATS = (torch.float32, torch.float64)
@@ -25,7 +26,8 @@ def resolve_format(model: Transformer, weights: WeightFormat) -> WeightFormat:
         return "fp32"
     if weights != "auto":
         return weights
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+    _, merged = merge(model.config, dict(model.named_parameters()))
+    matrices = [tensor for tensor in merged.values() if tensor.ndim == 2]
     whole = all(torch.equal(matrix, matrix.to(torch.bfloat16).to(matrix.dtype)) for matrix in matrices)
     return "bf16" if whole else "fp32"
 

@@ -36,6 +36,7 @@ from limpid.maths.embedding import SinusoidalPositions as SinusoidalPositions
 from limpid.maths.formula import Formula as Formula
 from limpid.maths.formula import FormulaOperation as FormulaOperation
 from limpid.maths.linear import Add as Add
+from limpid.maths.linear import AddScaled as AddScaled
 from limpid.maths.linear import Linear as Linear
 from limpid.maths.loss import LogSoftmax as LogSoftmax
 from limpid.maths.loss import NegativeLogLikelihood as NegativeLogLikelihood

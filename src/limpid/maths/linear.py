@@ -133,6 +133,43 @@ class Add(Operation):
         return x_bar, y_bar
 
 
+@dataclass(frozen=True)
+class AddScaled(Operation):
+    """Add a multiple of one array to another: a low-rank change beside a linear map.
+
+    Takes   x  (..., d)  what the map itself gives
+            y  (..., d)  what its low-rank factors give, B A x
+    Gives   z  (..., d)
+    Saves   nothing
+    Limits  scale = 0, or B = 0 as at the start, leaves x as it is
+    Raises  ShapeError when the shapes differ
+    """
+
+    scale: float
+
+    equation = r"z = x + s\, y"
+    adjoint = (r"\bar x = \bar z", r"\bar y = s\, \bar z")
+    source = "Hu et al. 2021, eq. 3, arXiv:2106.09685"
+    branch = Branch.LINEAR_ALGEBRA
+
+    def forward(self, x: Float[Array, "*shape"], y: Float[Array, "*y"]) -> tuple[Array, None]:
+        require_shape("y", y, x.shape, "it must have the shape of x")
+        return x + self.scale * y, None
+
+    def backward(self, z_bar: Float[Array, "*shape"], saved: None) -> tuple[Array, Array]:
+        return z_bar, self.scale * z_bar
+
+    def rounding(self, x: Array, y: Array) -> Array:
+        change = self.scale * y
+        return np.abs(change) + np.abs(x + change)
+
+    def backward_rounding(self, z_bar: Array, saved: None) -> tuple[Array, Array]:
+        return np.zeros_like(z_bar), np.abs(self.scale * z_bar)
+
+    def storage(self, z: Array, x: Array, y: Array) -> Array:
+        return np.abs(z) + np.abs(self.scale * y)  # PyTorch rounds the multiple to the tensors' format, too
+
+
 def _summed_to(z_bar: Array, shape: tuple[int, ...]) -> Array:
     """The gradient of an array that was repeated: the sum over its copies."""
     missing = z_bar.ndim - len(shape)

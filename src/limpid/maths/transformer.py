@@ -10,7 +10,7 @@ from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.chain import Chain
 from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary, SinusoidalPositions
-from limpid.maths.linear import Add, Linear
+from limpid.maths.linear import Add, AddScaled, Linear
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import NORMS, RMSNorm
 from limpid.maths.operation import Operation
@@ -56,9 +56,9 @@ def transformer_block(chain: Chain, config: ModelConfig, at: str, x: str, window
 
 
 def attention(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:
-    query = linear(chain, f"{at}.query", x, heads_out=config.num_heads)
-    key = linear(chain, f"{at}.key", x, heads_out=config.sizes.num_kv_heads)
-    value = linear(chain, f"{at}.value", x, heads_out=config.sizes.num_kv_heads)
+    query = linear(chain, config, f"{at}.query", x, heads_out=config.num_heads)
+    key = linear(chain, config, f"{at}.key", x, heads_out=config.sizes.num_kv_heads)
+    value = linear(chain, config, f"{at}.value", x, heads_out=config.sizes.num_kv_heads)
     if config.qk_norm:
         query = chain.apply(f"{at}.query_norm", RMSNorm(config.norm_eps), query, f"{at}.query_norm.weight")
         key = chain.apply(f"{at}.key_norm", RMSNorm(config.norm_eps), key, f"{at}.key_norm.weight")
@@ -69,24 +69,34 @@ def attention(chain: Chain, config: ModelConfig, at: str, x: str, window: int | 
     weights = chain.apply(f"{at}.weights", CausalSoftmax(window), scores)
     weights = dropout(chain, config, f"{at}.weights_dropped", weights)
     mixed = chain.apply(f"{at}.mixed", Mix(), weights, value)
-    output = linear(chain, f"{at}.output", mixed, heads_in=config.num_heads)
+    output = linear(chain, config, f"{at}.output", mixed, heads_in=config.num_heads)
     return dropout(chain, config, f"{at}.dropped", output)
 
 
 def mlp(chain: Chain, config: ModelConfig, at: str, x: str) -> str:
     activation = ACTIVATIONS[config.activation]
     if config.mlp == "gated":
-        gate, up = linear(chain, f"{at}.gate", x), linear(chain, f"{at}.up", x)
+        gate, up = linear(chain, config, f"{at}.gate", x), linear(chain, config, f"{at}.up", x)
         hidden = chain.apply(f"{at}.hidden", Gated(activation), gate, up)
     else:
-        hidden = chain.apply(f"{at}.hidden", activation, linear(chain, f"{at}.up", x))
-    output = linear(chain, f"{at}.output", hidden)
+        hidden = chain.apply(f"{at}.hidden", activation, linear(chain, config, f"{at}.up", x))
+    output = linear(chain, config, f"{at}.output", hidden)
     return dropout(chain, config, f"{at}.dropped", output)
 
 
-def linear(chain: Chain, name: str, x: str, heads_in: int | None = None, heads_out: int | None = None) -> str:
+def linear(
+    chain: Chain, config: ModelConfig, name: str, x: str, heads_in: int | None = None, heads_out: int | None = None
+) -> str:
+    """W x + b, and beside it, where the chain holds low-rank factors, s B A x."""
     bias = [f"{name}.bias"] if f"{name}.bias" in chain.values else []
-    return chain.apply(name, Linear(heads_in, heads_out), x, f"{name}.weight", *bias)
+    adapted = f"{name}.lora_a.weight" in chain.values
+    whole = Linear(heads_in, heads_out)
+    y = chain.apply(f"{name}.base" if adapted else name, whole, x, f"{name}.weight", *bias)
+    if not adapted:
+        return y
+    low = chain.apply(f"{name}.lora_a", Linear(heads_in), x, f"{name}.lora_a.weight")
+    change = chain.apply(f"{name}.lora_b", Linear(heads_out=heads_out), low, f"{name}.lora_b.weight")
+    return chain.apply(name, AddScaled(config.lora_scale), y, change)
 
 
 def norm(chain: Chain, config: ModelConfig, name: str, x: str) -> str:

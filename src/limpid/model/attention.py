@@ -13,7 +13,7 @@ from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, rotate
 from limpid.model.kernels.attention import attention, causal_mask, short_attention
-from limpid.model.linear import Linear
+from limpid.model.linear import linear
 from limpid.model.norm import RMSNorm
 from limpid.model.observe import FAST, Mode, Part
 
@@ -31,12 +31,13 @@ class Attention(Part):
         self.config, self.block = config, block
         self.window = config.window(block)
         query, key = config.num_heads * config.sizes.d_head, config.sizes.num_kv_heads * config.sizes.d_head
-        self.query = Linear(config.d_model, query, config.attention_bias)
-        self.key = Linear(config.d_model, key, config.attention_bias)
-        self.value = Linear(config.d_model, key, config.attention_bias)
+        d_model, d_head, bias = config.d_model, config.sizes.d_head, config.attention_bias
+        self.query = linear(config, f"{self.name}.query", d_model, query, bias, d_head)
+        self.key = linear(config, f"{self.name}.key", d_model, key, bias, d_head)
+        self.value = linear(config, f"{self.name}.value", d_model, key, bias, d_head)
         self.query_norm = RMSNorm(config.sizes.d_head, config.norm_eps) if config.qk_norm else None
         self.key_norm = RMSNorm(config.sizes.d_head, config.norm_eps) if config.qk_norm else None
-        self.output = Linear(query, config.d_model, config.attention_output_bias)
+        self.output = linear(config, f"{self.name}.output", query, d_model, config.attention_output_bias)
         self.weights_dropout = Dropout(f"{self.name}.weights_dropped", config.dropout)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
@@ -49,7 +50,7 @@ class Attention(Part):
         mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
         heads = (*x.shape[:2], -1, self.config.sizes.d_head)
-        projected = (self.query(x), self.key(x), self.value(x))
+        projected = (self.query(x, mode), self.key(x, mode), self.value(x, mode))
         query, key, value = (
             self.report(mode, name, y.view(heads)) for name, y in zip(("query", "key", "value"), projected, strict=True)
         )
@@ -70,7 +71,7 @@ class Attention(Part):
         else:
             mixed = short_attention(query, key, value, mask)
         mixed = self.report(mode, "mixed", mixed.transpose(1, 2))
-        return self.dropout(self.report(mode, "output", self.output(mixed.flatten(-2))), mode)
+        return self.dropout(self.report(mode, "output", self.output(mixed.flatten(-2), mode)), mode)
 
     def plain_attention(
         self,

@@ -18,6 +18,7 @@ from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import folder_written_atomically
 from limpid.model.families import FAMILIES, Family, family_of
+from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters
 
@@ -186,10 +187,11 @@ def save_folder(
     end_of_text: int | None,
     step: int | None = None,
 ) -> None:
-    """Write a model as Hugging Face expects it, whole or not at all; config.json says after which step it is.
+    """Write a model as Hugging Face expects it, low-rank factors added in; config.json says after which step it is.
 
     Raises  ConfigError naming the options that no family can express
     """
+    config, weights = merge(config, weights)
     family = family_of(config)
     special = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
     with folder_written_atomically(path, FILES) as folder:

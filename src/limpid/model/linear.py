@@ -1,10 +1,17 @@
-"""y = x Wᵀ + b in the precision of x: the master weights are cast where they are used."""
+"""y = x Wᵀ + b in the precision of x, and a low-rank change beside it: master weights are cast where they are used."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from limpid.config import ModelConfig
+from limpid.model.observe import FAST, Mode, Part
 
 
 class Linear(nn.Linear):
@@ -13,6 +20,49 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         """Nothing is drawn here."""
 
-    def forward(self, input: Float[Tensor, "... d_in"]) -> Float[Tensor, "... d_out"]:
+    def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
         bias = None if self.bias is None else self.bias.to(input.dtype)
         return F.linear(input, self.weight.to(input.dtype), bias)
+
+
+class LowRankLinear(Linear):
+    """W x + b + s B A x. Source: Hu et al. 2021, eq. 3, arXiv:2106.09685."""
+
+    def __init__(self, name: str, d_in: int, d_out: int, bias: bool, config: ModelConfig, d_head: int | None) -> None:
+        super().__init__(d_in, d_out, bias)
+        self.name, self.scale, self.d_head = name, config.lora_scale, d_head
+        self.lora_a = Linear(d_in, config.lora_rank, bias=False)
+        self.lora_b = Linear(config.lora_rank, d_out, bias=False)
+
+    report = Part.report
+
+    def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
+        base = self.report(mode, "base", self._heads(super().forward(input)))
+        low = self.report(mode, "lora_a", self.lora_a(input))
+        change = self.report(mode, "lora_b", self._heads(self.lora_b(low)))
+        y = torch.add(base, change, alpha=self.scale)
+        return y if self.d_head is None else y.flatten(-2)
+
+    def _heads(self, y: Float[Tensor, "... d_out"]) -> Tensor:
+        """Heads side by side, where the map gives heads."""
+        return y if self.d_head is None else y.unflatten(-1, (-1, self.d_head))
+
+
+def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The same model without factors: W + s B A in the place of each W, formed in float64, in W's format."""
+    if not config.lora_rank:
+        return config, dict(weights)
+    merged = {name: weight for name, weight in weights.items() if ".lora_" not in name}
+    for name in merged:
+        at = name.removesuffix(".weight")
+        if f"{at}.lora_a.weight" in weights:
+            a, b = weights[f"{at}.lora_a.weight"].double(), weights[f"{at}.lora_b.weight"].double()
+            merged[name] = (weights[name].double() + config.lora_scale * b @ a).to(weights[name].dtype)
+    return replace(config, lora_rank=0, lora_alpha=ModelConfig.lora_alpha, lora_targets=()), merged
+
+
+def linear(config: ModelConfig, name: str, d_in: int, d_out: int, bias: bool, d_head: int | None = None) -> Linear:
+    """The linear map of a block, `name` as in blocks.3.mlp.up, with factors beside it where they are asked for."""
+    if config.adapted(name.split(".", 2)[-1]):
+        return LowRankLinear(name, d_in, d_out, bias, config, d_head)
+    return Linear(d_in, d_out, bias)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
-from limpid.model.linear import Linear
+from limpid.model.linear import linear
 from limpid.model.observe import FAST, Mode, Part
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -32,16 +32,17 @@ class Mlp(Part):
         super().__init__(f"blocks.{block}.mlp")
         self.activation = ACTIVATIONS[config.activation]
         gated = config.mlp == "gated"
-        self.gate = Linear(config.d_model, config.sizes.d_ff, config.mlp_bias) if gated else None
-        self.up = Linear(config.d_model, config.sizes.d_ff, config.mlp_bias)
-        self.output = Linear(config.sizes.d_ff, config.d_model, config.mlp_bias)
+        d_model, d_ff, bias = config.d_model, config.sizes.d_ff, config.mlp_bias
+        self.gate = linear(config, f"{self.name}.gate", d_model, d_ff, bias) if gated else None
+        self.up = linear(config, f"{self.name}.up", d_model, d_ff, bias)
+        self.output = linear(config, f"{self.name}.output", d_ff, d_model, bias)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 
     def forward(
         self, x: Float[Tensor, "batch position d_model"], mode: Mode = FAST
     ) -> Float[Tensor, "batch position d_model"]:
-        gate = None if self.gate is None else self.report(mode, "gate", self.gate(x))
-        up = self.report(mode, "up", self.up(x))
+        gate = None if self.gate is None else self.report(mode, "gate", self.gate(x, mode))
+        up = self.report(mode, "up", self.up(x, mode))
         hidden = self.activation(up) if gate is None else self.activation(gate) * up
-        output = self.output(self.report(mode, "hidden", hidden))
+        output = self.output(self.report(mode, "hidden", hidden), mode)
         return self.dropout(self.report(mode, "output", output), mode)

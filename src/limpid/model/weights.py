@@ -11,6 +11,7 @@ from torch import Tensor
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
 from limpid.model.convert import load_folder
+from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters
 from limpid.source import Checkpoint, Model, ModelFolder
@@ -28,11 +29,11 @@ def load_model(source: Model) -> Transformer:
 
 
 def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Sizes and parameters, under our names, as they were saved (float32 or wider)."""
+    """Sizes and parameters, under our names, as they were saved (float32 or wider); low-rank factors added in."""
     if isinstance(source, ModelFolder):
         return load_folder(source.path)
     config = source.read_model_config()
-    return config, read_weights(source, config)
+    return merge(config, read_weights(source, config))
 
 
 def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:

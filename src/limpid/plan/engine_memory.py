@@ -15,7 +15,7 @@ from limpid.kernel_limits import CHUNK_LOGITS, CHUNK_ROWS, LOGITS_BYTES, MATERIA
 from limpid.plan.figure import Figure, Number, evaluate, figure
 from limpid.plan.number_formats import BYTES
 from limpid.plan.parameters import parameter_count
-from limpid.quantities import MOMENTS, trained_parameters, update_rule
+from limpid.quantities import MOMENTS, parameters, trained_parameters, update_rule
 
 MEASURED = "what the engine saves; measured by tests/plan/test_engine_memory.py"
 
@@ -65,7 +65,7 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
     for block in range(model.num_layers):
         if recomputed:
             yield Row("block's input", "tokens * d * p", "0")
-        for row in (*_attention(model, materialised, block), *_mlp(model)):
+        for row in (*_attention(model, materialised, block), *_mlp(model), *_low_rank(model)):
             yield replace(row, recomputed_block=block if recomputed else None)
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
@@ -74,6 +74,17 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
     yield Row("logits, loss", "tokens * d * c" + ("" if model.tied else " + vocab * d * p"),
               f"tokens * d * c + {logits} + {softmax} + 2 * vocab * d * c * cast", untied)  # fmt: skip
+
+
+def _low_rank(model: ModelConfig) -> Iterator[Row]:
+    """Each adapted map saves A x; the map's own result and B A x are there at once."""
+    adapted = sum(map(model.adapted, model.linear_maps))
+    if adapted:
+        factors = sum(one.size for one in parameters(model) if one.low_rank) // model.num_layers
+        widest = max(model.d_model, model.sizes.d_ff)
+        yield Row(
+            "low-rank factors", f"{adapted * model.lora_rank} * tokens * c", f"2 * tokens * {widest} * c", f"{factors}"
+        )
 
 
 def _norm(model: ModelConfig, name: str) -> Row:

@@ -84,7 +84,7 @@ def start(
         config, step_budget = mesh.decided(lambda: deadline.fit(config, len(tokens.train), mesh.device, reporter))
     state = fresh_state(config, mesh)
     if source is not None:
-        set_weights(state.model, weights)
+        set_weights(state.model, weights)  # all but low-rank factors, which begin here
     batches = _batches(config, tokens)  # every size is checked before a folder appears
     run = mesh.decided(lambda: new_run(name))
     if mesh.is_main:
@@ -163,6 +163,10 @@ def open_run(run: Run, config: TrainConfig, at: int, mesh: Mesh | None = None) -
     return Training(run, config, tokens, _batches(config, tokens), state)
 
 
+CHOSEN_ANEW = ("dropout", "lora_rank", "lora_alpha", "lora_targets")
+"""Options of the model that a run which continues another one has of its own."""
+
+
 def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainConfig:
     """The configuration of a run that continues another model: its sizes, its tokenizer, a context it can hold."""
     context = min(config.model.context_length, model.context_length)
@@ -170,7 +174,7 @@ def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainCon
         model = dataclasses.replace(model, context_length=context)
     return dataclasses.replace(
         config,
-        model=dataclasses.replace(model, dropout=config.model.dropout),
+        model=dataclasses.replace(model, **{name: getattr(config.model, name) for name in CHOSEN_ANEW}),
         data=dataclasses.replace(config.data, tokenizer=str(source.tokenizer_file)),
         run=dataclasses.replace(config.run, init_from=str(source)),  # `last` is another run tomorrow
     )

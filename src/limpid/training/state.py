@@ -56,10 +56,11 @@ def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradS
 
 
 def set_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
-    """Give every parameter its value, or, where it is spread over processes, this process's part of it."""
+    """Give parameters their values, or, where they are spread over processes, this process's part of them."""
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(spread_like(weights[name], parameter))
+        for name, tensor in weights.items():
+            parameter = model.get_parameter(name)
+            parameter.copy_(spread_like(tensor, parameter))
 
 
 def set_threads(config: TrainConfig) -> None:

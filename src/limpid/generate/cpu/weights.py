@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from limpid.config import ModelConfig, WeightFormat
 from limpid.generate.cpu.kernels import ACTIVATIONS
 from limpid.model.embedding import Rotation
+from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
 
 Array = NDArray[np.floating]
@@ -81,8 +82,8 @@ def options_of(config: ModelConfig) -> Options:
 
 def stack_weights(model: Transformer, weights: WeightFormat) -> Weights:
     """Every weight of the model, copied and stacked, matrices in the format in which they are to be read."""
-    config, blocks = model.config, range(model.config.num_layers)
-    learned = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    config, merged = merge(model.config, {name: parameter.detach() for name, parameter in model.named_parameters()})
+    learned, blocks = {name: tensor.numpy() for name, tensor in merged.items()}, range(config.num_layers)
 
     def stacked(*names: str) -> Array:
         parts = [[learned.get(f"blocks.{i}.{name}", _empty(model)) for name in names] for i in blocks]

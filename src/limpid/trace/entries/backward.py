@@ -12,7 +12,7 @@ from limpid.maths.activation import Activation
 from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary
-from limpid.maths.linear import Add, Linear
+from limpid.maths.linear import Add, AddScaled, Linear
 from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import BatchNorm, LayerNorm, RMSNorm
@@ -80,6 +80,15 @@ def _add(operation: Add, place: int, index: Index, reader: Reader) -> Entry:
     spots = [_placed(key, at) for at in np.ndindex(bars.shape)]
     symbols = "x̄ = z̄" if bars.size == 1 else f"ȳ = Σ z̄ over {bars.size} copies"
     return Entry(float(bars.sum()), symbols, sum_of(bars.ravel()), sources(GRADIENT, spots, bars.ravel()))
+
+
+@derive_gradient.register
+def _add_scaled(operation: AddScaled, place: int, index: Index, reader: Reader) -> Entry:
+    bar = reader.one(GRADIENT, *index)
+    if place == 0:
+        return Entry(bar, "x̄ = z̄", factor(bar), (Source(GRADIENT, index, bar),))
+    value = operation.scale * bar
+    return Entry(value, "ȳ = s z̄", f"{factor(operation.scale)}·{factor(bar)}", (Source(GRADIENT, index, value),))
 
 
 def _placed(key: tuple[int | slice, ...], at: Index) -> Index:

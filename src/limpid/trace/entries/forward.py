@@ -11,7 +11,7 @@ from limpid.maths.activation import GELU, Activation, GELUTanh, ReLU, Sigmoid, S
 from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary, SinusoidalPositions
-from limpid.maths.linear import Add, Linear
+from limpid.maths.linear import Add, AddScaled, Linear
 from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import BatchNorm, LayerNorm, RMSNorm
@@ -95,6 +95,13 @@ def _add(operation: Add, index: Index, reader: Reader) -> Entry:
     return Entry(
         x + y, "z = x + y", f"{factor(x)} + {factor(y)}", merged((Source(0, mine, x),), (Source(1, other, y),))
     )
+
+
+@derive_entry.register
+def _add_scaled(operation: AddScaled, index: Index, reader: Reader) -> Entry:
+    x, y, s = reader.one(0, *index), reader.one(1, *index), operation.scale
+    found = merged((Source(0, index, x),), (Source(1, index, s * y),))
+    return Entry(x + s * y, "z = x + s y", f"{factor(x)} + {factor(s)}·{factor(y)}", found)
 
 
 def narrowed(index: Index, shape: Index) -> Index:

@@ -1,0 +1,139 @@
+"""Low-rank factors beside linear maps: parameters like any other, in engine, mathematics and recorded step."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from limpid import maths
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.data.batches import MicroBatch
+from limpid.errors import ConfigError
+from limpid.generate.decoder import Decoder
+from limpid.model import Transformer, initialise
+from limpid.model.cache import Cache
+from limpid.model.linear import LowRankLinear, merge
+from limpid.quantities import parameters, trained_parameters
+from limpid.trace.verify import verify_step
+from limpid.training.record import record_step
+from limpid.training.state import fresh_state
+from limpid.training.step import step
+from limpid.training.update import read_moments
+
+PLAIN = ModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, context_length=12)
+MODEL = replace(PLAIN, lora_rank=3, lora_alpha=6.0, lora_targets=("attention.*", "mlp.output"))
+
+
+def configured(precision: str = "fp64", **run: object) -> TrainConfig:
+    return TrainConfig(
+        MODEL, update=UpdateConfig(warmup_steps=1), run=RunConfig(precision=precision, max_steps=6, batch_size=2, **run)
+    )
+
+
+def batch(number: int) -> list[MicroBatch]:
+    tokens = torch.randint(0, 23, (2, 13), generator=torch.Generator().manual_seed(number)).numpy()
+    return [MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, (0, 1))]
+
+
+def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.detach().double().numpy().copy() for name, tensor in model.named_parameters()}
+
+
+def trained_model() -> Transformer:
+    """Factors that are not zero any more."""
+    model = initialise(Transformer(MODEL), 0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_b" in name:
+                parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
+    return model.eval()
+
+
+def test_only_factors_are_trained_and_as_many_as_published() -> None:
+    """4.7 M for GPT-3's queries and values at rank 1 of each block. Source: Hu et al. 2021, table 4."""
+    gpt3 = ModelConfig(vocab_size=50257, context_length=2048, d_model=12288, num_layers=96, num_heads=96, lora_rank=1,
+                       lora_targets=("attention.query", "attention.value"), mlp="plain")  # fmt: skip
+    factors = [one for one in parameters(gpt3) if one.trained]
+    assert {name.rsplit(".", 2)[1] for name in (one.name for one in factors)} == {"lora_a", "lora_b"}
+    assert sum(one.size for one in factors) == pytest.approx(4.7e6, rel=0.01)
+
+
+@pytest.mark.parametrize("recomputed", ["off", "on"])
+def test_a_step_moves_factors_as_in_the_mathematics(recomputed: str) -> None:
+    config = configured(gradient_checkpointing=recomputed)
+    state = fresh_state(config)
+    for number in (1, 2):  # the second step has B ≠ 0
+        before = weights(state.model)
+        moments = read_moments(state.model, state.optimizer, config.update)
+        (micro,) = batch(number)
+        ours = maths.step(
+            before, {name: tensor.double().numpy() for name, tensor in moments.items()}, micro.arrays, config, number
+        )
+        assert step(state, [micro], config).grad_norm == pytest.approx(ours.grad_norm, rel=1e-9)
+        trained = {one.name for one in trained_parameters(config)}
+        for name, after in weights(state.model).items():
+            assert name in trained or np.array_equal(after, before[name]), name
+            assert ".lora_b" not in name or not np.array_equal(after, before[name]), name
+            np.testing.assert_allclose(ours.parameters[name], after, atol=1e-12)
+
+
+def recorded(folder: Path, precision: str) -> Path:
+    config, path = configured(precision), folder / "step.safetensors"
+    state = fresh_state(config)
+    step(state, batch(1), config)
+    record_step(path, state, batch(2), config, run="low rank", token_text=str)
+    return path
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_step_opens(precision: str, tmp_path: Path) -> None:
+    report = verify_step(recorded(tmp_path, precision))
+    assert report.first_disagreement() is None
+    assert set(report.update.rules) == {one.name for one in trained_parameters(configured())}
+
+
+def test_another_scale_is_found_where_it_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alpha / √rank in the place of alpha / rank."""
+    original = LowRankLinear.__init__
+
+    def wrong(self: LowRankLinear, *given: object) -> None:
+        original(self, *given)
+        self.scale = MODEL.lora_alpha / MODEL.lora_rank**0.5
+
+    monkeypatch.setattr(LowRankLinear, "__init__", wrong)
+    check = verify_step(recorded(tmp_path, "bf16")).first_disagreement()
+    assert check is not None
+    assert check.name == "blocks.0.attention.query"
+
+
+def test_with_b_zero_the_forward_pass_is_the_same_to_the_bit() -> None:
+    model, plain = initialise(Transformer(MODEL), 0), Transformer(PLAIN)
+    plain.load_state_dict({n: p for n, p in model.state_dict().items() if ".lora_" not in n})
+    tokens = torch.from_numpy(batch(1)[0]["tokens"])
+    assert torch.equal(model.eval()(tokens), plain.eval()(tokens))
+
+
+def test_added_in_and_beside_are_the_same_model_decoded_too() -> None:
+    model = trained_model()
+    config, merged = merge(MODEL, model.double().state_dict())
+    assert config == PLAIN
+    plain = Transformer(config, torch.float64).double()
+    plain.load_state_dict(merged)
+    model.compute = torch.float64
+    tokens = torch.from_numpy(batch(1)[0]["tokens"])
+    with torch.no_grad():
+        beside = model(tokens)
+        torch.testing.assert_close(beside, plain.eval()(tokens), rtol=0, atol=1e-12)
+        cache = Cache(PLAIN, 2, 12, torch.float64, None)
+        decoder = Decoder(model)
+        decoder(tokens[:, :-1], cache)
+        torch.testing.assert_close(decoder(tokens[:, -1:], cache)[:, -1], beside[:, -1], rtol=0, atol=1e-12)
+
+
+def test_targets_that_are_no_linear_map_are_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match=r"lora_targets names 'mlp\.gates', which no linear map is called: they are"):
+        replace(PLAIN, lora_rank=2, lora_targets=("mlp.gates",))
+    with pytest.raises(ConfigError, match="lora_rank is 0"):
+        replace(PLAIN, lora_targets=("mlp.up",))
