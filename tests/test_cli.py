@@ -1,5 +1,6 @@
 """The command line end to end: what a user types, sees and gets wrong."""
 
+import functools
 import gzip
 import json
 import os
@@ -216,7 +217,10 @@ def test_help_of_every_verb_names_its_options(capsys: pytest.CaptureFixture[str]
 
 def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:
     words = ["train", "corpus", "--name", "stopped", "--max-steps", "100000", *TINY]
-    running = subprocess.Popen([sys.executable, "-m", "limpid", *words], stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "limpid", *words], stdout=subprocess.PIPE, text=True,
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
+    )  # fmt: skip
     metrics = there / "runs/stopped/metrics.jsonl"
     while not metrics.is_file() or metrics.read_text().count("\n") < 5:
         assert running.poll() is None

@@ -83,7 +83,7 @@ def _low_rank(model: ModelConfig) -> Iterator[Row]:
         factors = sum(one.size for one in parameters(model) if one.low_rank) // model.num_layers
         widest = max(model.d_model, model.sizes.d_ff)
         yield Row(
-            "low-rank factors", f"{adapted * model.lora_rank} * tokens * c", f"2 * tokens * {widest} * c", f"{factors}"
+            "factors of low rank", f"{adapted * model.lora_rank} * tokens * c", f"2 * tokens * {widest} * c", f"{factors}"
         )
 
 
