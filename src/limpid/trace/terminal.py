@@ -205,10 +205,11 @@ def _update(step: StepDocument) -> Iterator[Text]:
             "\n  ".join(readable(line) for line in how.equations),
             (f"\n  {how.source}", "dim"),
         )
+    width = max((len(parameter.name) for parameter in step.parameters), default=0) + 2
     for parameter in step.parameters:
         worst = max(parameter.checks, key=severity)
         yield Text.assemble(
-            (f"  {parameter.name:<36}", UPDATE),
+            (f"  {parameter.name:<{width}}", UPDATE),
             f"{_shape(parameter.shape):<10}gradient {parameter.grad_norm:.2e}"
             f"  moved {parameter.relative_change:.1e} of its norm{'' if parameter.decayed else '  no decay'}  ",
             shown(worst),
