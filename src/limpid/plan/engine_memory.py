@@ -82,9 +82,8 @@ def _low_rank(model: ModelConfig) -> Iterator[Row]:
     if adapted:
         factors = sum(one.size for one in parameters(model) if one.low_rank) // model.num_layers
         widest = max(model.d_model, model.sizes.d_ff)
-        yield Row(
-            "factors of low rank", f"{adapted * model.lora_rank} * tokens * c", f"2 * tokens * {widest} * c", f"{factors}"
-        )
+        saved = f"{adapted * model.lora_rank} * tokens * c"
+        yield Row("factors of low rank", saved, f"2 * tokens * {widest} * c", f"{factors}")
 
 
 def _norm(model: ModelConfig, name: str) -> Row:
