@@ -166,8 +166,8 @@ class AddScaled(Operation):
     def backward_rounding(self, z_bar: Array, saved: None) -> tuple[Array, Array]:
         return np.zeros_like(z_bar), np.abs(self.scale * z_bar)
 
-    def storage(self, z: Array, x: Array, y: Array) -> Array:
-        return np.abs(z) + np.abs(self.scale * y)  # PyTorch rounds the multiple to the tensors' format, too
+    def storage(self, y: Array, *inputs: Array) -> Array:
+        return np.abs(y) + np.abs(self.scale * inputs[1])  # PyTorch rounds the multiple to the tensors' format, too
 
 
 def _summed_to(z_bar: Array, shape: tuple[int, ...]) -> Array:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
-from limpid.model.observe import FAST, Mode, Part
+from limpid.model.observe import FAST, Mode, Named
 
 
 class Linear(nn.Linear):
@@ -25,7 +25,7 @@ class Linear(nn.Linear):
         return F.linear(input, self.weight.to(input.dtype), bias)
 
 
-class LowRankLinear(Linear):
+class LowRankLinear(Linear, Named):
     """W x + b + s B A x. Source: Hu et al. 2021, eq. 3, arXiv:2106.09685."""
 
     def __init__(self, name: str, d_in: int, d_out: int, bias: bool, config: ModelConfig, d_head: int | None) -> None:
@@ -33,8 +33,6 @@ class LowRankLinear(Linear):
         self.name, self.scale, self.d_head = name, config.lora_scale, d_head
         self.lora_a = Linear(d_in, config.lora_rank, bias=False)
         self.lora_b = Linear(config.lora_rank, d_out, bias=False)
-
-    report = Part.report
 
     def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
         base = self.report(mode, "base", self._heads(super().forward(input)))

@@ -49,13 +49,19 @@ class Mode:
 FAST = Mode()
 
 
-class Part(nn.Module):
-    """A part of the model with a place in the vocabulary, such as blocks.3.attention."""
+class Named:
+    """What has a place in the vocabulary, such as blocks.3.attention."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
+    name: str
 
     def report(self, mode: Mode, what: str, value: Tensor) -> Tensor:
         """Show a quantity of this part; the name is read only then, so that compiled code serves every block."""
         return value if mode.observe is None else mode.observe(f"{self.name}.{what}", value)
+
+
+class Part(Named, nn.Module):
+    """A named part of the model."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
