@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from limpid.errors import CheckpointError, LimpidError
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What JSON says; raises ValueError for what is none, or nested deeper than Python reads."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def write_atomically(file: Path, content: bytes) -> None:

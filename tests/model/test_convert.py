@@ -1,6 +1,7 @@
 """Hugging Face folders in and out: equal logits, equal loss, equal gradients; and what cannot be read says why."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,17 @@ def change(folder: Path, **options) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | options))
 
 
+def quantised(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    save_file(weights | {"model.norm.weight": weights["model.norm.weight"].to(torch.int8)}, file)
+
+
+def pipe(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -242,8 +254,27 @@ def change(folder: Path, **options) -> None:
         (lambda f: change(f, model_type="mamba"), "limpid reads llama, mistral, qwen2, qwen3, gpt2"),
         (lambda f: change(f, hidden_act="quick_gelu"), "quick_gelu"),
         (lambda f: change(f, hidden_size=36), "has shape"),
-        (lambda f: change(f, num_hidden_layers=4), "lacks the weight model.layers.3"),
-        (lambda f: change(f, num_hidden_layers=2), "has no place for"),
+        (lambda f: change(f, num_hidden_layers=4), "its weights are of 3 layers, the configuration asks for 4"),
+        (lambda f: change(f, num_hidden_layers=2), "its weights are of 3 layers, the configuration asks for 2"),
+        (lambda f: change(f, num_hidden_layers=10**12, sliding_window=4), "the configuration asks for 1000000000000"),
+        (lambda f: change(f, max_position_embeddings=10**30), "it must fit in 64 bits"),
+        (lambda f: change(f, num_attention_heads=0), "num_attention_heads is 0: it must be at least 1"),
+        (lambda f: change(f, hidden_size="32"), "hidden_size is '32': expected a whole number"),
+        (lambda f: change(f, hidden_size=None), "hidden_size is None: expected a whole number"),
+        (lambda f: change(f, hidden_act=["silu"]), "hidden_act is ['silu']: expected text"),
+        (lambda f: change(f, model_type={}), "holds a model of type {}"),
+        (lambda f: change(f, rope_parameters=[1]), "rope_parameters is [1]: expected an object"),
+        (lambda f: change(f, rope_parameters={"rope_theta": "big"}), "rope_theta is 'big': expected a number"),
+        (lambda f: change(f, rope_parameters={"rope_type": "llama3", "factor": 2.0}), "needs low_freq_factor"),
+        (lambda f: change(f, rms_norm_eps=float("inf")), "rms_norm_eps is inf: it must be a finite number"),
+        (lambda f: (f / "config.json").write_text('{"a":' * 100_000), "nested too deeply"),
+        (lambda f: (f / "model.safetensors.index.json").write_text("[" * 100_000), "not an index of shards"),
+        (
+            lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": 5}}'),
+            "not an index of shards",
+        ),
+        (quantised, "is of format I8"),
+        (pipe, "model.safetensors is missing"),
         (lambda f: change(f, num_attention_heads=5), "config.json"),
         (lambda f: change(f, rope_parameters={"rope_type": "dynamic", "factor": 2.0}), "'dynamic' has no equivalent"),
         (lambda f: change(f, rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.5}), "every pair"),

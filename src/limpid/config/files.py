@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +12,7 @@ import tomli_w
 from limpid.config.options import from_dict, to_dict
 from limpid.config.sections import TrainConfig
 from limpid.errors import ConfigError
-from limpid.files import one_line, write_atomically
+from limpid.files import one_line, parse_json, write_atomically
 
 RESOLVED = "resolved"
 """Table of config.toml: what options that were left open came to."""
@@ -42,11 +41,15 @@ def _read_tables(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of a file, every one checked: what was asked for, and what it came to."""
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {file}: {error.strerror}; give a file of options in TOML, JSON or YAML"
+        ) from error
     try:
         plain = _parse(text, file.suffix)
-    except ValueError as error:  # each parser's error for text that is not its format is a ValueError
+    except (ValueError, RecursionError) as error:  # each parser's error for text that is not its format is a ValueError
         raise ConfigError(f"{file} is not valid {file.suffix.lstrip('.') or 'TOML'}: {one_line(error)}") from error
     if not isinstance(plain, dict):
         raise ConfigError(f"{file} holds {type(plain).__name__}, expected tables of options: [model], [data], …")
@@ -61,7 +64,7 @@ def _read_tables(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _parse(text: str, ending: str) -> Any:
     if ending == ".json":
-        return json.loads(text)
+        return parse_json(text)
     if ending in (".yaml", ".yml"):
         try:
             import yaml

@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.errors import CheckpointError, DataError
+from limpid.files import one_line, parse_json
 from limpid.source import Model, ModelFolder
 
 END_OF_TEXT = "<|endoftext|>"
@@ -58,7 +59,11 @@ class Tokenizer:
         """Ids of each text, on all processors."""
         for text in texts:
             self._require_known(text)
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except BaseException as error:
+            raise _refused(error, "the tokenizer fails on this text ({}): use another") from error
+        return [encoding.ids for encoding in found]
 
     def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:
         """Ids of `text`, and how many of its bytes of UTF-8 each stands for; the sizes add up to the text's."""
@@ -127,17 +132,24 @@ class Tokenizer:
         """A tokenizer from the text of a tokenizer.json; raises DataError naming `where` when it is none."""
         try:
             return cls(tokenizers.Tokenizer.from_str(text))
-        except Exception as error:  # the library raises plain Exception
-            reason = " ".join(str(error).split())
-            raise DataError(
-                f"{where} is not a tokenizer of the Hugging Face tokenizers library ({reason}): "
-                "give another tokenizer.json, or bpe, bytes or characters"
+        except BaseException as error:
+            raise _refused(
+                error,
+                f"{where} is not a tokenizer of the Hugging Face tokenizers library ({{}}): give "
+                "another tokenizer.json, or bpe, bytes or characters",
             ) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """A tokenizer from a tokenizer.json."""
         return cls.from_json(read_tokenizer_file(path), str(path))
+
+
+def _refused(error: BaseException, message: str) -> BaseException:
+    """The error for a tokenizer that its library cannot use: it raises plain exceptions, and panics in Rust."""
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        return DataError(message.format(one_line(error)))
+    return error
 
 
 def load_tokenizer(source: Model) -> Tokenizer:
@@ -166,7 +178,7 @@ def start_token(source: Model, tokenizer: Tokenizer) -> int | None:
 def _read_json(file: Path) -> dict[str, Any]:
     """An object in a file; empty where there is none."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -16,8 +16,9 @@ from torch import Tensor
 from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import folder_written_atomically
-from limpid.model.families import FAMILIES, Family, family_of
+from limpid.files import folder_written_atomically, parse_json
+from limpid.model.families import FAMILIES, Family, checked, family_of
+from limpid.model.header import header, require_layers, require_numbers
 from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters
@@ -50,15 +51,19 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     """
     their = _config_json(path)
     kind = their.get("model_type")
-    if kind not in FAMILIES:
-        raise ConfigError(f"{path} holds a model of type {kind!r}: limpid reads {', '.join(FAMILIES)}")
-    family = FAMILIES[kind]
-    plain = family.read(family.defaults | their)
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise ConfigError(f"{path} holds a model of type {kind!r:.60}: limpid reads {', '.join(FAMILIES)}")
+    family, files = FAMILIES[kind], _weight_files(path)
+    held = {name: entry for file in files for name, entry in header(file).items()}
     try:
+        their = checked(family.defaults | their)
+        require_layers(their[family.layers], held, f"{path}: its weights")
+        plain = family.read(their)
         config = from_dict(ModelConfig, {key: value for key, value in plain.items() if value is not None})
     except ConfigError as error:
         raise ConfigError(f"{path / 'config.json'}: {error}") from error
-    return config, _ours(family, config, _read_weights(path), path)
+    require_numbers(held, str(path))
+    return config, _ours(family, config, {name: one for file in files for name, one in _tensors(file).items()}, path)
 
 
 def step_of(path: Path) -> int | None:
@@ -91,7 +96,7 @@ def unconverted(theirs: Tensors, config: ModelConfig) -> Tensors:
 def _config_json(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     try:
-        their = json.loads(file.read_text(encoding="utf-8"))
+        their = parse_json(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} is neither a run nor a Hugging Face folder: it has no config.json") from error
     except ValueError as error:
@@ -101,21 +106,21 @@ def _config_json(path: Path) -> dict[str, Any]:
     return their
 
 
-def _read_weights(path: Path) -> Tensors:
+def _weight_files(path: Path) -> list[Path]:
+    """The safetensors files of a folder: one, or the shards that its index names."""
     index = path / "model.safetensors.index.json"
     if index.is_file():
         try:
-            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+            return sorted({path / Path(file).name for file in parse_json(index.read_bytes())["weight_map"].values()})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{index} is not an index of shards: download it again") from error
-        return {name: tensor for file in files for name, tensor in _tensors(path / Path(file).name).items()}
     file = path / "model.safetensors"
     if not file.is_file() and (pickles := [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]):
         raise CheckpointError(
             f"{pickles[0]} is a pickle, which can run code; limpid reads safetensors only: save the model again with "
             "save_pretrained in a current transformers"
         )
-    return _tensors(file)
+    return [file]
 
 
 def _tensors(file: Path) -> Tensors:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from limpid.config import ModelConfig
+from limpid.config.domain import Count, NotNegative, Positive, Whole
+from limpid.config.options import converted
 from limpid.errors import ConfigError
 from limpid.published_names import GPT2, LLAMA, Naming
 
@@ -24,6 +26,36 @@ ACTIVATIONS = {
 """Hugging Face's word for an activation, and ours."""
 
 
+KEYS: dict[str, Any] = {
+    **dict.fromkeys(
+        ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+         "max_position_embeddings", "n_positions", "n_embd", "n_layer", "n_head"), Count,
+    ),
+    **dict.fromkeys(("num_key_value_heads", "head_dim", "sliding_window", "n_inner"), Count | None),
+    "max_window_layers": Whole,
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon", "initializer_range"), NotNegative),
+    "rope_theta": Positive | None,
+    **dict.fromkeys(("hidden_act", "activation_function"), str),
+    **dict.fromkeys(
+        ("attention_bias", "mlp_bias", "tie_word_embeddings", "scale_attn_weights",
+         "scale_attn_by_inverse_layer_idx", "add_cross_attention"), bool,
+    ),
+    "use_sliding_window": bool | None,
+    "layer_types": tuple[str, ...] | None,
+}  # fmt: skip
+"""What each key of a config.json that is read may be."""
+ROPE_KEYS: dict[str, Any] = {
+    **dict.fromkeys(("rope_type", "type"), str),
+    **dict.fromkeys(
+        ("rope_theta", "factor", "partial_rotary_factor", "low_freq_factor", "high_freq_factor", "beta_slow",
+         "beta_fast"), Positive | None,
+    ),
+    **dict.fromkeys(("mscale", "mscale_all_dim", "attention_factor"), NotNegative | None),
+    "original_max_position_embeddings": Count | None,
+    "truncate": bool | None,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Family:
     """One family: its configuration read and written, and what it cannot say."""
@@ -36,6 +68,11 @@ class Family:
     write: Callable[[ModelConfig], Plain]
     misfits: Callable[[ModelConfig], Iterator[str]]
     """Options of a configuration that this family has no word for."""
+
+    @property
+    def layers(self) -> str:
+        """Its word for the number of blocks."""
+        return "n_layer" if self.fused else "num_hidden_layers"
 
     @property
     def fused(self) -> bool:
@@ -51,6 +88,24 @@ class Family:
         """Hugging Face's name of one of our parameters (of GPT-2's queries, keys and values: none)."""
         module, kind = ours.rsplit(".", 1)
         return f"{self.naming.module(module)}.{kind}"
+
+
+def checked(their: Plain) -> Plain:
+    """The keys of a config.json that limpid reads, each of its type and in its interval; others are left alone.
+
+    Raises  ConfigError naming the key and its value
+    """
+    return {key: converted(KEYS[key], value, key) if key in KEYS else value for key, value in their.items()}
+
+
+def _rope(their: Plain, key: str) -> Plain:
+    """The checked values of one of the two tables that may say how positions rotate."""
+    table = their.get(key)
+    if table is None:
+        return {}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{key} is {table!r:.60}: expected an object")
+    return {name: converted(ROPE_KEYS[name], value, name) for name, value in table.items() if name in ROPE_KEYS}
 
 
 def _read_llama(their: Plain) -> Plain:
@@ -136,10 +191,10 @@ def _window(their: Plain) -> tuple[int | None, tuple[int, ...] | None]:
 
 def _rotary(their: Plain) -> Plain:
     """Rotation from `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before)."""
-    rope = {**(their.get("rope_scaling") or {}), **(their.get("rope_parameters") or {})}
+    rope = {**_rope(their, "rope_scaling"), **_rope(their, "rope_parameters")}
     base: float = rope.get("rope_theta") or their.get("rope_theta") or 10000.0
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+    if (rope.get("partial_rotary_factor") or 1.0) != 1.0:
         raise ConfigError(
             f"partial_rotary_factor is {rope['partial_rotary_factor']}: limpid turns every pair of features"
         )
@@ -153,6 +208,8 @@ def _rotary(their: Plain) -> Plain:
     common |= {"rotary_scaling": kind, "rotary_original_context": int(original)}
     common["rotary_factor"] = float(rope.get("factor") or context / original)
     if kind == "llama3":
+        if missing := [key for key in ("low_freq_factor", "high_freq_factor") if rope.get(key) is None]:
+            raise ConfigError(f"rope_type llama3 needs {' and '.join(missing)}")
         return common | {"rotary_low": float(rope["low_freq_factor"]), "rotary_high": float(rope["high_freq_factor"])}
     if kind == "yarn":
         odd = [key for key in ("mscale", "mscale_all_dim") if rope.get(key)] + (

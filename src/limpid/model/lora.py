@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
-from limpid.errors import CheckpointError, ConfigError
+from limpid.errors import CheckpointError
+from limpid.files import ConfigError, parse_json
 from limpid.model.convert import hugging_face_names
 
 PREFIX = "base_model.model."
@@ -81,7 +81,7 @@ def load_adapter(path: Path, config: ModelConfig) -> Adapter:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
-        their = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+        their = parse_json((path / "adapter_config.json").read_text(encoding="utf-8"))
         return their, load_file(path / "adapter_model.safetensors")
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(

@@ -11,6 +11,7 @@ from torch import Tensor
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
 from limpid.model.convert import load_folder
+from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters
@@ -39,7 +40,10 @@ def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
 def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
     """The parameters of a checkpoint, as they were written; names and shapes checked."""
     checkpoint.run.verify(checkpoint.step, "model.safetensors")
-    return read_tensors(checkpoint.path / "model.safetensors", {p.name: p.shape for p in parameters(config)})
+    file = checkpoint.path / "model.safetensors"
+    if file.is_file():
+        require_layers(config.num_layers, header(file), str(file))
+    return read_tensors(file, {p.name: p.shape for p in parameters(config)})
 
 
 def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 from pathlib import Path
 
 from limpid.errors import ConfigError
+from limpid.files import parse_json
 from limpid.plan.architecture import Architecture, architecture
 from limpid.plan.families import FAMILIES
 from limpid.plan.families.dense import windows
@@ -19,7 +19,7 @@ def read_file(file: Path) -> Architecture:
     Raises  ConfigError for a file that is not one, a family that is not known, a size that is missing
     """
     try:
-        config = json.loads(file.read_text("utf-8"))
+        config = parse_json(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(f"cannot read {file} as JSON: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):

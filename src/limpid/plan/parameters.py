@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from limpid.config import ModelConfig
 from limpid.plan.architecture import Architecture, Experts, LatentAttention
@@ -238,4 +238,6 @@ def _active(model: Architecture, experts: Experts, everything: int) -> Figure:
 
 def parameter_count(config: ModelConfig) -> int:
     """Learned numbers of a model that limpid trains; a tied output matrix counts once."""
-    return sum(parameter.size for parameter in parameters_of(config))
+    one = parameters_of(replace(config, num_layers=1, windowed_blocks=None))  # every block has as many
+    block = sum(parameter.size for parameter in one if parameter.name.startswith("blocks."))
+    return sum(parameter.size for parameter in one) + (config.num_layers - 1) * block

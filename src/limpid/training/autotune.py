@@ -7,13 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
 from limpid.kernel_limits import MATERIALISED_POSITIONS
+from limpid.machine import available_memory
 from limpid.plan import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, measured_peak, resolve
 
@@ -96,11 +96,7 @@ def available_bytes(device: torch.device) -> int:
     """Memory that a run could take now: the device's, or the machine's without what other programs hold."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return 1024 * int(lines["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):  # not Linux: all there is
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_memory()
 
 
 def estimated_step_seconds(config: TrainConfig, device: torch.device) -> float:

@@ -24,6 +24,7 @@ from limpid.run import Run, new_run
 from limpid.source import Model, find_model
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
+from limpid.training.memory import require_fits
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import take_up
 from limpid.training.state import State, fresh_state, set_threads, set_weights
@@ -62,6 +63,8 @@ def start(
         sizes, weights = load_weights(source)
         config = _adopted(config, sizes, source)
     _require_shareable(config, mesh)
+    if mesh.world == 1:
+        require_fits(config, mesh.device)
     with mesh.main_first():
         tokens = prepare(config.data, config.model.context_length, config.run.seed, reporter.progress)
     for note in tokens.notes:

@@ -12,6 +12,7 @@ from limpid.config import TrainConfig
 from limpid.model import Transformer, initialise
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
+from limpid.training.memory import require_states_fit
 from limpid.training.mesh import Mesh, spread_like
 from limpid.training.precision import Arithmetic, arithmetic
 from limpid.training.update import make_optimizer
@@ -38,6 +39,8 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
     """Model, optimizer and loss scaling before the first step, spread over the mesh; without one, in this process."""
     mesh = Mesh() if mesh is None else mesh
     formats = arithmetic(config.run.precision)
+    if mesh.world == 1:
+        require_states_fit(config, mesh.device)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
     model.to(mesh.device)
     if config.run.compile == "on":
