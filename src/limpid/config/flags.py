@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from limpid.config.names import probably_meant
 from limpid.config.options import converted, from_dict, hints, required
+from limpid.config.threads import Threads, use_threads
 from limpid.errors import ConfigError
 
 T = TypeVar("T")
@@ -52,7 +53,10 @@ class Option:
 
 def read(verb: str, kind: type[T], argv: Sequence[str]) -> T:
     """A verb's options as they were typed, the rest at their defaults."""
-    return from_dict(kind, given(verb, kind, argv))
+    flags = from_dict(kind, given(verb, kind, argv))
+    if isinstance(flags, Threads):
+        use_threads(flags.threads)
+    return flags
 
 
 def given(verb: str, kind: type[Any], argv: Sequence[str]) -> dict[str, Any]:
@@ -117,10 +121,10 @@ def _options(kind: type[Any], section: str = "") -> Iterator[Option]:
 
 
 def field_texts(kind: type[Any]) -> dict[str, str]:
-    """The string that stands below each field of a dataclass."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    """The string that stands below each field of a dataclass, and of those that it extends."""
     texts = {}
-    for field, text in itertools.pairwise(body):
+    bodies = (ast.parse(textwrap.dedent(inspect.getsource(one))).body[0] for one in kind.__mro__[:-1])
+    for field, text in itertools.chain.from_iterable(itertools.pairwise(body.body) for body in bodies):  # type: ignore[attr-defined]
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             texts[field.target.id] = " ".join(str(text.value.value).split())  # type: ignore[union-attr]
     return texts

@@ -274,7 +274,7 @@ class RunConfig(Checked):
     """Compute each block's activations again in the backward pass instead of keeping them; auto when memory asks."""
     doctor: bool = True
     """Watch the run and name what is wrong, in findings.jsonl and on the console; it changes no number."""
-    threads: Whole = 0
+    threads: Annotated[int, Within("[0, 8192]", "Linux runs on no more processors")] = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
-from limpid.errors import CheckpointError
-from limpid.files import ConfigError, parse_json
+from limpid.errors import CheckpointError, ConfigError
+from limpid.files import parse_json
 from limpid.model.convert import hugging_face_names
 
 PREFIX = "base_model.model."

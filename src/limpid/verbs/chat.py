@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from limpid.config import Sampling
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.terminal import say
 from limpid.verbs.generate import decoder
 
 
 @dataclass(frozen=True)
-class ChatFlags:
+class ChatFlags(Threads):
     """Talk to a model."""
 
     what: str = field(metadata={"positional": "MODEL"})

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class CompareFlags:
+class CompareFlags(Threads):
     """Rounding or bug? Compare two variants of the same computation, quantity by quantity, within computed bounds.
 
     A variant is a model, then `:` and words for how it runs. Paths: plain (every quantity formed), fast (as it trains),

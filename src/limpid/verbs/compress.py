@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from limpid.config import WeightFormat
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 
 
 @dataclass(frozen=True)
-class CompressFlags:
+class CompressFlags(Threads):
     """Compress a file of any bytes with a model's predictions: a token of probability p costs -log₂ p bits.
 
     The original comes back bit for bit on a processor of the same kind, with the same model. Size beside the

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 
 
 @dataclass(frozen=True)
-class DecompressFlags:
+class DecompressFlags(Threads):
     """Give back a file that limpid compressed."""
 
     file: str = field(default="-", metadata={"positional": "FILE"})

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class DoctorFlags:
+class DoctorFlags(Threads):
     """What is wrong with a run, finished or running, ours or not: the cause, its number, what to change.
 
     Reads run folders, trainer_state.json, TensorBoard events, W&B exports, nanoGPT-style logs, CSV and JSON lines.

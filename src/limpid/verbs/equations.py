@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.terminal import say_json
 
 
 @dataclass(frozen=True)
-class EquationsFlags:
+class EquationsFlags(Threads):
     """Every equation of the mathematics, generated from the code that computes it."""
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "WORD"})

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 
 
 @dataclass(frozen=True)
-class EvaluateFlags:
+class EvaluateFlags(Threads):
     """Loss, perplexity, bits per byte, accuracy and calibration on a text, each with an interval; or answers to tasks.
 
     Intervals respect that tokens which follow each other are alike. Without a text, a run reads what it held out.

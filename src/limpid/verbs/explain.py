@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ExplainFlags:
+class ExplainFlags(Threads):
     """Explain one number of a step, like 'blocks.0.attention.scores[0, 1, 5, 3]': its making, gradient, update."""
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "RUN ENTRY"})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.config import Sampling, WeightFormat
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GenerateFlags:
+class GenerateFlags(Threads):
     """Continue one or more prompts with a run, at its newest checkpoint, or a Hugging Face folder."""
 
     what: str = field(metadata={"positional": "MODEL"})

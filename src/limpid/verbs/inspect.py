@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 
 
 @dataclass(frozen=True)
-class InspectFlags:
+class InspectFlags(Threads):
     """Structure inside a trained model, on one text; with --landscape, the curvature of its loss."""
 
     what: str = field(default="last", metadata={"positional": "MODEL"})

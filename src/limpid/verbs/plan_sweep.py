@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from limpid.config.flags import read
 from limpid.config.options import require
+from limpid.config.threads import Threads
 from limpid.plan.laws.sweep import Sweep
 
 
 @dataclass(frozen=True)
-class PlanSweepFlags:
+class PlanSweepFlags(Threads):
     """Train the runs for a scaling law within a time budget, and fit it: several sizes per budget of compute."""
 
     compute: float | None = None

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from limpid.config.flags import read
+from limpid.config.threads import Threads
 from limpid.terminal import say_json
 
 
 @dataclass(frozen=True)
-class TraceFlags:
+class TraceFlags(Threads):
     """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
 
     what: str = field(default="last", metadata={"positional": "RUN"})

@@ -15,9 +15,13 @@ from torch import Tensor
 
 from limpid.config import WeightFormat
 from limpid.generate.cpu.kernels import decode_position
-from limpid.generate.cpu.weights import options_of, stack_weights
+from limpid.generate.cpu.pace import Pace
+from limpid.generate.cpu.weights import Weights, options_of, rotation_tables, stack_weights
 from limpid.model.cache import Cache
 from limpid.model.transformer import Transformer
+
+FIRST_POSITIONS = 1024
+"""Positions whose angles are worked out at least."""
 
 
 class PositionDecoder:
@@ -25,17 +29,29 @@ class PositionDecoder:
 
     def __init__(self, model: Transformer, weights: WeightFormat) -> None:
         self.embed, self.weights, self.options = model.embed, stack_weights(model, weights), options_of(model.config)
+        self.rotation, self.dtype, self.context = model.rotation, model.compute, model.config.context_length
+        self.pace = Pace(1)
         with FileLock(compile_lock()):
             self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
+        self.pace = Pace.here()  # compiling takes seconds, and says nothing of threads
 
     def __call__(self, tokens: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 vocab"]:
         """Logits; keys and values go into the cache."""
         x = self.embed(tokens, cache.positions(1))[:, 0].detach().numpy()
         padding = np.zeros(len(x), np.int64) if cache.padding is None else cache.padding.numpy()
         keys, values = cache.keys.numpy(), cache.values.numpy()
-        logits = decode_position(x.copy(), self.weights, self.options, keys, values, padding, cache.length)
+        with self.pace.timed():
+            logits = decode_position(x.copy(), self._weights(cache), self.options, keys, values, padding, cache.length)
         cache.advance(1)
         return torch.from_numpy(logits)[:, None]
+
+    def _weights(self, cache: Cache) -> Weights:
+        """The weights, with angles of as many positions as the cache has room for: a context may be far longer."""
+        if self.rotation is not None and self.weights.cos.shape[0] <= cache.length:
+            positions = min(self.context, max(FIRST_POSITIONS, 2 * cache.keys.shape[3]))
+            cos, sin = rotation_tables(self.rotation, positions, self.dtype)
+            self.weights = self.weights._replace(cos=cos, sin=sin)
+        return self.weights
 
 
 def compile_lock() -> Path:

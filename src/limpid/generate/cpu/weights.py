@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +95,6 @@ def stack_weights(model: Transformer, weights: WeightFormat) -> Weights:
     def gains(module: str) -> tuple[Array, Array]:
         return stacked(f"{module}.weight"), stacked(f"{module}.bias")
 
-    cos, sin = _rotation_tables(model.rotation, config, model.compute)
     return Weights(
         *gains("norm1"),
         *joined("attention.query", "attention.key", "attention.value"),
@@ -109,8 +107,7 @@ def stack_weights(model: Transformer, weights: WeightFormat) -> Weights:
         learned.get("final_norm.weight", _empty(model)),
         learned.get("final_norm.bias", _empty(model)),
         pack(learned["embed.tokens.weight" if config.tied else "logits.weight"][None], weights),
-        cos,
-        sin,
+        *rotation_tables(model.rotation, 0, model.compute),
         np.array([config.window(i) or NO_WINDOW for i in blocks], dtype=np.int64),
     )
 
@@ -134,8 +131,9 @@ def _empty(model: Transformer) -> Array:
     return np.empty(0, model.embed.tokens.weight.detach().numpy().dtype)
 
 
-def _rotation_tables(rotation: Rotation | None, config: ModelConfig, dtype: torch.dtype) -> Iterable[Array]:
-    """Cosines and sines of every position, (position, pair)."""
+def rotation_tables(rotation: Rotation | None, positions: int, dtype: torch.dtype) -> tuple[Array, Array]:
+    """Cosines and sines of the first positions, (position, pair)."""
     if rotation is None:
         return (torch.empty(0, 0, dtype=dtype).numpy(),) * 2
-    return [table[:, 0].contiguous().numpy() for table in rotation.at(torch.arange(config.context_length), dtype)]
+    cos, sin = (table[:, 0].contiguous().numpy() for table in rotation.at(torch.arange(positions), dtype))
+    return cos, sin
