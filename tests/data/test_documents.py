@@ -1,6 +1,7 @@
 """Documents: every kind of source gives the same text; every kind of bad input one line that says what and where."""
 
 import builtins
+import csv
 import errno
 import gzip
 import io
@@ -179,6 +180,68 @@ def test_a_folder_is_searched_in_order_without_what_is_hidden_or_not_text(tmp_pa
     notes = "\n".join(corpus.notes())
     assert "not UTF-8 text: 2, for example" in notes
     assert "hidden files and folders passed over: 2" in notes
+    assert "they are empty: 1, for example" in notes
+
+
+@pytest.mark.parametrize("search", ["", "*", "**/*"])
+def test_what_a_search_finds_and_cannot_read_is_passed_over_and_counted(search: str, tmp_path: Path) -> None:
+    """The same files named by themselves are errors."""
+    broken = {
+        "broken.gz": gzip.compress(b"abc" * 999)[:-9], "no.jsonl": b'{"body": "x"}', "late.jsonl": JSON_LINES + b"{",
+        "table.csv": b"a,b\n1,2\n", "settings.json": b'{\n"a": 1}', "blank.txt": b" \n\t\n",
+        "late.txt": b"x" * 3_000_000 + b"\xff",
+    }  # fmt: skip
+    for name, content in {"a.txt": b"a", **broken}.items():
+        written(tmp_path / name, content)
+    corpus = Corpus(DataConfig(paths=(str(tmp_path / search),)))
+    for _ in range(2):
+        assert [chunk.text for chunk in corpus.chunks()] == ["a"]
+    notes = "\n".join(corpus.notes())
+    for told in ("cannot be read: 5, for example", "not UTF-8 text: 1, for example", "they are empty: 1"):
+        assert told in notes
+    for name in broken:
+        assert name.partition(".")[0] in refusal(lambda name=name: read(tmp_path / name))
+
+
+def test_runs_of_our_own_are_passed_over_where_a_folder_is_searched(tmp_path: Path) -> None:
+    written(tmp_path / "a.txt", b"a")
+    for name in ("config.toml", "metrics.jsonl", "checkpoints/000001/state.json"):
+        written(tmp_path / "runs" / "001" / name, b"{}")
+    corpus = Corpus(DataConfig(paths=(str(tmp_path),)))
+    assert [chunk.text for chunk in corpus.chunks()] == ["a"]
+    assert "runs of limpid's own passed over: 1" in "\n".join(corpus.notes())
+
+
+@pytest.mark.parametrize("layout", [{"indent": 1}, {"separators": (",", ":")}])
+def test_an_array_of_json_gives_a_document_per_element(layout: Any, tmp_path: Path, monkeypatch) -> None:
+    rows = [{"id": n, "text": text} for n, text in enumerate(TEXTS * 3)]
+    file = written(tmp_path / "a.json", json.dumps(rows, **layout).encode())
+    assert read(file) == TEXTS * 3
+    monkeypatch.setattr(formats, "READ_SIZE", 7)
+    assert read(file) == TEXTS * 3
+    assert read(written(tmp_path / "lines.json", JSON_LINES)) == TEXTS
+    for content, told in (
+        (b'{\n"a": 1}', "neither an array nor an object per line"),
+        (b'[{"text": "a"}, {"te', ":2 is not JSON"),
+        (b'["a"]', "expected an object"),
+        (b"[" * 100_000, ":1 is not JSON"),
+    ):
+        assert told in refusal(lambda content=content: read(written(tmp_path / "bad.json", content)))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_table_gives_a_document_per_row(delimiter: str, tmp_path: Path) -> None:
+    rows = [["id", "text"], ["1", 'quoted "words",\nand; a\tline'], ["2", "plain"], ["3", ""]]
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=delimiter).writerows(rows)
+    assert read(written(tmp_path / "a.csv", out.getvalue().encode())) == [rows[1][1], "plain"]
+    assert "its fields are id, text" in refusal(lambda: read(tmp_path / "a.csv", text_field="body"))
+
+
+def test_a_path_that_is_no_path_is_refused(tmp_path: Path) -> None:
+    assert "a path is empty" in refusal(lambda: list(Corpus(DataConfig(paths=("",))).chunks()))
+    (tmp_path / "link").symlink_to("nowhere")
+    assert "is a link to nowhere, which does not exist" in refusal(lambda: read(tmp_path / "link"))
 
 
 def test_a_glob_is_sorted_and_a_file_named_twice_is_read_once(tmp_path: Path) -> None:

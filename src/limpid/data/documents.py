@@ -9,13 +9,13 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from limpid.config import DataConfig
-from limpid.data.formats import HUB, READ_SIZE, Chunk, chunks_of, chunks_of_hub, decoded, is_text
+from limpid.data.formats import HUB, READ_SIZE, Chunk, NoText, NotText, chunks_of, chunks_of_hub, decoded
 from limpid.errors import DataError
 from limpid.reporter import Report
 
@@ -23,6 +23,8 @@ STANDARD_LIBRARY = Path(os.__file__).parent
 NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "encodings",
              "site-packages", "dist-packages", "__pycache__"}  # fmt: skip
 """Folders of the standard library that repeat themselves, or are not part of it."""
+HELD = 1 << 22
+"""Characters of a file that is being judged that are kept, so that a short one is read once."""
 WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME"
 
 
@@ -32,7 +34,7 @@ class Source:
 
     name: str
     path: Path | None = None  # None is a hub dataset
-    searched: bool = False  # found while searching a folder: passed over when it is not text
+    searched: bool = False  # found by a folder or glob: passed over when it cannot be read
 
 
 class Corpus:
@@ -41,8 +43,9 @@ class Corpus:
     def __init__(self, data: DataConfig, report: Report = lambda *_: None) -> None:
         self._report = report
         self.text_field = data.text_field
-        self.hidden = 0
-        self.not_text: set[str] = set()
+        self.hidden = self.runs = 0
+        self.judged: dict[str, DataError | None] = {}
+        """Files that were searched for: what is wrong with each of them."""
         self._spools: list[object] = []
         self.default = not data.paths
         found = self._standard_library() if self.default else [s for path in data.paths for s in self._find(path)]
@@ -57,15 +60,40 @@ class Corpus:
         for source in self.sources:
             if source.path is None:
                 yield from chunks_of_hub(source.name, self.text_field)
-            elif source.searched and not is_text(source.path, source.name):
-                self.not_text.add(source.name)
+            elif source.searched:
+                yield from self._searched(source.name, source.path)
             else:
-                empty = True
-                for chunk in chunks_of(source.path, source.name, self.text_field):
-                    empty = False
-                    yield chunk
-                if empty and not source.searched:
-                    raise DataError(f"{source.name} holds no text: leave it out, or give another file")
+                yield from chunks_of(source.path, source.name, self.text_field)
+
+    def _searched(self, name: str, path: Path) -> Iterator[Chunk]:
+        """The documents of a file that nobody named; none when any of it cannot be read, as the first reading finds."""
+        held: list[Chunk] | None = []
+        if name not in self.judged:
+            size = 0
+            try:
+                for chunk in chunks_of(path, name, self.text_field):
+                    size += len(chunk.text)
+                    if held is not None and size <= HELD:
+                        held.append(chunk)
+                    else:
+                        held = None
+            except DataError as error:
+                self.judged[name] = error
+            else:
+                self.judged[name] = None
+                if held is not None:  # short: not read twice
+                    yield from held
+                    return
+        if self.judged[name] is None:
+            yield from chunks_of(path, name, self.text_field)
+
+    def require_text(self, documents: int) -> None:
+        """Raise DataError when a reading found no document, with the reason where a file was passed over."""
+        if documents:
+            return
+        why = next((str(error) for error in self.judged.values() if error is not None), None)
+        named = ", ".join(source.name for source in self.sources[:3])
+        raise DataError(why or f"no text in {named}: {WAY_OUT}")
 
     def manifest(self) -> list[tuple[str, int, int, int, int]] | None:
         """Path, inode, size and times of change (ns) of every file; None when something else is read too.
@@ -92,11 +120,15 @@ class Corpus:
             remarks.append(
                 f"no paths given: the text is the Python standard library's own source, {len(self.sources)} files"
             )
-        if self.not_text:
-            first = min(self.not_text)
-            remarks.append(
-                f"files passed over because they are not UTF-8 text: {len(self.not_text)}, for example {first}"
-            )
+        kinds = ((NotText, "they are not UTF-8 text"), (NoText, "they are empty"), (DataError, "they cannot be read"))
+        wrong = {name: error for name, error in sorted(self.judged.items()) if error is not None}
+        for kind, why in kinds:
+            names = [name for name, error in wrong.items() if type(error) is kind]
+            if names and not self.default:
+                example = wrong[names[0]] if kind is DataError else names[0]
+                remarks.append(f"files passed over because {why}: {len(names)}, for example {example}")
+        if self.runs:
+            remarks.append(f"runs of limpid's own passed over: {self.runs}")
         if self.hidden:
             remarks.append(f"hidden files and folders passed over: {self.hidden}")
         if self.repeated:
@@ -105,6 +137,8 @@ class Corpus:
 
     def _find(self, path: str) -> list[Source]:
         """The sources that one argument stands for, in order."""
+        if not path:
+            raise DataError(f"a path is empty: {WAY_OUT}")
         if path == "-":
             return [self._spooled(sys.stdin.buffer, "standard input")]
         if path.startswith(HUB):
@@ -121,11 +155,8 @@ class Corpus:
             matches = sorted(glob.glob(str(place), recursive=True))
             if not matches:
                 raise DataError(f"no file matches {path}: {WAY_OUT}")
-            return [source for match in matches if Path(match).is_file() for source in self._find(match)]
-        names = [entry.name for entry in place.parent.iterdir()] if place.parent.is_dir() else []
-        close = difflib.get_close_matches(place.name, names, 1)
-        hint = f"did you mean {place.parent / close[0]}?" if close else WAY_OUT
-        raise DataError(f"{path} does not exist: {hint}")
+            return [Source(match, Path(match), searched=True) for match in matches if Path(match).is_file()]
+        raise _missing(path, place)
 
     def _walk(self, folder: Path) -> list[Source]:
         """The files of a folder and all folders in it, sorted, without hidden ones."""
@@ -135,6 +166,10 @@ class Corpus:
 
         sources = []
         for place, folders, files in os.walk(folder, onerror=refuse):
+            if Path(place) != folder and "config.toml" in files and "checkpoints" in folders:
+                self.runs += 1
+                folders.clear()
+                continue
             self.hidden += sum(name.startswith(".") for name in folders + files)
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             paths = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
@@ -178,6 +213,25 @@ class Corpus:
         if not sources:
             raise DataError(f"no paths given, and Python's own sources are not in {STANDARD_LIBRARY}: {WAY_OUT}")
         return sources
+
+
+def require_there(paths: Sequence[str]) -> None:
+    """Raise DataError for the first path that stands for nothing, before anything is read."""
+    for path in paths:
+        place = Path(path).expanduser()
+        if path and path != "-" and not path.startswith(HUB) and not glob.has_magic(path) and not place.exists():
+            raise _missing(path, place)
+
+
+def _missing(path: str, place: Path) -> DataError:
+    """The error for a path that does not exist, naming what lies beside it under nearly this name."""
+    if place.is_symlink():
+        return DataError(f"{path} is a link to {os.readlink(place)}, which does not exist: {WAY_OUT}")
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in place.parent.iterdir()]
+    close = difflib.get_close_matches(place.name, names, 1)
+    return DataError(f"{path} does not exist: {f'did you mean {place.parent / close[0]}?' if close else WAY_OUT}")
 
 
 def _close(file: IO[bytes]) -> None:

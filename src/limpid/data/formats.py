@@ -6,7 +6,6 @@ import codecs
 import functools
 import gzip
 import itertools
-import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +14,14 @@ from typing import Any
 
 import zstandard
 
+from limpid.data.records import json_document, json_lines, table_rows
 from limpid.errors import DataError
 
 READ_SIZE = 1 << 20  # bytes read at once
 CHUNK_SIZE = 1 << 18  # characters of one document held at once
 COMPRESSED = (".gz", ".zst")
 JSON_LINES = (".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv")
 HUB = "hf:"
 
 
@@ -48,28 +49,34 @@ def chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
 
     Raises  DataError naming the file and the place that cannot be read
     """
+    empty = True
+    for chunk in _chunks_of(path, name, text_field):
+        empty = False
+        yield chunk
+    if empty:
+        raise NoText(f"{name} holds no text: leave it out, or give another file")
+
+
+def _chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
     ending = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
     if ending == ".parquet":
         return _parquet(path, name, text_field)
+    texts = decoded(_bytes_of(path, name), name)
     if ending in JSON_LINES:
-        return _json_lines(_bytes_of(path, name), name, text_field)
-    return _plain(_bytes_of(path, name), name)
-
-
-def is_text(path: Path, name: str) -> bool:
-    """Whether a file found in a folder is worth reading: its first bytes are UTF-8 without NUL, or a known format."""
-    if path.suffix in (*JSON_LINES, ".parquet"):
-        return True
-    try:
-        for _ in itertools.islice(decoded(_bytes_of(path, name), name), 2):  # a short file's end is its second part
-            continue
-    except NotText:
-        return False
-    return True
+        return records(json_lines(texts, name), name, text_field)
+    if ending == ".json":
+        return records(json_document(texts, name), name, text_field)
+    if ending in TABLES:
+        return records(table_rows(texts, name, text_field), name, text_field)
+    return _plain(texts, name)
 
 
 class NotText(DataError):
     """A file's bytes are no text."""
+
+
+class NoText(DataError):
+    """A file holds nothing but white space."""
 
 
 def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
@@ -138,48 +145,31 @@ def decoded(blocks: Iterator[bytes], name: str) -> Iterator[str]:
         position += len(waiting) + len(block) - len(decoder.getstate()[0])
 
 
-def _plain(blocks: Iterator[bytes], name: str) -> Iterator[Chunk]:
+def _plain(texts: Iterator[str], name: str) -> Iterator[Chunk]:
     """One document; a long one in chunks that end with a line, wherever its blocks do."""
-    waiting = ""
-    for text in decoded(blocks, name):
+    waiting, blank = "", True
+    for text in texts:
         waiting += text
+        blank = blank and not text.strip()
         while len(waiting) > CHUNK_SIZE:
             cut = waiting.rfind("\n", 0, CHUNK_SIZE) + 1 or CHUNK_SIZE
             yield Chunk(name, 0, waiting[:cut], last=False)
             waiting = waiting[cut:]
+    if blank:
+        raise NoText(f"{name} holds no text but white space: leave it out, or give another file")
     if waiting:
         yield Chunk(name, 0, waiting, last=True)
 
 
-def _json_lines(blocks: Iterator[bytes], name: str, text_field: str) -> Iterator[Chunk]:
-    """A document per line that is not blank."""
-    for number, line in enumerate(_lines(decoded(blocks, name)), 1):
-        if not line.strip():
-            continue
+def records(found: Iterator[tuple[int, Any]], name: str, text_field: str) -> Iterator[Chunk]:
+    """A document per record, which is an object with a field of text."""
+    for number, record in found:
         where = document_name(name, number)
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where} is not JSON ({error}): mend or remove the line") from error
         if not isinstance(record, dict):
             raise DataError(f"{where} holds {record!r:.40}, expected an object with a field {text_field!r}")
         text = _field(record, text_field, where)
         if text:
             yield Chunk(name, number, text, last=True)
-
-
-def _lines(texts: Iterator[str]) -> Iterator[str]:
-    """Lines that end with a newline and nothing else: JSON strings may hold every other separator."""
-    waiting = ""
-    for text in texts:
-        *lines, rest = text.split("\n")
-        if lines:
-            yield waiting + lines[0]
-            yield from lines[1:]
-            waiting = rest
-        else:
-            waiting += rest
-    yield waiting
 
 
 def _parquet(path: Path, name: str, text_field: str) -> Iterator[Chunk]:

@@ -125,8 +125,7 @@ def _prepared(data: DataConfig, seed: int, corpus: Corpus, cache: Cache, setting
     stats = CorpusStats(seed)
     for _ in stats.counted(corpus.chunks()):
         report("reading the text", stats.bytes, None)
-    if not stats.documents:
-        raise DataError(f"no text in {', '.join(data.paths)}: all its files are empty or not UTF-8 text; give others")
+    corpus.require_text(stats.documents)
     content = hash_of(settings, stats.digest)
     known = _recalled(cache, content)
     if known is None:
