@@ -19,7 +19,7 @@ STAGES = {
     "attention": ("attention", "attention_variants"),
     "mlp": ("mlp", "activation", "linear", "dropout", "perceptron"),
     "logits": ("linear",),
-    "loss": ("loss", "information", "answers", "preference", "policy"),
+    "loss": ("loss", "losses", "information", "answers", "preference", "policy"),
     "backward": ("calculus", "curvature"),
     "update": ("update", "muon", "optimisation", "schedule"),
     "decoding": ("sampling",),

@@ -138,6 +138,22 @@ def formula_examples() -> list[FormulaExample]:
             lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten()),
         ),
         FormulaExample(
+            "softmax cross-entropy, weighted and smoothed",
+            foundations.softmax_cross_entropy,
+            (normal(2, 3, 5), targets),
+            lambda z, t: F.cross_entropy(
+                z.flatten(0, 1), t.flatten(), torch.arange(1.0, 6.0, dtype=z.dtype), label_smoothing=0.1
+            ),
+            {"label_smoothing": 0.1, "class_weights": np.arange(1.0, 6.0)},
+        ),
+        FormulaExample(
+            "huber",
+            foundations.huber,
+            (normal(9, scale=3), normal(9)),
+            lambda x, y: F.huber_loss(x, y, reduction="none", delta=0.7),
+            {"delta": 0.7},
+        ),
+        FormulaExample(
             "binary cross-entropy",
             foundations.binary_cross_entropy,
             (normal(7, scale=5), good.astype(int)),
@@ -217,6 +233,20 @@ def formula_examples() -> list[FormulaExample]:
             ),
             {"beta": 0.3, "baseline": 0.2, "desirable_weight": 1.5},
         ),
+        FormulaExample(
+            "hinge",
+            alignment.hinge_preference,
+            (*pairs,),
+            lambda a, b, c, d: (1 - 0.3 * (a - b - c + d)).relu(),
+            {"beta": 0.3},
+        ),
+        FormulaExample(
+            "k1", alignment.kl_estimate, (new, reference), lambda n, r: torch.log(n.exp() / r.exp()), {"kind": "k1"}
+        ),
+        FormulaExample(
+            "k2", alignment.kl_estimate, (new, reference), lambda n, r: (n - r).square() / 2, {"kind": "k2"}
+        ),
+        FormulaExample("k3", alignment.kl_estimate, (new, reference), lambda n, r: (r - n).exp() - 1 - (r - n)),
         FormulaExample("ppo", alignment.ppo, (new, old, advantages), lambda n, o, a: -clipped(n, o, a)),
         FormulaExample(
             "grpo, each token",

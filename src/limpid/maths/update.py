@@ -37,6 +37,15 @@ def clip(gradients: Arrays, max_grad_norm: float | None) -> tuple[Arrays, float]
     return ({name: scale * gradient for name, gradient in gradients.items()} if scale < 1 else gradients), norm
 
 
+def clip_by_value(gradients: Arrays, limit: float) -> Arrays:
+    """Bring every entry of every gradient into [-limit, limit]; unlike `clip`, this turns the direction.
+
+    Raises  DomainError for a negative limit
+    """
+    require(limit >= 0, f"limit is {limit}: it must not be negative")
+    return {name: np.clip(gradient, -limit, limit) for name, gradient in gradients.items()}
+
+
 def clip_scale(norm: float, max_grad_norm: float | None) -> float:
     """What gradients of this global norm are multiplied by.
 

@@ -115,6 +115,11 @@ def active_parameters(model: Architecture) -> int:
     return count(model) - model.expert_layers * (experts.num_experts - experts.experts_per_token) * one
 
 
+def palm_flops_per_token(parameters: float, layers: int, heads: int, d_head: int, positions: int) -> float:
+    """6 N + 12 L H Q T: training FLOPs per token, attention beside the parameters. Source: PaLM, appendix B."""
+    return 6 * parameters + 12 * layers * heads * d_head * positions
+
+
 def megatron_flops(batch: int, seq: int, layers: int, hidden: int, vocab: int, recompute: bool | str = False) -> float:
     """FLOPs of one step of a GPT with 4h hidden features: 72 b s l h² (1 + s/6h + V/12hl).
 

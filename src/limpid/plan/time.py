@@ -76,6 +76,11 @@ def utilisation_of(
     return figure(name, "share", "per_token * speed / (devices * rate)", numbers, PALM)
 
 
+def pf_days(flops: float) -> float:
+    """Days of one petaFLOP/s that these FLOPs are. Source: Kaplan et al. 2020, figure 1, arXiv:2001.08361."""
+    return flops / (1e15 * DAY)
+
+
 def training_seconds(flops: float, devices: int, rate: float, utilisation: float = 1.0) -> float:
     """Seconds for so many FLOPs."""
     return flops / (devices * rate * utilisation)

@@ -1,5 +1,6 @@
 """Which function here answers each kind of published number: importing a file registers its kinds."""
 
+from limpid.equations.answers import adapters as adapters
 from limpid.equations.answers import cluster as cluster
 from limpid.equations.answers import decoding as decoding
 from limpid.equations.answers import flops as flops

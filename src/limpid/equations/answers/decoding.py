@@ -38,6 +38,26 @@ def _top_k(x: Inputs) -> Any:
     return int((foundations.top_k(foundations.softmax(x["logits"]), max(x["k"], x["min_tokens"])) > 0).sum())
 
 
+@kind("sampling.typical_filter", "typical")
+def _typical(x: Inputs) -> Any:
+    return foundations.typical(x["probs"], x["mass"], renormalise=False).tolist()
+
+
+@kind("sampling.eta_filter", "eta_cutoff")
+def _eta(x: Inputs) -> Any:
+    return foundations.eta_cutoff(x["probs"], x["epsilon"], renormalise=False).tolist()
+
+
+@kind("sampling.repeated_ngram", "repeated_ngram")
+def _ngram(x: Inputs) -> Any:
+    return [foundations.repeated_ngram(row, x["size"], x["vocab"]).astype(int).tolist() for row in x["tokens"]]
+
+
+@kind("speculative.operations", "speculative_operations")
+def _operations(x: Inputs) -> Any:
+    return [foundations.speculative_operations(*row) for row in zip(x["alpha"], x["gamma"], strict=True)]
+
+
 @kind("beam.sequence_probability", "joint_log_probability")
 def _beam(x: Inputs) -> Any:
     return {

@@ -7,7 +7,13 @@ from typing import Any
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.equations.answers.parameters import chinchilla, decoder, entries
 from limpid.plan import hardware, time
-from limpid.plan.flops import attention_widths, forward_flops_per_token, megatron_flops, weights_that_multiply
+from limpid.plan.flops import (
+    attention_widths,
+    forward_flops_per_token,
+    megatron_flops,
+    palm_flops_per_token,
+    weights_that_multiply,
+)
 from limpid.plan.laws import scaling
 from limpid.plan.parameters import count
 
@@ -63,7 +69,7 @@ def _factor(x: Inputs) -> Any:
     def answer(one: Inputs) -> dict[str, float]:
         both = scaling.six_n_d(one["params_millions"] * 1e6, one["tokens_billions"] * 1e9) / 6
         flops = one["factor"] * both
-        return {"flops": flops, "pf_days": flops / (1e15 * time.DAY)}
+        return {"flops": flops, "pf_days": time.pf_days(flops)}
 
     return each(answer, x, "params_millions")
 
@@ -83,13 +89,13 @@ def _mfu(x: Inputs) -> Any:
 
 @kind("flops.mfu_palm_percent")
 def _palm(x: Inputs) -> Any:
-    attention = 12 * x["n_layers"] * x["heads"] * x["head_dim"] * x["seq"]
+    whole = palm_flops_per_token(x["params"], x["n_layers"], x["heads"], x["head_dim"], x["seq"])
     plain = 6 * x["params"]
     if "tflops_per_gpu" in x:  # 6 N per token, so the rate in tokens follows
         speed = x["tflops_per_gpu"] * 1e12 / plain
-        return 100 * float(time.utilisation_of(plain + attention, speed, 1, x["peak_tflops"] * 1e12).value)
+        return 100 * float(time.utilisation_of(whole, speed, 1, x["peak_tflops"] * 1e12).value)
     share = [100 * float(time.utilisation_of(each, x["tokens_per_s"], x["chips"], x["peak"]).value)
-             for each in (plain, plain + attention)]  # fmt: skip
+             for each in (plain, whole)]  # fmt: skip
     return {"without_attention": share[0], "with_attention": share[1]}
 
 

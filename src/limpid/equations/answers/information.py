@@ -80,3 +80,9 @@ def _entropy_and_loss(x: Inputs) -> Any:
         "entropy_bits": foundations.entropy(x["p"], 2),
         "cross_entropy_nats": maths.NegativeLogLikelihood()(log_p, np.array(x["labels"])),
     }
+
+
+@kind("huber.mean", "huber")
+def _huber(x: Inputs) -> Any:
+    each = foundations.huber(x["predictions"], x["targets"], x["delta"])
+    return {"mean": float(each.mean()), "sum_over_rows": float(each.mean(-1).sum())}

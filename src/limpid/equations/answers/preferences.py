@@ -38,6 +38,25 @@ def _ppo(x: Inputs) -> Any:
     return float(alignment.ppo(math.log(x["ratio"]), 0.0, x["advantage"], x["epsilon"]))
 
 
+@kind("kl.estimators", "kl_estimate")
+def _estimators(x: Inputs) -> Any:
+    """Bias and standard deviation over the true divergence, samples drawn from the second of two normal laws.
+
+    Expectations by Gauss-Hermite quadrature, exact here: ratios of normal densities are exponentials.
+    """
+    points, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    sampled, other = -((points) ** 2) / 2, -((points - x["shift"]) ** 2) / 2
+    true = x["shift"] ** 2 / 2
+    found = {}
+    for name in ("k1", "k2", "k3"):
+        values = alignment.kl_estimate(sampled, other, name)
+        mean = float(values @ weights)
+        spread = float(np.sqrt(np.square(values - mean) @ weights))
+        found[name] = [mean / true - 1, spread / true]
+    return found
+
+
 @kind("rl.rewards_with_kl", "rewards_with_kl")
 def _kl_rewards(x: Inputs) -> Any:
     return alignment.rewards_with_kl(x["scores"], x["logprobs"], x["ref_logprobs"], x["kl_coefficient"]).tolist()

@@ -77,3 +77,8 @@ def _fit(x: Inputs) -> Any:
 @kind("scaling.kaplan_factor")
 def _kaplan(x: Inputs) -> Any:
     return scaling.kaplan_factor(x["factor"], x["alpha_n"])
+
+
+@kind("scaling.tokens_without_overfitting")
+def _without_overfitting(x: Inputs) -> Any:
+    return scaling.tokens_without_overfitting(x["params"])

@@ -9,10 +9,13 @@ from limpid.maths.alignment.policy import generalised_advantages as generalised_
 from limpid.maths.alignment.policy import group_advantages as group_advantages
 from limpid.maths.alignment.policy import grpo as grpo
 from limpid.maths.alignment.policy import grpo_token_losses as grpo_token_losses
+from limpid.maths.alignment.policy import kl_estimate as kl_estimate
 from limpid.maths.alignment.policy import lambda_returns as lambda_returns
+from limpid.maths.alignment.policy import leave_one_out_advantages as leave_one_out_advantages
 from limpid.maths.alignment.policy import ppo as ppo
 from limpid.maths.alignment.policy import rewards_with_kl as rewards_with_kl
 from limpid.maths.alignment.preference import dpo as dpo
+from limpid.maths.alignment.preference import hinge_preference as hinge_preference
 from limpid.maths.alignment.preference import implicit_reward as implicit_reward
 from limpid.maths.alignment.preference import ipo as ipo
 from limpid.maths.alignment.preference import kto as kto

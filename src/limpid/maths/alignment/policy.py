@@ -182,6 +182,56 @@ def group_advantages(
 
 
 @formula(
+    r"A_i = r_i - \tfrac{1}{n - 1} \sum_{j \ne i} r_j",
+    Branch.PROBABILITY,
+    "Kool, van Hoof & Welling 2019; as RLOO, Ahmadian et al. 2024, section 2.3, arXiv:2402.14740",
+)
+def leave_one_out_advantages(rewards: Float[Array, "prompt answer"]) -> Float[Array, "prompt answer"]:
+    """How much better each answer is than the mean of the others to the same prompt: an unbiased baseline.
+
+    Takes   rewards  (prompt, answer)
+    Gives   A        (prompt, answer)  in the unit of the rewards; they sum to 0
+    Limits  answers that are all alike have advantage 0
+    Raises  DomainError with fewer than two answers
+    """
+    rewards = floats(rewards)
+    if rewards.ndim == 0 or rewards.shape[-1] < 2:
+        raise DomainError(f"rewards have shape {rewards.shape}: a group needs at least two answers")
+    count = rewards.shape[-1]
+    gaps = rewards[..., :, None] - rewards[..., None, :]  # of equals exactly 0, which a mean that rounds is not
+    return gaps.sum(-1) / (count - 1)
+
+
+@formula(
+    r"k_1 = -\ln r, \quad k_2 = \tfrac12 (\ln r)^2, \quad k_3 = r - 1 - \ln r, \quad r = \pi_0 / \pi",
+    Branch.PROBABILITY,
+    "Schulman 2020, Approximating KL Divergence, joschu.net/blog/kl-approx.html",
+    (r"\bar \ell = \bar k\, (1, \; -\ln r, \; 1 - r)", r""),
+)
+def kl_estimate(
+    log_probabilities: Float[Array, "*token"],
+    reference_log_probabilities: Float[Array, "*token"],
+    kind: str = "k3",
+) -> Float[Array, "*token"]:
+    """What each token sampled from the policy says about D(π‖π₀).
+
+    Takes   …log_probabilities  (token,)  of the policy that sampled, and of the reference; nats
+            kind                k1 (unbiased, of either sign), k2 (biased, never negative), k3 (both good ones)
+    Gives   k                   (token,)  nats; the mean of k1 or k3 is D(π‖π₀)
+    Limits  0 where the two agree
+    Raises  ShapeError when the shapes differ, DomainError for another kind
+    """
+    return _estimate(log_probabilities, reference_log_probabilities, kind)[0]
+
+
+@kl_estimate.derivative
+def kl_estimate_backward(
+    k_bar: Array, log_probabilities: Array, reference_log_probabilities: Array, kind: str = "k3"
+) -> tuple[Array, None]:
+    return k_bar * _estimate(log_probabilities, reference_log_probabilities, kind)[1], None
+
+
+@formula(
     r"r_t = -\beta (\ell_t - \ell^0_t) + [t = T]\, R",
     Branch.PROBABILITY,
     "Ziegler et al. 2019, eq. 2, arXiv:1909.08593",
@@ -302,3 +352,13 @@ def _k3(log_p: Array, reference: Array) -> tuple[Array, Array]:
     log_p, reference = _alike(log_probabilities=log_p, reference_log_probabilities=reference)
     gap = reference - log_p
     return np.expm1(gap) - gap, -np.expm1(gap)
+
+
+def _estimate(log_p: Array, reference: Array, kind: str) -> tuple[Array, Array]:
+    """An estimate of the divergence by each token, and its slope along ln π."""
+    if kind == "k3":
+        return _k3(log_p, reference)
+    log_p, reference = _alike(log_probabilities=log_p, reference_log_probabilities=reference)
+    gap = log_p - reference
+    require(kind in ("k1", "k2"), f"kind is {kind!r}: choose one of k1, k2, k3")
+    return (gap, np.ones_like(gap)) if kind == "k1" else (gap * gap / 2, gap)

@@ -154,6 +154,46 @@ def ipo_backward(
 
 
 @formula(
+    r"L = \max(0, 1 - \beta h), \quad h = \ln\tfrac{\pi(y_w)}{\pi_0(y_w)} - \ln\tfrac{\pi(y_l)}{\pi_0(y_l)}",
+    Branch.PROBABILITY,
+    "Liu et al. 2023 (RSO), eq. 10, arXiv:2309.06657; after Zhao et al. 2023 (SLiC-HF), eq. 1, arXiv:2305.10425",
+    (r"\bar \ell_w = -\beta \bar L\,[\beta h < 1]", r"\bar \ell_l = -\bar \ell_w", r"", r""),
+)
+def hinge_preference(
+    policy_chosen: Float[Array, "*pair"],
+    policy_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"],
+    reference_rejected: Float[Array, "*pair"],
+    beta: float = 0.1,
+) -> Float[Array, "*pair"]:
+    """Preference with a margin: what is right by 1/β teaches nothing more.
+
+    Takes   policy_…, reference_…  (pair,)  log-probability of the whole answer, nats
+            beta                   β, above 0; 1/β is the margin
+    Gives   L                      (pair,)  1 where policy and reference agree
+    Limits  the gradient is exactly 0 beyond the margin
+    Raises  ShapeError when the shapes differ, DomainError for β ≤ 0
+    """
+    _require_beta(beta)
+    margin = _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    return np.maximum(0.0, 1 - beta * margin)
+
+
+@hinge_preference.derivative
+def hinge_preference_backward(
+    loss_bar: Array,
+    policy_chosen: Array,
+    policy_rejected: Array,
+    reference_chosen: Array,
+    reference_rejected: Array,
+    beta: float = 0.1,
+) -> tuple[Array, Array, None, None]:
+    h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    pull = np.where(h < 1, beta * loss_bar, 0.0)
+    return -pull, pull, None, None
+
+
+@formula(
     r"L = \lambda_y (1 - v), \quad v = \sigma(\pm \beta (r - z_0)), \quad r = \ln \tfrac{\pi(y)}{\pi_0(y)}",
     Branch.PROBABILITY,
     "Ethayarajh et al. 2024, eq. 7 and 8, arXiv:2402.01306",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.formula import floats, formula
-from limpid.maths.foundations.probability import certain, log_softmax
-from limpid.maths.loss import NO_LABEL
+from limpid.maths.foundations.probability import certain
 from limpid.maths.operation import Array, Branch
 
 SHANNON = "Shannon 1948, Bell System Technical Journal 27"
@@ -160,71 +159,6 @@ def mutual_information(joint: Float[Array, "x y"], base: float = math.e) -> floa
 
 
 @formula(
-    r"L = -\tfrac1N \sum_{t\ \text{labelled}} \ln \frac{e^{z_{t, w_t}}}{\sum_v e^{z_{t,v}}}",
-    Branch.INFORMATION,
-    "Bridle 1990, section 3; Bengio et al. 2003, eq. 1, JMLR 3",
-    (r"\bar z_{t,v} = \tfrac{\bar L}{N} (p_{t,v} - [v = w_t])", r""),
-)
-def softmax_cross_entropy(
-    logits: Float[Array, "... vocab"],
-    targets: Int[Array, "..."] | Float[Array, "... vocab"],
-    ignore_index: int = NO_LABEL,
-) -> float:
-    """The mean surprise of a model's logits at the right answers.
-
-    Takes   logits   (..., vocab)  nats, up to a constant
-            targets  (...)         ids, `ignore_index` where there is none; or (..., vocab), a distribution each
-    Gives   L        ()            nats per label
-    Limits  no label at all gives 0
-    Raises  ShapeError when targets do not fit or lie outside the vocabulary
-    """
-    logits = floats(logits)
-    weights, labels = _target_weights(logits, targets, ignore_index)
-    logs = log_softmax(logits)
-    return float(-np.where(weights > 0, weights * logs, 0.0).sum() / max(1, labels))
-
-
-@softmax_cross_entropy.derivative
-def softmax_cross_entropy_backward(
-    loss_bar: Array, logits: Array, targets: Array, ignore_index: int = NO_LABEL
-) -> tuple[Array, None]:
-    logits = floats(logits)
-    weights, labels = _target_weights(logits, targets, ignore_index)
-    p = np.exp(log_softmax(logits))
-    return loss_bar / max(1, labels) * (weights.sum(-1, keepdims=True) * p - weights), None
-
-
-@formula(
-    r"L = -y \ln \sigma(z) - (1 - y) \ln (1 - \sigma(z))",
-    Branch.INFORMATION,
-    "Bishop 2006, Pattern Recognition and Machine Learning, eq. 4.90",
-    (r"\bar z = \bar L\, (\sigma(z) - y)", r""),
-)
-def binary_cross_entropy(logits: Float[Array, "..."], targets: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The surprise at a yes or no, given its log-odds.
-
-    Takes   logits   (...)  log-odds of yes
-            targets  (...)  1 for yes, 0 for no, or the probability of yes
-    Gives   L        (...)  nats
-    Raises  ShapeError when the shapes differ, DomainError for targets outside [0, 1]
-    """
-    z, y = floats(logits), floats(targets)
-    if z.shape != y.shape:
-        raise ShapeError(f"logits have shape {z.shape}, targets {y.shape}: one target per logit")
-    if ((y < 0) | (y > 1)).any():
-        raise DomainError("a target lies outside [0, 1]")
-    loss: Array = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
-    return loss
-
-
-@binary_cross_entropy.derivative
-def binary_cross_entropy_backward(loss_bar: Array, logits: Array, targets: Array) -> tuple[Array, None]:
-    z = floats(logits)
-    small = np.exp(-np.abs(z))
-    return loss_bar * (np.where(z >= 0, 1.0, small) / (1 + small) - floats(targets)), None
-
-
-@formula(
     r"\text{bits per byte} = \frac{L}{\ln 2} \cdot \frac{\text{tokens}}{\text{bytes}}",
     Branch.INFORMATION,
     "Gao et al. 2020, section 3.1, arXiv:2101.00027",
@@ -270,19 +204,3 @@ def _two_distributions(p: Array, q: Array) -> tuple[Array, Array]:
     if p.shape[-1] != q.shape[-1]:
         raise ShapeError(f"p has shape {p.shape}, q {q.shape}: they must be over the same outcomes")
     return p, q
-
-
-def _target_weights(logits: Array, targets: Array, ignore_index: int) -> tuple[Array, int]:
-    """How much of each position's label falls on each token, and how many positions have one."""
-    targets = np.asarray(targets)
-    if targets.shape == logits.shape and targets.dtype.kind == "f":
-        return certain(targets), int(np.prod(logits.shape[:-1]))
-    if targets.shape != logits.shape[:-1] or targets.dtype.kind not in "iu":
-        raise ShapeError(f"targets have shape {targets.shape}, logits {logits.shape}: one id per position")
-    labelled = targets != ignore_index
-    chosen = targets[labelled]
-    if chosen.size and not 0 <= chosen.min() <= chosen.max() < logits.shape[-1]:
-        raise ShapeError(f"a target lies outside the vocabulary of {logits.shape[-1]}: {chosen.min()}…{chosen.max()}")
-    weights = np.zeros(logits.shape)
-    weights[labelled, chosen] = 1.0
-    return weights, int(labelled.sum())

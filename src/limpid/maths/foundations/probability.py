@@ -306,6 +306,26 @@ def speculative_speedup(acceptance: float, drafted: int, draft_cost: float) -> t
     return tokens, tokens / (drafted * draft_cost + 1)
 
 
+@formula(
+    r"\frac{(1 - \alpha) (\gamma \hat c + \gamma + 1)}{1 - \alpha^{\gamma + 1}}",
+    Branch.PROBABILITY,
+    "Leviathan, Kalman & Matias 2023, theorem 3.11, arXiv:2211.17192",
+)
+def speculative_operations(acceptance: float, drafted: int, draft_operations: float = 0.0) -> float:
+    """By how many times more operations speculative decoding does per token, checking what is thrown away.
+
+    Takes   acceptance        α, probability that a drafted token is kept, in [0, 1]
+            drafted           γ, tokens drafted per round
+            draft_operations  ĉ, operations of a draft token over one of the model
+    Gives   operations per token over those of decoding without a draft
+    Raises  DomainError outside these ranges
+    """
+    if not draft_operations >= 0:
+        raise DomainError(f"draft_operations is {draft_operations}: it must not be negative")
+    tokens, _ = speculative_speedup.function(acceptance, drafted, 0.0)
+    return (drafted * draft_operations + drafted + 1) / tokens
+
+
 def certain(p: Sequence[float] | Array) -> Array:
     """`p` as an array, once it is known to be a distribution along the last axis.
 

@@ -135,6 +135,19 @@ KAPLAN_ALPHA = 0.076
 """Exponent of L ∝ N^-α. Source: Kaplan et al. 2020, eq. 1.1, arXiv:2001.08361."""
 
 
+KAPLAN_TOKENS = 5e3, 0.74
+"""Constants of D ≥ 5,000 N^0.74. Source: Kaplan et al. 2020, eq. 4.4, arXiv:2001.08361."""
+
+
+def tokens_without_overfitting(parameters: float) -> float:
+    """Fewest tokens that a model of this size can be trained on again and again without overfitting much.
+
+    Source: Kaplan et al. 2020, eq. 4.4, arXiv:2001.08361.
+    """
+    require(parameters > 0, f"parameters is {parameters}: it must be above 0")
+    return KAPLAN_TOKENS[0] * parameters ** KAPLAN_TOKENS[1]
+
+
 def kaplan_factor(factor: float, alpha: float = KAPLAN_ALPHA) -> float:
     """By what the loss is multiplied when there are `factor` times as many parameters."""
     require(factor > 0, f"factor is {factor}: it must be above 0")
