@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from limpid.cli import main
+from limpid.doctor.finding import Finding
 from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
-from limpid.doctor.report import diagnose
+from limpid.doctor.report import FindingLog, diagnose
 from limpid.doctor.rules import RULES
 from limpid.reporter import SILENT
 from limpid.training.start import start
@@ -221,6 +224,40 @@ def test_a_run_of_ours_is_examined(
     said = json.loads(capsys.readouterr().out)
     assert said["kind"].startswith("examination before step")
     assert said["not_checked"] == {}
+
+
+FOUND = Finding(
+    rule="loss-spike", severity="warning", step=60, where="the loss", says="it rose", cause="a batch",
+    fix="look at it", refuted_by="another seed",
+)  # fmt: skip
+
+
+def test_findings_that_cannot_be_read_are_left_out_and_it_is_said(tmp_path: Path, capsys) -> None:
+    entries = [{"step": i, "loss": x} for i, x in enumerate(falling(100))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    unknown = json.dumps(json.loads(FOUND.as_json()) | {"rule": "of another version"})
+    lines = [b"\xff\xfe", FOUND.as_json().encode(), unknown.encode(), b"[" * 100_000, FOUND.as_json()[:-9].encode()]
+    (tmp_path / "findings.jsonl").write_bytes(b"\n".join(lines))
+    assert main(["doctor", str(tmp_path), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [finding["rule"] for finding in said["findings"]].count("loss-spike") == 1
+    assert said["notes"] == 4 * ["a line of findings.jsonl cannot be read, and was left out"]
+
+
+def test_a_finding_that_cannot_be_written_or_said_breaks_no_training(tmp_path: Path) -> None:
+    heard: list[str] = []
+    log = FindingLog(tmp_path / "run", heard.append, None)
+    (tmp_path / "run").rmdir()
+    log.add([FOUND])
+    assert not (tmp_path / "run").exists()
+    assert re.match(r"doctor: cannot write \S+/run/findings.jsonl: No such file or directory; its folder", heard[0])
+    assert "loss-spike" in heard[1]
+
+    def gone(line: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    log.say, log.found = gone, {}
+    log.add([FOUND])
 
 
 @pytest.mark.parametrize(("written", "limit"), [("none", None), (0.5, 0.5)])

@@ -5,9 +5,10 @@ Needs no torch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from limpid.doctor.logs.table import Curves
 from limpid.doctor.rule import functions
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
+from limpid.files import LineFile, explained
 from limpid.source import Run, find_source
 from limpid.terminal import say, say_json
 
@@ -81,6 +83,9 @@ class FindingLog:
         self.output, self.say, self.writer = output, say, writer
         self.first = True  # whether this process speaks for all of them
         self.found: dict[str, Finding] = {}
+        if output is not None:
+            with self._never_breaking():
+                output.mkdir(parents=True, exist_ok=True)  # once: a run whose folder is deleted gets no other
 
     def add(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -101,9 +106,8 @@ class FindingLog:
 
     def _report(self, finding: Finding) -> None:
         if self.output is not None:
-            self.output.mkdir(parents=True, exist_ok=True)
-            with (self.output / "findings.jsonl").open("a", encoding="utf-8") as file:
-                file.write(finding.as_json() + "\n")
+            with self._never_breaking(), contextlib.closing(LineFile(self.output / "findings.jsonl")) as file:
+                file.write(finding.as_json())
         if hasattr(self.writer, "add_text"):  # TensorBoard
             self.writer.add_text(f"doctor/{finding.rule}", finding.says, finding.step or 0)
         elif hasattr(self.writer, "log"):  # W&B
@@ -114,11 +118,21 @@ class FindingLog:
                 f"        cause: {finding.cause}\n        fix:   {finding.fix}"
             )
 
+    @contextlib.contextmanager
+    def _never_breaking(self) -> Iterator[None]:
+        """A finding that cannot be written is said, and breaks no training."""
+        try:
+            with explained(f"cannot write to {self.output}"):
+                yield
+        except CheckpointError as error:
+            self._say(f"doctor: {error}")
+
     def _say(self, line: str) -> None:
-        if callable(self.say):
-            self.say(line)
-        elif self.say:
-            say(line, file=sys.stderr)
+        with contextlib.suppress(OSError):  # a console that is gone breaks no training either
+            if callable(self.say):
+                self.say(line)
+            elif self.say:
+                say(line, file=sys.stderr)
 
 
 def _when(finding: Finding) -> str:
@@ -189,11 +203,13 @@ def _located(what: str) -> Path:
 def _recorded(path: Path, curves: Curves) -> list[Finding]:
     """What the doctor said while the run trained; the last word on each rule."""
     said: dict[str, Finding] = {}
-    for line in (path / "findings.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (path / "findings.jsonl").read_bytes().splitlines():
         try:
             finding = finding_from(json.loads(line))
-        except (ValueError, TypeError):  # the last line of a killed run may be cut short
-            curves.notes.append("a line of findings.jsonl was cut short and left out")
+            if finding.rule not in RULES or finding.severity not in SEVERITIES:
+                raise ValueError(finding)
+        except (ValueError, TypeError, RecursionError):  # the last line of a killed run may be cut short
+            curves.notes.append("a line of findings.jsonl cannot be read, and was left out")
             continue
         said[finding.rule] = finding
     return list(said.values())

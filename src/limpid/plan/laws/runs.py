@@ -28,15 +28,16 @@ Point = tuple[float, float, float]
 def metrics(run: Run) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl that are whole."""
     try:
-        lines = run.metrics_file.read_text("utf-8").splitlines()
+        lines = run.metrics_file.read_bytes().splitlines()
     except OSError:
         return []
     entries = []
     for line in lines:
         try:
-            entries.append(json.loads(line))
-        except ValueError:  # the last line of a run that was killed
+            entry = json.loads(line)
+        except (ValueError, RecursionError):  # the last line of a run that was killed
             continue
+        entries += [entry] if isinstance(entry, dict) else []
     return entries
 
 
