@@ -1,13 +1,20 @@
-"""A folder's manifest: size and SHA-256 of every file, written with them and checked when one of them is read."""
+"""Sizes and hashes (SHA-256) of files, written with them and checked when they are read.
+
+A folder has a manifest of its files. A safetensors file that stands alone carries its hash in its metadata.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MANIFEST = "manifest.json"
+UNSEALED = {"sha256": 64 * "0"}
+"""Metadata of a safetensors file that is to be sealed."""
 
 
 def write_manifest(folder: Path) -> None:
@@ -57,6 +64,48 @@ def sha256(file: Path) -> str:
     """The hash of a file's content, hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def seal(file: Path) -> None:
+    """Write into a safetensors file with the metadata UNSEALED its hash, as it is with zeros in that place."""
+    with file.open("r+b") as stream:
+        found = _seal(stream)
+        if found is None:
+            raise ValueError(f"{file} has no place for a hash")
+        digest = _hash_unsealed(stream, found[0])
+        stream.seek(found[0])
+        stream.write(digest.encode())
+
+
+def seal_damage(file: Path) -> str | None:
+    """What is wrong with a sealed safetensors file; None when it is as it was written, or was never sealed.
+
+    Raises  OSError when the system refuses to read it just now
+    """
+    with file.open("rb") as stream:
+        found = _seal(stream)
+        digest = "" if found is None else _hash_unsealed(stream, found[0])
+    if found is None or digest == found[1]:
+        return None
+    return f"{file} is damaged: its SHA-256 is {digest[:12]}…, and {found[1][:12]}… was written"
+
+
+def _seal(stream: BinaryIO) -> tuple[int, str] | None:
+    """Where the hash in a safetensors file's header begins, and what it is."""
+    length = int.from_bytes(stream.read(8), "little")
+    header = stream.read(min(length, os.fstat(stream.fileno()).st_size))
+    found = re.search(rb'"sha256":"([0-9a-f]{64})"', header)
+    return None if found is None else (8 + found.start(1), found[1].decode())
+
+
+def _hash_unsealed(stream: BinaryIO, at: int) -> str:
+    """The hash of a file with zeros in place of the hash at `at`."""
+    stream.seek(0)
+    digest = hashlib.sha256(stream.read(at) + bytes(UNSEALED["sha256"], "ascii"))
+    stream.seek(at + len(UNSEALED["sha256"]))
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def _state(file: Path) -> dict[str, Any]:

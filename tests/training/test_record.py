@@ -10,7 +10,9 @@ from safetensors import safe_open
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import from_dict
+from limpid.errors import CheckpointError
 from limpid.quantities import parameters, quantities
+from limpid.trace import Trace
 from limpid.training.loop import loop
 from limpid.training.replay import record_past
 from limpid.training.start import start
@@ -79,3 +81,18 @@ def test_a_step_recorded_afterwards_equals_the_one_recorded_while_training(data:
     assert now.keys() == then.keys()
     for name, array in now.items():
         assert array.tobytes() == then[name].tobytes(), name
+
+
+@pytest.mark.parametrize("place", [-1, 9, "hash"])
+def test_a_recorded_step_that_is_damaged_is_named_and_judges_no_engine(data: Path, place: int | str) -> None:
+    training = start(config(data, record_steps=(1,), max_steps=1), "run", quiet())
+    loop(training, quiet(), sampler)
+    file = training.run.recorded_step(1)
+    content = bytearray(file.read_bytes())
+    assert Trace.open(file, on_disk=False).document().verdict.agrees
+    at = content.index(b'"sha256":"') + 12 if place == "hash" else place
+    content[at] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"is damaged: its SHA-256 is|cannot open the recorded step") as caught:
+        Trace.open(file, on_disk=False).document()
+    assert "\n" not in str(caught.value)

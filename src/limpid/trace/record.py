@@ -15,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
+from limpid.files import explained
+from limpid.manifest import seal_damage
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
 from limpid.objectives import Objective
@@ -43,6 +45,13 @@ class Record:
         missing = [name for name in self._required() if name not in self.names]
         if missing:
             raise CheckpointError(f"{self.path} lacks {missing[0]}: it is not a whole recorded step")
+
+    def require_whole(self) -> None:
+        """Raises  CheckpointError when the file is not as it was written; an older one does not say."""
+        with explained(f"cannot read {self.path}"):
+            wrong = seal_damage(self.path)
+        if wrong is not None:
+            raise CheckpointError(f"{wrong}; delete it, and `limpid trace RUN --step N` records the step again")
 
     def _open(self) -> Any:
         """The file, mapped anew each time: pages that were read would otherwise stay in memory."""

@@ -61,6 +61,7 @@ class Trace:
         if kept is not None:
             found: StepDocument = from_json(StepDocument, kept)
             return found
+        self.record.require_whole()
         made = document(verify_record(self.record))
         if self.on_disk:
             cache.write(self.record.path, to_json(made))

@@ -14,6 +14,7 @@ from limpid.config import TrainConfig
 from limpid.config.options import to_dict
 from limpid.data.batches import MicroBatch
 from limpid.files import file_written_atomically
+from limpid.manifest import UNSEALED, seal
 from limpid.maths.chain import Outline
 from limpid.model import Transformer
 from limpid.model.kernels.attention import is_short
@@ -198,4 +199,5 @@ def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, object]) 
     """One safetensors file, whole or absent."""
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with file_written_atomically(file) as temporary:
-        save_file(whole, temporary, metadata={"limpid": json.dumps(metadata)})
+        save_file(whole, temporary, metadata={"limpid": json.dumps(metadata), **UNSEALED})
+        seal(temporary)

@@ -9,11 +9,12 @@ from typing import Protocol
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import save_file
 
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError
-from limpid.files import write_atomically
+from limpid.files import file_written_atomically
+from limpid.manifest import UNSEALED, seal, seal_damage
 from limpid.training.state import State
 
 
@@ -55,15 +56,19 @@ def write_batch(file: Path, batch: Sequence[MicroBatch]) -> None:
         for name, array in micro.arrays.items()
     }
     rows = json.dumps([list(micro.rows) for micro in batch])
-    write_atomically(file, save(arrays, metadata={"rows": rows}))
+    with file_written_atomically(file) as temporary:
+        save_file(arrays, temporary, metadata={"rows": rows, **UNSEALED})
+        seal(temporary)
 
 
 def read_batch(file: Path) -> tuple[MicroBatch, ...]:
     """The micro-batches of a stored step.
 
-    Raises  CheckpointError for a file that is cut short or foreign
+    Raises  CheckpointError for a file that is damaged or foreign
     """
     try:
+        if wrong := seal_damage(file):
+            raise ValueError(wrong)
         with safe_open(file, "numpy") as tensors:
             rows = json.loads((tensors.metadata() or {})["rows"])
             arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
