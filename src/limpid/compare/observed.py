@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
+from limpid.trace.verdict import Check
 from limpid.training.precision import NAMES
 
 
@@ -27,6 +28,9 @@ class Observed:
     compute: Any = None  # format of what goes into matrix products
     summed: Any = None  # format in which products are summed
     kept: Any = None  # format of parameters and residual stream
+    kernels: list[Check] = field(
+        default_factory=list
+    )  # each redone from its own inputs, where it is known how it rounds
     roundings: int = 1  # intermediate results that one operation rounds to its format
 
     def rounds_like(self, other: Observed) -> bool:

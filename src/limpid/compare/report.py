@@ -8,16 +8,18 @@ from typing import Any
 from rich.text import Text
 
 from limpid.compare.difference import Difference
+from limpid.compare.observed import Observed
 from limpid.compare.verdict import Comparison
 from limpid.jsonable import jsonable
-from limpid.trace.verdict import NotFinite, Unchecked
+from limpid.trace.verdict import Beyond, NotFinite, Unchecked, address
 
 SHOWN = 8
 
 
 def lines(comparison: Comparison) -> list[Text]:
     """What was compared, the verdict, and where it comes from."""
-    return [*_head(comparison), *_verdict(comparison), *_table(comparison)]
+    kernels = [line for variant in (comparison.first, comparison.second) for line in _kernels(variant)]
+    return [*_head(comparison), *_verdict(comparison), *kernels, *_table(comparison)]
 
 
 def _head(comparison: Comparison) -> list[Text]:
@@ -50,6 +52,10 @@ def _verdict(comparison: Comparison) -> list[Text]:
         return [Text.assemble(("not checked", "bold red"), f": {outcome.why}")]
     if isinstance(outcome, NotFinite):
         return [Text.assemble(("not finite", "bold red"), f": {outcome.explanation}")]
+    if where is None and isinstance(outcome, Beyond):
+        return [
+            Text.assemble(("not rounding", "bold red"), ": what was observed agrees, but not each kernel by itself")
+        ]
     if where is None:
         worst = max(comparison.differences, key=lambda difference: difference.worst)
         if comparison.bitwise and worst.worst == 0:
@@ -79,6 +85,27 @@ def _verdict(comparison: Comparison) -> list[Text]:
     if not comparison.explanations and where.kind == "forward" and comparison.outlier is not None:
         lines.append(Text("  no known fault explains it"))
     return lines
+
+
+def _kernels(variant: Observed) -> list[Text]:
+    """What came of redoing each kernel of a variant from its own inputs."""
+    if not variant.kernels:
+        return []
+    wrong = [check for check in variant.kernels if not check.holds]
+    head = Text(f"each kernel of {variant.name} redone from its own inputs: ")
+    if not wrong:
+        worst = max(variant.kernels, key=lambda check: check.worst)
+        head.append(f"all {len(variant.kernels)} hold", "bold green")
+        return [head.append(f", worst {worst.worst:.2g} of the bound at {worst.name}")]
+    head.append(f"{len(wrong)} of {len(variant.kernels)} do not hold", "bold red")
+    lines = [
+        Text(
+            f"  {address(check.name, check.index)} is {check.engine:.6g}, from its inputs {check.expected:.6g}"
+            f" ± {check.bound:.1g}"
+        )
+        for check in wrong[:SHOWN]
+    ]
+    return [head, *lines]
 
 
 def _where(difference: Difference) -> str:
@@ -120,6 +147,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "first_disagreement": None if where is None else _in_json(where),
         "outlier": None if outlier is None else (comparison.first, comparison.second)[outlier].name,
         "explanations": [asdict(explanation) for explanation in comparison.explanations],
+        "kernels": [jsonable(asdict(check)) for check in comparison.kernels],
         "differences": [_in_json(difference) for difference in comparison.differences],
     }
 

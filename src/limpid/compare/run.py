@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Int
+from torch import Tensor
 
 from limpid.compare import data_parallel, huggingface
 from limpid.compare.observed import Observed
@@ -80,8 +81,15 @@ def cached(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, ba
 
 
 def sampler(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
-    """The decoder that samples: every position through compiled code."""
-    _record_positions(seen, Decoder(variant.model()), tokens)
+    """The decoder that samples: every position through compiled code, whose kernels are redone one by one."""
+    decoder = Decoder(variant.model(), variant.weights_read)
+    cache = _record_positions(seen, decoder, tokens)
+    if decoder.position_decoder is not None:
+        from limpid.compare.decoder import check_kernels
+
+        seen.kernels = check_kernels(variant.config, seen, decoder.position_decoder, cache)
+        read = decoder.position_decoder.matrices()
+        seen.parameters |= {name: matrix for name, matrix in read.items() if name in seen.parameters}
 
 
 RUNNERS: dict[str, Path] = {
@@ -105,10 +113,19 @@ def _record_ends(seen: Observed, model: Transformer, tokens: Tokens, targets: To
         seen.record_parameter_gradients(model)
 
 
-def _record_positions(seen: Observed, model: Transformer | Decoder, tokens: Tokens) -> None:
-    """Logits of a path that takes one position after the other."""
+def _record_positions(seen: Observed, model: Transformer | Decoder, tokens: Tokens) -> Cache:
+    """Everything that a path forms which takes one position after the other; returns its keys and values."""
     cache = Cache(model.config, len(tokens), tokens.shape[1], model.compute, None)
+    parts: dict[str, list[Tensor]] = {}
+
+    def observe(name: str, value: Tensor) -> Tensor:
+        parts.setdefault(name, []).append(value)
+        return value
+
     with torch.no_grad():
-        logits = torch.cat([model(tokens[:, t : t + 1], cache) for t in range(tokens.shape[1])], 1)
-    seen.record("logits", logits)
-    seen.record("log_probabilities", log_probabilities(logits))
+        for place in range(tokens.shape[1]):
+            model(tokens[:, place : place + 1], cache, observe=observe)
+    for name, values in parts.items():
+        seen.record(name, torch.cat(values, 0 if name == "embed.positions" else 1))
+    seen.record("log_probabilities", log_probabilities(torch.cat(parts["logits"], 1)))
+    return cache

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from limpid.config import ModelConfig
+from limpid.config import ModelConfig, WeightFormat
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.maths.operation import Array
@@ -49,6 +49,7 @@ class Variant:
     precision: str
     adapter: Adapter | None = None
     merged: bool = False  # whether the adapter is added into the weights or stands beside them
+    weights_read: WeightFormat = "auto"  # how the sampler reads matrices
     processes: int = 1  # that share the rows of the batch, one thread each
 
     def model(self) -> Transformer:
@@ -70,6 +71,7 @@ def parse_variant(label: str) -> Variant:
     """
     what, _, words = label.partition(":")
     path, precision, adapted, merged, processes = "plain", "fp32", None, False, 1
+    weights_read: WeightFormat = "auto"
     for word in filter(None, words.split(",")):
         if word.startswith(("lora=", "merged=")):
             merged, adapted = word.startswith("merged="), Path(word.partition("=")[2])
@@ -77,10 +79,12 @@ def parse_variant(label: str) -> Variant:
             path, processes = "processes", _count(word)
         elif word in PATHS:
             path = word
+        elif word == "int8":
+            path, weights_read = "sampler", "int8"
         elif word in DTYPES:
             precision = word
         else:
-            words_known = f"{', '.join(PATHS)}; {', '.join(DTYPES)}; lora=DIR, merged=DIR, processes=N"
+            words_known = f"{', '.join(PATHS)}; {', '.join(DTYPES)}; int8; lora=DIR, merged=DIR, processes=N"
             raise ConfigError(f"{label!r} asks for {word!r}: choose from {words_known}")
     source: Model = find_model(what)
     if path == "transformers" and not isinstance(source, ModelFolder):
@@ -89,7 +93,7 @@ def parse_variant(label: str) -> Variant:
     adapter = None if adapted is None else load_adapter(adapted, config)
     if adapter is not None and path not in (*ADAPTABLE, *(("sampler",) if merged else ())):
         raise ConfigError(f"{label!r} takes an adapter on the path {path}: choose one of {', '.join(ADAPTABLE)}")
-    return Variant(label, source, config, weights, path, precision, adapter, merged, processes)
+    return Variant(label, source, config, weights, path, precision, adapter, merged, weights_read, processes)
 
 
 def _hugging_face_folder(checkpoint: Checkpoint) -> ModelFolder:

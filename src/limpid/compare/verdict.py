@@ -14,7 +14,7 @@ from limpid.compare.observed import Observed
 from limpid.compare.rounding_spread import Spread, spread
 from limpid.config import ModelConfig
 from limpid.maths.operation import Array
-from limpid.trace.verdict import Beyond, Holds, NotFinite, Unchecked, Verdict
+from limpid.trace.verdict import Beyond, Check, Holds, NotFinite, Unchecked, Verdict
 
 UNUSED = ("dropout", "init_std", "scaled_residual_init")
 """Options that change no number of a model that is not trained here."""
@@ -46,11 +46,17 @@ class Comparison:
         """Where numbers stop being finite, else where rounding no longer explains them, else what was not checked."""
         if not self.differences:
             return Unchecked("no quantity is observed in both variants", None)
+        verdicts = [one.verdict for one in (*self.differences, *self.kernels)]
         for kind in (NotFinite, Beyond, Unchecked):
-            for difference in self.differences:
-                if isinstance(difference.verdict, kind):
-                    return difference.verdict
+            for verdict in verdicts:
+                if isinstance(verdict, kind):
+                    return verdict
         return Holds(max(difference.worst for difference in self.differences))
+
+    @property
+    def kernels(self) -> list[Check]:
+        """Every kernel of either variant that was redone from its own inputs."""
+        return [*self.first.kernels, *self.second.kernels]
 
     @property
     def agrees(self) -> bool:

@@ -10,6 +10,7 @@ from limpid.config import WeightFormat
 from limpid.errors import ConfigError
 from limpid.model.cache import Cache
 from limpid.model.linear import merge
+from limpid.model.observe import Observe
 from limpid.model.transformer import Transformer
 
 COMPILED_FORMATS = (torch.float32, torch.float64)
@@ -53,7 +54,11 @@ class Decoder:
         return model if isinstance(model, Decoder) else cls(model)
 
     def __call__(
-        self, tokens: Int[Tensor, "batch position"], cache: Cache, last_only: bool = True
+        self,
+        tokens: Int[Tensor, "batch position"],
+        cache: Cache,
+        last_only: bool = True,
+        observe: Observe | None = None,
     ) -> Float[Tensor, "batch _ vocab"]:
         """Logits of `tokens`, which continue what the cache holds.
 
@@ -64,6 +69,6 @@ class Decoder:
         if last >= self.config.context_length:
             raise IndexError(f"position {last} lies outside the context of {self.config.context_length}")
         if tokens.shape[1] == 1 and self.position_decoder is not None:
-            return self.position_decoder(tokens, cache)
-        logits: Tensor = self.model(tokens, cache, last_only)
+            return self.position_decoder(tokens, cache, observe)
+        logits: Tensor = self.model(tokens, cache, last_only, observe=observe)
         return logits

@@ -261,8 +261,11 @@ def gated_hidden(gate_up, activation, gated, hidden):
 
 
 @jit
-def decode_position(x, weights, options, keys, values, padding, length):
-    """Logits of one more position: `x` (batch, d_model) becomes (batch, vocab); keys and values are stored."""
+def decode_position(x, weights, options, keys, values, padding, length, seen):
+    """Logits of one more position: `x` (batch, d_model) becomes (batch, vocab); keys and values are stored.
+
+    What each kernel makes goes into `seen` too, where it has room.
+    """
     batch = x.shape[0]
     d_head, num_rotated = keys.shape[4], options.num_heads + options.num_kv_heads
     heads = np.empty((batch, num_rotated + options.num_kv_heads, d_head), x.dtype)
@@ -274,40 +277,65 @@ def decode_position(x, weights, options, keys, values, padding, length):
     for i in range(weights.query_key_value.entries.shape[0]):
         if options.pre_norm:
             norm_rows(x, weights.norm1[i], weights.norm1_bias[i], options.eps, options.layer_norm, normed)
+            keep(seen.norm1, i, normed)
         entering, qkv = normed if options.pre_norm else x, weights.query_key_value
         product(entering, qkv.entries[i], qkv.scale[i], weights.query_key_value_bias[i], heads.reshape((batch, -1)))
-        for row in range(batch):
-            position = max(length - padding[row], 0)
-            for h in range(num_rotated):
-                if weights.query_norm.size:
+        keep(seen.heads, i, heads)
+        if weights.query_norm.size:
+            for row in range(batch):
+                for h in range(num_rotated):
                     gain = weights.query_norm[i] if h < options.num_heads else weights.key_norm[i]
                     norm(heads[row, h], gain, no_bias, options.eps, False, heads[row, h])
-                if weights.cos.size:
+            keep(seen.heads_normed, i, heads)
+        if weights.cos.size:
+            for row in range(batch):
+                position = max(length - padding[row], 0)
+                for h in range(num_rotated):
                     rotate(heads[row, h], weights.cos[position], weights.sin[position], options.halves)
+            keep(seen.heads_rotated, i, heads)
+        for row in range(batch):
             for h in range(options.num_kv_heads):
                 keys[i, row, h, length] = heads[row, options.num_heads + h]
                 values[i, row, h, length] = heads[row, num_rotated + h]
         attend(heads, keys[i], values[i], padding, length, weights.window[i], options.num_heads, mixed)
+        keep(seen.mixed, i, mixed)
         out = weights.attention_output
         product(mixed.reshape((batch, -1)), out.entries[i], out.scale[i], weights.attention_output_bias[i], written)
+        keep(seen.attention_output, i, written)
         x += written
+        keep(seen.residual1, i, x)
         if options.pre_norm:
             norm_rows(x, weights.norm2[i], weights.norm2_bias[i], options.eps, options.layer_norm, normed)
+            keep(seen.norm2, i, normed)
         else:
             norm_rows(x, weights.norm1[i], weights.norm1_bias[i], options.eps, options.layer_norm, x)
+            keep(seen.norm1, i, x)
         entering, gate_up_in = normed if options.pre_norm else x, weights.gate_up
         product(entering, gate_up_in.entries[i], gate_up_in.scale[i], weights.gate_up_bias[i], gate_up)
+        keep(seen.gate_up, i, gate_up)
         gated_hidden(gate_up, options.activation, options.gated, hidden)
+        keep(seen.hidden, i, hidden)
         down = weights.mlp_output
         product(hidden, down.entries[i], down.scale[i], weights.mlp_output_bias[i], written)
+        keep(seen.mlp_output, i, written)
         x += written
+        keep(seen.residual2, i, x)
         if not options.pre_norm:
             norm_rows(x, weights.norm2[i], weights.norm2_bias[i], options.eps, options.layer_norm, x)
+            keep(seen.norm2, i, x)
     if options.pre_norm:
         norm_rows(x, weights.final_norm, weights.final_norm_bias, options.eps, options.layer_norm, x)
+        keep(seen.final_norm, 0, x)
     logits = np.empty((batch, weights.output_matrix.entries.shape[1]), x.dtype)
     product(x, weights.output_matrix.entries[0], weights.output_matrix.scale[0], no_bias, logits)
     return logits
+
+
+@jit
+def keep(room, block, made):
+    """Copy what a kernel made, where there is room for it."""
+    if room.size:
+        room[block] = made
 
 
 @jit

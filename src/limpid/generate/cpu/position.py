@@ -16,8 +16,11 @@ from torch import Tensor
 from limpid.config import WeightFormat
 from limpid.generate.cpu.kernels import decode_position
 from limpid.generate.cpu.pace import Pace
+from limpid.generate.cpu.seen import matrices, no_room, quantities, room_for
 from limpid.generate.cpu.weights import Weights, options_of, rotation_tables, stack_weights
+from limpid.maths.operation import Array
 from limpid.model.cache import Cache
+from limpid.model.observe import FAST, Mode, Observe
 from limpid.model.transformer import Transformer
 
 FIRST_POSITIONS = 1024
@@ -28,22 +31,36 @@ class PositionDecoder:
     """Logits of one more position of every row. Making the first one on a machine compiles the kernels: seconds."""
 
     def __init__(self, model: Transformer, weights: WeightFormat) -> None:
-        self.embed, self.weights, self.options = model.embed, stack_weights(model, weights), options_of(model.config)
+        self.config, self.embed, self.weights_read = model.config, model.embed, weights
+        self.weights, self.options = stack_weights(model, weights), options_of(model.config)
         self.rotation, self.dtype, self.context = model.rotation, model.compute, model.config.context_length
+        self.nothing = no_room(self.weights.norm1.dtype)
         self.pace = Pace(1)
         with FileLock(compile_lock()):
             self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
         self.pace = Pace.here()  # compiling takes seconds, and says nothing of threads
 
-    def __call__(self, tokens: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 vocab"]:
-        """Logits; keys and values go into the cache."""
-        x = self.embed(tokens, cache.positions(1))[:, 0].detach().numpy()
+    def __call__(
+        self, tokens: Int[Tensor, "batch 1"], cache: Cache, observe: Observe | None = None
+    ) -> Float[Tensor, "batch 1 vocab"]:
+        """Logits; keys and values go into the cache. The observer is shown what every kernel made."""
+        mode = FAST if observe is None else Mode(observe=observe)
+        x = self.embed(tokens, cache.positions(1), mode)[:, 0].detach().numpy()
         padding = np.zeros(len(x), np.int64) if cache.padding is None else cache.padding.numpy()
         keys, values = cache.keys.numpy(), cache.values.numpy()
+        weights = self._weights(cache)
+        seen = self.nothing if observe is None else room_for(weights, self.options, x, keys.shape[4])
         with self.pace.timed():
-            logits = decode_position(x.copy(), self._weights(cache), self.options, keys, values, padding, cache.length)
+            made = decode_position(x.copy(), weights, self.options, keys, values, padding, cache.length, seen)
         cache.advance(1)
-        return torch.from_numpy(logits)[:, None]
+        if observe is not None:
+            for name, array in quantities(seen, self.options):
+                observe(name, torch.from_numpy(array)[:, None])
+        return mode.report("logits", torch.from_numpy(made)[:, None])
+
+    def matrices(self) -> dict[str, Float[Array, "out in"]]:
+        """Every matrix as it is read, exact; the one that makes logits as logits.weight."""
+        return dict(matrices(self.weights, self.config))
 
     def _weights(self, cache: Cache) -> Weights:
         """The weights, with angles of as many positions as the cache has room for: a context may be far longer."""
