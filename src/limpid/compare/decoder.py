@@ -38,10 +38,10 @@ def check_kernels(config: ModelConfig, seen: Observed, decoder: PositionDecoder,
 def _kernels(
     config: ModelConfig, seen: Observed, read: Mapping[str, Float[Array, "out in"]], cache: Cache
 ) -> Iterator[Check]:
-    known = {**seen.parameters, **read, "tokens": seen.tokens}
+    arrays = {**seen.values, **seen.parameters, **read, "tokens": seen.tokens}
     formats = Formats(seen.summed, seen.compute, seen.compute, ())
     for links in _pieces(config, seen):
-        link, inputs = links[-1], [known.get(name, seen.values.get(name)) for name in _inputs(links)]
+        link, inputs = links[-1], [arrays[name] for name in _inputs(links)]
         if link.name == "logits":
             inputs[1] = read["logits.weight"]
         elif isinstance(link.operation, Mix):

@@ -86,6 +86,10 @@ def parse_variant(label: str) -> Variant:
         else:
             words_known = f"{', '.join(PATHS)}; {', '.join(DTYPES)}; int8; lora=DIR, merged=DIR, processes=N"
             raise ConfigError(f"{label!r} asks for {word!r}: choose from {words_known}")
+    if weights_read == "int8" and (path, precision) != ("sampler", "fp32"):
+        raise ConfigError(
+            f"{label!r} asks for int8, which is how the sampler reads matrices in fp32: leave out the rest"
+        )
     source: Model = find_model(what)
     if path == "transformers" and not isinstance(source, ModelFolder):
         source = _hugging_face_folder(source)

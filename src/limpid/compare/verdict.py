@@ -46,7 +46,7 @@ class Comparison:
         """Where numbers stop being finite, else where rounding no longer explains them, else what was not checked."""
         if not self.differences:
             return Unchecked("no quantity is observed in both variants", None)
-        verdicts = [one.verdict for one in (*self.differences, *self.kernels)]
+        verdicts: list[Verdict] = [one.verdict for one in self.differences] + [check.verdict for check in self.kernels]
         for kind in (NotFinite, Beyond, Unchecked):
             for verdict in verdicts:
                 if isinstance(verdict, kind):

@@ -20,7 +20,7 @@ def kernel_of(record: Record, segment: Segment) -> Kernel:
     """The kernel whose roundings are repeated, where they are known; random rounding where they are not."""
     formats = formats_of(record, segment)
     match [link.operation for link in segment.links]:
-        case [Gated() as gate] if segment.path == "fast":
+        case [Gated() as gate]:
             return EagerGate(gate, formats)
         case [operation]:
             return OneOperation(
