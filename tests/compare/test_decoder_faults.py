@@ -133,6 +133,16 @@ def test_an_honest_decoder_is_never_accused(variant: str, weights_read: str) -> 
     assert wrong(seen) == []
 
 
+def test_low_rank_factors_are_added_in_before() -> None:
+    net = model(lora_rank=2)
+    for name, parameter in net.named_parameters():
+        if "lora_b" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    seen = observed(net)
+    assert "blocks.0.attention.query" in [check.name for check in seen.kernels]
+    assert wrong(seen) == []
+
+
 def test_kernels_called_one_by_one_make_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = observed(model())
     monkeypatch.setattr(position, "decode_position", kernels.decode_position.py_func)

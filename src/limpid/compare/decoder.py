@@ -25,25 +25,30 @@ from limpid.trace.kernels.kernel import OneOperation
 from limpid.trace.verdict import Check
 
 
-def check_kernels(config: ModelConfig, seen: Observed, decoder: PositionDecoder, cache: Cache) -> list[Check]:
-    """Every kernel over all positions, in the order of the model; first what they read: matrices, keys, values."""
+def check_kernels(
+    config: ModelConfig, seen: Observed, learned: Mapping[str, Array], decoder: PositionDecoder, cache: Cache
+) -> list[Check]:
+    """Every kernel over all positions, in the order of the model; first what they read: matrices, keys, values.
+
+    learned   the model's parameters, low-rank factors added in
+    """
     read = decoder.matrices()
     with np.errstate(all="ignore"):
         return [
-            *_matrices(seen, read, decoder.weights_read), *_cached(config, seen, cache),
-            *_kernels(config, seen, read, cache),
+            *_matrices(seen, learned, read, decoder.weights_read), *_cached(config, seen, cache),
+            *_kernels(config, seen, {**learned, **read}, cache),
         ]  # fmt: skip
 
 
-def _kernels(
-    config: ModelConfig, seen: Observed, read: Mapping[str, Float[Array, "out in"]], cache: Cache
-) -> Iterator[Check]:
-    arrays = {**seen.values, **seen.parameters, **read, "tokens": seen.tokens}
+def _kernels(config: ModelConfig, seen: Observed, learned: Mapping[str, Array], cache: Cache) -> Iterator[Check]:
+    arrays = {**seen.values, **learned, "tokens": seen.tokens}
     formats = Formats(seen.summed, seen.compute, seen.compute, ())
-    for links in _pieces(config, seen):
+    chain = Outline({**learned, "tokens": seen.tokens})
+    transformer(chain, config)
+    for links in _pieces(chain, seen):
         link, inputs = links[-1], [arrays[name] for name in _inputs(links)]
         if link.name == "logits":
-            inputs[1] = read["logits.weight"]
+            inputs[1] = learned["logits.weight"]
         elif isinstance(link.operation, Mix):
             block = int(link.name.split(".")[1])
             inputs = [inputs[0], _by_position(cache.keys[block]), _by_position(cache.values[block])]
@@ -51,10 +56,8 @@ def _kernels(
         yield _compared(link.name, seen, seen.values[link.name], ball)
 
 
-def _pieces(config: ModelConfig, seen: Observed) -> Iterator[tuple[Link, ...]]:
+def _pieces(chain: Outline, seen: Observed) -> Iterator[tuple[Link, ...]]:
     """The operations between one observed quantity and the next."""
-    chain = Outline({**seen.parameters, "tokens": seen.tokens})
-    transformer(chain, config)
     pending: list[Link] = []
     for link in chain.links:
         pending.append(link)
@@ -77,11 +80,11 @@ def _kernel(links: Sequence[Link], formats: Formats) -> Kernel:
 
 
 def _matrices(
-    seen: Observed, read: Mapping[str, Float[Array, "out in"]], weights_read: WeightFormat
+    seen: Observed, learned: Mapping[str, Array], read: Mapping[str, Float[Array, "out in"]], weights_read: WeightFormat
 ) -> Iterator[Check]:
     """What the decoder reads against the model's own."""
     for name, matrix in read.items():
-        own = seen.parameters.get(name, seen.parameters["embed.tokens.weight"])
+        own = learned.get(name, learned["embed.tokens.weight"])
         yield _compared(f"read({name})", seen, matrix, Ball(own, _half_steps(own, weights_read)))
 
 

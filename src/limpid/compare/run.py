@@ -17,6 +17,7 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
 from limpid.model import Transformer
 from limpid.model.cache import Cache
+from limpid.model.linear import merge
 from limpid.model.observe import Mode
 from limpid.objectives.losses import log_probabilities
 from limpid.training.precision import FORMATS as DTYPES
@@ -82,14 +83,18 @@ def cached(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, ba
 
 def sampler(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """The decoder that samples: every position through compiled code, whose kernels are redone one by one."""
-    decoder = Decoder(variant.model(), variant.weights_read)
+    model = variant.model()
+    decoder = Decoder(model, variant.weights_read)
     cache = _record_positions(seen, decoder, tokens)
     if decoder.position_decoder is not None:
         from limpid.compare.decoder import check_kernels
 
-        seen.kernels = check_kernels(variant.config, seen, decoder.position_decoder, cache)
-        read = decoder.position_decoder.matrices()
-        seen.parameters |= {name: matrix for name, matrix in read.items() if name in seen.parameters}
+        _, merged = merge(variant.config, dict(model.named_parameters()))
+        learned = {name: tensor.detach().double().numpy() for name, tensor in merged.items()}
+        seen.kernels = check_kernels(variant.config, seen, learned, decoder.position_decoder, cache)
+        if variant.weights_read != "auto":
+            read = decoder.position_decoder.matrices()
+            seen.parameters |= {name: matrix for name, matrix in read.items() if name in seen.parameters}
 
 
 RUNNERS: dict[str, Path] = {
