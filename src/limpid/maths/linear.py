@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from limpid.errors import ShapeError
 from limpid.maths.operation import Array, Branch, Operation, require_shape
+from limpid.maths.rounding import magnitudes
 
 
 class SavedLinear(NamedTuple):
@@ -62,8 +63,12 @@ class Linear(Operation):
         if bias is not None:
             require_shape("bias", bias, (d_out,), "it must have one entry per row of the weight")
             y += bias
-        features = (d_out,) if self.heads_out is None else (self.heads_out, -1)
-        return y.reshape(*leading, *features), SavedLinear(rows, weight, x.shape, bias is not None)
+        return y.reshape(self._shape(x, weight)), SavedLinear(rows, weight, x.shape, bias is not None)
+
+    def _shape(self, x: Array, weight: Array) -> tuple[int, ...]:
+        """Of the result."""
+        leading, d_out = x.shape[: -1 if self.heads_in is None else -2], weight.shape[0]
+        return (*leading, d_out) if self.heads_out is None else (*leading, self.heads_out, d_out // self.heads_out)
 
     def backward(self, y_bar: Float[Array, "... feature"], saved: SavedLinear) -> tuple[Array, ...]:
         rows, weight, x_shape, biased = saved
@@ -72,15 +77,19 @@ class Linear(Operation):
         return (x_bar, weight_bar, y_bar.sum(0)) if biased else (x_bar, weight_bar)
 
     def rounding(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        magnitude, _ = self.forward(np.abs(x), np.abs(weight), None if bias is None else np.abs(bias))
-        return (weight.shape[1] + 1) * magnitude
+        rows = x.reshape(-1, weight.shape[1])
+        magnitude = magnitudes(rows, weight.T)
+        if bias is not None:
+            magnitude += np.abs(bias)
+        magnitude *= weight.shape[1] + 1
+        return magnitude.reshape(self._shape(x, weight))
 
     def backward_rounding(self, y_bar: Array, saved: SavedLinear) -> tuple[Array, ...]:
         rows, weight, x_shape, biased = saved
-        magnitudes = SavedLinear(np.abs(rows), np.abs(weight), x_shape, biased)
-        lengths = (weight.shape[0], len(rows), len(rows))
-        bars = self.backward(np.abs(y_bar), magnitudes)
-        return tuple((length + 1) * bar for length, bar in zip(lengths, bars, strict=False))
+        y_bar = y_bar.reshape(len(rows), -1)
+        x_bar = (weight.shape[0] + 1) * magnitudes(y_bar, weight).reshape(x_shape)
+        weight_bar = (len(rows) + 1) * magnitudes(y_bar.T, rows)
+        return (x_bar, weight_bar, (len(rows) + 1) * np.abs(y_bar).sum(0)) if biased else (x_bar, weight_bar)
 
     def storage(self, y: Array, x: Array, weight: Array, bias: Array | None = None) -> Array:
         if bias is None:

@@ -88,6 +88,8 @@ def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:
     match update_rule(update.optimizer, parameter):
         case "sgd":
             return SGD(update.weight_decay)
+        case "momentum" if update.beta1 == 0:  # nothing is remembered, and PyTorch keeps no buffer
+            return SGD(update.weight_decay)
         case "momentum":
             return Momentum(update.weight_decay, update.beta1)
         case "adam":

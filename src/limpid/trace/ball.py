@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.maths.operation import Array
-from limpid.maths.rounding import FORMATS, smallest_normal, unit_roundoff
+from limpid.maths.rounding import FORMATS, magnitudes, smallest_normal, unit_roundoff
+from limpid.trace.parts import by_parts
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,20 @@ def stored(ball: Ball, dtype: Any) -> Ball:
     """What a tensor of a format holds of numbers known up to a reach.
 
     Rounding to nearest is monotonic: the tensor's entry lies between those of both ends. Where no tie lies between
-    the ends it is known exactly.
+    the ends it is known exactly. What lies below the smallest normal number may be flushed to 0, here or by the
+    product that it goes into; float16 keeps it.
     """
-    value, reach = ball.value, ball.reach
     if dtype == FORMATS["fp64"]:  # what the reference computes with: its own rounding is all there is
-        return Ball(value, reach + unit_roundoff(dtype) * np.abs(value))
-    middle = nearest(value, dtype)
-    return Ball(middle, np.maximum(nearest(value + reach, dtype) - middle, middle - nearest(value - reach, dtype)))
+        return Ball(ball.value, ball.reach + unit_roundoff(dtype) * np.abs(ball.value))
+    tiny = 0.0 if dtype == FORMATS["fp16"] else smallest_normal(dtype)
+
+    def entries(value: Array, reach: Array) -> tuple[Array, Array]:
+        middle = nearest(value, dtype)
+        reached = np.maximum(nearest(value + reach, dtype) - middle, middle - nearest(value - reach, dtype))
+        size = np.abs(middle)
+        return middle, np.where(np.abs(value) - reach < tiny, np.maximum(reached, size), reached)
+
+    return Ball(*by_parts(entries, ball.value, ball.reach))
 
 
 def limit(ball: Ball, dtype: Any) -> Float[Array, "..."]:
@@ -62,17 +70,28 @@ def underflow(dtype: Any) -> float:
     return smallest_normal(dtype)
 
 
-def product(a: Ball, b: Ball, unit: float) -> Ball:
-    """a @ b, summed in a format with unit round-off `unit` over k terms, in any order: Higham 2002, section 3.1."""
+def product(a: Ball, b: Ball, summed: Any) -> Ball:
+    """a @ b, summed in a format over k terms, in any order: Higham 2002, section 3.1.
+
+    Each term may be flushed to 0 where it lies below the smallest normal number of the format.
+    """
     value = a.value @ b.value
-    size_a, size_b = np.abs(a.value), np.abs(b.value)
-    gamma = (a.value.shape[-1] + 1) * unit
-    reach = (a.reach + gamma * size_a) @ size_b
+    terms, unit = a.value.shape[-1], unit_roundoff(summed) + unit_roundoff(np.float64)
+    factor = (terms + 1) * unit
+    (widened,) = by_parts(lambda value, reach: (reach + factor * np.abs(value),), a.value, a.reach)
+    reach = magnitudes(widened, b.value)
+    reach += terms * smallest_normal(summed)
     if b.reach.any():
-        reach = reach + (size_a + a.reach) @ b.reach
+        reach += magnitudes(np.abs(a.value) + a.reach, b.reach)
     return Ball(value, reach)
 
 
-def exactly(value: Float[Array, "..."]) -> Ball:
-    """What was recorded: known as it is."""
-    return Ball(value, np.zeros(np.shape(value)))
+def exactly(value: Float[Array, "..."], summed: Any) -> Ball:
+    """What was recorded, as a matrix product may read it: what lies below the smallest normal number as 0."""
+    tiny = smallest_normal(summed)
+
+    def lost(part: Array) -> tuple[Array]:
+        size = np.abs(part)
+        return (np.where(size < tiny, size, 0.0),)
+
+    return Ball(value, *by_parts(lost, value))

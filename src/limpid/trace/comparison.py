@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from limpid.maths.operation import Array
+from limpid.trace.ball import Ball, limit
 from limpid.trace.finite import all_finite
+from limpid.trace.parts import flat, parts
 from limpid.trace.record import WORDS
 from limpid.trace.verdict import Beyond, Cause, Check, Holds, Kind, NotFinite, Unchecked, Verdict, address
 
@@ -44,30 +48,75 @@ class Expected:
     """The mathematics' result from the engine's own inputs, how far rounding may lead away from it, and its range."""
 
     value: Float[Array, "..."]
-    limit: Float[Array, "..."]
+    reach: Float[Array, "..."]
     range: Range
-    on_the_way: Float[Array, "..."] | None = None  # magnitudes that are added up
+    stored: Any = None  # the format that the engine then rounds to; None where `reach` covers that too
+    on_the_way: Callable[[], Float[Array, "..."]] | None = None  # magnitudes that are added up
     unknown: Bool[Array, "..."] | None = None  # entries that follow from numbers that are not finite
     why: str = ""  # which numbers those are
-    too_large: str = ""  # an input with numbers that the format cannot hold
+    too_large: Callable[[], str] | None = None  # an input with numbers that the format cannot hold; "" where none has
+
+    def limit(self, value: Float[Array, "*entry"], reach: Float[Array, "*entry"]) -> Float[Array, "*entry"]:
+        """How far the engine's entries may lie from these of `value`, with those of `reach`."""
+        return reach if self.stored is None else limit(Ball(value, reach), self.stored)
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The entry that lies nearest to its bound, or farthest beyond it."""
+
+    at: int
+    share: float  # |engine - exact| / limit
+    engine: float
+    exact: float
+    limit: float
 
 
 def compare(name: str, kind: Kind, engine: Array, expected: Expected) -> Check:
     """Compare every entry whose inputs are finite."""
     with np.errstate(all="ignore"):
-        exact_engine = engine.astype(np.float64)
-        share = np.abs(exact_engine - expected.value) / expected.limit
-        if share.size == 0:
+        if engine.size == 0:
             return Check(name, kind, Holds(0.0), 0, 0)
-        if expected.unknown is None and np.isfinite(share.max()) and all_finite(expected.limit):
-            return _check(name, kind, exact_engine, expected, share, share.size)
-        return _compare_partly(name, kind, exact_engine, expected, share)
+        worst = None if expected.unknown is not None else worst_entry(engine, expected)
+        if worst is None:
+            return _compare_partly(name, kind, engine.astype(np.float64), expected)
+        return checked(name, kind, engine.shape, worst)
 
 
-def _compare_partly(name: str, kind: Kind, engine: Array, expected: Expected, share: Array) -> Check:
+def worst_entry(engine: Array, expected: Expected, before: Worst | None = None, start: int = 0) -> Worst | None:
+    """The worst entry, or `before` where that is worse; None when some number is not finite.
+
+    start   how many entries of a larger array come before these
+    """
+    rows, exact, reach = flat(engine), flat(expected.value), flat(expected.reach)
+    for part in parts(engine.size):
+        mine, value = rows[part].astype(np.float64), exact[part]
+        limits = expected.limit(value, reach[part])
+        share = np.abs(mine - value) / limits
+        at = int(np.argmax(share))
+        if not (np.isfinite(share[at]) and np.isfinite(limits.max())):
+            return None
+        if before is None or share[at] > before.share:
+            numbers = (float(array[at]) for array in (share, mine, value, limits))
+            before = Worst(start + part.start + at, *numbers)
+    return before
+
+
+def checked(name: str, kind: Kind, shape: tuple[int, ...], worst: Worst) -> Check:
+    """The check of an array all of whose entries were compared."""
+    index, entries = tuple(int(i) for i in np.unravel_index(worst.at, shape)), math.prod(shape)
+    verdict: Verdict = Holds(worst.share)
+    if worst.share > 1:
+        verdict = Beyond(index, worst.engine, worst.exact, worst.limit, worst.share)
+    return Check(name, kind, verdict, entries, entries, worst.share, index, worst.engine, worst.exact, worst.limit)
+
+
+def _compare_partly(name: str, kind: Kind, engine: Array, expected: Expected) -> Check:
     """The same where some entries of the engine, or of what it was given, are not finite."""
+    limits = expected.limit(expected.value, expected.reach)
+    share = np.abs(engine - expected.value) / limits
     equal = engine == expected.value
-    unknown = ~np.isfinite(expected.limit) & np.isfinite(engine) & ~equal
+    unknown = ~np.isfinite(limits) & np.isfinite(engine) & ~equal
     if expected.unknown is not None:  # kernels multiply in blocks: what is not finite may leak into other rows
         unknown = unknown | expected.unknown | (~np.isfinite(engine) & ~equal)
     origin = ~np.isfinite(engine) & ~equal & ~unknown
@@ -76,37 +125,28 @@ def _compare_partly(name: str, kind: Kind, engine: Array, expected: Expected, sh
     compared = int(np.count_nonzero(share >= 0))
     verdict: Verdict | None = None
     if origin.any():
-        verdict = _not_finite(name if kind != "backward" else f"grad({name})", engine, expected, origin)
-    return _check(name, kind, engine, expected, share, compared, verdict)
-
-
-def _check(
-    name: str, kind: Kind, engine: Array, expected: Expected, share: Array, compared: int,
-    verdict: Verdict | None = None,
-) -> Check:  # fmt: skip
+        verdict = _not_finite(name if kind != "backward" else f"grad({name})", engine, expected, limits, origin)
     if compared == 0:
         return Check(name, kind, verdict or Unchecked(expected.why or "its bound is not finite", None), engine.size, 0)
-    at = np.unravel_index(int(np.argmax(share)), share.shape)
-    index, worst = tuple(int(i) for i in at), float(share[at])
-    mine, exact = float(engine[at]), float(np.broadcast_to(expected.value, share.shape)[at])
-    limit = float(np.broadcast_to(expected.limit, share.shape)[at])
-    if verdict is None and worst > 1:
-        verdict = Beyond(index, mine, exact, limit, worst)
-    elif verdict is None and compared < engine.size:
-        verdict = Unchecked(expected.why or "its bound is not finite", worst)
-    return Check(name, kind, verdict or Holds(worst), engine.size, compared, worst, index, mine, exact, limit)
+    at = int(np.argmax(share))
+    numbers = (float(flat(array)[at]) for array in (share, engine, expected.value, limits))
+    check = checked(name, kind, engine.shape, Worst(at, *numbers))
+    if verdict is None and check.holds and compared < engine.size:
+        verdict = Unchecked(expected.why or "its bound is not finite", check.worst)
+    return replace(check, compared=compared, verdict=verdict or check.verdict)
 
 
-def _not_finite(quantity: str, engine: Array, expected: Expected, origin: Array) -> NotFinite:
+def _not_finite(quantity: str, engine: Array, expected: Expected, limits: Array, origin: Array) -> NotFinite:
     """The first entry of an origin, and why it is one."""
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(origin)), origin.shape))
-    exact = float(np.broadcast_to(expected.value, origin.shape)[at])
-    limit = float(np.broadcast_to(expected.limit, origin.shape)[at])
-    added = 0.0 if expected.on_the_way is None else float(np.broadcast_to(expected.on_the_way, origin.shape)[at])
-    cause: Cause = "overflow" if expected.too_large else _cause(abs(exact) + limit, added, expected.range)
+    first = int(np.argmax(origin))
+    at = tuple(int(i) for i in np.unravel_index(first, origin.shape))
+    exact, limit = float(flat(expected.value)[first]), float(flat(limits)[first])
+    added = 0.0 if expected.on_the_way is None else float(flat(expected.on_the_way())[first])
+    too_large = "" if expected.too_large is None else expected.too_large()
+    cause: Cause = "overflow" if too_large else _cause(abs(exact) + limit, added, expected.range)
     return NotFinite(
         quantity, at, float(engine[at]), int(origin.sum()), expected.range.word, expected.range.largest, exact, cause,
-        _explanation(cause, exact, expected.range, expected.too_large),
+        _explanation(cause, exact, expected.range, too_large),
     )  # fmt: skip
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
 
 import numpy as np
 
 from limpid.maths.chain import Chain
 from limpid.maths.operation import Array
 from limpid.maths.rounding import unit_roundoff
-from limpid.maths.update import Arrays
 from limpid.quantities import parameters
 from limpid.trace.record import Record
+from limpid.trace.summary import norm
 
 
 @dataclass(frozen=True)
@@ -20,37 +22,51 @@ class EndToEnd:
     """The step redone end to end in float64."""
 
     loss: float
-    gradients: Arrays  # of every parameter
     drift: dict[str, float]  # of quantities and parameters' gradients: ‖engine - exact‖ / ‖exact‖ in u
 
 
 def redo(record: Record) -> EndToEnd:
     """Forward, loss and backward from the tokens; u is the unit round-off of the compute format."""
-    learned = [parameter.name for parameter in record.trained]
     weights = {one.name: record.exact(f"before/{one.name}") for one in parameters(record.config.model)}
     chain = Chain(weights | record.batch())
     with np.errstate(all="ignore"):
-        loss = record.objective.chain(chain, record.config.model)
-        gradients = chain.backward(loss)
+        end = record.objective.chain(chain, record.config.model)
+        loss = float(chain.values[end])
         unit = unit_roundoff(record.compute_format)
         drift = {
-            link.name: _distance(record.exact(record.place(link.name)), chain.values[link.name]) / unit
+            link.name: _distance(record.mapped(record.place(link.name)), chain.values[link.name]) / unit
             for link in chain.links
         }
-        for name in learned:
-            drift[f"grad({name})"] = _distance(record.exact(f"fast/grad({name})"), gradients[name]) / unit
-    return EndToEnd(float(chain.values[loss]), {name: gradients[name] for name in learned}, drift)
+        del weights
+        learned = {parameter.name for parameter in record.trained}
+        for name, gradient in _gradients(chain, end):
+            if name in learned:
+                drift[f"grad({name})"] = _distance(record.mapped(f"fast/grad({name})"), gradient) / unit
+    return EndToEnd(loss, drift)
+
+
+def _gradients(chain: Chain, loss: str) -> Iterator[tuple[str, Array]]:
+    """Every gradient as soon as it is complete. The chain is used up: what backward has passed is let go of."""
+    uses = Counter(name for link in chain.links for name in link.inputs)
+    gradients = {loss: np.ones_like(chain.values[loss])}
+    chain.values.clear()
+    while chain.links:
+        link = chain.links.pop()
+        bar = gradients.pop(link.name, None)
+        bars = [] if bar is None else link.operation.backward(bar, link.saved)
+        for name, part in zip_longest(link.inputs, bars):
+            if part is not None:
+                gradients[name] = gradients[name] + part if name in gradients else part
+            uses[name] -= 1
+            if not uses[name] and name in gradients:
+                yield name, gradients[name]
 
 
 def _distance(engine: Array, exact: Array) -> float:
     """‖engine - exact‖ / ‖exact‖ over the entries where both are finite."""
-    departure = engine - exact
-    norm = float(np.linalg.norm(departure))
-    if np.isfinite(norm):
-        return _ratio(norm, np.linalg.norm(exact))
-    finite = np.isfinite(departure)
-    return _ratio(np.linalg.norm(departure[finite]), np.linalg.norm(exact[finite]))
-
-
-def _ratio(part: Any, whole: Any) -> float:
-    return float(part / whole) if whole else float(part)
+    departure, size = norm(engine, exact), norm(exact)
+    if not np.isfinite(departure):
+        difference = engine.astype(np.float64) - exact
+        finite = np.isfinite(difference)
+        departure, size = norm(difference[finite]), norm(exact[finite])
+    return departure / size if size else departure

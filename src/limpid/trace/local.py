@@ -13,13 +13,15 @@ from limpid.maths.chain import Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
 from limpid.maths.rounding import unit_roundoff
-from limpid.trace.ball import Ball, limit, nearest
+from limpid.trace.ball import Ball, nearest
 from limpid.trace.comparison import Expected, Range, compare, largest
+from limpid.trace.document import Statistics
 from limpid.trace.finite import all_finite, dependent
 from limpid.trace.kernels import Kernel, formats_of, kernel_of
 from limpid.trace.kernels.random_rounding import Sampled
 from limpid.trace.record import Place, Record
 from limpid.trace.segments import Segment, segments
+from limpid.trace.summary import statistics
 from limpid.trace.sums import Sum
 from limpid.trace.systematic import with_systematic
 from limpid.trace.verdict import Check
@@ -32,7 +34,8 @@ class Compared:
     link: Link
     path: Place
     arithmetic: str  # from which the limits follow
-    value: Array  # the engine's, exact
+    shape: tuple[int, ...]
+    statistics: Statistics  # of the engine's
     flops: int
     forward: Check
     backward: list[Check] = field(default_factory=list)
@@ -82,19 +85,18 @@ def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     ball, saved = kernel.forward(inputs)
     engine = record.stored(f"{piece.path}/{name}")
     unknown = dependent(lambda arrays: [kernel.forward(arrays)[0].value], inputs)
-    value = engine.astype(np.float64)
     check = compare(
-        name, "forward", value,
+        name, "forward", engine,
         Expected(
-            _masked(record, name, value, ball.value), limit(ball, engine.dtype), Range(engine.dtype),
-            _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
-            _why(_names_not_finite(piece.inputs, inputs)),
-            "" if all_finite(value) else _too_large(record, piece, inputs),
+            _masked(record, name, engine, ball.value), ball.reach, Range(engine.dtype), engine.dtype,
+            lambda: _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
+            _why(_names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
         ),
     )  # fmt: skip
     if isinstance(ball, Sampled):
-        check = with_systematic(check, value, ball, record.axes(name))
-    return Compared(piece.link, piece.path, kernel.arithmetic, value, _flops(record, piece.link), check), saved
+        check = with_systematic(check, engine.astype(np.float64), ball, record.axes(name))
+    flops = _flops(record, piece.link)
+    return Compared(piece.link, piece.path, kernel.arithmetic, engine.shape, statistics(engine), flops, check), saved
 
 
 def _on_the_way(record: Record, ball: Ball, dtype: Any) -> Array:
@@ -115,7 +117,7 @@ def _flops(record: Record, link: Link) -> int:
 
 def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
     """Scores of hidden keys may be recorded as -inf, which is what the mask makes of them: that is no fault."""
-    if not name.endswith("attention.scores") or all_finite(engine):
+    if not name.endswith("attention.scores") or all_finite(engine.astype(np.float32)):
         return expected
     block = int(name.split(".")[1])
     visible = CausalSoftmax(record.config.model.window(block)).visible(*engine.shape[-2:])
@@ -132,7 +134,7 @@ def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Che
     if scale != 1.0:
         ball = replace(ball, value=ball.value / scale, reach=ball.reach / scale)
     expected = Expected(
-        ball.value, limit(ball, gradient.dtype), allowed, _on_the_way(record, ball, narrowest),
+        ball.value, ball.reach, allowed, gradient.dtype, lambda: _on_the_way(record, ball, narrowest),
         total.unknown, _why(total.why),
     )  # fmt: skip
     check = compare(name, "backward", gradient, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, unit_roundoff
 from limpid.maths.schedule import learning_rate, learning_rate_rounding
 from limpid.maths.step import rule
-from limpid.maths.update import Arrays, UpdateInput, UpdateRule, clip_scale, global_norm
+from limpid.maths.update import Arrays, EntryByEntry, UpdateInput, UpdateRule, clip_scale, global_norm
 from limpid.quantities import Parameter
-from limpid.trace.comparison import Expected, Range, compare, compare_number
+from limpid.trace.comparison import Expected, Range, Worst, checked, compare, compare_number, worst_entry
 from limpid.trace.finite import all_finite, dependent
 from limpid.trace.kernels import newton_schulz
+from limpid.trace.parts import flat, parts
 from limpid.trace.record import Record
 from limpid.trace.verdict import Check
 
@@ -63,7 +64,7 @@ def redo_update(record: Record) -> Update:
                 gradient = scale * record.exact(f"fast/grad({parameter.name})")
                 checks += newton_schulz.check_products(record, parameter.name, how, gradient)
                 how = newton_schulz.along_recorded(record, parameter.name, how)
-            checks += _parameter(record, parameter, how, rate, scale)
+            checks += Moved(record, parameter, how, rate, scale).checks()
     return Update(rules, int(meta["update_number"]), rate, norm, scale, checks)
 
 
@@ -84,7 +85,7 @@ def _norm(record: Record, learned: Sequence[Parameter], engine: float) -> tuple[
     limit = unit_roundoff(record.parameters_format) * (of_one + of_all) * norm
     bad = [name for name, of_gradient in norms.items() if not np.isfinite(of_gradient)]
     expected = Expected(
-        np.asarray(norm), np.asarray(limit), Range(record.parameters_format), np.asarray(norm * norm),
+        np.asarray(norm), np.asarray(limit), Range(record.parameters_format), None, lambda: np.asarray(norm * norm),
         np.asarray(True) if bad else None, f"input not finite: grad({bad[0]})" if bad else "",
     )  # fmt: skip
     return norm, compare("grad_norm", "update", np.asarray(engine), expected)
@@ -103,54 +104,105 @@ def _skipped(record: Record, engine_norm: float) -> Check:
     return compare_number("updated", "update", taken, expected, unit_roundoff(np.float64), Range(np.float64))
 
 
-def _parameter(record: Record, parameter: Parameter, how: UpdateRule, rate: float, scale: float) -> list[Check]:
-    """Moments and value of one parameter after the update."""
-    before = record.exact(f"before/{parameter.name}")
-    moments: Arrays = {kind: record.exact(f"before/{kind}/{parameter.name}") for kind in how.moments}
-    if not record.meta["updated"]:
-        return _unmoved(record, parameter.name, before, moments)
-    number = int(record.meta["update_number"])
-    gradient = scale * record.exact(f"fast/grad({parameter.name})")
-    inputs = [before, gradient, *moments.values()]
+@dataclass(frozen=True)
+class Moved:
+    """One parameter and its moments, moved by its rule once more and compared."""
 
-    def run(arrays: Sequence[Array]) -> list[Array]:
-        own: Arrays = dict(zip(how.moments, arrays[2:], strict=True))
-        after, memory = how.apply(UpdateInput(arrays[0], arrays[1], own, rate, number, parameter.decayed))
-        return [*(memory[kind] for kind in how.moments), after]
+    record: Record
+    parameter: Parameter
+    how: UpdateRule
+    rate: float
+    scale: float  # of clipping
 
-    unknown = dependent(run, inputs)
-    names = [parameter.name, f"grad({parameter.name})", *(f"{kind}({parameter.name})" for kind in how.moments)]
-    bad = [name for name, array in zip(names, inputs, strict=True) if not all_finite(array)]
-    bad = bad if np.isfinite(scale) else ["grad_norm"]
-    *memory, after = run(inputs)
-    roundings = how.rounding(UpdateInput(before, gradient, moments, rate, number, parameter.decayed))
-    checks = []
-    for place, (kind, moment) in enumerate(zip(how.moments, memory, strict=True)):
-        doubt = None if unknown is None else unknown[place]
-        checks.append(_compare(record, f"{kind}/{parameter.name}", moment, roundings[kind], bad, doubt))
-    absolute, doubt = roundings.get("absolute", 0.0), None if unknown is None else unknown[-1]
-    checks.append(_compare(record, parameter.name, after, roundings["parameter"], bad, doubt, absolute))
-    return checks
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What the rule makes, as the record names it."""
+        name = self.parameter.name
+        return (*(f"{kind}/{name}" for kind in self.how.moments), name)
 
+    def checks(self) -> list[Check]:
+        """The moments, then the parameter."""
+        if not self.record.meta["updated"]:
+            return [self._unmoved(name) for name in self.results]
+        return self._in_parts() or self._whole()
 
-def _unmoved(record: Record, name: str, before: Array, moments: Arrays) -> list[Check]:
-    """After a step that was skipped everything is as it was, also what is not finite."""
-    arrays = {f"{kind}/{name}": moment for kind, moment in moments.items()} | {name: before}
-    return [
-        _compare(
-            record, which, array, np.zeros(array.shape), [which], None if all_finite(array) else ~np.isfinite(array)
+    def _in_parts(self) -> list[Check] | None:
+        """A rule that moves each entry by itself is redone part by part; None when a number is not finite."""
+        if not isinstance(self.how, EntryByEntry):
+            return None
+        arrays = [flat(array) for array in self._mapped()]
+        engines = [flat(self.record.mapped(f"after/{name}")) for name in self.results]
+        worst: list[Worst | None] = [None] * len(engines)
+        for part in parts(self.parameter.size):
+            expected = self._expected(self._input([array[part].astype(np.float64) for array in arrays]))
+            for place, (engine, one) in enumerate(zip(engines, expected, strict=True)):
+                worst[place] = worst_entry(engine[part], one, worst[place], part.start)
+                if worst[place] is None:
+                    return None
+        shape = self.parameter.shape
+        return [
+            checked(_shown(name), "update", shape, one) for name, one in zip(self.results, worst, strict=True) if one
+        ]
+
+    def _whole(self) -> list[Check]:
+        """A rule of whole matrices, or numbers that are not finite."""
+        x = self._input([array.astype(np.float64) for array in self._mapped()])
+        inputs = [x.parameter, x.gradient, *x.moments.values()]
+        unknown = dependent(lambda arrays: self._moved(self._input(arrays, clipped=True)), inputs)
+        doubts = [None] * len(self.results) if unknown is None else unknown
+        name = self.parameter.name
+        names = [name, f"grad({name})", *(f"{kind}({name})" for kind in self.how.moments)]
+        bad = [name for name, array in zip(names, inputs, strict=True) if not all_finite(array)]
+        bad = bad if np.isfinite(self.scale) else ["grad_norm"]
+        why = f"input not finite: {bad[0]}" if bad else ""
+        return [
+            compare(_shown(name), "update", self.record.stored(f"after/{name}"), replace(one, unknown=doubt, why=why))
+            for name, one, doubt in zip(self.results, self._expected(x), doubts, strict=True)
+        ]
+
+    def _mapped(self) -> list[Array]:
+        """The parameter, its gradient and its moments before the step."""
+        name = self.parameter.name
+        places = [f"before/{name}", f"fast/grad({name})", *(f"before/{kind}/{name}" for kind in self.how.moments)]
+        return [self.record.mapped(place) for place in places]
+
+    def _input(self, arrays: Sequence[Array], *, clipped: bool = False) -> UpdateInput:
+        before, gradient, *memory = arrays
+        moments: Arrays = dict(zip(self.how.moments, memory, strict=True))
+        gradient = gradient if clipped else self.scale * gradient
+        number = int(self.record.meta["update_number"])
+        return UpdateInput(before, gradient, moments, self.rate, number, self.parameter.decayed)
+
+    def _moved(self, x: UpdateInput) -> list[Array]:
+        after, memory = self.how.apply(x)
+        return [*(memory[kind] for kind in self.how.moments), after]
+
+    def _expected(self, x: UpdateInput) -> list[Expected]:
+        """The moments and the parameter after the update, each with its bound."""
+        roundings, found = self.how.rounding(x), []
+        for name, key, value in zip(self.results, (*self.how.moments, "parameter"), self._moved(x), strict=True):
+            stored = self.record.format(f"after/{name}")
+            reach = bound(value, roundings[key], stored=stored, summed=self.record.parameters_format)
+            if key == "parameter":
+                reach = reach + roundings.get("absolute", 0.0)
+            found.append(Expected(value, reach, Range(stored)))
+        return found
+
+    def _unmoved(self, name: str) -> Check:
+        """After a step that was skipped everything is as it was, also what is not finite."""
+        before, after = self.record.exact(f"before/{name}"), self.record.stored(f"after/{name}")
+        shown, nothing = _shown(name), np.zeros(before.shape)
+        reach = bound(before, nothing, stored=after.dtype, summed=self.record.parameters_format)
+        unknown = None if all_finite(before) else ~np.isfinite(before)
+        return compare(
+            shown,
+            "update",
+            after,
+            Expected(before, reach, Range(after.dtype), unknown=unknown, why=f"input not finite: {name}"),
         )
-        for which, array in arrays.items()
-    ]
 
 
-def _compare(
-    record: Record, name: str, expected: Array, rounding: Array, bad: list[str], unknown: Array | None = None,
-    absolute: Array | float = 0.0,
-) -> Check:  # fmt: skip
-    engine = record.stored(f"after/{name}")
-    limit = bound(expected, rounding, stored=engine.dtype, summed=record.parameters_format) + absolute
+def _shown(name: str) -> str:
+    """m(NAME) for m/NAME."""
     kind, _, parameter = name.partition("/")
-    shown = f"{kind}({parameter})" if parameter else name
-    why = f"input not finite: {bad[0]}" if bad else ""
-    return compare(shown, "update", engine, Expected(expected, limit, Range(engine.dtype), None, unknown, why))
+    return f"{kind}({parameter})" if parameter else name

@@ -16,7 +16,7 @@ from limpid.trace.kernels import newton_schulz
 from limpid.trace.local import Compared, compare_operations
 from limpid.trace.loss_account import LossReport, loss_account
 from limpid.trace.record import WORDS, Place, Record
-from limpid.trace.summary import statistics
+from limpid.trace.summary import norm
 from limpid.trace.update import Update, redo_update
 from limpid.trace.verdict import Check, Holds, NotFinite, Unchecked, Verdict, first_beyond, origins
 
@@ -175,9 +175,8 @@ def _loss_gradient(record: Record) -> list[Check]:
         scale,
         np.zeros(()),
         Range(engine.dtype),
-        None,
-        unknown,
-        "" if unknown is None else "input not finite: loss_scale",
+        unknown=unknown,
+        why="" if unknown is None else "input not finite: loss_scale",
     )
     return [compare("loss", "backward", engine, expected)]
 
@@ -189,28 +188,28 @@ def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityRe
         quantity,
         compared.link.operation,
         compared.link.inputs,
-        compared.value.shape,
+        compared.shape,
         WORDS[record.format(record.place(name))],
-        statistics(compared.value),
+        compared.statistics,
         compared.path,
         compared.arithmetic,
         compared.flops,
         compared.forward,
-        grad_norm=None if gradient is None else float(np.linalg.norm(record.exact(gradient))) / record.loss_scale,
+        grad_norm=None if gradient is None else norm(record.mapped(gradient)) / record.loss_scale,
     )
 
 
 def _parameter(record: Record, parameter: Parameter, gradients: dict[str, Check], step: StepReport) -> ParameterReport:
     name = parameter.name
-    before, after = record.exact(f"before/{name}"), record.exact(f"after/{name}")
-    size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
+    before, after = record.mapped(f"before/{name}"), record.mapped(f"after/{name}")
+    size, moved = norm(before), norm(after, before)
     mine = (name, *(f"{kind}({name})" for kind in ("grad", "m", "v", *newton_schulz.KINDS)))
     return ParameterReport(
         name,
         parameter.shape,
         parameter.axes,
         parameter.decayed,
-        float(np.linalg.norm(record.exact(f"fast/grad({name})"))),
+        norm(record.mapped(f"fast/grad({name})")),
         moved / size if size else moved,
         gradients.get(name),
         [check for check in step.update.checks if check.name in mine],

@@ -38,12 +38,13 @@ class ShortAttention:
         kv_heads, positions = key.shape[2], query.shape[1]
         q, k, v = (by_key_head(x, kv_heads) for x in (query, key, value))
         weights = self._weights(q, k, positions)
-        mixed = product(weights, exactly(v), self.formats.unit)
+        mixed = product(weights, exactly(v, self.formats.summed), self.formats.summed)
         return self._by_position(mixed, positions), Saved(q, k, v, weights)
 
     def _weights(self, query: Array, key: Array, positions: int) -> Ball:
         unit, compute, scale = self.formats.unit, self.formats.compute, self.scores.scale
-        scores = product(exactly(query), exactly(np.ascontiguousarray(key.swapaxes(2, 3))), unit)
+        keys, summed = np.ascontiguousarray(key.swapaxes(2, 3)), self.formats.summed
+        scores = product(exactly(query, summed), exactly(keys, summed), summed)
         rounded = 2 * unit * np.abs(scores.value)  # of the scale, and of multiplying by it
         scores = stored(Ball(scale * scores.value, scale * (scores.reach + rounded)), compute)
         visible = np.tile(self.softmax.visible(positions, key.shape[2]), (query.shape[2] // positions, 1))
@@ -60,14 +61,14 @@ class ShortAttention:
 
     def backward(self, y_bar: Array, saved: Saved) -> list[Ball]:
         q, k, v, weights = saved
-        unit, compute, positions = self.formats.unit, self.formats.compute, y_bar.shape[1]
-        rows_bar = by_key_head(y_bar, k.shape[1])
-        value_bar = product(_transposed(weights), exactly(rows_bar), unit)
-        values = exactly(np.ascontiguousarray(v.swapaxes(2, 3)))
-        weights_bar = stored(product(exactly(rows_bar), values, unit), compute)
+        summed, compute, positions = self.formats.summed, self.formats.compute, y_bar.shape[1]
+        rows_bar = exactly(by_key_head(y_bar, k.shape[1]), summed)
+        value_bar = product(_transposed(weights), rows_bar, summed)
+        values = exactly(np.ascontiguousarray(v.swapaxes(2, 3)), summed)
+        weights_bar = stored(product(rows_bar, values, summed), compute)
         scores_bar = stored(self._scores_bar(weights, weights_bar), compute)
-        query_bar = self._scaled(stored(product(scores_bar, exactly(k), unit), compute))
-        key_bar = self._scaled(stored(product(_transposed(scores_bar), exactly(q), unit), compute))
+        query_bar = self._scaled(stored(product(scores_bar, exactly(k, summed), summed), compute))
+        key_bar = self._scaled(stored(product(_transposed(scores_bar), exactly(q, summed), summed), compute))
         return [
             self._by_position(query_bar, positions), self._by_position(key_bar, k.shape[2]),
             self._by_position(value_bar, k.shape[2]),

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from limpid.maths.attention import SavedScores, Scores
+from limpid.maths.attention import Mix, Scores, by_position
+from limpid.maths.linear import Linear
 from limpid.maths.operation import Array, Operation
-from limpid.maths.rounding import unit_roundoff
+from limpid.maths.rounding import smallest_normal, unit_roundoff
 from limpid.trace.ball import Ball, underflow
+from limpid.trace.parts import by_parts
 
 
 @dataclass(frozen=True)
@@ -59,34 +61,63 @@ class OneOperation:
         value, saved = self.operation.forward(*inputs)
         reach = self.formats.unit * self.operation.rounding(*inputs)
         if self.in_parts:
-            parts = self.operation.storage(value, *inputs) - np.abs(value)
-            reach = reach + unit_roundoff(self.formats.result) * np.maximum(parts, 0.0)
-            reach = reach + underflow(self.formats.result)
-        return Ball(value, reach), saved
+            storage = self.operation.storage(value, *inputs)
+            reach = self._widened(value, reach, storage, self.formats.result)
+        return Ball(value, reach + self._flushed(inputs)), saved
 
     def backward(self, y_bar: Array, saved: Any) -> list[Ball | None]:
         bars = self.operation.backward(y_bar, saved)
         roundings = self.operation.backward_rounding(y_bar, saved)
         storages = self.operation.backward_storage(bars, y_bar, saved)
-        subnormal = self._subnormal(y_bar, saved)
+        of_scores, flushed = self._scores_lost(saved), self._flushed((y_bar, *_arrays(saved)))
         balls: list[Ball | None] = []
-        lists = (bars, roundings, storages, self.formats.gradients, subnormal)
+        lists = (bars, roundings, storages, self.formats.gradients, of_scores)
         for bar, rounding, storage, dtype, lost in zip(*lists, strict=False):
             if bar is None or rounding is None or storage is None:
                 balls.append(None)
                 continue
-            reach = self.formats.unit * rounding
+            reach = self.formats.unit * rounding + flushed
             if self.in_parts:
-                reach = reach + unit_roundoff(dtype) * np.maximum(storage - np.abs(bar), 0.0) + lost
+                reach = self._widened(bar, reach, storage, dtype) + lost
             balls.append(Ball(bar, reach))
         return balls
 
-    def _subnormal(self, y_bar: Array, saved: Any) -> Sequence[Array | float]:
-        """What intermediate results lose near 0: the scaled gradient of scores is stored before it is multiplied."""
-        lost = [underflow(dtype) for dtype in self.formats.gradients]
+    @staticmethod
+    def _widened(value: Array, reach: Array, storage: Array, dtype: Any) -> Array:
+        """By the rounding of intermediate results to their format, and what they lose near 0."""
+        unit, lost = unit_roundoff(dtype), underflow(dtype)
+        (widened,) = by_parts(
+            lambda value, reach, storage: (reach + (unit * np.maximum(storage - np.abs(value), 0.0) + lost),),
+            value, reach, storage,
+        )  # fmt: skip
+        return widened
+
+    def _scores_lost(self, saved: Any) -> Sequence[Array | float]:
+        """The scaled gradient of scores is stored before it is multiplied: what that loses near 0, times k and q."""
         if not (self.in_parts and isinstance(self.operation, Scores)):
-            return lost
-        sizes = SavedScores(np.abs(saved.query), np.abs(saved.key), saved.positions)
-        each = underflow(self.formats.compute) / self.operation.scale
-        bars = self.operation.backward(np.full(y_bar.shape, each), sizes)
-        return [bar + one for bar, one in zip(bars, lost, strict=True)]
+            return [0.0] * len(self.formats.gradients)
+        each, (query, key, positions) = underflow(self.formats.compute), saved
+        lost = (each * np.abs(other).sum(2, keepdims=True) for other in (key, query))
+        wide = [np.broadcast_to(bar, like.shape) for bar, like in zip(lost, (query, key), strict=True)]
+        return [by_position(wide[0], positions), by_position(wide[1], key.shape[2])]
+
+    def _flushed(self, arrays: Sequence[Array]) -> float:
+        """What a matrix product loses near 0: entries and terms below the smallest normal number may be taken as 0."""
+        if not isinstance(self.operation, Linear | Scores | Mix):
+            return 0.0
+        terms = max(max(array.shape) for array in arrays)
+        return terms * smallest_normal(self.formats.summed) * (1 + sum(_largest(array) for array in arrays))
+
+
+def _arrays(saved: Any) -> list[Array]:
+    """What of it are arrays of numbers."""
+    parts = saved if isinstance(saved, tuple) else (saved,)
+    return [part for part in parts if isinstance(part, np.ndarray) and part.ndim]
+
+
+def _largest(array: Array) -> float:
+    """|x| of the largest finite entry."""
+    largest = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
+    if np.isfinite(largest):
+        return largest
+    return float(np.abs(array).max(where=np.isfinite(array), initial=0.0))

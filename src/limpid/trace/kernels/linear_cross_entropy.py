@@ -39,7 +39,8 @@ class LinearCrossEntropy:
     def forward(self, inputs: Sequence[Array]) -> tuple[Ball, Saved]:
         hidden, matrix, targets = inputs
         x, weight = (nearest(array, self.formats.compute) for array in (hidden.reshape(-1, hidden.shape[-1]), matrix))
-        logits = stored(product(exactly(x), exactly(weight.T), self.formats.unit), self.formats.compute)
+        summed, compute = self.formats.summed, self.formats.compute
+        logits = stored(product(exactly(x, summed), exactly(weight.T, summed), summed), compute)
         y, _ = LogSoftmax().forward(logits.value)
         moved = np.log1p((np.exp(y) * np.expm1(logits.reach)).sum(-1, keepdims=True))
         error = self.formats.unit * LogSoftmax().rounding(logits.value)
@@ -57,7 +58,7 @@ class LinearCrossEntropy:
 
     def backward(self, y_bar: Array, saved: Saved) -> list[Ball | None]:
         logits_bar = stored(self._logits_bar(float(y_bar), saved), self.formats.compute)
-        hidden_bar = product(logits_bar, exactly(saved.matrix), self.formats.unit)
+        hidden_bar = product(logits_bar, exactly(saved.matrix, self.formats.summed), self.formats.summed)
         shaped = Ball(hidden_bar.value.reshape(saved.shape), hidden_bar.reach.reshape(saved.shape))
         return [shaped, self._matrix_bar(logits_bar, saved.hidden), None]
 
@@ -79,7 +80,7 @@ class LinearCrossEntropy:
         for start in range(0, len(hidden), self.rows):
             part = slice(start, start + self.rows)
             turned = Ball(logits_bar.value[part].T, logits_bar.reach[part].T)
-            own = product(turned, exactly(hidden[part]), self.formats.unit)
+            own = product(turned, exactly(hidden[part], self.formats.summed), self.formats.summed)
             own = stored(own, self.formats.compute)
             value, reach = value + own.value, reach + own.reach + (start > 0) * self.formats.unit * np.abs(own.value)
         return Ball(value, reach)

@@ -13,14 +13,16 @@ from limpid.maths.muon import COEFFICIENTS, Muon
 from limpid.maths.operation import Array
 from limpid.maths.rounding import unit_roundoff
 from limpid.maths.update import Arrays, UpdateInput
-from limpid.trace.ball import Ball, exactly, limit, product, stored
+from limpid.trace.ball import Ball, exactly, product, stored
 from limpid.trace.comparison import Expected, Range, compare
 from limpid.trace.finite import all_finite
 from limpid.trace.record import Record
 from limpid.trace.verdict import Beyond, Check, NotFinite
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-UNIT = unit_roundoff(np.float32) + unit_roundoff(np.float64)
+SUMMED = np.dtype(np.float32)
+"""In which sums inside a product are formed."""
+UNIT = unit_roundoff(SUMMED) + unit_roundoff(np.float64)
 """Of the sums inside a product, and of the reference's own float64."""
 SUMS = 8
 """How many float32 numbers PyTorch adds up side by side on a processor at least."""
@@ -72,7 +74,8 @@ def check_products(record: Record, name: str, rule: Muon, gradient: Float[Array,
         array = record.mapped(f"update/{kind}/{name}")
         engine = np.array(array if kind == "norm" else array[place])
         follows = None if all_finite(ball.reach) else ~np.isfinite(ball.reach)
-        allowed = Expected(ball.value, limit(ball, BF16), Range(BF16), None, follows, "a matrix before it overflowed")
+        why = "a matrix before it overflowed"
+        allowed = Expected(ball.value, ball.reach, Range(BF16), BF16, unknown=follows, why=why)
         check = compare(f"{kind}({name})", "update", engine, allowed)
         found[kind].append(check if kind == "norm" else _at(check, place))
     return [max(checks, key=_severity) for checks in found.values()]
@@ -104,10 +107,14 @@ def _made(record: Record, name: str, start: Ball) -> Iterator[tuple[str, int, Ba
     a, b, c = COEFFICIENTS
     for place in range(len(engine["grams"])):
         x, gram = of("iterates", place), of("grams", place)
-        yield "grams", place, product(exactly(x), exactly(x.T), UNIT)
-        yield "polynomials", place, _joined(b, gram, c, product(exactly(gram), exactly(gram), UNIT))
+        yield "grams", place, product(exactly(x, SUMMED), exactly(x.T, SUMMED), SUMMED)
+        yield "polynomials", place, _joined(b, gram, c, product(exactly(gram, SUMMED), exactly(gram, SUMMED), SUMMED))
         polynomial = of("polynomials", place)
-        yield "iterates", place + 1, _joined(a, x, 1.0, product(exactly(polynomial), exactly(x), UNIT))
+        yield (
+            "iterates",
+            place + 1,
+            _joined(a, x, 1.0, product(exactly(polynomial, SUMMED), exactly(x, SUMMED), SUMMED)),
+        )
 
 
 def _norm(matrix: Ball) -> Ball:
