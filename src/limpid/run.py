@@ -155,6 +155,17 @@ class Run:
         """The configuration that was asked for, with what was left open still open."""
         return from_dict(TrainConfig, read_options(self.config_file))
 
+    def logged(self, first: int, last: int) -> dict[int, dict[str, Any]]:
+        """What metrics.jsonl says of steps `first` … `last`; lines that cannot be read are none."""
+        found: dict[int, dict[str, Any]] = {}
+        with contextlib.suppress(OSError), self.metrics_file.open("rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                    entry = json.loads(line)
+                    if first <= entry["step"] <= last and "loss" in entry:
+                        found[entry["step"]] = entry
+        return found
+
     def require_there(self) -> None:
         """Raises  CheckpointError when the folder was moved or deleted while it is written."""
         if not self.config_file.is_file():

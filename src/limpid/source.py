@@ -87,6 +87,13 @@ class RecordedStep:
     def __str__(self) -> str:
         return str(self.path)
 
+    @property
+    def run(self) -> Run | None:
+        """The run that took it, where it lies in that run's steps/ under its number."""
+        folder = self.path.resolve().parent.parent
+        within = is_number(self.path.stem) and self.path.resolve().parent.name == "steps"
+        return Run(folder) if within and (folder / "config.toml").is_file() else None
+
 
 Source = Run | Checkpoint | ModelFolder | RecordedStep
 Model = Checkpoint | ModelFolder
@@ -169,10 +176,9 @@ def find_step(what: str | Path, step: int | None = None) -> tuple[Run, int | Non
     """
     source = open_source(what)
     if isinstance(source, RecordedStep):
-        run = source.path.resolve().parent.parent
-        if not is_number(source.path.stem) or not (run / "config.toml").is_file():
+        if source.run is None:
             raise CheckpointError(f"{what} lies in no run's steps/, so its text is not known: give the run and --step")
-        source = Checkpoint(Run(run), int(source.path.stem))
+        source = Checkpoint(source.run, int(source.path.stem))
     if isinstance(source, ModelFolder):
         raise CheckpointError(f"{what} is {KINDS[ModelFolder]}, which has taken no steps: give a run; {_runs_here()}")
     if isinstance(source, Run):

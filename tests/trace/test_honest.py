@@ -69,7 +69,7 @@ def test_the_document_is_json_with_a_version(tmp_path: Path) -> None:
     text, code = printed(path, as_json=True)
     found = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert code == 0
-    assert found["version"] == 3
+    assert found["version"] == 4
     assert found == json.loads(json.dumps(to_json(document(verify_step(path)))))
     assert found["verdict"]["agrees"] is True
     assert found["quantities"][-1]["name"] == "loss"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -125,14 +125,25 @@ class SinusoidalPositions(Operation):
         return ()
 
     def rounding(self) -> Array:
-        positions = np.arange(self.length)[:, None]
-        return (2 + 2 * positions) * np.ones(self.d_model)  # an angle's error grows with its position
+        exponents = np.arange(0, self.d_model, 2) / self.d_model
+        angles = angle_rounding(np.arange(self.length), self.base, exponents)
+        return np.repeat(angles + 2, 2, axis=-1)  # and of sine and cosine
 
     def backward_rounding(self, y_bar: Array, saved: None) -> tuple[()]:
         return ()
 
 
 LAYOUTS, SCALINGS = ("half", "interleaved"), ("none", "linear", "llama3", "yarn")
+
+
+def angle_rounding(positions: Array, base: float, exponents: Array, roundings: Array | float = 0.0) -> Array:
+    """Error of the angles t b^-e in u: of the exponent, which the power passes on by ln b, of the power, of t times it.
+
+    roundings   of the frequency after the power, in u of b^-e
+    """
+    relative = exponents * abs(math.log(base)) + 3 + roundings
+    error: Array = positions[:, None] * base**-exponents * relative
+    return error
 
 
 class SavedRotation(NamedTuple):
@@ -241,8 +252,27 @@ class Rotary(Operation):
         return (self._errors(y_bar, saved),)
 
     def _errors(self, x: Array, saved: SavedRotation) -> Array:
-        """Of two products and their sum, and of the angle, whose error grows with its position."""
-        return (4 + 2 * np.arange(x.shape[1])[:, None, None]) * self._sums(x, saved)
+        """Of two products and their sum; of cosine and sine, by how far the angle is off, and of the scale on them."""
+        exponents = np.arange(0, x.shape[-1], 2) / x.shape[-1]
+        angles = angle_rounding(np.arange(x.shape[1]), self.base, exponents, self._stretching_rounding(x.shape[-1]))
+        of_scale = 3 if self.scaling == "yarn" else 0
+        turned = self.scale() * (angles[:, None, :] + 3 + of_scale) * self._pairs(x, np.add)
+        return 3 * self._sums(x, saved) + self._spread(turned, turned)
+
+    def _stretching_rounding(self, d_head: int) -> Array | float:
+        """Error that stretching adds to each frequency, in u of the one before: θ (1 - s + s/f), of which s is off.
+
+        s is a ramp between two indices with yarn; with llama3 it follows the frequency, whose own error it multiplies.
+        """
+        if self.scaling == "none":
+            return 0.0
+        most = max(1.0, 1 / self.factor)
+        if self.scaling != "llama3":
+            return 6 * most
+        theta = self.base ** (-np.arange(0, d_head, 2) / d_head)
+        rotations = np.minimum(self.original_context * theta / (2 * np.pi), max(self.low, self.high))
+        off = rotations * (abs(math.log(self.base)) + 6) + abs(self.low)
+        return most * (5 + off / max(abs(self.high - self.low), 1e-300))
 
     def backward_storage(self, bars: Sequence[Array | None], y_bar: Array, saved: SavedRotation) -> tuple[Array]:
         """Both products may be stored before they are added."""
@@ -250,8 +280,20 @@ class Rotary(Operation):
 
     def _sums(self, x: Array, saved: SavedRotation) -> Array:
         """|x cos| + |x' sin| of each entry."""
-        x, cos, sin = np.abs(x), np.abs(saved.cos), np.abs(saved.sin)
+        cos, sin = np.abs(saved.cos), np.abs(saved.sin)
+        return self._spread(
+            self._pairs(x, lambda first, second: first * cos + second * sin),
+            self._pairs(x, lambda first, second: second * cos + first * sin),
+        )
+
+    def _pairs(self, x: Array, joined: Callable[[Array, Array], Array]) -> Array:
+        """Of the magnitudes of both features of each pair."""
         half = x.shape[-1] // 2
         first, second = (x[..., :half], x[..., half:]) if self.layout == "half" else (x[..., 0::2], x[..., 1::2])
-        sums = (first * cos + second * sin, second * cos + first * sin)
-        return np.concatenate(sums, -1) if self.layout == "half" else np.stack(sums, -1).reshape(x.shape)
+        return joined(np.abs(first), np.abs(second))
+
+    def _spread(self, first: Array, second: Array) -> Array:
+        """The features of all pairs in their places."""
+        if self.layout == "half":
+            return np.concatenate((first, second), -1)
+        return np.stack((first, second), -1).reshape(*first.shape[:-1], -1)

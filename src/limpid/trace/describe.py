@@ -33,6 +33,7 @@ def document(step: StepReport) -> StepDocument:
         config=meta["config"],
         precision=meta["precision"],
         loss_scale=float(meta["loss_scale"]),
+        written=None,
         verdict=_verdict(step),
         stations=_stations(step),
         quantities=tuple(_quantity(quantity) for quantity in step.quantities),

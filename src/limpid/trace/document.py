@@ -11,7 +11,7 @@ from typing import Any, Literal
 from limpid.trace.stations import Station
 from limpid.trace.verdict import Check, Kind, NotFinite
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,24 @@ class VerdictDocument:
 
 
 @dataclass(frozen=True)
+class WrittenCheck:
+    """The step against one thing that its run wrote down."""
+
+    check: Check
+    written_in: str  # a file, or what it follows from
+    way_out: str  # empty where it holds
+
+
+@dataclass(frozen=True)
+class RunDocument:
+    """Whether this is the step that the run took: its batch, what was logged, the checkpoints on both sides."""
+
+    run: str
+    checks: tuple[WrittenCheck, ...]
+    not_compared: tuple[str, ...]  # what could not be compared, and why
+
+
+@dataclass(frozen=True)
 class StepDocument:
     """One step, redone in float64 and compared, without its arrays."""
 
@@ -168,6 +186,7 @@ class StepDocument:
     config: dict[str, Any]
     precision: dict[str, str]
     loss_scale: float
+    written: RunDocument | None  # None where the step lies in no run
     verdict: VerdictDocument
     stations: tuple[StationDocument, ...]
     quantities: tuple[QuantityDocument, ...]

@@ -11,7 +11,7 @@ from rich.text import Text
 from limpid.latex import readable
 from limpid.trace.document import LossDocument, QuantityDocument, StationDocument, StepDocument, VerdictDocument
 from limpid.trace.trace import Trace
-from limpid.trace.verdict import Beyond, Check, Holds, NotFinite, Unchecked
+from limpid.trace.verdict import Beyond, Check, Holds, NotFinite, Unchecked, address
 
 FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
 KINDS = {
@@ -31,6 +31,7 @@ def show(trace: Trace, console: Console, *, everything: bool = False, numbers: b
     view = _View(trace if numbers else None, everything, step)
     for part in (
         _head(step),
+        *([_another_step(step)] if _of_another_run(step) else []),
         *([_not_finite(step.verdict)] if step.verdict.not_finite else []),
         *view.forward(),
         _loss(step.loss),
@@ -239,6 +240,8 @@ def shown(check: Check | None) -> Text:
 def verdict(step: StepDocument) -> Text:
     """The line that counts: first what is not finite, then what rounding does not explain."""
     found = step.verdict
+    if _of_another_run(step):
+        return _another_step(step)
     counted = ", ".join(f"{count.holds} of {count.checks} {KINDS[count.kind]}" for count in found.counts)
     worst = found.worst
     if found.verdict == "holds":
@@ -246,6 +249,7 @@ def verdict(step: StepDocument) -> Text:
             ("\nagrees", "bold green"),
             f"  {counted} lie within their rounding bounds; {_paths(found)}; "
             f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
+            _as_written(step),
         )
     line = _not_finite(found)
     if found.first_disagreement is not None:
@@ -257,6 +261,35 @@ def verdict(step: StepDocument) -> Text:
         line.append(f"; {found.not_checked} not checked: input not finite")
     line.append(f"; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds")
     return line
+
+
+def _of_another_run(step: StepDocument) -> bool:
+    """Whether this is not the step that its run took."""
+    first = step.verdict.first_disagreement
+    return first is not None and first.kind == "run"
+
+
+def _another_step(step: StepDocument) -> Text:
+    """What differs from what the run wrote down, before anything else: value, expectation, way out."""
+    assert step.written is not None
+    one = next(one for one in step.written.checks if not one.check.holds)
+    check = one.check
+    allowed = f", rounding allows ± {check.bound:.2g}" if check.bound else ""
+    return Text.assemble(
+        ("\nNOT THE RUN'S STEP", "bold red"),
+        f"  {address(check.name, check.index)} is {check.engine:.12g} here, {check.expected:.12g} in "
+        f"{one.written_in}{allowed}\n  {one.way_out}",
+    )
+
+
+def _as_written(step: StepDocument) -> str:
+    """That it is the step that its run took, as far as that could be compared."""
+    if step.written is None:
+        return ""
+    lines = [
+        f"; batch, log and checkpoints of {step.written.run} say the same ({len(step.written.checks)} comparisons)"
+    ]
+    return "\n  not compared: ".join([*lines, *step.written.not_compared])
 
 
 def _paths(found: VerdictDocument) -> str:

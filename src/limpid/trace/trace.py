@@ -13,6 +13,7 @@ from limpid.maths.operation import Array
 from limpid.maths.step import rule
 from limpid.maths.update import UpdateInput
 from limpid.quantities import parameters
+from limpid.source import RecordedStep
 from limpid.trace import cache
 from limpid.trace.describe import document
 from limpid.trace.document import ArrayDocument, EntryDocument, StepDocument, UpdateEntryDocument
@@ -57,6 +58,15 @@ class Trace:
 
     @cached_property
     def _document(self) -> StepDocument:
+        run = RecordedStep(self.record.path).run
+        if run is None:
+            return self._redone()
+        from limpid.trace.written import with_run  # brings the tokenizer
+
+        return with_run(self._redone(), self.record, run)
+
+    def _redone(self) -> StepDocument:
+        """What the record alone says, kept beside it."""
         kept = cache.read(self.record.path) if self.on_disk else None
         if kept is not None:
             found: StepDocument = from_json(StepDocument, kept)

@@ -20,7 +20,7 @@ from limpid.trace.finite import all_finite, dependent
 from limpid.trace.kernels import newton_schulz
 from limpid.trace.parts import flat, parts
 from limpid.trace.record import Record
-from limpid.trace.verdict import Check
+from limpid.trace.verdict import Check, array_name
 
 REGISTER = 32
 """Bytes that PyTorch adds up side by side on a processor: eight float32 sums, each of an eighth of the squares."""
@@ -141,7 +141,9 @@ class Moved:
                     return None
         shape = self.parameter.shape
         return [
-            checked(_shown(name), "update", shape, one) for name, one in zip(self.results, worst, strict=True) if one
+            checked(array_name(name), "update", shape, one)
+            for name, one in zip(self.results, worst, strict=True)
+            if one
         ]
 
     def _whole(self) -> list[Check]:
@@ -156,7 +158,9 @@ class Moved:
         bad = bad if np.isfinite(self.scale) else ["grad_norm"]
         why = f"input not finite: {bad[0]}" if bad else ""
         return [
-            compare(_shown(name), "update", self.record.stored(f"after/{name}"), replace(one, unknown=doubt, why=why))
+            compare(
+                array_name(name), "update", self.record.stored(f"after/{name}"), replace(one, unknown=doubt, why=why)
+            )
             for name, one, doubt in zip(self.results, self._expected(x), doubts, strict=True)
         ]
 
@@ -191,7 +195,7 @@ class Moved:
     def _unmoved(self, name: str) -> Check:
         """After a step that was skipped everything is as it was, also what is not finite."""
         before, after = self.record.exact(f"before/{name}"), self.record.stored(f"after/{name}")
-        shown, nothing = _shown(name), np.zeros(before.shape)
+        shown, nothing = array_name(name), np.zeros(before.shape)
         reach = bound(before, nothing, stored=after.dtype, summed=self.record.parameters_format)
         unknown = None if all_finite(before) else ~np.isfinite(before)
         return compare(
@@ -200,9 +204,3 @@ class Moved:
             after,
             Expected(before, reach, Range(after.dtype), unknown=unknown, why=f"input not finite: {name}"),
         )
-
-
-def _shown(name: str) -> str:
-    """m(NAME) for m/NAME."""
-    kind, _, parameter = name.partition("/")
-    return f"{kind}({parameter})" if parameter else name

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["given", "forward", "backward", "update"]
-"""Part of the step, in the order of the step; `given` is the batch, and weights and moments before the step."""
+Kind = Literal["run", "given", "forward", "backward", "update"]
+"""What a check is of: the parts of the step in their order, of which `given` is the batch, and weights and moments
+before the step; `run` is whether this is the step that the run took."""
 
 Cause = Literal["given", "overflow", "intermediate overflow", "loss scale", "no value", "operation"]
 """Why a number is not finite although all that it follows from is.
@@ -117,3 +118,9 @@ def first_beyond(checks: Sequence[Check]) -> Check | None:
 def address(name: str, index: tuple[int, ...]) -> str:
     """An entry as one writes it: name[i, j]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def array_name(name: str) -> str:
+    """A parameter or moment as one writes it: m(NAME) for m/NAME."""
+    kind, _, parameter = name.partition("/")
+    return f"{kind}({parameter})" if parameter else name

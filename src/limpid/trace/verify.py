@@ -9,6 +9,7 @@ import numpy as np
 
 from limpid.maths.operation import Operation
 from limpid.quantities import Parameter, Quantity, parameters
+from limpid.trace.batch import check_targets
 from limpid.trace.comparison import Expected, Range, compare, given, largest
 from limpid.trace.document import Statistics
 from limpid.trace.end_to_end import EndToEnd, redo
@@ -63,7 +64,7 @@ class StepReport:
     """One step, redone and compared."""
 
     record: Record
-    given: list[Check]  # what came into the step and is not finite
+    given: list[Check]  # what came into the step: whether it is finite, and labels are next tokens
     quantities: list[QuantityReport]
     parameters: list[ParameterReport]
     loss: LossReport
@@ -137,7 +138,8 @@ def _verify(record: Record) -> StepReport:
     for name, entry in entries.items():
         entry.backward = gradients.get(name)
     step = StepReport(
-        record, _given(record), list(entries.values()), [], loss_account(record), redo(record), redo_update(record)
+        record, [*_given(record), *check_targets(record)], list(entries.values()), [], loss_account(record),
+        redo(record), redo_update(record),
     )  # fmt: skip
     for name, entry in entries.items():
         entry.drift = step.end_to_end.drift.get(name, 0.0)

@@ -22,6 +22,7 @@ from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.run import CHECKPOINT_VERSION, Run
 from limpid.training.mesh import Mesh
+from limpid.training.precision import engine
 from limpid.training.state import State, set_weights
 from limpid.training.update import read_moments, write_moments
 
@@ -41,6 +42,8 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
             "updates": state.updates,
             "data": fingerprint,
             "threads": torch.get_num_threads(),
+            "processes": state.mesh.world,
+            **engine(state.mesh.device),
             "scaler": state.scaler.state_dict(),
         }
         if state.mesh.is_main:

@@ -74,6 +74,7 @@ class MetricsLogger:
             "tokens_per_second": tokens / seconds,
             "peak_share": tokens / seconds * self.flops / self.peak,
             "updated": outcome.updated,
+            "max_steps": self.config.run.max_steps,  # the rate follows from it, and a resume may change it
         }
         if outcome.loss_scale != 1:
             entry["loss_scale"] = outcome.loss_scale

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -58,3 +61,15 @@ def measured_peak(dtype: torch.dtype, device: torch.device) -> float:
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
+
+
+@cache
+def engine(device: torch.device) -> dict[str, str]:
+    """What decides the last bit of a sum beside threads and processes: PyTorch and the processor."""
+    if device.type == "cuda":
+        return {"torch": torch.__version__, "processor": torch.cuda.get_device_name(device)}
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return {"torch": torch.__version__, "processor": f"{name}, {torch.backends.cpu.get_cpu_capability()}"}

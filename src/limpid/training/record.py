@@ -20,7 +20,7 @@ from limpid.model import Transformer
 from limpid.model.kernels.attention import is_short
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
-from limpid.training.precision import NAMES
+from limpid.training.precision import NAMES, engine
 from limpid.training.state import State
 from limpid.training.step import Outcome, backward, step
 from limpid.training.update import observed_products, read_moments
@@ -180,8 +180,9 @@ def _metadata(
         ],
         "token_texts": {str(token): token_text(token) for token in tokens if token >= 0},
         "kernels": _kernels(state.model, batch),
-        "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "processes": state.mesh.world,
+        **engine(state.mesh.device),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +37,21 @@ def replay(run: Run, number: int, progress: Report | None = None) -> Training:
             f"no checkpoint before step {number} is left in {run.path}: the oldest is {steps[0]}; "
             "train with --save-total-limit 0 to keep them all"
         )
-    training = open_run(run, config, before[-1])
+    training, logged = open_run(run, config, before[-1]), run.logged(before[-1] + 1, number)
     while training.state.step < number - 1:
-        batch = training.batches.batch(training.state.step + 1, training.state)
-        step(training.state, batch, config, training.objective)
+        upcoming = training.state.step + 1
+        batch = training.batches.batch(upcoming, training.state)
+        step(training.state, batch, _as_it_was(config, logged.get(upcoming)), training.objective)
         if progress is not None:
             progress(f"replaying from step {before[-1]}", training.state.step - before[-1], number - 1 - before[-1])
+    training.config = _as_it_was(config, logged.get(number))
     return training
+
+
+def _as_it_was(config: TrainConfig, logged: dict[str, Any] | None) -> TrainConfig:
+    """The configuration that a step was taken with: the rate followed from how long the run was to be then."""
+    steps = (logged or {}).get("max_steps", config.run.max_steps)
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
 
 
 def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
