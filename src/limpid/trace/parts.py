@@ -29,7 +29,7 @@ def by_parts(
     """What `work` makes of arrays of one shape, each of its entries from the same entry of theirs alone."""
     if arrays[0].size <= ENTRIES:
         return tuple(work(*arrays))
-    rows, results = [flat(array) for array in arrays], []
+    rows, results = [flat(array) for array in arrays], list[Array]()
     for part in parts(rows[0].size):
         made = work(*(row[part] for row in rows))
         results = results or [np.empty(rows[0].size, one.dtype) for one in made]
