@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from limpid.errors import ConfigError
 from limpid.plan.activations import korthikanti
 from limpid.plan.cluster import Layout
 from limpid.plan.flops import forward_flops_per_token
@@ -106,3 +107,19 @@ def test_states_do_not_grow_with_the_text() -> None:
     flops = [forward_flops_per_token(mamba, context) for context in (100, 100_000)]
     assert flops[0] == flops[1]
     assert training(mamba, Layout(tensor=2, devices=2))[-1].value < training(mamba, Layout())[-1].value
+
+
+def test_devices_that_share_a_sequence_hold_a_part_of_its_activations() -> None:
+    def parts(**layout: object) -> dict[str, float]:
+        return {one.name: one.value for one in training(published("llama-3-8b"), Layout(devices=8, **layout))}
+
+    whole, shared = parts(context=65536, zero=3), parts(context=65536, zero=3, context_parallel=4)
+    for name in ("memory.activations", "memory.logits"):
+        assert shared[name] == whole[name] / 4
+    assert shared["memory.optimizer"] == whole["memory.optimizer"]  # ZeRO divides among them as well
+    with pytest.raises(ConfigError, match="leave --attention out"):
+        Layout(devices=2, context_parallel=2, attention="materialised")
+
+
+def test_gradients_summed_in_fp32_take_two_bytes_more() -> None:
+    assert total("gpt2", precision="bf16_fp32_gradients") - total("gpt2") == 2 * 124_439_808

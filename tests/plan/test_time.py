@@ -53,3 +53,39 @@ def test_a_share_of_the_peak_is_measured_with_the_peak_or_not_given() -> None:
     busy = plan_subject(half, Options(flops=500.0 * per_token))
     assert "time.measured_mfu" not in {one.name for one in busy.figures}
     assert any("no utilisation is given" in note for note in busy.notes)
+
+
+def test_hardware_is_used_for_more_than_the_models_own_work() -> None:
+    found = plan("gpt3-175b", devices=64, pipeline=4, gradient_accumulation_steps=12, recompute="full", device="h100",
+                 tokens=1e12)  # fmt: skip
+    assert found.figure("time.hfu").value == pytest.approx(0.4 / (1 + 3 / 12))
+    ratio = found.figure("flops.step").value / (found.figure("time.compute").value / 1e12)
+    assert found.figure("time.mfu").value == pytest.approx(found.figure("time.hfu").value * ratio)
+
+
+def test_generating_is_bound_by_memory_for_one_sequence_and_by_arithmetic_for_many() -> None:
+    one = plan("llama-3-8b", device="h100", context_length=1024)
+    step = one.figure("decoding.step").value
+    assert step == pytest.approx((2 * 8030261248 + 1024 * 131072) / 3350e9)
+    shared = plan("llama-3-8b", device="h100", devices=8, tensor=8, context_length=1024)
+    assert shared.figure("decoding.step").value == pytest.approx(step / 8)
+    many = plan("llama-3-8b", device="h100", context_length=1, batch_size=4096)
+    forward = many.figure("flops.forward").value
+    assert many.figure("decoding.step").value == pytest.approx(4096 * forward / 989.4e12)
+
+
+def test_of_experts_those_are_read_that_some_token_is_sent_to() -> None:
+    def read(batch: int) -> float:
+        return float(plan("mixtral-8x7b", device="h200", batch_size=batch).figure("decoding.weights_read").value)
+
+    assert read(1) == pytest.approx(2 * 12_879_925_248)
+    assert read(1) < read(2) < read(64) < 2 * 46_702_792_704
+    assert read(1000) == pytest.approx(2 * 46_702_792_704)
+
+
+def test_the_longest_context_fills_the_memory() -> None:
+    longest = int(plan("llama-3-8b", device="a100").figure("decoding.longest_context").value)
+    assert plan("llama-3-8b", device="a100", context_length=longest).figure("decoding.total").value <= 80e9
+    assert plan("llama-3-8b", device="a100", context_length=longest + 2).figure("decoding.total").value > 80e9
+    wide, narrow = (plan("llama-3-8b", cache_precision=c).figure("decoding.cache").value for c in ("bf16", "fp8"))
+    assert narrow == wide / 2

@@ -25,6 +25,8 @@ class Layout:
     """ZeRO stage: what replicas divide among them instead of each holding it."""
     tensor: int = 1
     pipeline: int = 1
+    context_parallel: int = 1
+    """Devices that share each sequence."""
     batch: int = 1
     """Sequences of one micro-batch on one replica."""
     micro_batches: int = 1
@@ -37,7 +39,7 @@ class Layout:
     attention: Attention = "fused"
 
     def __post_init__(self) -> None:
-        for name in ("devices", "tensor", "pipeline", "batch", "micro_batches", "context"):
+        for name in ("devices", "tensor", "pipeline", "context_parallel", "batch", "micro_batches", "context"):
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
         require(self.zero in (0, 1, 2, 3), f"zero is {self.zero}: stages are 0, 1, 2, 3")
         require(
@@ -45,15 +47,26 @@ class Layout:
             f"precision is {self.precision!r}: for training choose one of {', '.join(TRAINING_BYTES)}",
         )
         require(
-            self.devices % (self.tensor * self.pipeline) == 0,
-            f"devices {self.devices} do not divide into tensor {self.tensor} × pipeline {self.pipeline}: "
-            "their product must divide the number of devices",
+            self.devices % (self.tensor * self.pipeline * self.context_parallel) == 0,
+            f"devices {self.devices} do not divide into tensor {self.tensor} × pipeline {self.pipeline}"
+            + (f" × context_parallel {self.context_parallel}" if self.context_parallel > 1 else "")
+            + ": their product must divide the number of devices",
+        )
+        require(
+            self.context_parallel == 1 or self.attention == "fused",
+            f"context_parallel is {self.context_parallel}: keys of other devices pass through a fused kernel, so leave "
+            "--attention out",
         )
 
     @property
     def replicas(self) -> int:
-        """Copies of the model that data parallelism feeds, among which ZeRO divides."""
+        """Copies of the model, among which ZeRO divides: data parallel ones, and those that share a sequence."""
         return self.devices // (self.tensor * self.pipeline)
+
+    @property
+    def positions_here(self) -> int:
+        """Of each sequence, on one device."""
+        return -(-self.context // self.context_parallel)
 
 
 def require_divides(model: Architecture, layout: Layout) -> None:

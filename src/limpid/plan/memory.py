@@ -81,7 +81,7 @@ def stage_matrices(model: Architecture, layout: Layout) -> float:
 
 
 def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> list[Figure]:
-    sizes = block_sizes(model, layout.batch, layout.context, bytes_per_number)
+    sizes = block_sizes(model, layout.batch, layout.positions_here, bytes_per_number)
     kinds = saved_per_half(model, sizes, layout.tensor, layout.recompute, layout.attention)
     numbers: dict[str, Number | Figure] = {"p": layout.pipeline,
                                            "in_flight": min(layout.pipeline, layout.micro_batches)}  # fmt: skip
@@ -97,7 +97,7 @@ def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> 
     if layout.recompute == "full":
         figures.append(_recomputed(saved_per_half(model, sizes, layout.tensor, "none", layout.attention)))
     if model.output.head:
-        numbers = {"s": layout.context, "b": layout.batch, "V": model.vocab_size, "t": layout.tensor,
+        numbers = {"s": layout.positions_here, "b": layout.batch, "V": model.vocab_size, "t": layout.tensor,
                    "c": bytes_per_number}  # fmt: skip
         figures.append(figure("memory.logits", "bytes", "s * b * V * (c + max(4, c)) / t", numbers,
                             "Korthikanti et al. 2022, section 4.3, arXiv:2205.05198",

@@ -25,7 +25,8 @@ def memory_model(subject: Subject, options: Options, context: int) -> tuple[list
 def _on_one_device(options: Options) -> bool:
     """Whether limpid's own engine could train it so: on one device, nothing that only other engines do."""
     one_device = (options.devices, options.zero, options.tensor, options.pipeline) == (1, 0, 1, 1)
-    as_limpid = options.recompute != "selective" and options.attention == "fused" and options.precision != "bf16_pure"
+    as_limpid = options.recompute != "selective" and options.attention == "fused"
+    as_limpid = as_limpid and options.precision not in ("bf16_pure", "bf16_fp32_gradients")
     return one_device and as_limpid
 
 
@@ -38,9 +39,10 @@ def _engine_said(config: TrainConfig, on_processor: bool) -> str:
 
 
 def _standard_said(layout: Layout) -> str:
+    shared = f"sequences shared by {layout.context_parallel}, " if layout.context_parallel > 1 else ""
     return (f"memory: the standard model: {layout.precision}, {layout.optimizer}, {layout.batch} × "
             f"{layout.context:,} tokens per micro-batch, ZeRO {layout.zero} over {layout.replicas} replicas, tensor "
-            f"{layout.tensor}, pipeline {layout.pipeline}, recomputation {layout.recompute}, attention "
+            f"{layout.tensor}, pipeline {layout.pipeline}, {shared}recomputation {layout.recompute}, attention "
             f"{layout.attention}")  # fmt: skip
 
 
@@ -64,10 +66,14 @@ def with_options(config: TrainConfig, options: Options) -> TrainConfig:
 def decoding(subject: Subject, options: Options, context: int) -> list[Figure]:
     """Memory of generating on one device, in the precision asked for, shared as training would be."""
     precision = options.precision or ("bf16" if subject.config is None else "fp32")
-    layout = dataclasses.replace(
-        layout_of(subject, dataclasses.replace(options, precision=None), context), batch=options.batch_size or 1
-    )
-    return memory.decoding(subject.architecture, layout, precision)
+    layout = generating_layout(subject, options, context)
+    return memory.decoding(subject.architecture, layout, precision, options.cache_precision)
+
+
+def generating_layout(subject: Subject, options: Options, context: int) -> Layout:
+    """How generating is laid out: one sequence at a time unless more are asked for."""
+    layout = layout_of(subject, dataclasses.replace(options, precision=None), context)
+    return dataclasses.replace(layout, batch=options.batch_size or 1)
 
 
 def recomputation(subject: Subject, options: Options) -> Recompute:
@@ -85,6 +91,7 @@ def layout_of(subject: Subject, options: Options, context: int) -> Layout:
         zero=options.zero,
         tensor=options.tensor,
         pipeline=options.pipeline,
+        context_parallel=options.context_parallel,
         recompute=recomputation(subject, options),
         attention=options.attention,
         batch=options.batch_size or (1 if config is None else config.run.batch_size),

@@ -8,7 +8,7 @@ from limpid.config.options import require
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 """Of one number."""
-WEIGHT_BYTES = {**BYTES, "bf16_pure": BYTES["bf16"]}
+WEIGHT_BYTES = {**BYTES, "bf16_pure": BYTES["bf16"], "bf16_fp32_gradients": BYTES["bf16"]}
 """Of one weight while generating, by precision."""
 
 
@@ -31,9 +31,10 @@ TRAINING_BYTES = {
     "bf16": TrainingBytes(2, 2, 4, 4, 2),
     "fp16": TrainingBytes(2, 2, 4, 4, 2),
     "bf16_pure": TrainingBytes(2, 2, 0, 2, 2),
+    "bf16_fp32_gradients": TrainingBytes(2, 4, 4, 4, 2),
 }
 """By precision. bf16 and fp16 are mixed: fp32 masters and moments beside narrow weights and gradients, 16 bytes with
-Adam. Source: Rajbhandari et al. 2020, section 3.1, arXiv:1910.02054.
+Adam (Rajbhandari et al. 2020, section 3.1, arXiv:1910.02054); with gradients summed in fp32, as Megatron-LM does, 18.
 """
 ADDRESSABLE = 2**64
 """Bytes that a device, a file or a program can tell apart: what needs more is a slip in a size."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from limpid.config.domain import Count, NotNegative, Positive, Whole, Within
 from limpid.config.options import Checked, require
 from limpid.plan.cluster import Attention, Recompute
-from limpid.plan.number_formats import TRAINING_BYTES, WEIGHT_BYTES
+from limpid.plan.number_formats import BYTES, TRAINING_BYTES, WEIGHT_BYTES
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,19 @@ class Options(Checked):
     gradient_accumulation_steps: Count = 1
     """Micro-batches per step."""
     precision: str | None = None
-    """fp32, bf16, fp16 (mixed, with fp32 masters), bf16_pure, fp64; bf16 for published models. To generate in: fp8,
-    int8, int4.
+    """fp32, bf16, fp16 (mixed, with fp32 masters), bf16_fp32_gradients, bf16_pure, fp64; bf16 for published models. To
+    generate in: fp8, int8, int4.
     """
+    cache_precision: str | None = None
+    """Of keys and values while generating; that of the weights, but at least 16 bits, when left out."""
     zero: Whole = 0
     """ZeRO stage: 1 divides the optimizer's memory among replicas, 2 gradients too, 3 weights too (FSDP)."""
     tensor: Count = 1
     """Devices that share each matrix (tensor parallel, with sequence parallel)."""
     pipeline: Count = 1
     """Stages of a pipeline."""
+    context_parallel: Count = 1
+    """Devices that share each sequence while training, some positions each (with fused attention)."""
     recompute: Recompute = "none"
     """What is recomputed in the backward pass instead of saved: nothing, attention's weights, or each whole block."""
     attention: Attention = "fused"
@@ -54,6 +58,10 @@ class Options(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            self.cache_precision is None or self.cache_precision in BYTES,
+            f"cache_precision is {self.cache_precision!r}: choose one of {', '.join(BYTES)}",
+        )
         known = sorted({*TRAINING_BYTES, *WEIGHT_BYTES})
         require(
             self.precision is None or self.precision in known,

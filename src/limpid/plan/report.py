@@ -14,10 +14,10 @@ from limpid.errors import ConfigError
 from limpid.plan import flops, hardware, number_formats, parameters, time
 from limpid.plan.advice import what_would_fit, what_would_generate
 from limpid.plan.architecture import Architecture
-from limpid.plan.figure import Figure, figure, given
+from limpid.plan.figure import Figure, figure, given, total
 from limpid.plan.laws.allocation import allocate, judgements
 from limpid.plan.laws.scaling import LAWS
-from limpid.plan.memory_model import decoding, memory_model, recomputation
+from limpid.plan.memory_model import decoding, generating_layout, memory_model, recomputation
 from limpid.plan.number_formats import TRAINING_BYTES
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject, subject
@@ -99,6 +99,8 @@ def plan_subject(subject: Subject, options: Options) -> Plan:
     )
     if model.output.head:
         sections["decoding"] = decoding(subject, options, context)
+        if device is not None:
+            sections["decoding"] += _decoding_speed(subject, options, sections, context, device)
     limited = "decoding.total" if generating is not None and model.output.head else "memory.total"
     fits, advice = None, []
     if (limit := _limit(options, device)) is not None:
@@ -119,6 +121,35 @@ def plan_subject(subject: Subject, options: Options) -> Plan:
     if model.output.head:
         sections["scaling"] = _scaling(subject, options)
     return Plan(model.name, sections, notes, fits, advice, limited)
+
+
+def _decoding_speed(
+    subject: Subject, options: Options, sections: dict[str, list[Figure]], context: int, device: hardware.Device
+) -> list[Figure]:
+    """How fast it generates at best, and how long a text the device has memory for."""
+    found = {one.name: one for section in sections.values() for one in section}
+    model, layout = subject.architecture, generating_layout(subject, options, context)
+    figures = []
+    if (experts := model.experts) is not None:
+        size, rest = parameters.count(model), 1 - experts.experts_per_token / experts.num_experts
+        share = (size - flops.active_parameters(model)) / size / rest if rest else 0.0
+        numbers = {"weights": found["decoding.weights"], "experts": share, "E": experts.num_experts,
+                   "k": experts.experts_per_token, "b": layout.batch}  # fmt: skip
+        equation = "weights * (1 - experts * (1 - k / E) ** b)"
+        note = "experts: their share of the weights; those are read that some token of the batch is expected to go to"
+        figures.append(figure("decoding.weights_read", "bytes", equation, numbers, time.ROOFLINE, note))
+    weights = figures[0] if figures else found["decoding.weights"]
+    held = [found[name] for name in ("decoding.cache", "decoding.states") if name in found]
+    read = total("decoding.read", [weights, *held])
+    rate = hardware.peak_of(device, options.precision or "bf16")
+    figures += [read, *time.decoding_speed(read, found["flops.forward"], layout.batch, layout, rate,
+                                           device.bytes_per_second)]  # fmt: skip
+    if "decoding.cache_per_token" in found and model.sliding_window is None:
+        numbers = {"device": device.memory_bytes, "weights": found["decoding.weights"], "b": layout.batch,
+                   "per_token": found["decoding.cache_per_token"]}  # fmt: skip
+        figures.append(figure("decoding.longest_context", "tokens", "max(0, (device - weights) / (b * per_token))",
+                              numbers, note="that memory has room for beside the weights"))  # fmt: skip
+    return figures
 
 
 def _limit(options: Options, device: hardware.Device | None) -> float | None:

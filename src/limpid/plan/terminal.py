@@ -31,8 +31,8 @@ EMPHASISED = ("total", "forward", "step")
 LONGEST_EQUATION = 64
 """Letters of an equation that a table still shows."""
 WORDS = {
-    "six_n": "6 N", "mfu": "utilisation (MFU)", "measured_mfu": "the run's utilisation (MFU)", "cost": "cost",
-    "peak": "peak of one device",
+    "six_n": "6 N", "mfu": "utilisation (MFU)", "hfu": "with what is repeated (HFU)", "peak": "peak of one device",
+    "measured_mfu": "the run's utilisation (MFU)",
 }  # fmt: skip
 """Figures whose names are not words."""
 REPEATED = ("flops.exact_over_six_n", "memory.share", "memory.device")
@@ -89,7 +89,7 @@ def _row(section: str, figure: Figure, inside: bool, total: Number) -> list[Text
     value = plain(figure.value) if section == "parameters" else shown(figure.value, figure.unit)
     row = [Text(label.replace("_", " "), strong), Text(value, strong)]
     if total:
-        is_part = figure.unit in ("bytes", "parameters") and "per_" not in name and "here" not in name
+        is_part = figure.unit in ("bytes", "parameters") and not any(word in name for word in ("per_", "here", "read"))
         row.append(Text(f"{100 * figure.value / total:.1f} %" if is_part else "", "dim"))
     return [*row, Text(_short_equation(figure), "dim")]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from limpid.config.options import require
+from limpid.plan.cluster import Layout
 from limpid.plan.figure import Figure, Number, figure
 
 PALM = "Chowdhery et al. 2022, appendix B, arXiv:2204.02311"
+ROOFLINE = "Pope et al. 2022, section 2.1, arXiv:2211.05102; Williams et al. 2009, doi:10.1145/1498765.1498785"
 DAY = 86400.0
 """Seconds."""
+HFU = "Korthikanti et al. 2022, section 6.3, arXiv:2205.05198"
 NARAYANAN = "Narayanan et al. 2021, {}, arXiv:2104.04473"
 UTILISATION = 0.4
 """Share of the peak that is assumed while devices work: Llama 3 405B reports 0.38 to 0.43, pipeline and all.
@@ -62,6 +65,9 @@ def time_and_money(work: Work, rate: Figure, utilisation: float, price: float | 
     figures += [seconds, speed, hours]
     if work.recomputed is not None or bubble is not None:
         figures.append(utilisation_of(float(work.own.value), float(speed.value), work.devices, float(rate.value)))
+        figures.append(figure("time.hfu", "share", "compute / (devices * rate * seconds)",
+                              {"compute": compute, "devices": work.devices, "rate": rate, "seconds": seconds}, HFU,
+                              "of the peak, with what is computed again"))  # fmt: skip
     if price is not None:
         require(price >= 0, f"price is {price}: dollars per device and hour, not negative")
         figures.append(figure("time.cost", "$", "device_hours * price", {"device_hours": hours, "price": price}))
@@ -74,6 +80,31 @@ def utilisation_of(
     """MFU: the model's own FLOPs per second over the peak of all devices, whatever else they computed."""
     numbers = {"per_token": flops_per_token, "speed": tokens_per_second, "devices": devices, "rate": rate}
     return figure(name, "share", "per_token * speed / (devices * rate)", numbers, PALM)
+
+
+def utilisation_from_hours(flops: float, device_hours: float, rate: float) -> float:
+    """MFU that a run's device hours imply: its own FLOPs over what the devices could have done in that time."""
+    require(device_hours > 0 and rate > 0, f"device_hours is {device_hours}, rate {rate}: both must be above 0")
+    return flops / (device_hours * 3600 * rate)
+
+
+def decoding_speed(
+    read: Figure, forward: Figure, batch: int, layout: Layout, rate: Figure, bytes_per_second: float
+) -> list[Figure]:
+    """How long one step of generating takes at best, by the roofline: reading memory or arithmetic, if that is slower.
+
+    read   bytes of weights and cache on one device, per step
+    """
+    numbers: dict[str, Number | Figure] = {
+        "bytes": read, "per_second": bytes_per_second, "b": batch, "forward": forward, "rate": rate,
+        "t": layout.tensor, "p": layout.pipeline,
+    }  # fmt: skip
+    step = figure("decoding.step", "s", "p * max(bytes / per_second, b * forward / (p * t * rate))", numbers, ROOFLINE,
+                  "at best: every byte read once, every product at the peak, nothing sent between devices; stages of a "
+                  "pipeline one after another")  # fmt: skip
+    speed = figure("decoding.tokens_per_second", "tokens/s", "copies * b / step",
+                   {"copies": layout.replicas, "b": batch, "step": step}, note="of all sequences together")  # fmt: skip
+    return [step, speed]
 
 
 def pf_days(flops: float) -> float:

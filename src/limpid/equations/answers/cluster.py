@@ -35,13 +35,13 @@ def _implied(x: Inputs) -> Any:
     name = next(key for key in x if key.startswith("params_")).removeprefix("params_")
     own = next(value for key, value in hours.items() if key.lower() == name)
     flops = scaling.six_n_d(x[f"params_{name}"], x["tokens"])
-    return {"total": sum(hours.values()), f"implied_mfu_{name}": flops / (own * 3600 * x["peak"])}
+    return {"total": sum(hours.values()), f"implied_mfu_{name}": time.utilisation_from_hours(flops, own, x["peak"])}
 
 
 @kind("cluster.implied_mfu")
 def _implied_mfu(x: Inputs) -> Any:
     flops = scaling.six_n_d(x["active_params"], x["tokens"])
-    return {"flops": flops, "mfu": flops / (x["gpu_hours"] * 3600 * x["peak"])}
+    return {"flops": flops, "mfu": time.utilisation_from_hours(flops, x["gpu_hours"], x["peak"])}
 
 
 @kind("cluster.tflops_over_peak_percent")

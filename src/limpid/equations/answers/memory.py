@@ -57,6 +57,16 @@ def _per_parameter(precision: str, moments: int) -> float:
     return memory.state_bytes(1, 0, 1, states.weights, states.gradients, states.master + moments * states.moment)
 
 
+@kind("zero.bytes_per_parameter")
+def _each_parameter(x: Inputs) -> Any:
+    """Whole, and with the optimizer's states divided among d replicas: of the fixed and of the divided bytes."""
+    stored = number_formats.TRAINING_BYTES[x["precision"]]
+    rest = stored.master + len(MOMENTS["adam"]) * stored.moment
+    whole = memory.state_bytes(1, 0, 1, stored.weights, stored.gradients, rest)
+    divided = memory.state_bytes(1, 1, x["devices"], stored.weights, stored.gradients, rest)
+    return {"whole": whole, "divided": divided}
+
+
 @kind("zero.model_state_bytes_per_device")
 def _zero(x: Inputs) -> Any:
     each_stage = [
