@@ -14,7 +14,7 @@ from limpid.errors import ConfigError
 from limpid.plan import flops, hardware, number_formats, parameters, time
 from limpid.plan.advice import what_would_fit, what_would_generate
 from limpid.plan.architecture import Architecture
-from limpid.plan.figure import Figure, figure, given, total
+from limpid.plan.figure import Figure, Number, figure, given, total
 from limpid.plan.laws.allocation import allocate, judgements
 from limpid.plan.laws.scaling import LAWS
 from limpid.plan.memory_model import decoding, generating_layout, memory_model, recomputation
@@ -129,11 +129,11 @@ def _decoding_speed(
     """How fast it generates at best, and how long a text the device has memory for."""
     found = {one.name: one for section in sections.values() for one in section}
     model, layout = subject.architecture, generating_layout(subject, options, context)
-    figures = []
+    figures: list[Figure] = []
     if (experts := model.experts) is not None:
         size, rest = parameters.count(model), 1 - experts.experts_per_token / experts.num_experts
         share = (size - flops.active_parameters(model)) / size / rest if rest else 0.0
-        numbers = {"weights": found["decoding.weights"], "experts": share, "E": experts.num_experts,
+        numbers: dict[str, Number | Figure] = {"weights": found["decoding.weights"], "experts": share, "E": experts.num_experts,
                    "k": experts.experts_per_token, "b": layout.batch}  # fmt: skip
         equation = "weights * (1 - experts * (1 - k / E) ** b)"
         note = "experts: their share of the weights; those are read that some token of the batch is expected to go to"
