@@ -130,11 +130,11 @@ def _decoding_speed(
     found = {one.name: one for section in sections.values() for one in section}
     model, layout = subject.architecture, generating_layout(subject, options, context)
     figures: list[Figure] = []
+    numbers: dict[str, Number | Figure] = {"weights": found["decoding.weights"], "b": layout.batch}
     if (experts := model.experts) is not None:
         size, rest = parameters.count(model), 1 - experts.experts_per_token / experts.num_experts
         share = (size - flops.active_parameters(model)) / size / rest if rest else 0.0
-        numbers: dict[str, Number | Figure] = {"weights": found["decoding.weights"], "experts": share, "E": experts.num_experts,
-                   "k": experts.experts_per_token, "b": layout.batch}  # fmt: skip
+        numbers |= {"experts": share, "E": experts.num_experts, "k": experts.experts_per_token}
         equation = "weights * (1 - experts * (1 - k / E) ** b)"
         note = "experts: their share of the weights; those are read that some token of the batch is expected to go to"
         figures.append(figure("decoding.weights_read", "bytes", equation, numbers, time.ROOFLINE, note))
@@ -145,8 +145,7 @@ def _decoding_speed(
     figures += [read, *time.decoding_speed(read, found["flops.forward"], layout.batch, layout, rate,
                                            device.bytes_per_second)]  # fmt: skip
     if "decoding.cache_per_token" in found and model.sliding_window is None:
-        numbers = {"device": device.memory_bytes, "weights": found["decoding.weights"], "b": layout.batch,
-                   "per_token": found["decoding.cache_per_token"]}  # fmt: skip
+        numbers |= {"device": device.memory_bytes, "per_token": found["decoding.cache_per_token"]}
         figures.append(figure("decoding.longest_context", "tokens", "max(0, (device - weights) / (b * per_token))",
                               numbers, note="that memory has room for beside the weights"))  # fmt: skip
     return figures
