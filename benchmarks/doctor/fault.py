@@ -95,6 +95,23 @@ class Fault:
         return here() if self.ranks == 1 else on_ranks(here, self.ranks)[0]
 
 
+@dataclass(frozen=True)
+class Healthy:
+    """A run without fault, and why one might think otherwise."""
+
+    name: str
+    does: str
+    arrange: Inject
+    settings: dict[str, Any] = field(default_factory=dict)
+    architectures: tuple[str, ...] = ARCHITECTURES
+    ranks: int = 1
+
+    def loop(self, architecture: str, seed: int, *, injected: bool = False) -> Loop:
+        loop = loop_kind(self.ranks)(architecture, seed, replace(Settings(), **self.settings))
+        self.arrange(loop)
+        return loop
+
+
 def loop_kind(ranks: int) -> type[Loop]:
     return Loop if ranks == 1 else RankedLoop
 

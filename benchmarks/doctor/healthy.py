@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from benchmarks.doctor.fault import loop_kind
-from benchmarks.doctor.loop import Inject, Loop, after
-from benchmarks.doctor.models import ARCHITECTURES, anatomy, set_attention
-from benchmarks.doctor.settings import Settings
+from benchmarks.doctor.fault import Healthy as Healthy
+from benchmarks.doctor.loop import Loop, after
+from benchmarks.doctor.models import anatomy, set_attention
+from benchmarks.doctor.practices import PRACTICES
 from torch import Tensor, nn
-
-
-@dataclass(frozen=True)
-class Healthy:
-    """A run without fault, and why one might think otherwise."""
-
-    name: str
-    does: str
-    arrange: Inject
-    settings: dict[str, Any] = field(default_factory=dict)
-    architectures: tuple[str, ...] = ARCHITECTURES
-    ranks: int = 1
-
-    def loop(self, architecture: str, seed: int, *, injected: bool = False) -> Loop:
-        loop = loop_kind(self.ranks)(architecture, seed, replace(Settings(), **self.settings))
-        self.arrange(loop)
-        return loop
 
 
 def as_it_is(loop: Loop) -> None:
@@ -290,4 +272,5 @@ HEALTHY = (
     Healthy("OK-24", "a constant rate, then straight to zero", stable_then_decay),
     Healthy("OK-25", "bfloat16 weights, rounded at random", rounded_at_random, {"storage": torch.bfloat16}),
     Healthy("OK-26", "rows of one", as_it_is, {"rows": 1, "steps": 120}),
+    *PRACTICES,
 )  # fmt: skip

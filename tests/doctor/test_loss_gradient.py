@@ -30,7 +30,11 @@ def test_logits_of_a_fresh_model_are_not_taken_for_probabilities(
 
 
 @pytest.mark.parametrize("room", [2**22, 2**14])
-@pytest.mark.parametrize("spread", [0.02, 1.0])
-@pytest.mark.parametrize("vocab", [65, 4096])
-def test_probabilities_given_as_logits_are_seen(vocab: int, spread: float, room: int) -> None:
-    assert reading(vocab, spread, 1, room, twice=True).squashed == "softmax"
+@pytest.mark.parametrize("shared", [1, 16])
+@pytest.mark.parametrize(("vocab", "spread"), [(65, 0.02), (65, 1.0), (4096, 1.0)])
+def test_probabilities_given_as_logits_are_seen(vocab: int, spread: float, shared: int, room: int) -> None:
+    assert reading(vocab, spread, shared, room, twice=True).squashed == "softmax"
+
+
+def test_where_probabilities_are_nearly_equal_both_formulas_fit_and_none_is_accused() -> None:
+    assert reading(4096, 1e-3, 1, 2**22, twice=True).squashed == ""

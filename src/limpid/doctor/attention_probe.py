@@ -20,18 +20,19 @@ from limpid.doctor.finding import Skipped
 
 PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm, Tensor.__rmatmul__}
 ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm, Tensor.baddbmm_}
-LINEAR = {
-    *("view", "reshape", "transpose", "permute", "contiguous", "split", "chunk", "unbind", "narrow",),
-    *("select", "cat", "concat", "stack", "neg", "add", "sub", "subtract", "mul",),
-    *("multiply", "div", "unflatten", "flatten", "squeeze", "unsqueeze", "expand", "repeat", "repeat_interleave",),
-    *("to", "float", "half", "bfloat16", "type", "type_as", "detach", "clone", "roll",),
-    *("flip", "dropout", "movedim", "swapaxes", "__getitem__", "__get__", "__neg__", "__add__", "__radd__",),
-    *("__iadd__", "__sub__", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__", "add_", "mul_",),
-    *("div_",),
+VIEWS = {
+    *("view", "reshape", "transpose", "permute", "contiguous", "split", "chunk", "unbind", "narrow", "select", "neg",),
+    *("unflatten", "flatten", "squeeze", "unsqueeze", "expand", "repeat", "repeat_interleave", "detach", "clone",),
+    *("to", "float", "half", "bfloat16", "type", "type_as", "roll", "flip", "dropout", "movedim", "swapaxes",),
+    *("view_as_complex", "view_as_real", "__getitem__", "__get__", "__neg__",),
 }  # fmt: skip
-"""What passes on a number that vectors were multiplied by: views, rotations, sums. All else makes new vectors."""
-TIMES = {torch.mul, torch.multiply, Tensor.mul, Tensor.mul_, Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__}
-OVER = {torch.div, Tensor.div, Tensor.div_, Tensor.__truediv__, Tensor.__itruediv__}
+SUMS_OF_VECTORS = {
+    *("cat", "concat", "stack", "add", "sub", "subtract", "__add__", "__radd__", "__iadd__", "__sub__", "__rsub__",),
+    *("__isub__", "add_", "sub_",),
+}  # fmt: skip
+TIMES = {"mul", "multiply", "mul_", "__mul__", "__rmul__", "__imul__"}
+OVER = {"div", "divide", "div_", "__truediv__", "__itruediv__"}
+"""Names of what passes on a number that vectors were multiplied by; all else makes new vectors."""
 SOFTMAXES = {
     torch.softmax,
     F.softmax,
@@ -50,7 +51,7 @@ class AttentionScores:
 
     query: Tensor  # (batch, head, query, d_head)
     key: Tensor  # (batch, head, key, d_head)
-    factor: float  # s in scores = s q·k, as measured or given
+    factor: float  # s in scores = s q·k, as measured or given; NaN where nobody knows
     largest: float  # max |s q·k| over visible pairs; a bound when the scores were never formed
     exact: bool  # whether `largest` was measured
     blind: int  # rows of queries with no visible key
@@ -116,22 +117,27 @@ class AttentionProbe(TorchFunctionMode):
         return out
 
     def scale(self, value: Any) -> float:
-        """The numbers that a vector was multiplied by since its projection."""
+        """The numbers that a vector was multiplied by since its projection; NaN where its parts differ in them."""
         return self.scaled[id(value)][1] if id(value) in self.scaled else 1.0
 
     def follow(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
-        """Pass on what a vector was multiplied by."""
-        if getattr(func, "__name__", "") not in LINEAR or not args:
+        """Pass on what a vector was multiplied by; of a sum what all its parts were."""
+        name = getattr(func, "__name__", "")
+        if not args or name not in VIEWS | SUMS_OF_VECTORS | TIMES | OVER:
             return
         values = args[0] if isinstance(args[0], tuple | list) else args[:2]
-        factor = next((self.scaled[id(v)][1] for v in values if id(v) in self.scaled), 1.0)
-        if len(args) == 2 and (func in TIMES or func in OVER):
+        factors = [self.scale(v) for v in values if isinstance(v, Tensor) and _number(v) is None]
+        factor = factors[0] if factors else 1.0
+        if name in SUMS_OF_VECTORS and any(abs(other - factor) > 1e-6 * abs(factor) for other in factors):
+            factor = math.nan
+        elif name in TIMES | OVER and len(args) == 2:
+            factor = math.prod(factors)  # of two tensors; the second is a rotation, a gain, a mask
             number = next((_number(v) for v in args if _number(v) is not None), None)
             if number:
-                factor *= number if func in TIMES else 1 / number
+                factor *= number if name in TIMES else 1 / number
         if factor != 1.0:
             for made in out if isinstance(out, tuple | list) else (out,):
-                if isinstance(made, Tensor) and made.is_floating_point():
+                if isinstance(made, Tensor) and (made.is_floating_point() or made.is_complex()):
                     self.scaled[id(made)] = (made, factor)
 
     def look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -257,10 +263,11 @@ def _blind(hidden: Tensor) -> tuple[int, tuple[int, ...]]:
     return int(hidden.sum()), tuple(rows[:16])
 
 
-def off_diagonal_share(scores_of: AttentionScores) -> float:
-    """Share of the variance of scores that is not along diagonals: 0 when they depend on i - j alone.
+def off_diagonal_share(scores_of: AttentionScores, positions: Tensor | None = None) -> float:
+    """Share of the variance of scores that is not along diagonals: 0 when they depend on p_i - p_j alone.
 
     Asked of a sequence of one repeated token, on visible pairs (j ≤ i); Su et al. 2021, eq. 16.
+    positions   (position,) as the model is given them, where they are not 0, 1, 2, …
     """
     q, k = scores_of.query[0].double(), scores_of.key[0].double()
     if q.shape[0] != k.shape[0]:
@@ -268,9 +275,11 @@ def off_diagonal_share(scores_of: AttentionScores) -> float:
     length = min(q.shape[1], k.shape[1])
     scores = q[:, :length] @ k[:, :length].transpose(-1, -2)
     i, j = torch.tril_indices(length, length)
-    distance, values = i - j, scores[:, i, j]
-    count = torch.bincount(distance, minlength=length).double()
-    means = torch.zeros(len(values), length, dtype=torch.double).index_add_(1, distance, values) / count
+    places = torch.arange(length) if positions is None else positions[:length].cpu()
+    values = scores[:, i, j]
+    distances, distance = (places[i] - places[j]).unique(return_inverse=True)
+    count = torch.bincount(distance, minlength=len(distances)).double()
+    means = torch.zeros(len(values), len(distances), dtype=torch.double).index_add_(1, distance, values) / count
     left = (values - means[:, distance]).pow(2).sum(-1)
     total = (values - values.mean(-1, keepdim=True)).pow(2).sum(-1)
     floor = 1e-12 * values.pow(2).sum(-1)

@@ -125,6 +125,22 @@ class Exam(Watched):
         return self.rates_to_come(min(self.planned, 100_000)) if self.planned else None
 
     @cached_property
+    def _rates_by_group(self) -> dict[int, list[float]]:
+        """Of each group with a schedule, by identity, the rate at each update to the planned end."""
+        found: dict[int, list[float]] = {}
+        for scheduler in self.schedulers if self.planned else ():
+            optimizer = getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None)
+            rates = self.rates_of_groups(scheduler, min(self.planned or 0, 100_000))
+            if rates and optimizer is not None:
+                groups = zip(optimizer.param_groups, zip(*rates, strict=True), strict=True)
+                found |= {id(group): list(own) for group, own in groups}
+        return found
+
+    def rates_of(self, group: dict[str, Any]) -> list[float]:
+        """The rate of a group at each planned update; as it is now, where no schedule says more."""
+        return self._rates_by_group.get(id(group)) or [float(group["lr"])] * (self.planned or 1)
+
+    @cached_property
     def fresh(self) -> bool:
         """Whether the weights are still as they were drawn."""
         return not self.pretrained and self.info.fresh()
@@ -247,6 +263,20 @@ class Exam(Watched):
         return self._masked_batch[1]
 
     @cached_property
+    def _plain_token(self) -> int | None:
+        """The commonest token that no document begins or ends with, and whose vector is not 0, as that of padding."""
+        ids = None if self.probe is None else self.probe.ids
+        if ids is None:
+            return None
+        signs = {self.info.declared(f"{kind}_token_id") for kind in ("bos", "eos", "pad")}
+        signs |= {*ids[:, 0].tolist(), *ids[:, -1].tolist()}
+        tokens, counts = ids.unique(return_counts=True)
+        common = tokens[counts.argsort(descending=True)].tolist()
+        table = None if self.info.embedding is None else self.info.embedding[1]
+        common = [t for t in common if table is None or t >= len(table) or bool(table[t].any())]
+        return next((token for token in common if token not in signs), common[0] if common else None)
+
+    @cached_property
     def _one_token(self) -> tuple[AttentionScores | None, bool]:
         """The first attention for a row of one repeated token, and whether that pass computed angles.
 
@@ -255,8 +285,8 @@ class Exam(Watched):
         probe = self.probe
         if probe is None or probe.ids is None or not self.info.blocks:
             return None, False
-        one = probe.rows(slice(0, 1))
-        if one.mask is not None and not bool(one.mask.all()):
+        one, token = probe.rows(slice(0, 1)), self._plain_token
+        if token is None or (one.mask is not None and not bool(one.mask.all())):
             return None, False
         entered: list[Tensor] = []
 
@@ -267,7 +297,7 @@ class Exam(Watched):
 
         handle = self.info.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
         try:
-            seen, _ = self._attentions_of(one.with_ids(probe.ids[:1, :1].expand_as(probe.ids[:1]).clone()))
+            seen, _ = self._attentions_of(one.with_ids(torch.full_like(probe.ids[:1], token)))
         finally:
             handle.remove()
         if not seen.attentions or not entered or entered[0].ndim != 3:
@@ -287,7 +317,10 @@ class Exam(Watched):
 
     @cached_property
     def off_diagonal(self) -> float | None:
-        return None if self.constant_attention is None else off_diagonal_share(self.constant_attention)
+        if self.constant_attention is None or self.probe is None:
+            return None
+        given = self.probe.positions
+        return off_diagonal_share(self.constant_attention, None if given is None else given[0])
 
     def opened(self, loss: float) -> Finding:
         """Why the loss of the first batch is not finite."""

@@ -6,7 +6,6 @@ So the gradient of the logits tells targets, weights, masks and divisor whatever
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +14,10 @@ from torch import Tensor
 from limpid.doctor.calls import Call
 from limpid.doctor.rules.loss import SOFTMAX_TWICE
 
+ROUNDINGS = 8
+"""Of the gradient's own format, that two ways to one gradient of the logits may lie apart: measured, less than one."""
+INVERTED_ALIKE = 0.03
+"""Scatter of the weights of a mean, relative: gradients in half precision carry 2^-8 each, eight of them in a row."""
 ROOM = 2**22
 """Most entries of the logits that one reading takes in: about 30 ms, 50 MB, once in a while."""
 
@@ -28,11 +31,13 @@ class LossGradient:
     positions: Tensor
     taught: Tensor  # (n,) the target by the gradient; -1 where none
     weight: Tensor  # (n,) w; 0 where no label
+    unevenness: float  # std of w over its mean, over labels: 0 where all count alike
     misfit: float  # ‖g - w (p - e)‖ / ‖g‖ over labelled positions: 0 for a cross-entropy of these logits
     misfit_log_z: float  # what is left over with a term c p beside w (p - e): 0 for any loss of these logits and log Z
     squashed: str  # what the logits went through before the loss, if that explains the gradient: softmax, sigmoid, tanh
     misfit_squashed: float  # the misfit then
     zeros: float  # share of exact zeros among gradients of labelled rows
+    of_half: bool  # whether every entry is a number of float16: the gradient has passed through it
     row_sum: float  # Σ_v g over w, the mean: 0 for every loss of log-probabilities, c for a term c log Z
     unbalanced: float  # |Σ_v g| over Σ_v |g|, the mean: 0 for every loss of log-probabilities over this axis
     surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
@@ -128,15 +133,11 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     if not bool(torch.isfinite(z).all()) or not bool(torch.isfinite(g).all()):
         return None
     # of w (p - e) the largest entry is at the target, and negative
-    high, low = g.amax(-1), -g.amin(-1)
-    one = g.abs().amax(-1) > 0.3 * g.abs().sum(-1)  # one entry stands out
-    p = z.softmax(-1)
-    inverted = vocab > 2 and bool(((high > 1.5 * low) & one).double().mean() > 0.5)
-    if inverted:  # and nothing but the sign is wrong: other objectives point anywhere
-        inverted = _fit(-g, p, g.argmax(-1), g.norm(dim=-1) > 0)[1] < 0.5
-        g = -g if inverted else g
     size = g.norm(dim=-1)
     labelled = size > 0
+    p = z.softmax(-1)
+    inverted = vocab > 2 and _is_inverted(g, p, labelled)
+    g = -g if inverted else g
     taught = torch.where(labelled, g.argmin(-1), -1)
     log_z = z.logsumexp(-1)
     fitted, misfit = _fit(g, p, taught.clamp(min=0), labelled)
@@ -144,9 +145,10 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     zeros = _mean((raw[labelled] == 0).double())
     squashed, misfit_squashed = "", misfit
     if zeros <= 0.1:
-        rounding, share = 40 * torch.finfo(raw.dtype).eps, len(where) / (batch * length)
-        squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit, rounding, share)
+        rounding = ROUNDINGS * torch.finfo(raw.dtype).eps
+        squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit, rounding)
     weight = torch.where(labelled, fitted, 0.0)
+    each = fitted[labelled].double()
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
     return LossGradient(
         ids=ids.detach() if ids is not None and ids.shape == (batch, length) else None,
@@ -159,6 +161,8 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         squashed=squashed,
         misfit_squashed=misfit_squashed,
         zeros=zeros,
+        of_half=bool((raw == raw.half()).all()),
+        unevenness=float(each.std(correction=0) / each.mean().abs().clamp(min=1e-300)) if len(each) else 0.0,
         row_sum=_mean(g.sum(-1)[labelled]) / max(_mean(fitted[labelled]), 1e-30),
         unbalanced=_mean((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled]),
         surprise=surprise,
@@ -173,6 +177,22 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         simplex=simplex,
         unit=not simplex and z.numel() >= 256 and bool((z > 0).all()) and bool((z < 1).all()),
     )
+
+
+def _is_inverted(g: Tensor, p: Tensor, labelled: Tensor) -> bool:
+    """Whether g is that of -log p of some tokens, negated, at every label and of one weight.
+
+    A policy's advantages, a pair that is preferred and one that is not, weigh labels by numbers of both signs or of
+    many sizes: there single rows point the other way, and nothing is wrong.
+    """
+    if not bool(labelled.any()):
+        return False
+    high, low = g.amax(-1)[labelled], -g.amin(-1)[labelled]
+    if not bool((high > 1.5 * low).double().mean() > 0.5) or bool((low > 1.5 * high).any()):
+        return False
+    w, misfit = _fit(-g, p, g.argmax(-1), labelled)
+    each = w[labelled]
+    return misfit < 0.5 and float(each.std(correction=0)) < INVERTED_ALIKE * float(each.mean())
 
 
 def _mean(values: Tensor) -> float:
@@ -216,24 +236,27 @@ SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh"
 
 
 def _squashed(
-    z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float, share: float
+    z: Tensor, g: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float
 ) -> tuple[str, float]:
-    """Which squashing explains the gradient better than none, and its misfit; `share` of all positions was read."""
-    best, misfit = "", plain
+    """Which squashing explains the gradient to rounding, where the logits themselves do not, and its misfit.
+
+    Nothing else is proof: many objectives lie a little off cross-entropy, and where all probabilities are nearly equal
+    the gradients of all of these are nearly parallel.
+    """
     rows = labelled.nonzero()[:256, 0]
     if not len(rows):
-        return best, misfit
+        return "", plain
     every = torch.ones(len(rows), dtype=torch.bool, device=z.device)
-    of_a_mean = len(rows) * share / float(labelled.sum())  # Σ w over these rows where w is 1 over all labels
+    given, logits = g[rows].double(), z[rows].double()
+    left = _fit(given, logits.softmax(-1), target[rows], every)[1]
+    if left <= rounding:
+        return "", plain
     for name, squash in SQUASHES.items():
         with torch.enable_grad():
-            leaf = z[rows].clone().requires_grad_(True)
+            leaf = logits.clone().requires_grad_(True)
             loss = torch.nn.functional.cross_entropy(squash(leaf), target[rows], reduction="sum")
             (d,) = torch.autograd.grad(loss, leaf)
-        fitted, left = _fit(g[rows], d, None, every)
-        better = plain > rounding and SOFTMAX_TWICE["better"] * left < plain
-        # probabilities near 1/V squash to nearly parallel gradients, V times shorter: then a mean's length decides
-        of_its_length = abs(math.log(max(float(fitted.sum()), 1e-30) / of_a_mean)) < math.log(1.4)
-        if left < misfit and (better or (z.shape[-1] > 16 and left < 0.3 and of_its_length)):
-            best, misfit = name, left
-    return best, misfit
+        misfit = _fit(given, d, None, every)[1]
+        if misfit <= rounding and SOFTMAX_TWICE["better"] * misfit < left:
+            return name, misfit
+    return "", plain

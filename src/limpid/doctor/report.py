@@ -181,7 +181,8 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
     for note in curves.notes:
         console.print(note, markup=False)
     show(findings, console)
-    console.print("\nnot checked", style="bold")
+    if skipped:
+        console.print("\nnot checked", style="bold")
     for name, why in skipped.items():
         console.print(f"  {name.replace('_', ' '):<14}{why}", markup=False)
     return exit_code(findings)

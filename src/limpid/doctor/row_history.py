@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -132,6 +133,43 @@ class Border(NamedTuple):
         return cls(between, float(others.mean()), float(others.max()), z)
 
 
+def earlier_borders(recent: Sequence[np.ndarray], side: int) -> float:
+    """The largest divergence of `side` batches and the `side` before them, of all that lie before the last ones.
+
+    Infinite until there are `side` to compare with.
+    """
+    table = np.stack(recent[:-side])
+    totals = np.concatenate([np.zeros((1, table.shape[1])), table.cumsum(0)])
+    blocks = (totals[side:] - totals[:-side]) / side
+    return float(divergence(blocks[:-side], blocks[side:]).max()) if len(blocks) >= 2 * side else math.inf
+
+
+def jump(recent: Sequence[np.ndarray], side: int) -> float:
+    """How much more pairs of batches differ across the middle of the last ones than as close pairs on one side of it.
+
+    1 where tokens drift: a pair is as far apart as it is in time, wherever it lies. Batches are taken in pairs.
+    """
+    table = np.stack(recent[-2 * side :])
+    table = (table[::2] + table[1::2]) / 2
+    middle = len(table) // 2
+    across, beside = [], []
+    for lag in (1, 2):
+        apart = divergence(table[:-lag], table[lag:])
+        over = np.arange(len(apart)) + lag >= middle
+        over &= np.arange(len(apart)) < middle
+        across.append(float(apart[over].mean()))
+        beside.append(float(apart[~over].mean()))
+    return sum(across) / max(sum(beside), 1e-12)
+
+
+def earlier_blocks(recent: Sequence[np.ndarray], side: int) -> float:
+    """The largest divergence of `side` consecutive batches from all others, of all before the last ones."""
+    table = np.stack(recent[:-side])
+    totals = np.concatenate([np.zeros((1, table.shape[1])), table.cumsum(0)])
+    blocks = totals[side:] - totals[:-side]
+    return float(divergence(blocks / side, (totals[-1] - blocks) / (len(table) - side)).max())
+
+
 def last_border(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Generator, least: float) -> Border | None:
     """The last `side` batches against the `side` before them; None where they diverge by less than `least`."""
     table = np.stack(recent[-2 * side :])
@@ -148,7 +186,7 @@ def against_all(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Gene
 
     None where there are too few, or they diverge by no more than `least`.
     """
-    if len(recent) < 4 * side:
+    if len(recent) < 6 * side:
         return None
     before, last = np.stack(recent[:-side]), np.stack(recent[-side:])
     between = float(divergence(last.mean(0), before.mean(0)))

@@ -5,6 +5,7 @@ A rule needs no torch until one of its functions runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from limpid.doctor.replay.nan_replay import BrokenStep
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
+
+
+LONG_NUMBER = re.compile(r"\b\d{13,}(?:\.\d+)?|\b\d{1,3}(?:,\d{3}){4,}(?:\.\d+)?")
+"""What nobody reads digit by digit."""
 
 
 class Probe(Enum):
@@ -118,7 +123,7 @@ class Rule:
             severity=severity,
             step=step,
             where=where,
-            says=says,
+            says=LONG_NUMBER.sub(lambda found: f"{float(found[0].replace(',', '')):.3g}", says),
             cause=cause or self.cause,
             fix=fix or self.fix,
             sure=sure,

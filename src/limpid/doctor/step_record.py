@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -82,7 +82,8 @@ class StepRecord:
     clips: list[tuple[set[int], Tensor]] = field(default_factory=list)  # whose gradients each clip had, norm before
     unclipped: tuple[float, float] | None = None  # norms of the gradients that no clip had, and of all before clipping
     # the update
-    rates: list[float] = field(default_factory=list)  # of the parameter groups
+    rates: list[float] = field(default_factory=list)  # of the groups of the optimizer that stepped last
+    group_rates: dict[int, float] = field(default_factory=dict)  # of all groups, as `Watched.groups` numbers them
     update: UpdateSample | None = None
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
 
@@ -124,6 +125,11 @@ class StepRecord:
         """Whether the gradient of the logits is known of every forward pass that the update uses."""
         return bool(self._kept) and len(self._kept) == len(self.calls) - len(self.dropped)
 
+    @property
+    def sum_of_weights(self) -> float:
+        """Of all labels of the step: 1 in a mean."""
+        return sum(gradient.total_weight for gradient in self._kept) / self.scale_of_loss
+
     @cached_property
     def loss_was_not_scaled(self) -> bool:
         """Whether weights add up to 1 in the gradient of a loss that should have been multiplied."""
@@ -163,7 +169,10 @@ class History:
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
     # what single rules remember
     next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens
-    decay_done: float = 0.0  # Σ η λ so far, of what should not decay
+    decay_done: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # Σ η λ so far, by group
+    moved_against_rounding: int = 0  # elements
+    spacings: float = 0.0  # of the format that small updates have added up to
+    rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
     never_advanced: bool = False
     skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
@@ -173,7 +182,7 @@ class History:
     def take(self, watched: Watched, record: StepRecord) -> None:
         """Add a step, before rules judge it."""
         if record.has_rates:
-            self.rates.append(max(record.rates))
+            self.rates.append(max(record.group_rates.values()))
         if watched.schedulers:  # stepped after step() was called, a step's own count can lag by one
             self.schedule_steps.append(record.events.count("schedule"))
         self._take_loss(record)
@@ -188,8 +197,9 @@ class History:
             self.scores.append((record.number, record.attentions[index].largest, index))
         if record.level is not None and math.isfinite(record.level.log_z):
             self.levels.append((record.number, record.level))
-        for gradient in record.downhill[:1]:  # not a teacher's probabilities: their loss may be 0
-            self.next_token_classes = gradient.shape[-1] if gradient.ids is not None and gradient.misfit < 0.3 else 0
+        for gradient in record.downhill[:1]:  # not a teacher's probabilities, nor a multiple: their loss may be near 0
+            tokens = gradient.ids is not None and gradient.misfit < 0.3 and 0.9 < record.sum_of_weights < 1.1
+            self.next_token_classes = gradient.shape[-1] if tokens else 0
 
     def _take_loss(self, record: StepRecord) -> None:
         # of a loss that is no cross-entropy the logarithm, on which streams are judged, may not exist

@@ -286,6 +286,8 @@ class StepRecorder:
         record.events.append("update")
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
+        own = {id(group) for group in optimizer.param_groups}
+        record.group_rates |= {i: float(g.get("lr", 0.0)) for i, g in self.watched.groups if id(g) in own}
         if record.norm == 0:  # of a clip that had nothing to clip, or indeed of all
             record.norm_tensor = None
         self._norm(record, gradients)

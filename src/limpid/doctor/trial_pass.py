@@ -117,7 +117,7 @@ def try_once(
             if gradient is not None and gradient.is_sparse:
                 gradient = gradient.coalesce().values()
             seen.norms[name] = None if gradient is None else float(gradient.detach().float().norm())
-        seen.slope = _slope(model, compute)
+        seen.slope = _slope(model, compute, abs(seen.loss) or 1.0)
     return seen
 
 
@@ -166,8 +166,8 @@ def _scalar(value: Any) -> Tensor:
     return found
 
 
-def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
-    """(L(θ + εd) - L(θ - εd)) / (2 ε g·d) for d = g/‖g‖, with ε shrunk while the ratio is off."""
+def _slope(model: nn.Module, compute: Callable[[], Tensor], size: float) -> float | None:
+    """(L(θ + εd) - L(θ - εd)) / (2 ε g·d) for d = g/‖g‖, with ε shrunk while the ratio is off; size is the loss's."""
     trained = [p for p in model.parameters() if p.grad is not None and p.requires_grad and not p.grad.is_sparse]
     if not trained or any(p.dtype in (torch.float16, torch.bfloat16) for p in trained):
         return None
@@ -179,7 +179,7 @@ def _slope(model: nn.Module, compute: Callable[[], Tensor]) -> float | None:
     closest: float | None = None
     try:
         with torch.no_grad():
-            for change in (0.1, 0.02, 0.004, 0.0008):  # predicted change of the loss, nats
+            for change in (size * share for share in (0.02, 0.004, 0.0008, 0.00016)):  # predicted, of the loss
                 values = []
                 for sign in (1.0, -1.0):
                     for parameter, start, gradient in zip(trained, kept, gradients, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from limpid.doctor.model_info import local, sample
 
 TENSORS, ELEMENTS = 96, 512
 HALVES = (torch.float16, torch.bfloat16)
+NEARLY_HALF = 0.45
+"""Spacings: a change below half of one is lost to the nearest; a tenth is left for what moments in bfloat16 tell."""
 
 
 @dataclass
@@ -25,6 +28,7 @@ class UpdateSample:
     weight: list[float] = field(default_factory=list)  # RMS of the weights before
     change: list[float] = field(default_factory=list)  # RMS of the change
     predicted: list[float] = field(default_factory=list)  # RMS of the change that Adam's state gives; 0 if unknown
+    rounded: list[bool] = field(default_factory=list)  # whether rounding makes of most changes none, or a spacing
     lost: list[float] = field(default_factory=list)  # share of elements with an update that left them as they were
     still: list[bool] = field(default_factory=list)  # nothing moved although there is a gradient
     step: list[float] = field(default_factory=list)  # RMS of rate times gradient, which SGD subtracts; 0 for others
@@ -34,6 +38,8 @@ class UpdateSample:
     rates: list[float] = field(default_factory=list)
     start: list[Tensor] = field(default_factory=list)  # the samples before the change
     cosine: float = 0.0  # of gradient and change, over all samples
+    against: int = 0  # elements of narrow formats that moved where rounding to the nearest leaves them
+    spacings: float = 0.0  # of such elements the change over the spacing of their format: nine in ten are below it
 
     def matrices(self) -> list[int]:
         return [i for i, dims in enumerate(self.dims) if dims >= 2]
@@ -86,11 +92,14 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         live = (g != 0) if direction is None else (direction != 0)
         count = int(live.sum())
         stuck = float(((delta == 0) & live).sum()) / count if count else 0.0
-        if direction is not None and parameter.dtype in HALVES:
-            nearest = (w.float() - direction).to(parameter.dtype).float() - w.float()
-            against = (nearest == 0) & (delta != 0) & live
-            if count and float(against.sum()) > 0.02 * count:
-                stuck = 0.0  # rounded at random or with a memory: in the mean nothing is lost
+        rounded = parameter.dtype in HALVES
+        if direction is not None and rounded:
+            spacings = _in_spacings(direction, w)
+            rounded = float(spacings.median()) < 1
+            small = live & (spacings < NEARLY_HALF)  # these stay where they are if rounded to the nearest
+            found.against += int((small & (delta != 0)).sum())
+            if bool(small.any()):
+                found.spacings = max(found.spacings, float(spacings[small].quantile(0.9)))
         found.names.append(name)
         found.start.append(w)
         found.dims.append(parameter.ndim)
@@ -98,6 +107,7 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         found.weight.append(size)
         found.change.append(change)
         found.predicted.append(predicted)
+        found.rounded.append(rounded)
         found.step.append(0.0 if predicted else float(group.get("lr", 0.0)) * float(slope.pow(2).mean().sqrt()))
         found.moves.append(bool(count))
         found.lost.append(stuck)
@@ -111,6 +121,13 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
     if length and moved:
         found.cosine = dot / (length * moved) ** 0.5
     return found
+
+
+def _in_spacings(change: Tensor, weight: Tensor) -> Tensor:
+    """How many spacings of the weight's format a change is, element by element."""
+    exponent = weight.float().frexp().exponent - 1
+    spacing = torch.ldexp(torch.full_like(change, torch.finfo(weight.dtype).eps), exponent)
+    return (change.abs() / spacing).masked_fill(weight == 0, math.inf)  # beside 0 numbers are as fine as can be
 
 
 def lost_share(weight: Tensor, update: float) -> float:

@@ -75,6 +75,12 @@ class Watched:
         vectors = [(name, float(group["weight_decay"])) for group, p, name in self.decayed if p.ndim < 2]
         return [name for name, _ in vectors], max((decay for _, decay in vectors), default=0.0)
 
+    @cached_property
+    def groups_of_vectors(self) -> list[int]:
+        """Numbers of the groups that decay such tensors."""
+        groups = {id(group) for group, p, _ in self.decayed if p.ndim < 2}
+        return [index for index, group in self.groups if id(group) in groups]
+
     @property
     def peak_rate(self) -> float:
         """The rate that the schedules were given to reach."""
@@ -82,12 +88,15 @@ class Watched:
 
     def rates_to_come(self, steps: int) -> list[float] | None:
         """The largest rate at each of so many updates, if the schedule advances once per update."""
-        if not self.schedulers:
-            return None
-        own = [self.schedulers[0], *functions_of(self.schedulers[0])]
+        rates = self.rates_of_groups(self.schedulers[0], steps) if self.schedulers else None
+        return None if rates is None else [max(each, default=0.0) for each in rates]
+
+    @staticmethod
+    def rates_of_groups(scheduler: Any, steps: int) -> list[list[float]] | None:
+        """The rates of a scheduler's groups at each of so many updates; None where it cannot be run ahead."""
         try:
-            with undisturbed(Shield(functions=own)):
-                return simulated(self.schedulers[0], steps)
+            with undisturbed(Shield(functions=[scheduler, *functions_of(scheduler)])):
+                return simulated(scheduler, steps)
         except Obstacle:  # a rate that is drawn from an iterator is known once it is used
             return None
 
@@ -130,8 +139,8 @@ def planned_steps(schedulers: list[Any]) -> int | None:
     return None
 
 
-def simulated(scheduler: Any, steps: int) -> list[float] | None:
-    """The largest rate of the coming `steps` updates if the schedule advances once per update."""
+def simulated(scheduler: Any, steps: int) -> list[list[float]] | None:
+    """The rates of the groups at the coming `steps` updates if the schedule advances once per update."""
     inner = getattr(scheduler, "scheduler", scheduler)  # accelerate's wrapper
     real = getattr(inner, "optimizer", None)
     if real is None:
@@ -154,7 +163,7 @@ def simulated(scheduler: Any, steps: int) -> list[float] | None:
             group.update(momentum=0.0, dampening=0.0, weight_decay=0.0)
         clone = _cloned(inner, dummy)
         for _ in range(steps):
-            rates.append(max(float(group["lr"]) for group in dummy.param_groups))
+            rates.append([float(group["lr"]) for group in dummy.param_groups])
             clone.step()
     return rates
 

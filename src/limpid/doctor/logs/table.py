@@ -138,7 +138,8 @@ def fill(found: Curves, entries: Iterable[dict[str, Any]]) -> None:
         step = next((as_number(value) for name, value in plain.items() if name in STEPS), None)
         for ours, names in SPELLINGS.items():
             there = [name for name in names if name in plain]
-            if ours in ("loss", "eval_loss") and len(there) > 1:
+            values = {as_number(plain[name]) for name in there}
+            if ours in ("loss", "eval_loss") and len({value for value in values if value == value}) > 1:
                 doubled[ours] = there
         found.unknown |= dict.fromkeys(
             str(n) for n in entry if spelled(n) not in TRANSLATION and spelled(n) not in STEPS

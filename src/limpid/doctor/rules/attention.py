@@ -214,6 +214,8 @@ def not_relative(exam: Exam) -> Iterator[Finding]:
     if share is None or scores is None:
         return
     vectors = {"queries": scores.query[0].double(), "keys": scores.key[0].double()}
+    if not all(bool(x.any()) for x in vectors.values()):
+        return  # vectors of 0 are the same however they are turned
     turned = {name: bool((x - x[:, :1]).abs().max() > rule["turned"] * x.abs().max()) for name, x in vectors.items()}
     if not any(turned.values()):
         names = ("rope_theta", "rotary_base", "rope_parameters", "rope_scaling", "rotary_emb_base")

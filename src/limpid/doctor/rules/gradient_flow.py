@@ -51,8 +51,8 @@ PARAMETERS_FROZEN = Rule(
     detects="Parameters whose requires_grad is False while their siblings train.",
     equation=r"\text{requires\_grad} = \text{False}",
     source="definition",
-    threshold="exact; a fault where nothing trains, a warning where some of like modules are frozen with fresh weights "
-    "or the optimizer holds what is frozen, else a notice",
+    threshold="exact; a fault where nothing trains, a warning where some of like modules are frozen with fresh "
+    "weights, and they are neither all that comes first nor the lowest blocks, held to be thawed later; else a notice",
     cost="none",
     needs=(Probe.PARAMETERS,),
     cause="frozen by a filter on names that matched more than meant",
@@ -178,7 +178,8 @@ def frozen(exam: Exam) -> Iterator[Finding]:
     in_optimizer = [name for name in names if id(info.parameters[name]) in held]
     nothing = len(names) == len(info.parameters)
     adapters = any("lora" in name.lower() or "adapter" in name.lower() for name in info.parameters)
-    suspicious = nothing or bool(in_optimizer) or (bool(blocks) and exam.fresh and not adapters)
+    meant = adapters or _by_depth(exam, names) or (bool(in_optimizer) and _lowest(exam, blocks))
+    suspicious = nothing or (bool(blocks) and exam.fresh and not meant)
     size = sum(info.parameters[name].numel() for name in names)
     says = f"{len(names)} tensors ({size:,} parameters, {size / info.size:.0%}) have requires_grad False"
     if blocks:
@@ -196,6 +197,17 @@ def frozen(exam: Exam) -> Iterator[Finding]:
         sure=0.9 if suspicious else 0.5,
         evidence={"tensors": len(names), "parameters": size, "blocks": blocks, "in_optimizer": len(in_optimizer)},
     )
+
+
+def _by_depth(exam: Exam, names: list[str]) -> bool:
+    """Whether what is frozen is all that comes first in the model: what lies below needs no backward pass."""
+    frozen = [name in set(names) for name, p in exam.info.parameters.items() if p.is_floating_point()]
+    return frozen == sorted(frozen, reverse=True)
+
+
+def _lowest(exam: Exam, blocks: list[str]) -> bool:
+    """Whether the frozen blocks are the lowest: those that are thawed last."""
+    return set(blocks) == {block for block, _ in exam.info.blocks[: len(blocks)]}
 
 
 def _partly_frozen(exam: Exam, names: list[str]) -> list[str]:

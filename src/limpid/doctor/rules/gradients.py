@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,8 @@ GRADIENT_ASCENT = Rule(
     detects="Steps that raise the loss of their own batch, however small they are: the sign is wrong.",
     equation=r"(L(\theta + d) - L(\theta)) / (g \cdot d),\; g \cdot d > 0",
     source="first-order expansion",
-    threshold="exact where the gradient of the logits is that of -log p, negated, or maximize=True is set; of updates: "
+    threshold="exact where the gradient of the logits is that of -log p, negated, at every label of a step with one "
+    "weight, or maximize=True is set; of updates: "
     "cosine with the gradient above {cosine:g} in {samples:g} of {samples:g} sampled steps up to step {early:g}, above "
     "{later:g} after it",
     thresholds={
@@ -163,17 +164,16 @@ def ascends(where: str, says: str, step: int | None = None) -> Finding:
     return GRADIENT_ASCENT.finding(severity="fault", step=step, where=where, says=f"{says}.", sure=0.95)
 
 
-def raised(gradient: LossGradient, step: int | None) -> Iterator[Finding]:
-    """The gradient of the logits has the sign of a loss that is raised."""
-    if gradient.inverted:
+def raised(gradients: Sequence[LossGradient], step: int | None) -> Iterator[Finding]:
+    """The gradients of the logits of a whole step have the sign of a loss that is raised."""
+    if gradients and all(gradient.inverted for gradient in gradients):
         says = "the gradient of the logits is that of -log p, negated: every step makes the targets less likely"
         yield ascends("loss", says, step)
 
 
 @before_first_step(GRADIENT_ASCENT)
 def ascent(exam: Exam) -> Iterator[Finding]:
-    for gradient in exam.loss_gradients[:1]:
-        yield from raised(gradient, None)
+    yield from raised(exam.loss_gradients, None)
     for index, group in exam.groups:
         if group.get("maximize") and exam.loss_gradients and not exam.loss_gradients[0].inverted:
             yield ascends(f"parameter group {index}", "the optimizer maximises (maximize=True) a cross-entropy")
@@ -181,8 +181,8 @@ def ascent(exam: Exam) -> Iterator[Finding]:
 
 @on_step(GRADIENT_ASCENT)
 def loss_is_raised(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    for gradient in record.taught[:1]:
-        yield from raised(gradient, record.number)
+    if record.all_passes_read:
+        yield from raised(record.taught, record.number)
 
 
 @on_step(GRADIENT_ASCENT)

@@ -131,23 +131,29 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Fi
 @before_first_step(DOCUMENTS_SEE_EACH_OTHER)
 def other_documents(exam: Exam) -> Iterator[Finding]:
     """Positions that start again inside a row declare a new document; a change before must not reach it."""
+    import torch
+
     call = exam.probe
     if call is None or call.ids is None or call.positions is None:
         return
-    positions, ids = call.positions[:1].expand(len(call.ids), -1), call.ids
-    starts = ((positions[0, 1:] == 0) & (positions[0, :-1] > 0)).nonzero()
-    if not len(starts):
+    positions, ids = call.positions.expand(len(call.ids), -1), call.ids
+    starts = (positions[:, 1:] == 0) & (positions[:, :-1] > 0)
+    if not bool(starts.any()):
         return
-    border = int(starts[0]) + 1
-    changed = ids.clone()
-    changed[:, :border] = exam.other_ids(ids)[:, :border]
-    moved = exam.moved(call, call.with_ids(changed))
-    if moved is not None and float(moved[:, border:].max()) > exam.rounding:
+    borders = starts.int().argmax(1) + 1  # of the first document of each row
+    first = torch.arange(ids.shape[1], device=ids.device) < borders[:, None]
+    first &= starts.any(1)[:, None]
+    moved = exam.moved(call, call.with_ids(torch.where(first, exam.other_ids(ids), ids)))
+    if moved is None:
+        return
+    reached = moved.masked_fill(first, 0.0).amax(1)
+    row = int(reached.argmax())
+    if float(reached[row]) > exam.rounding:
+        border = int(borders[row])
         yield DOCUMENTS_SEE_EACH_OTHER.finding(
             severity="warning",
-            where=f"position {border} on",
-            says=f"changing the document before position {border} moves the logits of the next one by "
-            f"{float(moved[:, border:].max()):.2g} (rounding: {exam.rounding:.0e}), though positions start again "
-            "there.",
-            evidence={"moved": float(moved[:, border:].max()), "border": border},
+            where=f"row {row}, position {border} on",
+            says=f"changing the document before position {border} of row {row} moves the logits of the next one by "
+            f"{float(reached[row]):.2g} (rounding: {exam.rounding:.0e}), though positions start again there.",
+            evidence={"moved": float(reached[row]), "row": row, "border": border},
         )

@@ -70,7 +70,7 @@ LEARNING_RATE_TOO_LOW = Rule(
     equation=r"\textstyle\sum_t \lVert \Delta w_t \rVert / \lVert w \rVert \ll 1",
     source="Kingma & Ba 2014, section 2.1, arXiv:1412.6980; IEEE 754-2019",
     threshold="updates below {rounding:.1e} of the weights (median of {samples:g} samples), or below {run:g} of their "
-    "size in all planned steps together",
+    "size in all planned steps together, each as it would be at the highest rate of the schedule",
     thresholds={
         "rounding": Threshold(2.0**-22, "four roundings of float32, 2^-24 each"),
         "run": Threshold(1e-3, "what changes a weight by a thousandth changes no prediction"),
@@ -90,7 +90,7 @@ def first_update(exam: Exam) -> Iterator[Finding]:
     """Adam's first update is about η per element: predicted against the size of the matrices."""
     rule, ratios = LEARNING_RATE_TOO_HIGH, []
     for _, group in exam.groups:
-        top = max([*(exam.rates or []), float(group["lr"])])
+        top = max([*exam.rates_of(group), float(group["lr"])])
         for parameter in group["params"] if "betas" in group else ():
             if parameter.ndim >= 2 and parameter.requires_grad:
                 size = exam.info.root_mean_square(parameter)
@@ -198,11 +198,11 @@ def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> I
     ]
     if not wanted:
         return
-    lost = median(wanted) < rule["rounding"]
-    now = max(recent[-1].rates)
-    top = max([*history.rates, watched.peak_rate])
+    now, top = max(recent[-1].rates), max([*history.rates, watched.peak_rate])
+    at_the_top = top / now if now else 1.0  # a schedule may end at 0: the rate is judged by its peak
+    lost = median(wanted) * at_the_top < rule["rounding"]
     ratio = max(update.median_ratio() for update in recent)
-    whole = (watched.planned or 0) * max(ratio, median(wanted)) * (top / now if now else 1.0)
+    whole = (watched.planned or 0) * max(ratio, median(wanted)) * at_the_top
     if not lost and not 0 < whole < rule["run"]:
         return
     effect = (

@@ -57,8 +57,9 @@ SOFTMAX_TWICE = Rule(
     detects="The loss takes probabilities for logits: softmax is applied twice.",
     equation=r"L \ge \ln(e + V - 1) - 1",
     source=FROM_GRADIENT,
-    threshold="the gradient fits cross-entropy of softmax(logits) {better:g} times as well as that of the logits; or "
-    "rows that are not negative and add up to 1, with gradients that add up to 0 within {balanced:g}",
+    threshold="the gradient is that of cross-entropy of softmax(logits) to 8 roundings of its format, and fits it "
+    "{better:g} times as well as that of the logits; or rows that are not negative and add up to 1, with gradients "
+    "that add up to 0 within {balanced:g}",
     thresholds={
         "better": Threshold(1 / 0.3, "what fits both nearly as well is rounding"),
         "balanced": Threshold(0.1, "as of every loss of log-probabilities"),
@@ -133,7 +134,11 @@ def judged(formula: Formula) -> Iterator[Finding]:
             yield finding
             return
     yield from grows_with_log_z(formula.first, formula.step)
-    yield from filter(None, [next(filter(None, (factor(formula) for factor in FACTORS)), None)])
+    alike = all(gradient.unevenness < FORMULA_UNUSUAL["near"] for gradient in formula.gradients)
+    factors = (
+        FACTORS if alike else (a_factor,)
+    )  # what weighs labels by more than their number is no mean or sum of them
+    yield from filter(None, [next(filter(None, (factor(formula) for factor in factors)), None)])
     yield from filter(None, [micro_batches_averaged(formula) or rows_averaged(formula)])
 
 

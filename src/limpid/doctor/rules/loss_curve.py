@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from statistics import median
+from statistics import fmean, median, variance
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -120,6 +120,52 @@ LOSS_PLATEAU = Rule(
 )
 
 
+OVERFITTING = Rule(
+    "overfitting",
+    FAMILY,
+    detects="An evaluation loss that rises while the training loss falls.",
+    equation=r"L_{\text{eval}}(t) > \min_s L_{\text{eval}}(s) \;\text{while}\; L_{\text{train}} \;\text{falls}",
+    source="definition; Prechelt 1998, Early stopping - but when?, section 2",
+    threshold="the last two evaluations {rise:g} nat or more above the best, and further than {errors:g} times their "
+    "scatter, while the training loss has fallen since, in {evaluations:g} evaluations or more",
+    thresholds={
+        "rise": Threshold(0.02, "2 % of perplexity: what is less nobody would stop for"),
+        "errors": Threshold(4, "1 in 15,000 of a Gaussian"),
+        "evaluations": Threshold(4, "a best, something before it, and two after it"),
+    },
+    cost="none: the losses are there",
+    needs=(Probe.LOG,),
+    cause="more epochs over the training data than it bears: its rows are learned by heart",
+    fix="stop at the best step or keep its checkpoint; more data, fewer epochs, dropout, a smaller model",
+    refuted_by="an evaluation loss that falls again",
+)
+
+NEVER_FALLS = Rule(
+    "loss-never-falls",
+    FAMILY,
+    detects="A loss that stays where it began: nothing is learned.",
+    equation=r"L_t \approx L_1 \;(= \ln V)",
+    source="definition; Shannon 1948 (ln V is the loss of a guess that knows nothing)",
+    threshold="from the first steps on, in {entries:g} entries over {steps:g} steps or more, the last quarter no lower "
+    "than the first, within {errors:g} standard errors and {least:.1%} of its level; a fault where that is ln V "
+    "within {near:g} nat, else a warning",
+    thresholds={
+        "entries": Threshold(20, "quarters of five: fewer have no scatter to judge by"),
+        "steps": Threshold(100, "what learns at all has left ln V by then, a warm-up of usual length included"),
+        "errors": Threshold(2, "a fall that is there shows in a quarter of the run at more"),
+        "least": Threshold(0.01, "ln V falls by a tenth with the first counts of words"),
+        "near": Threshold(0.3, "logits of fresh weights have a std up to 0.8, which adds its square over 2"),
+    },
+    cost="none: the losses are there",
+    needs=(Probe.LOG,),
+    cause="updates that do not reach the model, a rate of 0 or far too low, or targets that have nothing to do with "
+    "the inputs",
+    fix="limpid.watch(model, optimizer) tells them apart: what the optimizer holds, whether weights change, what is "
+    "taught",
+    refuted_by="a lower loss",
+)
+
+
 @before_first_step(INITIAL_LOSS_OFF)
 def first_loss(exam: Exam) -> Iterator[Finding]:
     """The mean surprise against ln V + σ²/2."""
@@ -190,6 +236,64 @@ def below_floor_in_log(curves: Curves) -> Iterator[Finding]:
             refuted_by="an honest evaluation with this loss",
             evidence={"loss": low},
         )
+
+
+@in_log(NEVER_FALLS)
+def never_falls(curves: Curves) -> Iterator[Finding]:
+    rule, points = NEVER_FALLS, [(s, v) for s, v in curves.series.get("loss", []) if math.isfinite(v)]
+    losses, steps = [v for _, v in points], [s for s, _ in points]
+    if len(points) < rule["entries"] or min(losses) <= 0 or steps[-1] - steps[0] < rule["steps"]:
+        return
+    quarter = len(losses) // 4
+    first, last = losses[:quarter], losses[-quarter:]
+    level, fall = fmean(losses), fmean(first) - fmean(last)
+    error = math.sqrt((variance(first) + variance(last)) / quarter)
+    begins = steps[0] <= max(20, 0.05 * (steps[-1] - steps[0]))
+    if not begins or fall > rule["errors"] * error or abs(fall) > rule["least"] * level:
+        return
+    chance = curves.vocab is not None and abs(level - math.log(curves.vocab)) < rule["near"]
+    guess = f"that of a guess among {math.exp(level):,.0f} words that knows nothing"
+    what = f"ln V = {math.log(curves.vocab or 1):.2f}, {guess}" if chance else guess
+    norms = [v for v in curves.values("grad_norm") if math.isfinite(v)]
+    arrives = f"; gradients are there (norm {median(norms):.2g})" if norms and median(norms) > 0 else ""
+    arrives = "; every gradient is 0" if norms and max(norms) == 0 else arrives
+    yield rule.finding(
+        severity="fault" if chance else "warning",
+        step=steps[0],
+        where="loss",
+        says=f"the loss is {level:.3g} from step {steps[0]} to step {steps[-1]:,} and does not fall"
+        + (f": {what}{arrives}." if chance or level > 2 else f"{arrives}."),
+        sure=0.9 if chance else 0.6,
+        evidence={"loss": level, "fall": fall, "error": error, "ln_vocab": math.log(curves.vocab or 1)},
+    )
+
+
+@in_log(OVERFITTING)
+def overfits(curves: Curves) -> Iterator[Finding]:
+    rule, losses = OVERFITTING, curves.series.get("loss", [])
+    points = [(step, value) for step, value in curves.series.get("eval_loss", []) if math.isfinite(value)]
+    if len(points) < rule["evaluations"]:
+        return
+    best = min(range(len(points)), key=lambda i: points[i][1])
+    at, lowest = points[best]
+    later = [value for _, value in points[best + 1 :]]
+    # scatter of evaluations about the line from each one's neighbour to the other
+    bends = [abs(a - 2 * b + c) for (_, a), (_, b), (_, c) in zip(points, points[1:], points[2:], strict=False)]
+    scatter = median(bends) / 1.65 if bends else 0.0
+    before = [v for s, v in losses if abs(s - at) <= (points[-1][0] - at) / 4 and math.isfinite(v)]
+    after = [v for s, v in losses if s > points[-1][0] - (points[-1][0] - at) / 4 and math.isfinite(v)]
+    falls = bool(before and after) and median(after) < median(before)
+    if len(later) < 2 or not falls or min(later[-2:]) < lowest + max(rule["rise"], rule["errors"] * scatter):
+        return
+    yield rule.finding(
+        severity="warning",
+        step=at,
+        where="evaluation loss",
+        says=f"overfitting: the evaluation loss rises from {lowest:.3f} at step {at:,} to {later[-1]:.3f} while the "
+        f"training loss falls from {median(before):.3f} to {median(after):.3f}.",
+        sure=0.9,
+        evidence={"best": lowest, "at": at, "last": later[-1], "scatter": scatter},
+    )
 
 
 @on_step(LOSS_SPIKE, LOSS_DIVERGES)

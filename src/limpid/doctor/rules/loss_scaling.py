@@ -67,8 +67,9 @@ FLUSHED_TO_ZERO = Rule(
     detects="Gradients below the smallest float16, without loss scaling: they become 0.",
     equation=r"p/N < 2^{-25} = 2.98 \cdot 10^{-8}",
     source="Micikevicius et al. 2017, section 3.2, arXiv:1710.03740",
-    threshold="a warning from {share:.0%} of the logit gradients exactly 0, a fault above {most:.0%}, where {tiny:.0%} "
-    "of them or more are predicted by p/N below 2^-25 and logits are small: up to {largest:g}, with std {spread:g}",
+    threshold="all entries are numbers of float16, and a warning from {share:.0%} of the logit gradients exactly 0, a "
+    "fault above {most:.0%}, where {tiny:.0%} of them or more are predicted by p/N below 2^-25 and logits are small: "
+    "up to {largest:g}, with std {spread:g}",
     thresholds={
         "share": Threshold(0.1, "probabilities are positive, so in exact arithmetic none is 0"),
         "most": Threshold(0.5, "most of the vocabulary is not pushed down"),
@@ -170,7 +171,7 @@ def flushed_in_step(watched: Watched, record: StepRecord, history: History) -> I
 def _flushed(gradient: LossGradient, step: int | None, scaled: bool) -> Iterator[Finding]:
     """Logit gradients that are exactly 0 although probabilities are not."""
     rule, zeros = FLUSHED_TO_ZERO, gradient.zeros
-    if scaled or zeros < rule["share"] or gradient.tiny < rule["tiny"] * zeros:
+    if scaled or not gradient.of_half or zeros < rule["share"] or gradient.tiny < rule["tiny"] * zeros:
         return
     # a softmax of float32 logits underflows below exp(-103); such a spread explains zeros without any half format
     if gradient.largest > rule["largest"] or gradient.logit_std > rule["spread"]:

@@ -61,12 +61,16 @@ DATA_SORTED = Rule(
     equation=r"\mathrm{JS}(\text{batches before}, \text{batches after}) \gg \mathrm{JS}(\text{neighbours})",
     source="Lin 1991, eq. 3.4 (Jensen-Shannon divergence); transformers#4398",
     threshold="a permutation test: divergence of the {side:g} batches before and after a border {z:g} standard "
-    "deviations, and {times:g} times, above those of 128 random halves that take half of each side; or of the last "
-    "{side:g} against all before {z_all:g} deviations and {times_all:g} times above; never below {least:g} nat",
+    "deviations, and {times:g} times, above those of 128 random halves that take half of each side, {before:g} times "
+    "above that of every border before, and pairs of batches across it {jump:g} times as far apart as pairs beside it; "
+    "or of the last {side:g} against all before {z_all:g} deviations and {times_all:g} times above, and above that of "
+    "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat",
     thresholds={
         "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
         "z": Threshold(6, "shuffled batches are exchangeable: 1e-9 of a Gaussian, asked at every second step"),
         "times": Threshold(1.4, "the largest of 128 halves is about 2.5 deviations above their mean"),
+        "before": Threshold(1.2, "the largest of eight windows and more is seldom surpassed by a fifth"),
+        "jump": Threshold(1.3, "drift alone gives 1, and the mean of three pairs scatters by a tenth"),
         "z_all": Threshold(10, "the last batches are drawn less evenly than a half of all"),
         "times_all": Threshold(1.8, "as above"),
         "least": Threshold(0.01, "nats below which nobody would call it a border"),
@@ -135,7 +139,7 @@ def _more_than_usual(rows: RowHistory, odd: int, count: int) -> bool:
 def border(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     import numpy as np
 
-    from limpid.doctor.row_history import against_all, last_border
+    from limpid.doctor.row_history import against_all, earlier_blocks, earlier_borders, jump, last_border
 
     rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
     recent = list(rows.histograms)
@@ -144,9 +148,17 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
         return
     shuffle = np.random.Generator(np.random.PCG64(record.number))
     whole = against_all(recent, side, shuffle, rule["least"])
-    apart = whole is not None and whole.z > rule["z_all"] and whole.between > rule["times_all"] * whole.largest
+    apart = (
+        whole is not None
+        and whole.z > rule["z_all"]
+        and whole.between > rule["times_all"] * max(whole.largest, earlier_blocks(recent, side))
+    )
     last = last_border(recent, side, shuffle, 0.0 if apart else rule["least"])
-    if last is None or not (apart or (last.z >= rule["z"] and last.between >= rule["times"] * last.largest)):
+    if last is None:
+        return
+    jumps = last.z >= rule["z"] and last.between >= rule["times"] * last.largest
+    jumps &= last.between >= rule["before"] * earlier_borders(recent, side) and jump(recent, side) > rule["jump"]
+    if not (apart or jumps):
         return
     rows.border, at = record.number, record.number - side + 1
     yield rule.finding(

@@ -91,7 +91,7 @@ DECAY_TOO_STRONG = Rule(
 DECAY_ON_GAINS = Rule(
     "decay-on-gains",
     FAMILY,
-    detects="Weight decay on gains, biases or embeddings: they shrink towards 0 for no reason.",
+    detects="Weight decay on gains or biases: they shrink towards 0 for no reason.",
     equation=r"\gamma_{\text{end}} = \gamma_0 \exp(-\textstyle\sum_t \eta_t \lambda)",
     source="Loshchilov & Hutter 2017, algorithm 2, arXiv:1711.05101; minGPT#23",
     threshold="gains and biases multiplied by less than {warning:g} at the end of the schedule, or so far; a fault "
@@ -103,7 +103,7 @@ DECAY_ON_GAINS = Rule(
     cost="one simulation of the schedule",
     needs=(Probe.PARAMETERS, Probe.SCHEDULE, Probe.EVENTS),
     cause="one parameter group with weight decay holds tensors of every kind",
-    fix="two groups: weight decay for matrices, none for tensors with fewer than 2 dimensions and for embeddings",
+    fix="two groups: weight decay for matrices, none for tensors with fewer than 2 dimensions",
     refuted_by="weight_decay 0 in their group",
 )
 
@@ -205,17 +205,11 @@ def forgets(exam: Exam) -> Iterator[Finding]:
 
 @before_first_step(DECAY_ON_GAINS)
 def will_shrink(exam: Exam) -> Iterator[Finding]:
-    gains: list[str] = []
-    tables: list[str] = []
-    rate, decay = 0.0, 0.0
-    for group, parameter, name in exam.decayed:
-        if parameter.ndim >= 2 and name not in exam.info.embedding_names:
-            continue
-        (gains if parameter.ndim < 2 else tables).append(name)
-        rate, decay = max(rate, float(group["lr"])), max(decay, float(group["weight_decay"]))
-    if gains or tables:
-        rates = exam.rates or ([rate] * exam.planned if exam.planned else None)
-        yield _decays(gains, tables, decay, math.exp(-decay * sum(rates)) if rates else None, None)
+    groups = [exam.groups[index][1] for index in exam.groups_of_vectors]
+    names, decay = exam.decayed_vectors
+    if names:
+        done = max(float(group["weight_decay"]) * sum(exam.rates_of(group)) for group in groups)
+        yield _decays(names, decay, math.exp(-done) if exam.planned else None, None)
 
 
 @on_step(DECAY_ON_GAINS)
@@ -223,26 +217,26 @@ def has_shrunk(watched: Watched, record: StepRecord, history: History) -> Iterat
     names, decay = watched.decayed_vectors
     if not record.has_rates or not names:
         return
-    history.decay_done += decay * history.rates[-1]
-    factor = math.exp(-history.decay_done)
-    if factor < DECAY_ON_GAINS["warning"] and (record.number % 50 == 0 or history.decay_done > 0.2):
-        yield _decays(names, [], decay, factor, record.number)
+    for index, group in watched.groups:
+        history.decay_done[index] += float(group.get("weight_decay") or 0.0) * record.group_rates.get(index, 0.0)
+    done = max(history.decay_done[index] for index in watched.groups_of_vectors)
+    factor = math.exp(-done)
+    if factor < DECAY_ON_GAINS["warning"] and (record.number % 50 == 0 or done > 0.2):
+        yield _decays(names, decay, factor, record.number)
 
 
-def _decays(gains: list[str], tables: list[str], decay: float, factor: float | None, step: int | None) -> Finding:
+def _decays(names: list[str], decay: float, factor: float | None, step: int | None) -> Finding:
     """Its severity is what decay will have done to gains."""
     severity: Severity = "notice"
-    if gains and factor is not None and factor < DECAY_ON_GAINS["warning"]:
+    if factor is not None and factor < DECAY_ON_GAINS["warning"]:
         severity = "fault" if factor < DECAY_ON_GAINS["fault"] else "warning"
-    several = "s" if len(tables) > 1 else ""
-    what = f"{len(gains)} gains and biases" if gains else f"{len(tables)} embedding table{several}"
     when = "this schedule" if step is None else f"until step {step} it"
     effect = f"{when} multiplies them by {factor:.2f}" if factor is not None else ""
     return DECAY_ON_GAINS.finding(
         severity=severity,
         step=step,
-        where=(gains or tables)[0],
-        says=f"weight decay {decay:g} is applied to {what}: "
+        where=names[0],
+        says=f"weight decay {decay:g} is applied to {len(names)} gains and biases: "
         f"{effect or 'how far it shrinks them depends on the steps to come'}.",
-        evidence={"gains": len(gains), "embeddings": len(tables), "decay": decay, "factor": factor},
+        evidence={"gains": len(names), "decay": decay, "factor": factor},
     )

@@ -214,8 +214,10 @@ def _first_bad(curves: Curves, name: str) -> int | None:
 
 
 def _lead(curves: Curves, step: int) -> tuple[str, float, float]:
-    """What led to a break: in words, how much the gradient norm had grown, and the last loss."""
-    norms = [v for s, v in curves.series.get("grad_norm", []) if s < step and math.isfinite(v)]
+    """What led to a break of the loss: in words, how much the gradient norm had grown, and the last loss."""
+    all_norms = [(s, v) for s, v in curves.series.get("grad_norm", []) if s <= step]
+    norms = [v for s, v in all_norms if s < step and math.isfinite(v)]
+    bad = next(((s, v) for s, v in all_norms if not math.isfinite(v)), None)
     before = [v for s, v in curves.series.get("loss", []) if s < step and math.isfinite(v)]
     rise = norms[-1] / max(median(norms[-50:-5]), 1e-30) if len(norms) > 12 else math.nan
     if not before:
@@ -225,7 +227,12 @@ def _lead(curves: Curves, step: int) -> tuple[str, float, float]:
         f"nothing in loss{' or gradient norm' if norms else ''} announced it: one batch, or one overflow, not a slow "
     )
     said += "drift"
-    if rise > NOT_FINITE["rise"]:
+    if bad is not None and bad[0] < step:
+        said = (
+            f"the gradient norm was {bad[1]} at step {bad[0]} already: an update with such a gradient writes numbers "
+        )
+        said += "that are none into the weights (clip_grad_norm_ with error_if_nonfinite, or skip it)"
+    elif rise > NOT_FINITE["rise"]:
         said = f"the gradient norm had grown {rise:.0f}-fold just before: instability (rate, scores, logits), not one "
         said += "number"
     elif fit > NOT_FINITE["fit"]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpid.doctor.finding import Finding, Severity
-from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
 from limpid.doctor.rules.padding import trailing_run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from limpid.doctor.exam import Exam
-    from limpid.doctor.logs.table import Curves
     from limpid.doctor.row_history import RowHistory
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
@@ -30,18 +28,16 @@ BATCH_REPEATS = Rule(
     source="birthday bound; pytorch#5059",
     threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor); the same batches "
     "in the same order {steps:g} times; under {share:.0%} distinct rows that come back in {epoch:.0%} of an epoch; or "
-    "{served:g} batches of rows that fill {batches:g}. In a log a notice: an evaluation loss {rise:g} above its best "
-    "while the training loss falls",
+    "{served:g} batches of rows that fill {batches:g}",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
         "epoch": Threshold(0.25, "in shuffled epochs rows come back after one epoch, in the median"),
         "served": Threshold(20, "five epochs over four batches"),
         "batches": Threshold(4, "a set that small is a test, or a mistake"),
-        "rise": Threshold(0.1, "nats; evaluations scatter by less"),
     },
     cost="one hash per row, microseconds",
-    needs=(Probe.ROWS, Probe.LOG),
+    needs=(Probe.ROWS,),
     cause="the iterator is made anew at each step, or the seed is reset",
     fix="make the iterator once per epoch: for batch in loader",
     refuted_by="new row hashes at the next step",
@@ -148,30 +144,6 @@ def _few(rows: RowHistory) -> Repeat | None:
         return None
     says = f"{rows.count:,} rows served are {distinct:,} different ones, in {distinct / batch:.0f} batches that come "
     return Repeat(f"{says}again and again", 0.8, rows.count, distinct, "warning")
-
-
-@in_log(BATCH_REPEATS)
-def learned_by_heart(curves: Curves) -> Iterator[Finding]:
-    points = [(step, value) for step, value in curves.series.get("eval_loss", []) if math.isfinite(value)]
-    losses = curves.values("loss")
-    if len(points) < 4 or len(losses) < 20:
-        return
-    best = min(range(len(points)), key=lambda i: points[i][1])
-    (at, lowest), last, middle = points[best], points[-1][1], len(losses) // 2
-    falls = losses[-1] < median(losses[middle - 2 : middle + 3])
-    if best < len(points) - 2 and last > lowest + BATCH_REPEATS["rise"] and falls:
-        yield BATCH_REPEATS.finding(
-            severity="notice",
-            step=at,
-            where="evaluation loss",
-            says=f"the evaluation loss rises from {lowest:.3f} (step {at}) to {last:.3f} while the training loss "
-            "falls: rows are learned by heart.",
-            cause="many epochs over little data, or the same batch",
-            fix="stop at the best step, more data, or check for repeats",
-            sure=0.5,
-            refuted_by="an evaluation loss that falls again",
-            evidence={"best": lowest, "last": last},
-        )
 
 
 @before_first_step(ROWS_DUPLICATED)

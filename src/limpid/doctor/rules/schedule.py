@@ -35,7 +35,7 @@ LEARNING_RATE_ZERO = Rule(
     cause="rate, warm-up or schedule give 0",
     fix="print optimizer.param_groups[0]['lr'] over the run; give the schedule a rate to scale",
     refuted_by="a rate above 0",
-    explains=("loss-plateau", "weights-never-change"),
+    explains=("loss-plateau", "loss-never-falls", "weights-never-change"),
 )
 
 SCHEDULE_PER_MICRO_BATCH = Rule(

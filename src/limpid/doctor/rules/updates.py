@@ -26,12 +26,17 @@ LOST_TO_ROUNDING = Rule(
     source="Zamirai et al. 2020, section 3, arXiv:2010.06192",
     threshold="a warning above {share:.0%} of the elements at {samples:g} sampled steps in a row, a fault above "
     "{most:.0%} or when every gain stands still ({gain:.0%} of it): below half a step of the format an update is lost "
-    "exactly",
+    "exactly. Not where {against:g} elements moved that rounding to the nearest leaves; of an optimizer that is not "
+    "torch's own only once changes add up to {spacings:g} spacing",
     thresholds={
         "share": Threshold(0.2, "Adam's updates spread over a decade, whose lower end always rounds"),
         "most": Threshold(0.5, "most of the weights do not learn"),
         "gain": Threshold(0.99, "a gain near 1 has one spacing everywhere: all of it is lost, or none"),
         "samples": Threshold(2, "one batch may have small gradients"),
+        "against": Threshold(
+            8, "rounded at random or with a memory thousands do; a prediction from rounded moments errs"
+        ),
+        "spacings": Threshold(1, "twice the half at which a sum that is remembered must move the weight"),
     },
     cost="a slice of each tensor before and after the update, on sampled steps",
     needs=(Probe.PARAMETERS, Probe.SCHEDULE, Probe.UPDATES),
@@ -77,7 +82,7 @@ NEVER_CHANGE = Rule(
     cause="something restores them, or the optimizer steps other tensors",
     fix="compare a parameter before and after optimizer.step()",
     refuted_by="one changed element",
-    explains=("loss-plateau",),
+    explains=("loss-plateau", "loss-never-falls"),
 )
 
 
@@ -121,12 +126,13 @@ def will_be_lost(exam: Exam) -> Iterator[Finding]:
 
     rule = LOST_TO_ROUNDING
     adam = [group for _, group in exam.groups if "betas" in group]
-    narrow = [p for group in adam for p in group["params"] if p.dtype in HALVES and p.requires_grad]
-    top = max([*(exam.rates or []), *(float(group["lr"]) for group in adam)], default=0.0)
-    if not narrow or not top:
+    tops = [(group, max([*exam.rates_of(group), float(group["lr"])])) for group in adam]
+    narrow = [(p, top) for group, top in tops for p in group["params"] if p.dtype in HALVES and p.requires_grad and top]
+    if not narrow:
         return
-    named = {exam.info.names.get(id(p), "?"): p for p in narrow}
-    lost = {name: lost_share(p.detach(), top) for name, p in named.items()}
+    named = {exam.info.names.get(id(p), "?"): p for p, _ in narrow}
+    top = max(top for _, top in narrow)
+    lost = {exam.info.names.get(id(p), "?"): lost_share(p.detach(), own) for p, own in narrow}
     share = sum(lost[name] * p.numel() for name, p in named.items()) / sum(p.numel() for p in named.values())
     gains = [name for name in exam.info.norm_gains if name in lost]
     stuck = [name for name in gains if lost[name] > rule["gain"]]
@@ -135,7 +141,7 @@ def will_be_lost(exam: Exam) -> Iterator[Finding]:
         return
     # an optimizer of other origin may round at random, or keep what rounding takes: seen once it steps
     own = any(not type(optimizer).__module__.startswith("torch.") for optimizer in exam.optimizers)
-    kind = str(narrow[0].dtype).removeprefix("torch.")
+    kind = str(narrow[0][0].dtype).removeprefix("torch.")
     yield rule.finding(
         severity="notice" if own else "fault" if share > rule["most"] or everything else "warning",
         where=max(lost, key=lambda name: lost[name] * named[name].numel()),
@@ -154,7 +160,7 @@ def lost(watched: Watched, record: StepRecord, history: History) -> Iterator[Fin
     from limpid.doctor.update_sample import HALVES
 
     rule, update, parameters = LOST_TO_ROUNDING, record.judged_update, watched.info.parameters
-    if update is None or max(update.rates) == 0:
+    if update is None or max(update.rates) == 0 or not _rounds_to_nearest(watched, record, history):
         return
     narrow = [i for i, name in enumerate(update.names) if name in parameters and parameters[name].dtype in HALVES]
     if not narrow:
@@ -168,16 +174,34 @@ def lost(watched: Watched, record: StepRecord, history: History) -> Iterator[Fin
         return
     kind = str(parameters[update.names[narrow[0]]].dtype).removeprefix("torch.")
     rate = max(update.rates)
+    what = f"{share:.0%} of the weight updates round to nothing" if share > rule["share"] else "no gain moves"
     yield rule.finding(
         severity="fault" if share > rule["most"] or everything else "warning",
         step=record.number,
         where=update.names[max(narrow, key=lambda i: update.lost[i])],
-        says=f"{share:.0%} of the weight updates round to nothing (rate {rate:.1e}, {kind} weights); {len(stuck)} of "
-        f"{len(gains)} gains did not move at all.",
+        says=f"{what} (rate {rate:.1e}, {kind} weights); {len(stuck)} of {len(gains)} gains did not move at all.",
         cause=f"the weights themselves are {kind}, and the optimizer adds updates to them directly",
         refuted_by="elements that change with every update",
         evidence={"lost_share": share, "gains_stuck": len(stuck), "gains": len(gains), "rate": rate},
     )
+
+
+def _rounds_to_nearest(watched: Watched, record: StepRecord, history: History) -> bool:
+    """Whether the optimizer adds updates to the weights and rounds to the nearest, so that what is lost stays lost.
+
+    torch's own do. Another may round at random, or remember what rounding took: then elements move that the nearest
+    would leave; and before changes have added up to a spacing of the format nobody can tell.
+    """
+    rule, update = LOST_TO_ROUNDING, record.judged_update
+    assert update is not None
+    history.moved_against_rounding += update.against
+    steps = record.number - history.rounding_seen
+    history.rounding_seen = record.number
+    history.spacings += update.spacings * steps
+    if history.moved_against_rounding >= rule["against"]:
+        return False
+    own = any(not type(optimizer).__module__.startswith("torch.") for optimizer in watched.optimizers)
+    return not own or history.spacings >= rule["spacings"]
 
 
 @on_step(NEVER_CHANGE)
@@ -240,7 +264,7 @@ def size(watched: Watched, record: StepRecord, history: History) -> Iterator[Fin
     ratios = [
         update.change[i] / update.predicted[i]
         for i in update.matrices()
-        if update.predicted[i] > 0 and update.lost[i] < LOST_TO_ROUNDING["share"]
+        if update.predicted[i] > 0 and not update.rounded[i]
     ]
     odd = bool(ratios) and not 1 / rule["factor"] < median(ratios) < rule["factor"]
     if history.in_a_row(rule.slug, odd) == rule["samples"]:
