@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import copy
+import io
 import itertools
 import math
 import random
@@ -514,3 +516,46 @@ def test_a_schedule_is_simulated_without_its_functions_remembering() -> None:
     with limpid.watch(model, optimizer, scheduler=scheduler, say=False) as doctor:
         doctor.preflight(batch(0), loss=loss_of, total_steps=50)
     assert asked == before
+
+
+def saved(thing: Any) -> Any:
+    """As it comes back from a file."""
+    file = io.BytesIO()
+    torch.save(thing, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def test_what_is_watched_is_saved_and_copied_as_if_it_were_not() -> None:
+    model = Base()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    scaler = torch.amp.GradScaler("cpu")
+    before = set(scheduler.state_dict())
+    with limpid.watch(model, optimizer, scheduler=scheduler, scaler=scaler, say=False) as doctor:
+        assert set(saved(scheduler.state_dict())) == before
+        assert saved(scaler.state_dict()) == scaler.state_dict()
+        saved(optimizer)
+        for other in (saved(model), copy.deepcopy(model)):  # an average, a target: nobody watches it
+            other(batch(0)[0])
+        assert doctor.recorder.record.calls == []
+        model(batch(0)[0])
+        assert len(doctor.recorder.record.calls) == 1
+        scheduler.step()
+        assert doctor.recorder.record.events == ["forward", "schedule"]
+
+
+def test_two_doctors_may_leave_in_any_order() -> None:
+    def watched() -> tuple[Any, Any]:
+        optimizer = torch.optim.AdamW(Base().parameters(), lr=1e-2)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        return scheduler, limpid.watch(Base(), optimizer, scheduler=scheduler, say=False)
+
+    own = "step" in vars(torch.optim.lr_scheduler.StepLR)
+    (first, one), (second, other) = watched(), watched()
+    one.close()
+    first.step()
+    second.step()
+    assert (one.recorder.record.events, other.recorder.record.events) == ([], ["schedule"])
+    other.close()
+    assert ("step" in vars(torch.optim.lr_scheduler.StepLR)) == own

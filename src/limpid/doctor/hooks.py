@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,23 @@ class LoopListener(Protocol):
     def on_update_begins(self, optimizer: Any) -> None: ...
     def on_update_ended(self, optimizer: Any) -> None: ...
     def on_event(self, name: str) -> None: ...
+
+
+def _nothing(*_: Any) -> None:
+    """What a hook does in a copy."""
+
+
+class OfOneModule:
+    """A hook of the module that is watched: in a copy of it, or in a file, it does nothing."""
+
+    def __init__(self, hook: Callable[..., None]) -> None:
+        self.hook = hook
+
+    def __call__(self, *given: Any) -> None:
+        self.hook(*given)
+
+    def __reduce__(self) -> Any:
+        return OfOneModule, (_nothing,)
 
 
 class Hooks:
@@ -87,8 +104,8 @@ class Hooks:
             self.undo.append(lambda: setattr(module, "_compiled_call_impl", compiled))
             return
         for handle in (
-            module.register_forward_pre_hook(before, with_kwargs=True),
-            module.register_forward_hook(after, with_kwargs=True, always_call=True),
+            module.register_forward_pre_hook(OfOneModule(before), with_kwargs=True),
+            module.register_forward_hook(OfOneModule(after), with_kwargs=True, always_call=True),
         ):
             self.undo.append(handle.remove)
 
@@ -98,39 +115,83 @@ class Hooks:
             self.undo.append(optimizer.register_step_pre_hook(lambda *_: begins(optimizer)).remove)
             self.undo.append(optimizer.register_step_post_hook(lambda *_: ends(optimizer)).remove)
         else:
-            self.around(optimizer, "step", lambda: begins(optimizer), lambda: ends(optimizer))
-        self.around(optimizer, "zero_grad", None, lambda: self.listener.on_event("zero_grad"))
+            self.around(optimizer, "step", before="begins", after="ends")
+        self.around(optimizer, "zero_grad", after="zero_grad")
 
     def scaler(self, scaler: Any) -> None:
         for name in ("scale", "unscale_", "step", "update"):
-            event = f"scaler.{name}"
-            self.around(scaler, name, lambda event=event: self.listener.on_event(event), None)  # type: ignore[misc]
+            self.around(scaler, name, before=f"scaler.{name}")
 
     def scheduler(self, scheduler: Any) -> None:
-        self.around(scheduler, "step", None, lambda: self.listener.on_event("schedule"))
+        self.around(scheduler, "step", after="schedule")
 
-    def around(
-        self, owner: Any, name: str, before: Callable[[], None] | None, after: Callable[[], None] | None
-    ) -> None:
-        """Wrap one bound method of one object."""
-        if not hasattr(owner, name):
+    def around(self, owner: Any, name: str, before: str = "", after: str = "") -> None:
+        """Report one method of one object before and after it runs.
+
+        It is wrapped in the object's class: an attribute of the object would be saved with it, in its state_dict.
+        """
+        place: Any = owner if name in getattr(owner, "__dict__", {}) else type(owner)
+        if not hasattr(place, name):
             return
-        original = getattr(owner, name)
-        own = name in vars(owner)
+        method = next((m for m in _methods if m.place is place and m.name == name), None)
+        if method is None:
+            method = WrappedMethod(place, name)
+            _methods.append(method)
+        entry = Entry(weakref.ref(owner), weakref.ref(self.listener), before, after)
+        method.entries.append(entry)
+        self.undo.append(lambda: method.remove(entry))
+
+
+class Entry(NamedTuple):
+    """One object whose method is watched: who is told which event before it and after it."""
+
+    owner: weakref.ref[Any]
+    listener: weakref.ref[LoopListener]
+    before: str
+    after: str
+
+
+class WrappedMethod:
+    """A method, wrapped in its class as long as one of its objects is watched; nothing is kept alive by it."""
+
+    def __init__(self, place: Any, name: str) -> None:
+        self.place, self.name = place, name
+        self.own, self.original = name in vars(place), getattr(place, name)
+        self.entries: list[Entry] = []
+        original = self.original
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if before is not None:
-                before()
+            owner = args[0] if isinstance(place, type) and args else place
+            self.tell(owner, "before")
             result = original(*args, **kwargs)
-            if after is not None:
-                after()
+            self.tell(owner, "after")
             return result
 
-        setattr(owner, name, wrapped)
-        self.undo.append(lambda: setattr(owner, name, original) if own else vars(owner).pop(name, None))
+        setattr(place, name, wrapped)
+
+    def tell(self, owner: Any, when: Literal["before", "after"]) -> None:
+        """Tell those who watch this object what happens."""
+        for entry in self.entries:
+            listener, event = entry.listener(), entry.before if when == "before" else entry.after
+            if entry.owner() is not owner or listener is None or not event:
+                continue
+            match event:
+                case "begins":
+                    listener.on_update_begins(owner)
+                case "ends":
+                    listener.on_update_ended(owner)
+                case _:
+                    listener.on_event(event)
+
+    def remove(self, entry: Entry) -> None:
+        self.entries[:] = [e for e in self.entries if e is not entry and e.owner() is not None]
+        if not self.entries and self in _methods:
+            _methods.remove(self)
+            setattr(self.place, self.name, self.original) if self.own else delattr(self.place, self.name)
 
 
+_methods: list[WrappedMethod] = []
 LISTENERS: list[weakref.ref[LoopListener]] = []
 """Every listener there is. Models are watched as long as somebody holds them: nothing here keeps one alive."""
 _originals: list[tuple[Any, str, Any]] = []

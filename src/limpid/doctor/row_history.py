@@ -136,12 +136,12 @@ class Border(NamedTuple):
 def earlier_borders(recent: Sequence[np.ndarray], side: int) -> float:
     """The largest divergence of `side` batches and the `side` before them, of all that lie before the last ones.
 
-    Infinite until there are `side` to compare with.
+    Infinite until there are half as many to compare with.
     """
     table = np.stack(recent[:-side])
     totals = np.concatenate([np.zeros((1, table.shape[1])), table.cumsum(0)])
     blocks = (totals[side:] - totals[:-side]) / side
-    return float(divergence(blocks[:-side], blocks[side:]).max()) if len(blocks) >= 2 * side else math.inf
+    return float(divergence(blocks[:-side], blocks[side:]).max()) if len(blocks) >= side + side // 2 else math.inf
 
 
 def jump(recent: Sequence[np.ndarray], side: int) -> float:
