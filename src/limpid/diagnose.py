@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from limpid.source import find_run
+from limpid.source import find_checkpoint
 from limpid.terminal import say_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
 
 
 def preflight(what: str, *, as_json: bool, console: Console) -> int:
-    """The examination of a run's model, optimizer and next batch, where its newest checkpoint stands."""
+    """The examination of a run's model, optimizer and next batch, where its newest checkpoint stands, or RUN@STEP."""
     import torch
 
     from limpid.doctor.doctor import Doctor
@@ -47,8 +47,8 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
     from limpid.objectives.losses import log_probabilities, next_token_loss
     from limpid.training.replay import replay
 
-    run = find_run(what)
-    number = min(run.latest_checkpoint() + 1, run.read_config().run.max_steps)
+    run, at = find_checkpoint(what)
+    number = min((run.latest_checkpoint() if at is None else at) + 1, run.read_config().run.max_steps)
     training = replay(run, number)
     state = training.state
     batch = training.batches.batch(number, state)

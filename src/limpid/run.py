@@ -96,6 +96,13 @@ class Run:
         except CheckpointError as error:
             raise CheckpointError(f"{error}; {self._instead_of(step)}") from error
 
+    def fingerprint(self) -> str:
+        """What the run trains on: equal for equal text, split and tokenizer. Every checkpoint says it."""
+        for step in reversed(self.checkpoint_steps()):
+            with contextlib.suppress(CheckpointError):
+                return str(self._state(step)["data"])
+        return str(self.read_state(self.latest_checkpoint())["data"])  # which says what is wrong with it
+
     def verify(self, step: int, *files: str) -> None:
         """Check files of a checkpoint against its manifest.
 

@@ -222,6 +222,15 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(run: Run) -> Non
     assert left == {".mine", "notes"}
 
 
+def test_what_a_run_was_trained_on_is_known_while_any_checkpoint_is_whole(run: Run) -> None:
+    known = run.fingerprint()
+    for step in run.checkpoint_steps():
+        assert run.fingerprint() == known
+        flip(run.checkpoint(step) / "state.json")
+    with pytest.raises(CheckpointError, match=r"state\.json is damaged"):
+        run.fingerprint()
+
+
 def test_a_checkpoint_is_named_wherever_a_run_is(run: Run) -> None:
     assert limpid.resume("run@8").path == run.path
     assert str(find_model("run@4")) == "runs/run@4"

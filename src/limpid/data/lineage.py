@@ -51,8 +51,7 @@ def rows_of_step(run: Run, step: int | None) -> StepRows:
     """
     taken = list(_micro_batches(run, step))
     config = run.read_config()
-    fingerprint = run.read_state(run.latest_checkpoint())["data"]
-    tokens = open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed)
+    tokens = open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed)
     length = config.model.context_length + 1
     rows = tuple(
         Row(entry["micro_batch"], place, start, tuple(_part(tokens, one) for one in tokens.passages(start, length)))
@@ -72,14 +71,14 @@ def _micro_batches(run: Run, step: int | None) -> Iterator[dict[str, Any]]:
     taken: dict[int, list[dict[str, Any]]] = {}
     last = 0
     try:
-        lines = run.micro_batches_file.read_text("utf-8").splitlines()
+        lines = run.micro_batches_file.read_bytes().splitlines()
     except OSError as error:
         raise CheckpointError(f"{run.micro_batches_file}, which holds the rows: {error.strerror}") from error
     for line in lines:
         try:
             entry = json.loads(line)
             last = int(entry["step"])
-        except (ValueError, KeyError, TypeError):  # the last line of a killed run may be cut short
+        except (ValueError, KeyError, TypeError, RecursionError):  # the last line of a killed run may be cut short
             continue
         if step is None or last == step:
             taken = {last: [*taken.get(last, []), entry]}

@@ -11,7 +11,7 @@ from limpid.config.domain import Count, Whole, Within
 from limpid.config.options import Checked, require
 from limpid.evaluate.blocks import Blocks
 from limpid.evaluate.calibration import Calibration, calibration
-from limpid.evaluate.inputs import EvaluatedModel, fingerprint, open_evaluated_model, read_documents, sample_documents
+from limpid.evaluate.inputs import EvaluatedModel, open_evaluated_model, read_documents, sample_documents
 from limpid.evaluate.intervals import Estimate
 from limpid.evaluate.metrics import Difference, Metric, difference, metrics
 from limpid.evaluate.scored_text import ScoredText, encode_documents, score_text
@@ -145,6 +145,6 @@ def _caveats(models: tuple[EvaluatedModel, ...], paths: Sequence[str]) -> list[s
         return [f"whether {second.name} was trained on this text is not known: it counts as held out for {first.name}"]
     config, other = models[0].run.read_config(), second.run.read_config()
     same = (config.data, config.run.seed) == (other.data, other.run.seed)
-    if same or fingerprint(models[0].run) == fingerprint(second.run):
+    if same or models[0].run.fingerprint() == second.run.fingerprint():
         return []
     return [f"{second.name} has other data, split or tokenizer: it may have been trained on text held out here"]

@@ -98,14 +98,9 @@ def sample_documents(documents: Documents, most: int, sizes: Sequence[int], seed
     return sorted(int(i) for i in order[:count])
 
 
-def fingerprint(run: Run) -> str:
-    """What a run was trained on; equal for equal text, split and tokenizer."""
-    return str(run.read_state(run.latest_checkpoint())["data"])
-
-
 def _held_out(run: Run, tokenizer: Tokenizer) -> Documents:
     config = run.read_config()
-    tokens = open_tokens(fingerprint(run), config.data, config.model.context_length, config.run.seed).validation
+    tokens = open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed).validation
     ends = np.flatnonzero(tokens == tokenizer.end_of_text) if tokenizer.end_of_text is not None else np.empty(0, int)
     borders = np.concatenate([[0], ends + 1, [len(tokens)]])
     parts = (tokens[begin:end] for begin, end in itertools.pairwise(borders))

@@ -91,7 +91,7 @@ def open_model_and_text(what: str, text: str | None) -> ModelAndText:
     notes: tuple[str, ...] = ()
     validation = None
     try:
-        validation = _validation(run, config, step)
+        validation = _validation(run, config)
     except LimpidError as error:
         if text is None:
             raise
@@ -133,11 +133,10 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
     return tokens
 
 
-def _validation(run: Run, config: TrainConfig, step: int) -> Integer[np.ndarray, " token"]:
+def _validation(run: Run, config: TrainConfig) -> Integer[np.ndarray, " token"]:
     from limpid.data.tokens import open_tokens
 
-    fingerprint = run.read_state(step)["data"]
-    return open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed).validation
+    return open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed).validation
 
 
 def _first_document(
