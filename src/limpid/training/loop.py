@@ -38,8 +38,10 @@ JUDGED_TOGETHER = 4096
 """Tokens of the validation split that go through the model at once: smaller batches take longer for the same text."""
 
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Ctrl-C, a request to end, a terminal that is gone, Ctrl-\\."""
+ENDING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+]  # fmt: skip
+"""Ctrl-C, a request to end, a terminal that is gone, Ctrl-\\; not every system has all of them."""
 
 
 class Watcher(Protocol):
