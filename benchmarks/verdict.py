@@ -4,7 +4,8 @@ Every result of every kernel, forward and backward, is multiplied by 1 + fault, 
 that a check of a recorded step fails; pinned, that no other quantity than the kernel's own is accused.
 
     python benchmarks/verdict.py            the table
-    python benchmarks/verdict.py honest 200 so many random configurations without any fault
+    python benchmarks/verdict.py honest 200 so many random configurations without any fault; a seed to begin with and a
+                                            number of processes may follow
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+from honest import honest
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "trace"))
 from planted import RESULTS, disagreements, pinned, planted, times
-from recorded import VARIANTS, configuration, record
+from recorded import configuration, record
 
 SIZES = (0.03, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -40,31 +41,12 @@ def smallest(folder: Path, name: str, precision: str) -> str:
     return least
 
 
-def honest(folder: Path, count: int, console: Console) -> int:
-    """How many of so many random configurations were accused."""
-    rng, accused = np.random.default_rng(0), 0
-    for number in range(count):
-        variant, precision = str(rng.choice(list(VARIANTS))), str(rng.choice(PRECISIONS))
-        config = configuration(variant, precision, int(rng.integers(1, 3)))
-        layers, recomputed = int(rng.integers(1, 3)), ("off", "on")[int(rng.integers(2))]
-        windowed = config.model.windowed_blocks and (layers - 1,)
-        model = replace(
-            config.model, num_layers=layers, windowed_blocks=windowed, init_std=float(rng.choice([0.02, 0.1, 0.3, 0.6]))
-        )
-        run = replace(config.run, seed=number, gradient_checkpointing=recomputed)
-        found = disagreements(record(folder, replace(config, model=model, run=run), before=int(rng.integers(0, 3))))
-        if found:
-            accused += 1
-            console.print(f"{number}: {variant}, {precision}: {found[:5]}", markup=False)
-    console.print(f"{accused} of {count} healthy configurations accused")
-    return accused
-
-
 def main() -> int:
     console = Console()
+    if sys.argv[1:2] == ["honest"]:
+        count, first, processes = (*map(int, sys.argv[2:5]), *(0, 1)[len(sys.argv) - 3 :])
+        return honest(first, count, console, processes) > 0
     with tempfile.TemporaryDirectory() as folder:
-        if sys.argv[1:2] == ["honest"]:
-            return honest(Path(folder), int(sys.argv[2]), console) > 0
         table = Table("kernel: result", *PRECISIONS, title="the smallest fault found and pinned")
         for name in RESULTS:
             table.add_row(name, *(smallest(Path(folder), name, precision) for precision in PRECISIONS))

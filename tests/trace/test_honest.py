@@ -120,3 +120,17 @@ def test_a_spoiled_file_is_one_line(spoil, message: str, tmp_path: Path) -> None
         verify_step(path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_equations_are_those_of_this_model(tmp_path: Path) -> None:
+    """No bias where there is none, no window where every earlier position is seen, frequencies as stretched."""
+    plain, _ = printed(record(tmp_path, configuration("llama", "fp32"), before=0), everything=True)
+    assert "+ b_i" not in plain
+    assert "i - n" not in plain
+    assert "stretched" not in plain
+    text, _ = printed(record(tmp_path, configuration("shared keys in a window", "fp32"), before=0), everything=True)
+    assert "i - 3 < j ≤ i" in text
+    text, _ = printed(record(tmp_path, configuration("geglu with biases", "fp32"), before=0), everything=True)
+    assert "+ b_i" in text
+    text, _ = printed(record(tmp_path, configuration("interleaved, stretched", "fp32"), before=0), everything=True)
+    assert "stretched by llama3" in text

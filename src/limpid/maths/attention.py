@@ -121,6 +121,13 @@ class CausalSoftmax(Operation):
     source = "Vaswani et al. 2017, section 3.2.3, arXiv:1706.03762; window, Beltagy et al. 2020, arXiv:2004.05150"
     branch = Branch.PROBABILITY
 
+    def as_used(self, inputs: int) -> str:
+        weights, _, _ = self.equation.partition(r", \quad")
+        seen = r"j \le i" if self.causal else ""
+        if self.window is not None:
+            seen = rf"i - {self.window} < j \le i" if self.causal else rf"|i - j| < {self.window}"
+        return rf"{weights}, \quad {seen}" if seen else weights
+
     def visible(self, queries: int, keys: int) -> Array:
         """Which keys each query may see; the last query stands at the last key."""
         if queries > keys:

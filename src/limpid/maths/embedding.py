@@ -196,6 +196,10 @@ class Rotary(Operation):
     source = "Su et al. 2021, eq. 34, arXiv:2104.09864"
     branch = Branch.LINEAR_ALGEBRA
 
+    def as_used(self, inputs: int) -> str:
+        stretched = r"\theta_i = b^{-2i/d}\text{, stretched by " + self.scaling + "}"
+        return self.equation if self.scaling == "none" else self.equation.replace(r"\theta_i = b^{-2i/d}", stretched)
+
     def frequencies(self, d_head: int) -> Float[Array, " pair"]:
         """Radians per position of each pair, after stretching.
 

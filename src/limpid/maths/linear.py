@@ -46,6 +46,9 @@ class Linear(Operation):
     source = "Rumelhart, Hinton & Williams 1986, eq. 1, doi:10.1038/323533a0"
     branch = Branch.LINEAR_ALGEBRA
 
+    def as_used(self, inputs: int) -> str:
+        return self.equation if inputs > 2 else self.equation.removesuffix(" + b_i")
+
     def forward(
         self,
         x: Float[Array, "... feature"],

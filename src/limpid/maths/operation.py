@@ -73,6 +73,10 @@ class Operation(ABC):
         """What the catalogue knows it by."""
         return type(self).__name__
 
+    def as_used(self, inputs: int) -> str:
+        """The equation of this very operation, LaTeX: with so many inputs, and with its own hyperparameters."""
+        return self.equation
+
     @abstractmethod
     def forward(self, *inputs: Any) -> tuple[Array, Any]:
         """The output, and what the backward pass needs."""

@@ -250,6 +250,7 @@ class Adam(EntryByEntry):
         pulled = 0.0 if self.decoupled else decay * np.abs(x.parameter)
         pull = np.abs(x.gradient) + pulled  # an upper bound of |g|, whose error is at most 3 u of it
         m_error = 4 * (self.beta1 * np.abs(x.moments["m"]) + 2 * (1 - self.beta1) * pull)
+        m_error += (1 - self.beta1) * np.abs(x.moments["m"])  # PyTorch's lerp has 1 - β, and forms β from it
         v_error = 5 * (self.beta2 * x.moments["v"] + 2 * (1 - self.beta2) * pull * (pull + pulled))
         with np.errstate(invalid="ignore", divide="ignore"):
             relative = np.where(terms["v"] > 0, v_error / terms["v"], 0.0) / 2 + 8  # the root halves it

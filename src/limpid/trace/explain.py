@@ -117,7 +117,7 @@ def _derivation(step: Recorded, link: Link, entry: Entry) -> DerivationDocument:
     terms = tuple(
         _term(_place(step, link.inputs[source.place], source.index), source.share) for source in entry.sources
     )
-    return _written(link, link.operation.equation, entry, terms)
+    return _written(link, link.operation.as_used(len(link.inputs)), entry, terms)
 
 
 def _gradient_of(step: Recorded, link: Link, place: int, entry: Entry) -> DerivationDocument:

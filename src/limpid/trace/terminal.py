@@ -122,7 +122,7 @@ class _View:
             gradient = f"grad({_own(name)})"
             yield Text.assemble((f"  {gradient:<32}", BACKWARD), f"{_shape(shape):<15}norm {norm:.3e}  ", shown(check))
             yield from self._numbers(f"grad({name})")
-        for line in filter(None, quantity.adjoint[: len(quantity.inputs)]):
+        for line in filter(None, quantity.adjoint):
             yield Text(f"      {readable(line)}", "dim")
 
     def _numbers(self, name: str) -> Iterator[Text]:
