@@ -399,3 +399,15 @@ def test_the_terminal_says_it_before_any_comparison(recorded, tmp_path: Path) ->
 
 def test_formats_have_the_limits_that_are_said() -> None:
     assert float(ml_dtypes.finfo(np.float16).max) == 65504
+
+
+@pytest.mark.parametrize("variant", ["llama", "gpt-2"])
+def test_a_norm_whose_squares_overflow_is_not_accused(variant: str, tmp_path: Path) -> None:
+    """Its root is infinite then, and what is divided by it 0 or no number, as the order of sums has it."""
+    config = of_two_blocks(variant, "fp32")
+    config = replace(config, model=replace(config.model, init_std=1e21))
+    step = verify_step(record(tmp_path, config, before=0))
+    assert step.first_disagreement() is None
+    assert "operation" not in [origin.cause for origin in step.origins()]
+    norm = next(one for one in step.quantities if one.name == "blocks.0.norm1")
+    assert isinstance(norm.forward.verdict, Unchecked) or norm.forward.origin.cause == "intermediate overflow"

@@ -38,6 +38,10 @@ class Dropout(Operation):
     def backward(self, y_bar: Float[Array, "..."], saved: Array) -> tuple[Array, None]:
         return y_bar * saved / (1 - self.probability), None
 
+    def formed_backward(self, y_bar: Array) -> Array:
+        enlarged: Array = np.abs(y_bar) / (1 - self.probability)  # before what is dropped is set to 0
+        return enlarged
+
     def rounding(self, x: Array, kept: Array) -> Array:
         return 3 * np.abs(self.forward(x, kept)[0])
 

@@ -60,6 +60,9 @@ class RMSNorm(Operation):
         weight_bar = _over_vectors(y_bar * x_hat)  # shared by all vectors
         return x_bar, weight_bar
 
+    def on_the_way(self, saved: SavedRMS) -> Array:
+        return saved.x_hat.shape[-1] * np.square(saved.r)  # Σ x²
+
     def rounding(self, x: Array, weight: Array) -> Array:
         y, _ = self.forward(x, weight)
         return (x.shape[-1] / 2 + 6) * np.abs(y)  # Σ x²: d roundings, halved by the root; root, quotient, gain
@@ -130,6 +133,9 @@ class LayerNorm(Operation):
         along_x = (x_hat_bar * x_hat).mean(-1, keepdims=True)  # σ moves with x: ∂σ/∂x_j = x̂_j / d
         x_bar = (x_hat_bar - mean_bar - x_hat * along_x) / sigma
         return x_bar, _over_vectors(y_bar * x_hat), _over_vectors(y_bar)
+
+    def on_the_way(self, saved: SavedLayer) -> Array:
+        return saved.x_hat.shape[-1] * np.square(saved.sigma)  # Σ (x - μ)²
 
     def rounding(self, x: Array, weight: Array, bias: Array) -> Array:
         y, saved = self.forward(x, weight, bias)

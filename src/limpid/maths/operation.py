@@ -102,6 +102,14 @@ class Operation(ABC):
         """
         return random_rounding(self.backward, (y_bar, saved))
 
+    def on_the_way(self, saved: Any) -> Array | float:
+        """How large a number is formed on the way to an entry, forward and backward, where its bound does not tell."""
+        return 0.0
+
+    def formed_backward(self, y_bar: Array) -> Array | None:
+        """Magnitudes formed on the way to a gradient of this shape, in its own format, where they exceed it."""
+        return None
+
     def storage(self, y: Array, *inputs: Any) -> Array:
         """The same for what an engine rounds to its storage format on the way, in units of that format's u."""
         return self.roundings * np.abs(y)

@@ -65,6 +65,7 @@ class UpdateInput:
     learning_rate: float  # η
     number: int  # t of the update; 1 is the first
     decayed: bool  # whether weight decay applies to this parameter
+    smallest: float = 0.0  # normal number of the engine's format: of what lies below it nothing may be left
 
     def at(self, index: Index) -> UpdateInput:
         """The same for one entry."""
@@ -258,7 +259,15 @@ class Adam(EntryByEntry):
         moved = scale * (m_error + np.abs(terms["m"]) * np.minimum(relative, 1e6))
         new, before = terms["parameter"], x.parameter
         return {"parameter": np.abs(new) + 3 * np.abs(before - new) + np.abs(before) + moved,
-                "m": m_error, "v": v_error}  # fmt: skip
+                "m": m_error, "v": v_error, "absolute": self._lost(x, terms)}  # fmt: skip
+
+    def _lost(self, x: UpdateInput, terms: dict[str, Any]) -> Array:
+        """How much farther the parameter may move because g² and (1 - β₂) g² lose what lies near 0: √v̂ is less then."""
+        left = np.maximum(terms["v_hat"] - 2 * x.smallest / (1 - self.beta2**x.number), 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            larger = 1 / (np.sqrt(left) + self.eps) - terms["multiplier"]
+            farther = x.learning_rate * np.abs(terms["m_hat"]) * np.maximum(larger, 0.0)
+        return np.where(terms["m_hat"] == 0, 0.0, farther)
 
 
 @dataclass(frozen=True)

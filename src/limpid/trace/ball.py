@@ -20,6 +20,7 @@ class Ball:
 
     value: Float[Array, "..."]
     reach: Float[Array, "..."]
+    formed: Float[Array, "..."] | None = None  # magnitudes that were formed on the way, where `reach` does not tell
 
 
 def nearest(x: Float[Array, "..."], dtype: Any) -> Float[Array, "..."]:

@@ -143,29 +143,32 @@ def _not_finite(quantity: str, engine: Array, expected: Expected, limits: Array,
     exact, limit = float(flat(expected.value)[first]), float(flat(limits)[first])
     added = 0.0 if expected.on_the_way is None else float(flat(expected.on_the_way())[first])
     too_large = "" if expected.too_large is None else expected.too_large()
-    cause: Cause = "overflow" if too_large else _cause(abs(exact) + limit, added, expected.range)
+    cause: Cause = "overflow" if too_large else _cause(exact, limit, added, expected.range)
     return NotFinite(
         quantity, at, float(engine[at]), int(origin.sum()), expected.range.word, expected.range.largest, exact, cause,
-        _explanation(cause, exact, expected.range, too_large),
+        _explanation(cause, exact, max(abs(exact), added), expected.range, too_large),
     )  # fmt: skip
 
 
-def _cause(reach: float, added: float, allowed: Range) -> Cause:
-    if not np.isfinite(reach):
+def _cause(exact: float, limit: float, added: float, allowed: Range) -> Cause:
+    if not np.isfinite(exact):
         return "no value"
-    held = reach * allowed.factor
-    if held >= allowed.largest:
-        of_the_scale = allowed.skipped and held < allowed.largest * allowed.loss_scale
-        return "loss scale" if of_the_scale else "overflow"
-    return "intermediate overflow" if added * allowed.factor >= allowed.largest else "operation"
+    if not np.isfinite(limit):
+        return "intermediate overflow"
+    held, inside = (abs(exact) + limit) * allowed.factor, added * allowed.factor
+    if max(held, inside) < allowed.largest:
+        return "operation"
+    if allowed.skipped and max(held, inside) < allowed.largest * allowed.loss_scale:
+        return "loss scale"
+    return "overflow" if held >= allowed.largest else "intermediate overflow"
 
 
-def _explanation(cause: Cause, exact: float, allowed: Range, too_large: str) -> str:
+def _explanation(cause: Cause, exact: float, held: float, allowed: Range, too_large: str) -> str:
     limit = f"the largest {allowed.word} number, {allowed.largest:.6g}"
     match cause:
         case "loss scale":
             return (
-                f"the loss scale {allowed.loss_scale:g} was too large: {exact * allowed.factor:.4g} exceeds {limit}; "
+                f"the loss scale {allowed.loss_scale:g} was too large: {held * allowed.factor:.4g} exceeds {limit}; "
                 "the step was skipped, as it should be"
             )
         case "overflow" if too_large:

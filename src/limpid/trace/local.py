@@ -134,7 +134,8 @@ def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Che
     if scale != 1.0:
         ball = replace(ball, value=ball.value / scale, reach=ball.reach / scale)
     expected = Expected(
-        ball.value, ball.reach, allowed, gradient.dtype, lambda: _on_the_way(record, ball, narrowest),
+        ball.value, ball.reach, allowed, gradient.dtype,
+        lambda: np.maximum(_on_the_way(record, ball, narrowest), 0.0 if total.formed is None else total.formed),
         total.unknown, _why(total.why),
     )  # fmt: skip
     check = compare(name, "backward", gradient, expected)
@@ -177,7 +178,11 @@ class Backward:
                 else:
                     parts.setdefault(name, []).append(ball)
         for name, balls_of in parts.items():
-            joined = Ball(np.concatenate([b.value for b in balls_of]), np.concatenate([b.reach for b in balls_of]))
+            formed = [ball.formed for ball in balls_of if ball.formed is not None]
+            joined = Ball(
+                np.concatenate([ball.value for ball in balls_of]), np.concatenate([ball.reach for ball in balls_of]),
+                np.concatenate(formed) if formed else None,
+            )  # fmt: skip
             self._add(name, joined, self.formats[names.index(name)])
         self._doubt(inputs, y_bar)
         return None

@@ -56,12 +56,15 @@ class Sum:
     unknown: Array | None = None  # entries that follow from numbers that are not finite
     why: list[str] = field(default_factory=list)  # which
     formats: list[Any] = field(default_factory=list)
+    formed: Array | None = None  # magnitudes on the way, where a contribution tells
 
     def __post_init__(self) -> None:
         self.own = Partial(self.dtype)
 
     def add(self, ball: Ball, dtype: Any) -> None:
         self.formats.append(dtype)
+        if ball.formed is not None:
+            self.formed = ball.formed if self.formed is None else np.maximum(self.formed, ball.formed)
         if dtype == self.dtype:
             self.own.add(ball)
         elif self.learned:

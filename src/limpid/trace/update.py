@@ -10,7 +10,7 @@ import numpy as np
 
 from limpid.maths.muon import Muon
 from limpid.maths.operation import Array
-from limpid.maths.rounding import bound, unit_roundoff
+from limpid.maths.rounding import bound, smallest_normal, unit_roundoff
 from limpid.maths.schedule import learning_rate, learning_rate_rounding
 from limpid.maths.step import rule
 from limpid.maths.update import Arrays, EntryByEntry, UpdateInput, UpdateRule, clip_scale, global_norm
@@ -175,7 +175,8 @@ class Moved:
         moments: Arrays = dict(zip(self.how.moments, memory, strict=True))
         gradient = gradient if clipped else self.scale * gradient
         number = int(self.record.meta["update_number"])
-        return UpdateInput(before, gradient, moments, self.rate, number, self.parameter.decayed)
+        smallest = smallest_normal(self.record.parameters_format)
+        return UpdateInput(before, gradient, moments, self.rate, number, self.parameter.decayed, smallest)
 
     def _moved(self, x: UpdateInput) -> list[Array]:
         after, memory = self.how.apply(x)

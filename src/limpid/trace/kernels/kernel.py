@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from limpid.maths.attention import Mix, Scores, by_position
@@ -63,15 +64,15 @@ class OneOperation:
         if self.in_parts:
             storage = self.operation.storage(value, *inputs)
             reach = self._widened(value, reach, storage, self.formats.result)
-        return Ball(value, reach + self._flushed(inputs)), saved
+        return Ball(value, self._overflown(reach + self._flushed(inputs), saved)), saved
 
     def backward(self, y_bar: Array, saved: Any) -> list[Ball | None]:
         bars = self.operation.backward(y_bar, saved)
         roundings = self.operation.backward_rounding(y_bar, saved)
         storages = self.operation.backward_storage(bars, y_bar, saved)
-        of_scores, flushed = self._scores_lost(saved), self._flushed((y_bar, *_arrays(saved)))
+        inside, flushed = self._lost_inside(saved), self._flushed((y_bar, *_arrays(saved)))
         balls: list[Ball | None] = []
-        lists = (bars, roundings, storages, self.formats.gradients, of_scores)
+        lists = (bars, roundings, storages, self.formats.gradients, inside)
         for bar, rounding, storage, dtype, lost in zip(*lists, strict=False):
             if bar is None or rounding is None or storage is None:
                 balls.append(None)
@@ -79,8 +80,16 @@ class OneOperation:
             reach = self.formats.unit * rounding + flushed
             if self.in_parts:
                 reach = self._widened(bar, reach, storage, dtype) + lost
-            balls.append(Ball(bar, reach))
+            formed = self.operation.formed_backward(y_bar) if bar.shape == y_bar.shape else None
+            balls.append(Ball(bar, self._overflown(reach, saved), formed))
         return balls
+
+    def _overflown(self, reach: Array, saved: Any) -> Array:
+        """Without a bound where a number that is formed on the way exceeds the format in which it is."""
+        over = np.asarray(self.operation.on_the_way(saved)) > float(ml_dtypes.finfo(self.formats.summed).max)
+        if not over.any():
+            return reach
+        return np.where(over, np.inf, reach) if over.ndim == reach.ndim else np.full(reach.shape, np.inf)
 
     @staticmethod
     def _widened(value: Array, reach: Array, storage: Array, dtype: Any) -> Array:
@@ -92,14 +101,23 @@ class OneOperation:
         )  # fmt: skip
         return widened
 
-    def _scores_lost(self, saved: Any) -> Sequence[Array | float]:
-        """The scaled gradient of scores is stored before it is multiplied: what that loses near 0, times k and q."""
-        if not (self.in_parts and isinstance(self.operation, Scores)):
-            return [0.0] * len(self.formats.gradients)
+    def _lost_inside(self, saved: Any) -> Sequence[Array | float]:
+        """What attention loses near 0 before a last rounding, for each gradient.
+
+        The scaled gradient of scores is stored before it meets k and q, and so is what each query head passes to a key
+        or value that it shares.
+        """
+        formats = self.formats.gradients
+        if not (self.in_parts and isinstance(self.operation, Scores | Mix)):
+            return [0.0] * len(formats)
+        sharing = (saved.query if isinstance(self.operation, Scores) else saved.weights).shape[2]
+        if isinstance(self.operation, Mix):
+            return [0.0, sharing // saved.shape[2] * underflow(formats[1])]
         each, (query, key, positions) = underflow(self.formats.compute), saved
         lost = (each * np.abs(other).sum(2, keepdims=True) for other in (key, query))
         wide = [np.broadcast_to(bar, like.shape) for bar, like in zip(lost, (query, key), strict=True)]
-        return [by_position(wide[0], positions), by_position(wide[1], key.shape[2])]
+        shared = sharing // positions * underflow(formats[1])
+        return [by_position(wide[0], positions), by_position(wide[1], key.shape[2]) + shared]
 
     def _flushed(self, arrays: Sequence[Array]) -> float:
         """What a matrix product loses near 0: entries and terms below the smallest normal number may be taken as 0."""

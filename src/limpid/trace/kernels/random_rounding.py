@@ -32,8 +32,8 @@ FALSE_ALARM = 1e-6
 class Sampled(Ball):
     """A ball whose reach is a quantile of Student's t times the standard error, and the departures it is made of."""
 
-    departures: tuple[Array, ...]
-    probability: float  # of a false alarm, for this array
+    departures: tuple[Array, ...] = ()
+    probability: float = FALSE_ALARM  # of a false alarm, for this array
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class RandomRounding:
     def _sampled(self, exact: Array, noisy: Any) -> Sampled:
         departures = tuple(one - exact for one in noisy)
         error = np.sqrt(sum(np.square(one) for one in departures) / RUNS)
-        return Sampled(exact, quantile(self.probability / 2, exact.size) * error, departures, self.probability / 2)
+        reach = quantile(self.probability / 2, exact.size) * error
+        return Sampled(exact, reach, departures=departures, probability=self.probability / 2)
 
     def _run(self, inputs: Sequence[Array], seed: int | None) -> Chain:
         rng = None if seed is None else np.random.default_rng(seed)
