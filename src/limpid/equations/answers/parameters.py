@@ -8,6 +8,8 @@ from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.errors import ConfigError
 from limpid.plan.architecture import Architecture, Norm, architecture
 from limpid.plan.figure import evaluate
+from limpid.plan.flops import active_parameters
+from limpid.plan.huggingface import read_config
 from limpid.plan.parameters import count, pieces
 
 NORMS: dict[str, Norm] = {"layernorm": "layer", "layernorm_no_bias": "layer_no_bias", "rmsnorm": "rms"}
@@ -160,3 +162,9 @@ def _megatron(x: Inputs) -> Any:
 @kind("params.chinchilla_table_a9_millions")
 def _table_a9(x: Inputs) -> Any:
     return each(lambda one: count(chinchilla(one)) / 1e6, x, "d_model")
+
+
+@kind("params.config_json_billions")
+def _config(x: Inputs) -> Any:
+    model = read_config(x)
+    return {"total": count(model) / 1e9, "active": active_parameters(model) / 1e9}
