@@ -11,6 +11,7 @@ import yaml
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig
 from limpid.config.domain import Within
+from limpid.config.effect import require_effect
 from limpid.config.files import merged, read_config, read_options, write_config
 from limpid.config.flags import given
 from limpid.config.options import from_dict, hints, to_dict
@@ -240,3 +241,23 @@ def test_a_default_of_zero_is_shown(capsys) -> None:
 def test_a_stop_text_may_be_spelled_as_in_a_program() -> None:
     sampling = from_dict(Sampling, given("generate", Sampling, ["--stop", "\\n\\n", "--stop", "a\\\\n"]))
     assert sampling.stop == ("\n\n", "a\\n")
+
+
+def test_what_a_run_cannot_notice_is_refused_when_it_is_new_and_still_opens(tmp_path) -> None:
+    """An older run may hold such options: they did nothing, and it must open."""
+    short = TrainConfig(update=UpdateConfig(warmup_steps=500), run=RunConfig(max_steps=9, record_steps=(3,)))
+    file = tmp_path / "config.toml"
+    write_config(file, short)
+    assert read_config(file) == short
+    with pytest.raises(ConfigError, match="warmup_steps is 500, and the run has 9 steps"):
+        require_effect(short)
+    require_effect(short, steps_are_known=False)
+    require_effect(TrainConfig(run=RunConfig(max_steps=3)))
+
+
+def test_options_in_nested_files_end_before_python_does(tmp_path) -> None:
+    for ending, text in ((".json", "[" * 100_000), (".yaml", "[" * 5_000), (".toml", "a = " + "[" * 5_000)):
+        file = tmp_path / f"deep{ending}"
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="is not valid"):
+            read_config(file)

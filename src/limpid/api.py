@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.config import TrainConfig
+from limpid.config.effect import require_effect
+from limpid.config.options import converted
+from limpid.data.documents import require_there
 from limpid.reporter import SILENT, Reporter
-from limpid.run import Run
+from limpid.run import Run, place_of
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: TrainConfig | None = None,
+    config: TrainConfig | Mapping[str, Any] | None = None,
     name: str | None = None,
     reporter: Reporter = SILENT,
     deadline: Deadline | None = None,
@@ -27,14 +30,20 @@ def train(
 ) -> Run:
     """Train a model to the last step and return its run; silent unless a reporter is given.
 
+    config       a configuration, or its sections as plain values: {"model": {"d_model": 64}}
     deadline     when the run is to end: it sets the number of steps, and the size where that is open
     step_budget  the same for a configuration that is complete; both need the schedule warmup_stable_decay
     Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
     """
+    asked: TrainConfig = converted(TrainConfig, {} if config is None else config, "config")
+    require_effect(asked, steps_are_known=deadline is None and step_budget is None)
+    require_there(asked.data.paths)  # before PyTorch is loaded, which takes seconds
+    if name is not None:
+        place_of(name)
     from limpid.training.start import start
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
-        training = start(config or TrainConfig(), name, shown, deadline, mesh)
+        training = start(asked, name, shown, deadline, mesh)
         training.step_budget = training.step_budget or step_budget
         return training
 

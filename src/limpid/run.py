@@ -222,7 +222,7 @@ def new_run(name: str | None) -> Run:
     anybody else's.
     Raises  CheckpointError when there is something under this name, or another process is making it
     """
-    path = _numbered() if name is None else _named(name)
+    path = _numbered() if name is None else place_of(name)
     with explained(f"cannot create {path}"):
         _require_free(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ def new_run(name: str | None) -> Run:
     return Run(path)
 
 
-def _named(name: str) -> Path:
+def place_of(name: str) -> Path:
     """Where the run of a name lies: under runs/, or at a path.
 
     Raises  CheckpointError for a name that would not lead back to the run

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import limpid
 from doctor.bench import VOCAB, Decoder, Loop, batch, groups, mean_loss, rules, warm
+from limpid.errors import ConfigError
 
 STEPS = 40
 
@@ -320,3 +321,8 @@ def test_a_watched_model_that_nobody_holds_is_freed() -> None:
         del loop
     gc.collect()
     assert [model() for model in alive] == [None, None]
+
+
+def test_what_is_no_model_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match=r"the model to watch is 'model': expected a torch\.nn\.Module"):
+        limpid.watch("model", None)

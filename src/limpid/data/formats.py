@@ -203,6 +203,8 @@ def _hub_dataset(name: str) -> Any:
     except ImportError as error:
         raise DataError(f"{name}: hub datasets need an extra: pip install 'limpid[hub]'") from error
     repository, _, configuration = name.removeprefix(HUB).partition(":")
+    if not repository:
+        raise DataError(f"{name} names no dataset: expected hf:NAME or hf:NAME:CONFIG")
     try:
         return datasets.load_dataset(repository, configuration or None, split="train")
     except Exception as error:  # whatever the network, the hub or the dataset's own files come up with

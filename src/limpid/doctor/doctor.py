@@ -47,6 +47,8 @@ class Doctor:
         first_step: int = 1,
         rules: Iterable[str] | None = None,
     ) -> None:
+        if not hasattr(model, "named_parameters"):
+            raise ConfigError(f"the model to watch is {model!r:.60}: expected a torch.nn.Module")
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
         self.info = ModelInfo(model)

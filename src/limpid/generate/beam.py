@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from limpid.config import Sampling
-from limpid.generate.completion import Completion, encode_prompt
+from limpid.generate.completion import Completion, encode_prompt, require_room
 from limpid.generate.decoder import Decoder
 from limpid.generate.detokenize import Detokenizer
 from limpid.generate.sampling import penalised
@@ -27,6 +27,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
     prompt_tokens = encode_prompt(model.config, tokenizer, prompt)
     room = min(sampling.max_new_tokens, model.config.context_length - len(prompt_tokens) + 1)
     beams, end = sampling.num_beams, tokenizer.end_of_text
+    require_room(model.config, beams, len(prompt_tokens) + room, model.compute.itemsize)
     cache = Cache(model.config, 1, len(prompt_tokens) + room, model.compute, None)
     inputs = torch.tensor([prompt_tokens])
     running: list[tuple[float, list[int]]] = [(0.0, [])]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limpid.config import ModelConfig
-from limpid.errors import DataError
+from limpid.errors import ConfigError, DataError
+from limpid.machine import total_memory
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -28,6 +29,17 @@ class Piece:
     row: int
     text: str
     finish: str | None = None  # set on the last piece of a row
+
+
+def require_room(config: ModelConfig, rows: int, positions: int, entry_bytes: int) -> None:
+    """Raise ConfigError when keys and values of so many rows and positions take more memory than the machine has."""
+    entries = config.num_layers * config.sizes.num_kv_heads * config.sizes.d_head * rows * positions
+    needed, limit = 2 * entries * entry_bytes, total_memory()
+    if needed > limit:
+        raise ConfigError(
+            f"keys and values of {rows:,} rows and {positions:,} positions take {needed / 1e9:,.1f} GB, and there are "
+            f"{limit / 1e9:,.1f} GB here: ask for fewer beams, prompts or --max-new-tokens"
+        )
 
 
 def encode_prompt(config: ModelConfig, tokenizer: Tokenizer, prompt: str) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from limpid.config import Sampling
 from limpid.generate.beam import beam_search
-from limpid.generate.completion import Completion, Piece, encode_prompt
+from limpid.generate.completion import Completion, Piece, encode_prompt, require_room
 from limpid.generate.decoder import Decoder
 from limpid.generate.detokenize import Detokenizer
 from limpid.generate.sampling import next_tokens
@@ -113,6 +113,7 @@ def _append(row: int, token: int, text: Detokenizer, tokenizer: Tokenizer, room:
 def _align(model: Decoder, rows: list[list[int]], capacity: int) -> tuple[Tensor, Cache]:
     """Prompts aligned at their ends, and an empty cache for them and what will follow."""
     longest = max(len(row) for row in rows)
+    require_room(model.config, len(rows), capacity, model.compute.itemsize)
     padding = torch.tensor([longest - len(row) for row in rows])
     inputs = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
     return inputs, Cache(model.config, len(rows), capacity, model.compute, padding if padding.any() else None)

@@ -43,10 +43,11 @@ def verb(argv: Sequence[str]) -> int:
             say_json({"prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish})
         return 0
     if len(prompts) == 1 and flags.sampling.num_beams == 1:
-        say(prompts[0], end="")
+        shown = prompts[0]  # with the first piece, as reading it may fail
         for piece in stream(model, tokenizer, prompts, flags.sampling):
-            say(piece.text, end="")
-        say()
+            say(shown + piece.text, end="")
+            shown = ""
+        say(shown)
         return 0
     for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
         say(f"{prompt}{made.text}\n")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from limpid.config.flags import read
+from limpid.config.options import require
 from limpid.config.threads import Threads
 from limpid.terminal import say_json
 
@@ -37,6 +38,7 @@ class TraceFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("trace", TraceFlags, argv)
+    _require_effect(flags)
     if flags.rows:
         return _rows(flags)
     from limpid.console import Console
@@ -60,6 +62,25 @@ def verb(argv: Sequence[str]) -> int:
 
     keep_freed_memory()
     return shown(recorded(flags.what, flags.step, flags.text, flags.output))
+
+
+def _require_effect(flags: TraceFlags) -> None:
+    """Raise ConfigError for options that would be passed over."""
+    named = {
+        "RUN": flags.what != "last", "--step": flags.step is not None, "--text": flags.text is not None,
+        "--quantity": flags.quantity is not None, "--rows": flags.rows, "--output": flags.output is not None,
+    }  # fmt: skip
+    given = [option for option, is_given in named.items() if is_given]
+    apart = {
+        "--worked": (flags.worked, {"--quantity"}),
+        "--rows": (flags.rows, {"--rows", "RUN", "--step"}),
+    }
+    for option, (is_given, together) in apart.items():
+        others = [other for other in given if other not in together]
+        require(not is_given or not others, f"{option} has no use for {' and '.join(others)}: leave one of them out")
+    require(
+        flags.output is None or flags.text is not None, "--output is where the step of --text is kept: give --text too"
+    )
 
 
 def _rows(flags: TraceFlags) -> int:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.effect import require_not_adopted
 from limpid.config.flags import given
 from limpid.config.options import from_dict
+from limpid.config.threads import require_threads
 from limpid.errors import ConfigError
 from limpid.terminal import command
 
@@ -48,6 +50,8 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.config.recipes import TIMED, recipe
 
     typed = given("train", TrainFlags, argv)
+    require_threads(typed.get("run", {}).get("threads", 0))
+    require_not_adopted(typed)
     began = time.perf_counter()
     words = ("config", "recipe", "minutes", "name", "resume")
     file, chosen, minutes, name, resumed = (typed.pop(key, None) for key in words)
