@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from limpid.cli import main
 from small import corpus
@@ -267,3 +268,21 @@ def test_a_model_whose_weights_diverged_ends_without_a_traceback(there: Path, ca
     assert "Traceback" not in capsys.readouterr().err
     assert main(["explain", "nan", "logits"]) == 0
     assert main(["explain", "nan", "blocks.0.mlp.up.weight"]) == 0
+
+
+def test_no_memory_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than any machine has, asked of PyTorch where no planner was asked before."""
+    from limpid.verbs import generate
+
+    monkeypatch.setattr(generate, "verb", lambda words: torch.empty(1 << 50).sum())
+    assert "memory ran out" in refused(capsys, "generate", "small")
+
+
+def test_waiting_threads_sleep_soon_unless_somebody_said_otherwise(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for policy, spins in ((None, "1000"), ("active", None)):
+        for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+            monkeypatch.delenv(name, raising=False)
+        if policy is not None:
+            monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+        main(["--version"])
+        assert os.environ.get("GOMP_SPINCOUNT") == spins

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from limpid.errors import ConfigError, LimpidError
+from limpid.files import one_line
 from limpid.terminal import say, take_any_text
 
 HELP = """usage: limpid VERB [what] [options]
@@ -36,6 +37,12 @@ VERBS = (
     "compress", "decompress",
 )  # fmt: skip
 """Each is `verb` in its file under verbs/, which is loaded when it is asked for."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that no memory is left: Python's, or PyTorch's for a device or the processor."""
+    own = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return own or "DefaultCPUAllocator" in str(error)
 
 
 def wait_briefly() -> None:
@@ -67,6 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
     except LimpidError as error:
         say(f"limpid: error: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        say(
+            f"limpid: error: memory ran out: {one_line(error)}; make it smaller, or close other programs",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         return 130

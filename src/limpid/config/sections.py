@@ -191,7 +191,7 @@ class DataConfig(Checked):
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "PATH"})
     """Files, folders, globs, or - for standard input; none is the Python standard library's own text."""
     text_field: str = "text"
-    """Field of a JSON line or parquet row that holds the text."""
+    """Field of a JSON record, or column of a table or parquet file, that holds the text."""
     tokenizer: str = "bpe"
     """bpe (byte-level, trained on the corpus), bytes, characters, or the path of a tokenizer.json."""
     tokenizer_vocab_size: BytesAndMore | None = None

@@ -1,4 +1,4 @@
-"""One source's bytes become documents: plain text, JSON lines, either of them compressed, parquet, hub datasets."""
+"""One source's bytes become documents: plain text, records of JSON or tables, compressed or not; parquet, the hub."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class EvaluateFlags(Threads):
     max_tokens: int | None = None
     """Read about this many tokens, in documents drawn at random."""
     text_field: str = "text"
-    """Field of a JSON line or parquet row that holds the text."""
+    """Field of a JSON record, or column of a table or parquet file, that holds the text."""
     confidence: float = 0.95
     """How often intervals are to hold the truth."""
     seed: int = 0

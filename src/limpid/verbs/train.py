@@ -31,7 +31,7 @@ class TrainFlags:
     config: str | None = None
     """File of options: TOML, JSON or YAML; flags win over it."""
     recipe: str | None = None
-    """Named set of options to start from: fast (Muon, normed queries and keys, squared relu); file and flags win."""
+    """Named set of options to start from: fast (Muon, normed queries and keys, linear decay); file and flags win."""
     minutes: float | None = None
     """Train for so long on this machine, by the fast recipe: measures it, and chooses the size unless it is given."""
     name: str | None = None
@@ -124,7 +124,7 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
             (("generate", run.path, "def "), "continue a prompt"),
             (("train", "--resume", run.path, "--max-steps", further), "train on"),
         ):
-            reporter.line(f"  {command('limpid', *words):<60}{what}")
+            reporter.line(f"  {command('limpid', *words):<58}  {what}")
     return 0
 
 
