@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limpid.config import WeightFormat
+from limpid.generate.cpu import kernels
 from limpid.generate.cpu.kernels import decode_position
 from limpid.generate.cpu.pace import Pace
 from limpid.generate.cpu.seen import matrices, no_room, quantities, room_for
@@ -72,6 +74,10 @@ class PositionDecoder:
 
 
 def compile_lock() -> Path:
-    """A file to lock: two processes that compile at once would overwrite each other's entries in numba's cache."""
+    """A file to lock: processes that compile at once would overwrite each other's entries in numba's cache.
+
+    The cache lies beside the kernels, so that another installation need not wait.
+    """
     user = getattr(os, "getuid", getpass.getuser)()
-    return Path(tempfile.gettempdir()) / f"limpid-compile-{user}.lock"
+    here = hashlib.blake2b(kernels.__file__.encode(), digest_size=8).hexdigest()
+    return Path(tempfile.gettempdir()) / f"limpid-compile-{user}-{here}.lock"
