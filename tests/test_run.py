@@ -153,3 +153,11 @@ def test_locks_taken_inside_are_given_back() -> None:
         hold(outer.path)
     assert in_another_process(hold_new.format(inner.path.name)).returncode == 0
     assert in_another_process(hold_new.format(outer.path.name)).returncode == 1
+
+
+@pytest.mark.parametrize("content", ["", "[model]\nd_model = 24\n", "[model]\nvocab_size = 31\n"])
+def test_a_configuration_that_was_emptied_is_no_run_of_the_defaults(tmp_path: Path, content: str) -> None:
+    run = Run(tmp_path)
+    run.config_file.write_text(content)
+    with pytest.raises(CheckpointError, match="does not say the run's vocab_size and precision"):
+        run.read_config()

@@ -155,8 +155,17 @@ class Run:
             return False
 
     def read_config(self) -> TrainConfig:
-        """The configuration that the run trains with, all choices resolved."""
-        return read_config(self.config_file)
+        """The configuration that the run trains with, all choices resolved.
+
+        Raises  CheckpointError when it leaves open what a run has decided: it was emptied, or is no run's
+        """
+        config = read_config(self.config_file)
+        if not config.model.vocab_size or config.run.precision == "auto":
+            raise CheckpointError(
+                f"{self.config_file} does not say the run's vocab_size and precision: it was cut short or replaced; "
+                "bring the run's own back"
+            )
+        return config
 
     def read_asked(self) -> TrainConfig:
         """The configuration that was asked for, with what was left open still open."""
