@@ -106,7 +106,8 @@ class _Against:
         numbers = [_number(name, float(here), float(there)) for name, (here, there) in pairs.items()]
         other = "" if all(check.holds for check in numbers) else self._other_arithmetic()
         if other and self.number - 1 in self.run.checkpoint_steps():
-            self.not_compared.append(f"the norm of the gradients: {other}")
+            differ = f"the loss is {loss:.9g} here, {float(entry['loss']):.9g} in {place}"
+            self.not_compared.append(f"loss and norm to the bit: {other}; {differ}")
             numbers = [self._within_rounding(float(entry["loss"]))]
         elif other:
             self.not_compared.append(f"loss and norm, after a replay of several steps: {other}")
