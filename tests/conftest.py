@@ -1,5 +1,6 @@
 """What every test runs under: the axes that signatures name are checked on each call."""
 
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -10,6 +11,9 @@ import pytest
 import typecheck
 
 typecheck.install()
+for number in (signal.SIGHUP, signal.SIGQUIT):  # a suite in the background ignores what its runs are to hear
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ class LowRank(nn.Module):
         self.down = nn.Parameter(torch.randn(rank, narrow) / math.sqrt(narrow))
         self.up = nn.Parameter(torch.zeros(wide, rank))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + x @ self.down.T @ self.up.T
+    def forward(self, x: Tensor, *more: object) -> Tensor:
+        return self.base(x, *more) + x @ self.down.T @ self.up.T
 
 
 def adapters(loop: Loop) -> None:

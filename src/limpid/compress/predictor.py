@@ -17,6 +17,7 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.generate import Decoder
 from limpid.generate.cpu.kernels import relative_probabilities
 from limpid.model import Cache, Transformer
+from limpid.model.linear import merge
 
 Array = np.ndarray
 
@@ -24,7 +25,7 @@ KEPT = 4
 """When the context is full, its last quarter is read again and the rest forgotten: a third more work."""
 PROBE = 16
 """Tokens whose predictions tell whether another machine computes the same bits."""
-NOT_PREDICTING = ("dropout", "init_std", "scaled_residual_init")
+NOT_PREDICTING = ("dropout", "init_std", "scaled_residual_init", "lora_rank", "lora_alpha", "lora_targets")
 
 
 class Predictor:
@@ -94,12 +95,13 @@ class Predictor:
 
 def model_hash(model: Transformer, tokenizer: Tokenizer, start: int | None) -> bytes:
     """16 bytes that change with anything predictions or tokens depend on, wherever the model lies."""
-    shape = {name: value for name, value in to_dict(_as_version_1(model.config)).items() if name not in NOT_PREDICTING}
+    config, weights = merge(model.config, dict(model.named_parameters()))
+    shape = {name: value for name, value in to_dict(_as_version_1(config)).items() if name not in NOT_PREDICTING}
     if model.config.attention_residual:
         del shape["attention_residual"]
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([shape, start, tokenizer.to_json()], sort_keys=True).encode())
-    for name, parameter in sorted(model.named_parameters()):
+    for name, parameter in sorted(weights.items()):
         digest.update(name.encode())
         digest.update(parameter.detach().contiguous().numpy().tobytes())
     return digest.digest()

@@ -93,7 +93,7 @@ class Corpus:
             return
         why = next((str(error) for error in self.judged.values() if error is not None), None)
         named = ", ".join(source.name for source in self.sources[:3])
-        raise DataError(why or f"no text in {named}: {WAY_OUT}")
+        raise DataError(f"no text in {named}: {why or WAY_OUT}")
 
     def manifest(self) -> list[tuple[str, int, int, int, int]] | None:
         """Path, inode, size and times of change (ns) of every file; None when something else is read too.

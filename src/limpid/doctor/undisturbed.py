@@ -36,6 +36,11 @@ class _CopiedOnWrite(TorchDispatchMode):
     def is_infra_mode(cls) -> bool:
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to be skipped by the compiler would load it, seconds for a run that compiles nothing."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         schema = getattr(func, "_schema", None)
         if schema is not None and schema.is_mutable:
@@ -57,6 +62,16 @@ class _CopiedOnWrite(TorchDispatchMode):
             owner.data.copy_(before)
 
 
+class _CopiedOnWriteUncompiled(_CopiedOnWrite):
+    """The same where the compiler is there, which must not compile what the doctor does."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    __torch_dispatch__ = _CopiedOnWrite.__torch_dispatch__
+
+
 @contextlib.contextmanager
 def undisturbed(shield: Shield, gradients: bool = False) -> Iterator[None]:
     """Run the block; afterwards nothing of the training has changed, whatever the block did to it.
@@ -71,7 +86,8 @@ def undisturbed(shield: Shield, gradients: bool = False) -> Iterator[None]:
     # hooks on gradients that are there act on the training: some make the update
     after = [hooks for p in shield.parameters if (hooks := getattr(p, "_post_accumulate_grad_hooks", None))]
     put_aside = [dict(hooks) for hooks in after]
-    writes = _CopiedOnWrite([*shield.parameters, *shield.copied_on_write])
+    copied_on_write = _CopiedOnWriteUncompiled if "torch._dynamo" in sys.modules else _CopiedOnWrite
+    writes = copied_on_write([*shield.parameters, *shield.copied_on_write])
     try:
         for hooks in after:
             hooks.clear()

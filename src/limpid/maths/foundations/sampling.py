@@ -220,8 +220,9 @@ def _surprise(p: Array) -> tuple[Array, Array]:
 
 
 def _kept(p: Array, inside: Array, renormalise: bool, at_least: int) -> Array:
-    """The tokens inside, and the `at_least` likeliest ones."""
+    """The tokens inside, and the `at_least` likeliest ones; of those equally likely the earlier ones."""
     if at_least > 0:
-        inside = inside | (p >= np.sort(p, -1)[..., -min(at_least, p.shape[-1])][..., None])
+        rank = np.argsort(np.argsort(-p, -1, kind="stable"), -1, kind="stable")
+        inside = inside | (rank < at_least)
     kept: Array = np.where(inside, p, 0.0)
     return kept / kept.sum(-1, keepdims=True) if renormalise else kept
