@@ -226,7 +226,7 @@ SCHEDULES = (
         "no-restart",
         "schedule",
         "The second cosine does not start again: the rate climbs back the way it came.",
-        (Edit(SCHEDULE, "progress * cycles % 1.0", "progress * cycles"),),
+        (Edit(SCHEDULE, "progress * cycles % 1", "progress * cycles"),),
         RATE,
         "restarts",
         subtle=False,
