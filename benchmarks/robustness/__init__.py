@@ -1,1 +1,1 @@
-"""Cases that limpid's authors have not seen: what it says of them, and whether that is right."""
+"""Cases by people who had not read the code that they try: planted bugs, bad inputs, folders, training loops."""
