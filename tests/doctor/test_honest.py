@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import limpid
 from doctor.bench import LENGTH, WIDTH, Decoder, Loop, batch, groups, mean_loss, preflight, rules
+from limpid.doctor.calls import Call
 from limpid.doctor.loss_gradient import read
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.mixture import border
@@ -258,3 +259,17 @@ def test_a_schedule_that_ends_at_nothing_is_not_a_rate_that_is_too_low() -> None
     loop.scheduler = torch.optim.lr_scheduler.LambdaLR(loop.optimizer, lambda step: 1.0 if step < 15 else 1e-6)
     _, doctor = loop.run(40, total_steps=40, rules=["learning-rate-too-low"])
     assert rules(doctor.findings) == []
+
+
+def test_positions_that_are_given_by_place_are_no_labels() -> None:
+    """A model called as model(ids, mask, positions): only what forward names a label is one."""
+
+    class Packed(nn.Module):
+        def forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor: ...
+
+    class Taught(nn.Module):
+        def forward(self, idx: Tensor, targets: Tensor | None = None) -> Tensor: ...
+
+    ids, positions = torch.zeros(2, 5, dtype=torch.long), torch.arange(5).expand(2, 5)
+    assert Call.to(Packed(), (ids, torch.ones(2, 5, 5), positions), {}).labels is None
+    assert Call.to(Taught(), (ids, positions), {}).labels is positions

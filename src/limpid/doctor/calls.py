@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,13 @@ class Call:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    names: tuple[str, ...] = ()
+    """What `forward` calls its positional arguments, where that is known."""
+
+    @classmethod
+    def to(cls, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """A call that the loop makes of the model."""
+        return cls(args, kwargs, _parameters(model)[: len(args)])
 
     @property
     def ids(self) -> Tensor | None:
@@ -54,8 +61,15 @@ class Call:
     def labels(self) -> Tensor | None:
         """Labels that the model is given beside its inputs."""
         named = next((self.kwargs[name] for name in LABEL_NAMES if is_ids(self.kwargs.get(name))), None)
+        if named is not None or self.names:
+            positional = dict(zip(self.names, self.args, strict=False))
+            return (
+                named
+                if named is not None
+                else next((positional[name] for name in LABEL_NAMES if is_ids(positional.get(name))), None)
+            )
         others = [value for value in self.args if is_ids(value)]
-        return named if named is not None else others[1] if len(others) > 1 else None
+        return others[1] if len(others) > 1 else None
 
     @property
     def named_labels(self) -> Tensor | None:
@@ -64,7 +78,9 @@ class Call:
 
     def detached(self) -> Call:
         """The same call holding no graph."""
-        return Call(tuple(_detached(a) for a in self.args), {k: _detached(v) for k, v in self.kwargs.items()})
+        return replace(
+            self, args=tuple(map(_detached, self.args)), kwargs={k: _detached(v) for k, v in self.kwargs.items()}
+        )
 
     def rows(self, chosen: slice | Tensor, positions: int | None = None) -> Call:
         """The call for some rows only, and for the first positions of them: what has a batch axis is cut along it."""
@@ -82,7 +98,7 @@ class Call:
                             value = value.narrow(axis, 0, min(positions, length))
             return value
 
-        return Call(tuple(cut(a) for a in self.args), {k: cut(v) for k, v in self.kwargs.items()})
+        return replace(self, args=tuple(map(cut, self.args)), kwargs={k: cut(v) for k, v in self.kwargs.items()})
 
     def with_ids(self, ids: Tensor) -> Call:
         """The same call on other token ids."""
@@ -91,11 +107,11 @@ class Call:
         def swap(value: Any) -> Any:
             return ids if value is old else value
 
-        return Call(tuple(swap(a) for a in self.args), {k: swap(v) for k, v in self.kwargs.items()})
+        return replace(self, args=tuple(map(swap, self.args)), kwargs={k: swap(v) for k, v in self.kwargs.items()})
 
     def without_loss(self) -> Call:
         """The call without labels by name, where the model takes them as an option."""
-        return Call(self.args, {k: v for k, v in self.kwargs.items() if k != "labels"})
+        return replace(self, kwargs={k: v for k, v in self.kwargs.items() if k != "labels"})
 
     def make(self, model: nn.Module) -> Any:
         return model(*self.args, **self.kwargs)
@@ -148,7 +164,7 @@ def call_for(model: nn.Module, micro: Micro, device: torch.device) -> Call:
         tensors = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in tensors.items()}
         return Call((), tensors)
     ids = micro.ids if micro.ids is not None else given[0] if isinstance(given, tuple | list) else given
-    takes_labels = micro.labels is not None and _second_parameter(model) in LABEL_NAMES
+    takes_labels = micro.labels is not None and "".join(_parameters(model)[1:2]) in LABEL_NAMES
     args = (ids, micro.labels) if takes_labels else (ids,)
     return Call(tuple(a.to(device) if isinstance(a, Tensor) else a for a in args), {})
 
@@ -174,12 +190,13 @@ def find_loss(output: Any) -> Tensor | None:
     return next((e for e in entries if isinstance(e, Tensor) and e.is_floating_point() and e.numel() == 1), None)
 
 
-def _second_parameter(model: nn.Module) -> str:
+def _parameters(model: nn.Module) -> tuple[str, ...]:
+    """Names of what `forward` takes by position; none where it does not say."""
     try:
-        names = list(inspect.signature(model.forward).parameters)
+        parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
-        return ""
-    return names[1] if len(names) > 1 else ""
+        return ()
+    return tuple(one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD))
 
 
 def _first(entry: dict[str, Any], names: tuple[str, ...]) -> Tensor | None:

@@ -164,7 +164,7 @@ class StepRecorder:
             record.inner_called = True
         if not outer and record.outer_called:
             return
-        call = Call(args, kwargs)
+        call = Call.to(info.model, args, kwargs)
         self.judge.called(call, record.number)
         record.events.append("forward")
         record.calls.append(call)

@@ -75,10 +75,10 @@ def try_once(
     pending: list[Any] = []
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        pending.append(Call(args, kwargs))
+        pending.append(Call.to(module, args, kwargs))
 
     def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        call = pending.pop() if pending else Call(args, kwargs)
+        call = pending.pop() if pending else Call.to(module, args, kwargs)
         seen.calls.append(call.detached())
         logits = find_logits(output)
         if logits is None or logits.grad_fn is None:
