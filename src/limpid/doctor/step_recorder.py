@@ -324,7 +324,7 @@ class StepRecorder:
     @guarded
     def on_event(self, name: str) -> None:
         self.record.events.append(name)
-        if name == "zero_grad" and "update" not in self.record.events:
+        if name == "zero_grad" and not self.record.updated:  # a closure's, too, which the update calls several times
             self.record.left_over = 0.0  # what was left, and what was read, belonged to a pass that is not stepped with
             self.record.dropped |= set(self.record.loss_gradients)
         if name == "scaler.update" and not self.record.updated:
