@@ -30,8 +30,9 @@ from limpid.trace.verdict import Check, array_name
 ENGINE = {"torch": "PyTorch", "processor": "processor", "threads": "threads", "processes": "processes"}
 """What the last bit of a sum depends on, as checkpoints and records know it."""
 CHANGED = (
-    "the record, the log or the checkpoint that the replay began from has changed since: delete the recorded step and "
-    "open it again, from another checkpoint if this one is damaged"
+    "the record, the log or the checkpoint that the replay began from has changed since (delete the recorded step and "
+    "open it again, from another checkpoint if this one is damaged), or training depends on what no checkpoint keeps: "
+    "a random generator, a moment, a mask"
 )
 
 
