@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,10 +83,15 @@ def _entry(
         source=(thing if formula is None else formula).source,
         branch=branch,
         file=thing.__module__.removeprefix("limpid.").replace(".", "/") + ".py",
-        line=inspect.getsourcelines(thing)[1],
+        line=_line(thing),
         text=text,
         signature=f"{thing.__name__}({', '.join(names)})",
     )
+
+
+@functools.cache  # reads and parses a file
+def _line(thing: Any) -> int:
+    return inspect.getsourcelines(thing)[1]
 
 
 def chosen(
