@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import explained
+from limpid.files import explained, parse_json
 from limpid.manifest import seal_damage
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
@@ -79,7 +79,16 @@ class Record:
             raise CheckpointError(
                 f"{self.path} is a safetensors file, but not a recorded step: it has no limpid metadata"
             )
-        meta: dict[str, Any] = json.loads(text)
+        try:
+            meta = parse_json(text)
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.path}: its limpid metadata is not JSON ({error}): delete it and open the step again"
+            ) from error
+        if not isinstance(meta, dict):
+            raise CheckpointError(
+                f"{self.path}: its limpid metadata is {type(meta).__name__}, expected an object: open the step again"
+            )
         if meta.get("version") != VERSION:
             raise CheckpointError(f"{self.path} has format version {meta.get('version')}; this limpid reads {VERSION}")
         return meta
