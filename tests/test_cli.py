@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from limpid.cli import main
+from limpid.source import find_run
 from small import corpus
 
 TINY = (  # noqa: SIM905
@@ -70,6 +71,13 @@ def test_training_says_where_everything_lies_and_what_to_type_next(
         assert word in shown
     for name in ("config.toml", "metrics.jsonl", "micro_batches.jsonl", "model/config.json", "model/model.safetensors"):
         assert (there / "runs/told" / name).is_file()
+
+
+def test_low_rank_factors_are_trained_beside_the_weights_of_a_run(there: Path) -> None:
+    begun = ["train", "corpus", "--init-from", "small", "--name", "adapted", *TINY[10:]]
+    assert main([*begun, "--lora-rank", "2", "--lora-targets", "attention.*", "--max-steps", "2"]) == 0
+    model = find_run("adapted").read_config().model
+    assert (model.d_model, model.lora_rank, model.lora_targets) == (24, 2, ("attention.*",))
 
 
 def test_a_run_is_opened_and_agrees(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ from limpid.config.sections import TrainConfig, UpdateConfig
 
 ADOPTED = ("model.", "data.tokenizer")
 """Options that --init-from takes from the model."""
-KEPT = ("model.context_length", "model.dropout")
-"""Those among them that a run may choose anew."""
+CHOSEN_ANEW = ("dropout", "lora_rank", "lora_alpha", "lora_targets")
+"""Options of the model that a run which continues another one has of its own."""
 
 
 def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
@@ -47,7 +47,8 @@ def require_not_adopted(typed: dict[str, Any]) -> None:
     for section, options in typed.items():
         for name in options if isinstance(options, dict) else ():
             key = f"{section}.{name}"
+            own = name in (*CHOSEN_ANEW, "context_length")  # the context as far as the model's positions allow
             require(
-                not key.startswith(ADOPTED) or key in KEPT,
+                own or not key.startswith(ADOPTED),
                 f"--init-from brings its model's sizes and tokenizer: leave out --{name.replace('_', '-')}",
             )

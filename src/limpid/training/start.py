@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.config.effect import CHOSEN_ANEW
 from limpid.config.options import to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
@@ -164,10 +165,6 @@ def open_run(run: Run, config: TrainConfig, at: int, mesh: Mesh | None = None) -
     state = fresh_state(config, mesh)
     checkpoint.load(run, at, state, config)
     return Training(run, config, tokens, _batches(config, tokens), state)
-
-
-CHOSEN_ANEW = ("dropout", "lora_rank", "lora_alpha", "lora_targets")
-"""Options of the model that a run which continues another one has of its own."""
 
 
 def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainConfig:
