@@ -44,13 +44,28 @@ CONFIG = TrainConfig(
     ),
     run=RunConfig(max_steps=4, batch_size=2, gradient_accumulation_steps=4, precision="fp32", threads=1),
 )
-RULES = ("adamw", "muon", "momentum")
 Together = Callable[..., None]
 
 
-def with_rule(rule: str) -> TrainConfig:
+def with_rule(rule: str = "adamw", model: dict = {}, run: dict = {}, **options: object) -> TrainConfig:
     """No gradient is clipped, so that equal gradients make equal updates."""
-    return dataclasses.replace(CONFIG, update=UpdateConfig(optimizer=rule, warmup_steps=1, max_grad_norm=1e9))
+    return TrainConfig(
+        dataclasses.replace(CONFIG.model, **model),
+        update=UpdateConfig(optimizer=rule, warmup_steps=1, max_grad_norm=1e9, **options),
+        run=dataclasses.replace(CONFIG.run, **run),
+    )
+
+
+SETTINGS = (
+    *(with_rule(rule) for rule in ("adamw", "muon", "momentum")),
+    *(with_rule(run={"precision": precision}) for precision in ("bf16", "fp16", "fp64")),
+    with_rule(run={"gradient_checkpointing": "on"}),
+    with_rule(model={"dropout": 0.2}),
+    with_rule(model={"tied": False}),
+    with_rule(model={"lora_rank": 4}),
+    with_rule("muon", frozen=("blocks.0.*", "embed.*")),
+)
+"""Each way of taking a step that changes what processes have to share."""
 
 
 def batches(count: int) -> list[list[MicroBatch]]:
@@ -84,45 +99,86 @@ def together(here: Path) -> Together:
 
 
 def magnitudes(state: State, batch: list[MicroBatch], config: TrainConfig) -> dict[str, torch.Tensor]:
-    """Σ |gradient| over the micro-batches of a step, for every entry of every parameter."""
+    """Σ |gradient| over the micro-batches of a step, for every entry of every trained parameter."""
     total: dict[str, torch.Tensor] = {}
     labels = [NEXT_TOKEN.labels(micro) for micro in batch]
-    for micro, count in zip(batch, labels, strict=True):
-        backward(state, [micro], config)
-        for name, parameter in state.model.named_parameters():
-            total[name] = total.get(name, 0) + parameter.grad.abs() * count / sum(labels)
+    for place, count in enumerate(labels):
+        alone = [micro if at == place else unlabelled(micro) for at, micro in enumerate(batch)]
+        backward(state, alone, config)
+        for name, gradient in gradients(state).items():
+            total[name] = total.get(name, 0) + gradient.abs() * count / sum(labels)
     return total
 
 
-def steps_are_alike(mesh: Mesh, rule: str) -> None:
-    config = with_rule(rule)
-    spread, alone = fresh_state(config, mesh), fresh_state(config, Mesh(CPU))
+def unlabelled(micro: MicroBatch) -> MicroBatch:
+    return MicroBatch(dict(micro.arrays) | {"targets": np.full_like(micro["targets"], -100)})
+
+
+def gradients(state: State) -> dict[str, torch.Tensor]:
+    """Whole gradients of the trained parameters, multiplied by the loss scale."""
+    parameters = state.model.named_parameters()
+    return {name: whole(parameter.grad).clone() for name, parameter in parameters if parameter.grad is not None}
+
+
+class Gradients:
+    """A recorder that keeps a step's gradients."""
+
+    def observe(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+    def gradients(self, state: State) -> None:
+        self.kept = gradients(state)
+
+
+def steps_are_alike(mesh: Mesh, config: TrainConfig) -> None:
+    spread, alone, recorder = fresh_state(config, mesh), fresh_state(config, Mesh(CPU)), Gradients()
     assert all(hasattr(parameter, "full_tensor") for parameter in spread.model.parameters())
-    for batch in batches(3):
+    for batch in batches(2):
         sizes = magnitudes(alone, batch, config)
         losses = backward(alone, batch, config)
-        outcome = step(spread, batch, config)
+        outcome = step(spread, batch, config, recorder=recorder)
         assert outcome.labels == tuple(NEXT_TOKEN.labels(micro) for micro in batch)
         assert outcome.micro_losses == tuple(float(loss.value) for loss in losses)
-        for (name, ours), theirs in zip(spread.model.named_parameters(), alone.model.parameters(), strict=True):
-            gradient = whole(ours.grad)
+        assert recorder.kept.keys() == gradients(alone).keys()
+        for name, gradient in recorder.kept.items():
+            parameter = alone.model.get_parameter(name)
             # the same four gradients, added in two orders: three roundings each, of at most half an ulp of Σ |gradient|
-            assert ((gradient - theirs.grad).abs() <= 3 * torch.finfo(torch.float32).eps * sizes[name]).all(), name
-            theirs.grad = gradient
+            rounding = 3 * torch.finfo(gradient.dtype).eps * sizes[name]
+            assert ((gradient - parameter.grad).abs() <= rounding).all(), (config, name)
+            parameter.grad = gradient
         norm = clip(alone.model, alone.optimizer, alone.scaler, config.update.max_grad_norm)
         assert outcome.grad_norm == pytest.approx(norm, rel=1e-6)
         update(alone.optimizer, alone.scaler, outcome.learning_rate, finite=True)
+        alone.step, alone.updates = spread.step, spread.updates
         for (name, ours), theirs in zip(spread.model.named_parameters(), alone.model.parameters(), strict=True):
-            assert torch.equal(whole(ours), theirs), name
+            assert torch.equal(whole(ours), theirs), (config, name)
 
 
-def steps_of_every_rule_are_alike(mesh: Mesh) -> None:
-    for rule in RULES:
-        steps_are_alike(mesh, rule)
+def steps_of_every_setting_are_alike(mesh: Mesh) -> None:
+    for config in SETTINGS:
+        steps_are_alike(mesh, config)
 
 
 def test_a_step_of_two_processes_is_that_of_one(together: Together) -> None:
-    together(steps_of_every_rule_are_alike)
+    together(steps_of_every_setting_are_alike)
+
+
+def overflow_on_one_process(mesh: Mesh) -> None:
+    """float16: one process alone sees the infinity, and both leave out the update and lower the scale."""
+    config = with_rule(run={"precision": "fp16"})
+    state = fresh_state(config, mesh)
+    before = {name: whole(parameter).clone() for name, parameter in state.model.named_parameters()}
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    batch = batches(1)[0]
+    labelled_by_one = [micro if place % WORLD == 0 else unlabelled(micro) for place, micro in enumerate(batch)]
+    outcome = step(state, labelled_by_one, config)
+    assert not outcome.updated
+    assert state.scaler.get_scale() == 2.0**39
+    assert all(torch.equal(whole(parameter), before[name]) for name, parameter in state.model.named_parameters())
+
+
+def test_an_overflow_on_one_process_is_that_of_all(together: Together) -> None:
+    together(overflow_on_one_process)
 
 
 def decisions_are_the_main_ones(mesh: Mesh) -> None:
