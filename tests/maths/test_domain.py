@@ -15,7 +15,7 @@ from limpid.maths import alignment, foundations
 from limpid.maths.embedding import Rotary, SinusoidalPositions
 from limpid.maths.update import Adam, Momentum, UpdateInput, clip
 from limpid.plan import critical_batch
-from limpid.plan.laws.scaling import REFIT, kaplan_factor, power_law
+from limpid.plan.laws.scaling import REFIT, kaplan_factor, kaplan_loss, power_law
 
 NOWHERE = ([0.5, 0.5, 0.0], [0.4, 0.6, 0.0])
 """Two distributions without any support on the last outcome."""
@@ -98,6 +98,8 @@ REFUSED: list[tuple[Callable[[], object], type[LimpidError], str]] = [
     (lambda: alignment.implicit_reward([0.0], [0.0], 0.0), DomainError, "beta is 0"),
     (lambda: alignment.group_advantages([[0.0, 1.0]], eps=-1.0), DomainError, "eps is -1"),
     (lambda: alignment.generalised_advantages([1.0], [1.0], gamma=2.0), DomainError, "gamma is 2"),
+    (lambda: alignment.generalised_advantages([1.0, 1.0], [1.0, 1.0], [1.0]), ShapeError, r"gamma has shape \(1,\)"),
+    (lambda: foundations.adam_epsilon(1e-7, 1.0), DomainError, "beta2 1.0"),
     (lambda: maths.rms_norm([2.0, 2.0], [1.0, 1.0], eps=-1), DomainError, "eps is -1"),
     (lambda: schedule.linear_schedule(-0.1), DomainError, "progress is -0.1"),
     (lambda: schedule.polynomial_schedule(1.3, 1.5), DomainError, "progress is 1.3"),
@@ -117,6 +119,7 @@ REFUSED: list[tuple[Callable[[], object], type[LimpidError], str]] = [
     (lambda: REFIT.optimum(0), ConfigError, "compute is 0"),
     (lambda: power_law([0.0, 1.0], [1.0, 2.0]), ConfigError, "no logarithm"),
     (lambda: kaplan_factor(0), ConfigError, "factor is 0"),
+    (lambda: kaplan_loss(0), ConfigError, "parameters is 0"),
     (lambda: critical_batch(1e12, 0, 2), ConfigError, "bytes_per_second is 0"),
     (lambda: foundations.tiled_attention(*3 * [np.ones((2, 3, 4))]), ShapeError, "of one head"),
 ]  # fmt: skip

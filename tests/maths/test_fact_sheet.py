@@ -12,6 +12,7 @@ from limpid.errors import ShapeError
 from limpid.maths import UpdateInput, foundations
 from limpid.maths.attention import Scores
 from limpid.maths.operation import Operation
+from limpid.maths.update import Adam
 from limpid.schedule import learning_rate
 
 
@@ -157,6 +158,20 @@ def test_one_step_of_gradient_descent() -> None:
     assert foundations.gradient_step(5.0, -2.0, 0.05) == pytest.approx(5.1, abs=1e-15)
     assert foundations.momentum_window(0.9) == pytest.approx(10)
     assert foundations.momentum_window(0.99) == pytest.approx(100)
+
+
+def test_adam_with_epsilon_hat_is_adam_with_another_epsilon() -> None:
+    """Kingma & Ba 2015, end of section 2, written out beside the rule."""
+    rng = np.random.default_rng(0)
+    theta, m, v = rng.standard_normal(5), np.zeros(5), np.zeros(5)
+    ours, moments = theta, {"m": m, "v": v}
+    for t in range(1, 4):
+        gradient = rng.standard_normal(5) * 1e-6
+        rule = Adam(eps=foundations.adam_epsilon(1e-7, 0.999, t))
+        ours, moments = rule.apply(UpdateInput(ours, gradient, moments, 0.1, t, False))
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        theta = theta - 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-7)
+        assert ours == pytest.approx(theta, rel=1e-12)
 
 
 def test_momentum_is_a_weighted_mean_of_the_past() -> None:

@@ -275,6 +275,9 @@ def test_preferences_only_see_differences(seed) -> None:
     assert full == pytest.approx(
         alignment.lambda_returns(a, np.append(np.full(5, 0.9), 0.0), np.append(b[1:], 0.0), 1.0)
     )
+    discounts, last = np.array([0.9, 0.5, 0.0, 1.0, 0.8, 0.7]), 0.3  # an episode ends within, another is cut short
+    ahead = alignment.generalised_advantages(a, b, discounts, 0.6, last) + b
+    assert ahead == pytest.approx(alignment.lambda_returns(a, discounts, np.append(b[1:], last), 0.6))
 
 
 HUGE, TINY = 1e300, 1e-300

@@ -74,6 +74,14 @@ def test_generating_is_bound_by_memory_for_one_sequence_and_by_arithmetic_for_ma
     assert many.figure("decoding.step").value == pytest.approx(4096 * forward / 989.4e12)
 
 
+def test_a_prompt_is_read_at_once_and_a_short_one_as_fast_as_the_weights() -> None:
+    long = plan("llama-3-8b", device="h100", context_length=8192)
+    forward = long.figure("flops.forward").value
+    assert long.figure("decoding.prefill").value == pytest.approx(8192 * forward / 989.4e12)
+    short = plan("llama-3-8b", device="h100", context_length=2)
+    assert short.figure("decoding.prefill").value == pytest.approx(2 * 8030261248 / 3350e9)
+
+
 def test_of_experts_those_are_read_that_some_token_is_sent_to() -> None:
     def read(batch: int) -> float:
         return float(plan("mixtral-8x7b", device="h200", batch_size=batch).figure("decoding.weights_read").value)

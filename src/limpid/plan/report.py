@@ -142,7 +142,7 @@ def _decoding_speed(
     held = [found[name] for name in ("decoding.cache", "decoding.states") if name in found]
     read = total("decoding.read", [weights, *held])
     rate = hardware.peak_of(device, options.precision or "bf16")
-    figures += [read, *time.decoding_speed(read, found["flops.forward"], layout.batch, layout, rate,
+    figures += [read, *time.decoding_speed(read, weights, found["flops.forward"], layout, rate,
                                            device.bytes_per_second)]  # fmt: skip
     if "decoding.cache_per_token" in found and model.sliding_window is None:
         numbers |= {"device": device.memory_bytes, "per_token": found["decoding.cache_per_token"]}

@@ -89,22 +89,26 @@ def utilisation_from_hours(flops: float, device_hours: float, rate: float) -> fl
 
 
 def decoding_speed(
-    read: Figure, forward: Figure, batch: int, layout: Layout, rate: Figure, bytes_per_second: float
+    read: Figure, weights: Figure, forward: Figure, layout: Layout, rate: Figure, bytes_per_second: float
 ) -> list[Figure]:
-    """How long one step of generating takes at best, by the roofline: reading memory or arithmetic, if that is slower.
+    """How long a prompt and each step of generating take at best, by the roofline: reading or arithmetic, the slower.
 
-    read   bytes of weights and cache on one device, per step
+    read, weights   bytes on one device that a step reads, and those of them that are weights
     """
     numbers: dict[str, Number | Figure] = {
-        "bytes": read, "per_second": bytes_per_second, "b": batch, "forward": forward, "rate": rate,
-        "t": layout.tensor, "p": layout.pipeline,
+        "per_second": bytes_per_second, "b": layout.batch, "forward": forward, "rate": rate, "t": layout.tensor,
+        "p": layout.pipeline,
     }  # fmt: skip
-    step = figure("decoding.step", "s", "p * max(bytes / per_second, b * forward / (p * t * rate))", numbers, ROOFLINE,
+    prompt = figure("decoding.prefill", "s", "p * max(weights / per_second, b * s * forward / (p * t * rate))",
+                    {**numbers, "weights": weights, "s": layout.context}, ROOFLINE,
+                    "at best: a prompt that fills the context, read before the first token")  # fmt: skip
+    step = figure("decoding.step", "s", "p * max(bytes / per_second, b * forward / (p * t * rate))",
+                  {"bytes": read, **numbers}, ROOFLINE,
                   "at best: every byte read once, every product at the peak, nothing sent between devices; stages of a "
                   "pipeline one after another")  # fmt: skip
     speed = figure("decoding.tokens_per_second", "tokens/s", "copies * b / step",
-                   {"copies": layout.replicas, "b": batch, "step": step}, note="of all sequences together")  # fmt: skip
-    return [step, speed]
+                   {"copies": layout.replicas, "b": layout.batch, "step": step}, note="of all sequences together")  # fmt: skip
+    return [prompt, step, speed]
 
 
 def pf_days(flops: float) -> float:

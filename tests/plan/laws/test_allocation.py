@@ -3,7 +3,17 @@
 import pytest
 
 from limpid.plan.laws.allocation import allocate, judge
-from limpid.plan.laws.scaling import APPROACH_1, APPROACH_2, APPROACH_3, LAWS, REFIT, Law
+from limpid.plan.laws.scaling import (
+    APPROACH_1,
+    APPROACH_2,
+    APPROACH_3,
+    LAWS,
+    REFIT,
+    Law,
+    kaplan_factor,
+    kaplan_loss,
+    tokens_without_overfitting,
+)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
@@ -33,3 +43,11 @@ def test_chinchilla_is_about_right_and_gopher_under_trained_under_the_refit() ->
 
     assert ratio(70e9, 1.4e12) == pytest.approx(1.09, abs=0.01)
     assert ratio(280e9, 300e9) < 0.1
+
+
+@pytest.mark.parametrize("parameters", [1e7, 1e9, 1e11])
+def test_a_model_overfits_by_two_hundredths_on_the_fewest_tokens(parameters: float) -> None:
+    """Kaplan et al. 2020, section 4.2: where eq. 4.4 comes from, to the two digits that it is printed with."""
+    enough = kaplan_loss(parameters, 1e30)
+    assert kaplan_loss(parameters, tokens_without_overfitting(parameters)) / enough - 1 == pytest.approx(0.02, abs=5e-3)
+    assert kaplan_loss(2 * parameters) / kaplan_loss(parameters) == pytest.approx(kaplan_factor(2))

@@ -294,35 +294,52 @@ def lambda_returns(
 
 
 @formula(
-    r"A_t = \delta_t + \gamma \lambda A_{t+1}, \quad \delta_t = r_t + \gamma V_{t+1} - V_t",
+    r"A_t = \delta_t + \gamma_t \lambda A_{t+1}, \quad \delta_t = r_t + \gamma_t V_{t+1} - V_t",
     Branch.OPTIMISATION,
     "Schulman et al. 2016, eq. 16, arXiv:1506.02438",
 )
 def generalised_advantages(
     rewards: Float[Array, "*batch time"],
     values: Float[Array, "*batch time"],
-    gamma: float = 1.0,
+    gamma: float | Float[Array, "*batch time"] = 1.0,
     lam: float = 0.95,
+    last_value: float | Float[Array, "*batch"] = 0.0,
 ) -> Float[Array, "*batch time"]:
     """How much better than expected each step turned out, looking ahead with decreasing trust.
 
     Takes   rewards     (…, time)
-            values      (…, time)  estimate before each step; after the last one it is 0
-            gamma, lam  discount, and how far to look ahead
+            values      (…, time)  estimate before each step
+            gamma, lam  discount, of every step or of each (0 where an episode ends), and how far to look ahead
+            last_value  (…)        estimate after the last step: not 0 where an episode was cut short
     Gives   advantages  (…, time)
     Raises  ShapeError when the shapes differ
     """
     rewards, values = _alike(rewards=rewards, values=values)
     if rewards.ndim == 0:
         raise ShapeError(f"rewards have shape {rewards.shape}: advantages need an axis of time")
-    require(0 <= lam <= 1 and 0 <= gamma <= 1, f"gamma is {gamma}, lam {lam}: both lie in [0, 1]")
-    after = np.concatenate((values[..., 1:], np.zeros_like(values[..., :1])), -1)
-    surprise = rewards + gamma * after - values
+    discount, last = _filled("gamma", gamma, rewards.shape), _filled("last_value", last_value, rewards.shape[:-1])
+    require(
+        0 <= lam <= 1 and bool(((discount >= 0) & (discount <= 1)).all()),
+        f"gamma is {gamma}, lam {lam}: both lie in [0, 1]",
+    )
+    after = np.concatenate((values[..., 1:], last[..., None]), -1)
+    surprise = rewards + discount * after - values
     advantages, running = np.empty_like(rewards), np.zeros(rewards.shape[:-1])
     for t in reversed(range(rewards.shape[-1])):
-        running = surprise[..., t] + gamma * lam * running
+        running = surprise[..., t] + discount[..., t] * lam * running
         advantages[..., t] = running
     return advantages
+
+
+def _filled(name: str, numbers: float | Array, shape: tuple[int, ...]) -> Array:
+    """One number for all, or an array that has this shape.
+
+    Raises  ShapeError when it has another one
+    """
+    array = floats(numbers)[0]
+    if array.ndim and array.shape != shape:
+        raise ShapeError(f"{name} has shape {array.shape}: expected one number or {shape}")
+    return np.broadcast_to(array, shape)
 
 
 def _ratio_parts(log_p: Array, old: Array, advantages: Array, epsilon: float) -> tuple[Array, Array, Array]:

@@ -38,6 +38,7 @@ from limpid.maths.foundations.matrices import polar_factor as polar_factor
 from limpid.maths.foundations.matrices import spectral_norm as spectral_norm
 from limpid.maths.foundations.matrices import spectral_radius as spectral_radius
 from limpid.maths.foundations.matrices import svd as svd
+from limpid.maths.foundations.optimisation import adam_epsilon as adam_epsilon
 from limpid.maths.foundations.optimisation import constant_schedule as constant_schedule
 from limpid.maths.foundations.optimisation import cosine_restarts as cosine_restarts
 from limpid.maths.foundations.optimisation import cosine_schedule as cosine_schedule

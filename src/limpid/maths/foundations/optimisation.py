@@ -35,6 +35,26 @@ warmup_stable_decay = formula(r"\min(1, (1 - t) / f)", Branch.OPTIMISATION, "Hu 
 
 
 @formula(
+    r"\varepsilon_t = \hat\varepsilon / \sqrt{1 - \beta_2^t}",
+    Branch.OPTIMISATION,
+    "Kingma & Ba 2015, section 2, arXiv:1412.6980",
+)
+def adam_epsilon(epsilon_hat: float, beta2: float = 0.999, number: int = 1) -> float:
+    """The ε of Adam that an update with ε̂ has: α √(1 - β₂ᵗ)/(1 - β₁ᵗ) m / (√v + ε̂), as TensorFlow and Keras write it.
+
+    Takes   epsilon_hat  ε̂, at least 0
+            beta2        decay of the second moment, in [0, 1)
+            number       t, counted from 1
+    """
+    if epsilon_hat < 0 or not 0 <= beta2 < 1 or number < 1:
+        raise DomainError(
+            f"epsilon_hat is {epsilon_hat}, beta2 {beta2}, number {number}: "
+            "expected at least 0, a number in [0, 1), and an update from 1"
+        )
+    return float(epsilon_hat / np.sqrt(1 - beta2**number))
+
+
+@formula(
     r"\theta \leftarrow \theta - \eta g",
     Branch.OPTIMISATION,
     "Robbins & Monro 1951, eq. 8, doi:10.1214/aoms/1177729586",

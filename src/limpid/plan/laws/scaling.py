@@ -135,8 +135,24 @@ KAPLAN_ALPHA = 0.076
 """Exponent of L ∝ N^-α. Source: Kaplan et al. 2020, eq. 1.1, arXiv:2001.08361."""
 
 
+KAPLAN_LOSS = {"N_c": 8.8e13, "alpha_N": KAPLAN_ALPHA, "D_c": 5.4e13, "alpha_D": 0.095}
+"""Of the loss of a size alone and of data alone. Source: Kaplan et al. 2020, eq. 1.1 and 1.2, arXiv:2001.08361."""
+KAPLAN_JOINT = {"N_c": 6.4e13, "alpha_N": KAPLAN_ALPHA, "D_c": 1.8e13, "alpha_D": 0.103}
+"""Of the loss of both. Source: Kaplan et al. 2020, table 2, arXiv:2001.08361."""
 KAPLAN_TOKENS = 5e3, 0.74
 """Constants of D ≥ 5,000 N^0.74. Source: Kaplan et al. 2020, eq. 4.4, arXiv:2001.08361."""
+
+
+def kaplan_loss(parameters: float = math.inf, tokens: float = math.inf) -> float:
+    """Loss (nats) of N parameters outside the tables on D tokens: one of them is no limit when it is left out.
+
+    (N_c/N)^α_N, (D_c/D)^α_D, or [(N_c/N)^(α_N/α_D) + D_c/D]^α_D.
+    Source: Kaplan et al. 2020, eq. 1.1, 1.2 and 1.5, arXiv:2001.08361.
+    """
+    require(parameters > 0 and tokens > 0, f"parameters is {parameters}, tokens {tokens}: both must be above 0")
+    law = KAPLAN_JOINT if math.isfinite(parameters) and math.isfinite(tokens) else KAPLAN_LOSS
+    size = (law["N_c"] / parameters) ** (law["alpha_N"] / law["alpha_D"])
+    return float((size + law["D_c"] / tokens) ** law["alpha_D"])
 
 
 def tokens_without_overfitting(parameters: float) -> float:
