@@ -37,6 +37,7 @@ from small import config as small_config
 from small import quiet
 
 WORLD = 2
+RULES = ("adamw", "muon", "momentum")
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(
     ModelConfig(
@@ -47,22 +48,29 @@ CONFIG = TrainConfig(
 Together = Callable[..., None]
 
 
-def with_rule(rule: str = "adamw", model: dict = {}, run: dict = {}, **options: object) -> TrainConfig:
+def with_rule(rule: str, frozen: tuple[str, ...] = ()) -> TrainConfig:
     """No gradient is clipped, so that equal gradients make equal updates."""
-    return TrainConfig(
-        dataclasses.replace(CONFIG.model, **model),
-        update=UpdateConfig(optimizer=rule, warmup_steps=1, max_grad_norm=1e9, **options),
-        run=dataclasses.replace(CONFIG.run, **run),
-    )
+    update = UpdateConfig(optimizer=rule, warmup_steps=1, max_grad_norm=1e9, frozen=frozen)
+    return dataclasses.replace(CONFIG, update=update)
+
+
+def with_model(**options: object) -> TrainConfig:
+    config = with_rule("adamw")
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, **options))
+
+
+def with_run(**options: object) -> TrainConfig:
+    config = with_rule("adamw")
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, **options))
 
 
 SETTINGS = (
-    *(with_rule(rule) for rule in ("adamw", "muon", "momentum")),
-    *(with_rule(run={"precision": precision}) for precision in ("bf16", "fp16", "fp64")),
-    with_rule(run={"gradient_checkpointing": "on"}),
-    with_rule(model={"dropout": 0.2}),
-    with_rule(model={"tied": False}),
-    with_rule(model={"lora_rank": 4}),
+    *(with_rule(rule) for rule in RULES),
+    *(with_run(precision=precision) for precision in ("bf16", "fp16", "fp64")),
+    with_run(gradient_checkpointing="on"),
+    with_model(dropout=0.2),
+    with_model(tied=False),
+    with_model(lora_rank=4),
     with_rule("muon", frozen=("blocks.0.*", "embed.*")),
 )
 """Each way of taking a step that changes what processes have to share."""
@@ -165,7 +173,7 @@ def test_a_step_of_two_processes_is_that_of_one(together: Together) -> None:
 
 def overflow_on_one_process(mesh: Mesh) -> None:
     """float16: one process alone sees the infinity, and both leave out the update and lower the scale."""
-    config = with_rule(run={"precision": "fp16"})
+    config = with_run(precision="fp16")
     state = fresh_state(config, mesh)
     before = {name: whole(parameter).clone() for name, parameter in state.model.named_parameters()}
     state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)

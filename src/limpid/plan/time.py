@@ -107,7 +107,8 @@ def decoding_speed(
                   "at best: every byte read once, every product at the peak, nothing sent between devices; stages of a "
                   "pipeline one after another")  # fmt: skip
     speed = figure("decoding.tokens_per_second", "tokens/s", "copies * b / step",
-                   {"copies": layout.replicas, "b": layout.batch, "step": step}, note="of all sequences together")  # fmt: skip
+                   {"copies": layout.replicas, "b": layout.batch, "step": step},
+                   note="of all sequences together")  # fmt: skip
     return [prompt, step, speed]
 
 

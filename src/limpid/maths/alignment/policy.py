@@ -336,7 +336,7 @@ def _filled(name: str, numbers: float | Array, shape: tuple[int, ...]) -> Array:
 
     Raises  ShapeError when it has another one
     """
-    array = floats(numbers)[0]
+    array = floats(numbers)
     if array.ndim and array.shape != shape:
         raise ShapeError(f"{name} has shape {array.shape}: expected one number or {shape}")
     return np.broadcast_to(array, shape)
