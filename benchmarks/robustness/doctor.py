@@ -8,16 +8,15 @@ right diagnosis needs are given with the fault. That a fault bites is shown by i
 """
 
 import argparse
+import importlib
 import json
 import os
-import random
 import re
 import time
 import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,70 +26,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 import torch
-from benchmarks.robustness.doctor_models import Counting, moved
-from torch import Tensor, nn
-
-import limpid
+from benchmarks.robustness.loops.case import FAULTS, HONEST, Fault, Honest, Run
+from benchmarks.robustness.loops.transformer import moved
+from torch import Tensor
 
 QUIET = "notice"
-
-
-class Nobody:
-    """In the doctor's place when the loop runs unwatched."""
-
-    findings: tuple[Any, ...] = ()
-
-    def step(self, loss: Any = None, batch: Any = None) -> None: ...
-
-    def preflight(self, batch: Any, loss: Any = None, **options: Any) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Run:
-    """One loop: its seed, its random choices, its losses, and the doctors it asked for."""
-
-    def __init__(self, name: str, seed: int, watched: bool, preflight: bool = False) -> None:
-        self.draw = random.Random(f"{seed} {name}")  # settings; the same with the doctor and without
-        self.watched, self.examine_first = watched, preflight
-        self.losses: list[float] = []
-        self.doctors: list[Any] = []
-        self.models: list[nn.Module] = []
-        start = self.draw.randrange(2**31)
-        torch.manual_seed(start)
-        random.seed(start)
-        np.random.seed(start)  # noqa: NPY002
-
-    def watch(self, model: nn.Module, optimizer: Any = None, **options: Any) -> Any:
-        self.models.append(model)
-        doctor = limpid.watch(model, optimizer, say=False, **options) if self.watched else Nobody()
-        self.doctors.append(doctor)
-        return doctor
-
-    def preflight(self, doctor: Any, batch: Any, loss: Any) -> None:
-        """Where the list is run with --preflight."""
-        if self.examine_first:
-            doctor.preflight(batch, loss=loss)
-
-    def note(self, loss: Tensor | float) -> None:
-        self.losses.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
-
-    def findings(self) -> list[Any]:
-        return [finding for doctor in self.doctors for finding in doctor.findings]
-
-    def state(self) -> dict[str, Any]:
-        """What must not depend on whether anybody watched."""
-        numpy_state: Any = np.random.get_state()  # noqa: NPY002
-        return {
-            "losses": np.array(self.losses).tobytes(),
-            "weights": [t.detach().clone() for m in self.models for t in m.state_dict().values() if torch.is_tensor(t)],
-            "modes": [m.training for model in self.models for m in model.modules()],
-            "gradients": [p.grad is None for model in self.models for p in model.parameters()],
-            "torch's random numbers": torch.get_rng_state(),
-            "Python's random numbers": random.getstate(),
-            "NumPy's random numbers": (numpy_state[1].tobytes(), numpy_state[2:]),
-            "calls": [m.calls for model in self.models for m in model.modules() if isinstance(m, Counting)],
-        }
 
 
 def same(a: Any, b: Any) -> bool:
@@ -99,48 +39,6 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)
-
-
-@dataclass(frozen=True)
-class Honest:
-    name: str
-    what: str
-    loop: Callable[[Run], None]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """`wanted`: every pattern must be found in a right diagnosis, each in any of its alternatives."""
-
-    name: str
-    category: str
-    what: str
-    wanted: tuple[str, ...]
-    loop: Callable[[Run, bool], None]
-
-
-HONEST: list[Honest] = []
-FAULTS: list[Fault] = []
-
-
-def honest(name: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    def keep(loop: Callable[[Run], None]) -> Callable[[Run], None]:
-        HONEST.append(Honest(name, (loop.__doc__ or "").strip(), loop))
-        return loop
-
-    return keep
-
-
-def add_fault(name: str, category: str, what: str, wanted: str | tuple[str, ...], loop: Callable[..., None]) -> None:
-    FAULTS.append(Fault(name, category, what, (wanted,) if isinstance(wanted, str) else wanted, loop))
-
-
-def fault(name: str, category: str, wanted: str | tuple[str, ...]) -> Callable[..., Any]:
-    def keep(loop: Callable[[Run, bool], None]) -> Callable[[Run, bool], None]:
-        add_fault(name, category, (loop.__doc__ or "").strip(), wanted, loop)
-        return loop
-
-    return keep
 
 
 def words(finding: Any) -> str:
@@ -170,14 +68,14 @@ def perform(
 def try_honest(case: Honest, seed: int, preflight: bool) -> dict[str, Any]:
     plain, without = perform(case.loop, case.name, seed, False, preflight)
     watched, with_doctor = perform(case.loop, case.name, seed, True, preflight)
-    found = watched.findings()
-    loud = [f for f in found if f.severity != QUIET]
+    findings = watched.findings()
+    loud = [f for f in findings if f.severity != QUIET]
     changed = [key for key in without if not same(without[key], with_doctor[key])]
     return {
         "category": "honest",
         "expected": "no finding above notice, nothing changed",
         "got": [told(f) for f in loud],
-        "notices": [f"{f.rule}: {f.says}" for f in found if f.severity == QUIET],
+        "notices": [f"{f.rule}: {f.says}" for f in findings if f.severity == QUIET],
         "changed": changed,
         "steps": len(plain.losses),
         "losses": [plain.losses[0], plain.losses[-1]] if plain.losses else [],
@@ -209,8 +107,8 @@ def bite(wrong: Run, twin: Run) -> dict[str, Any]:
 def try_fault(case: Fault, seed: int, preflight: bool, twins: bool) -> dict[str, Any]:
     twin, _ = perform(case.loop, case.name, seed, twins, preflight, False)
     wrong, _ = perform(case.loop, case.name, seed, True, preflight, True)
-    found = wrong.findings()
-    loud = [f for f in found if f.severity != QUIET]
+    findings = wrong.findings()
+    loud = [f for f in findings if f.severity != QUIET]
     twin_loud = [f for f in twin.findings() if f.severity != QUIET]
     proof = bite(wrong, twin)
     detected = bool(loud)
@@ -219,11 +117,11 @@ def try_fault(case: Fault, seed: int, preflight: bool, twins: bool) -> dict[str,
         "category": case.category,
         "expected": " and ".join(case.wanted),
         "got": [told(f) for f in loud],
-        "notices": [f"{f.rule}: {f.says}" for f in found if f.severity == QUIET],
+        "notices": [f"{f.rule}: {f.says}" for f in findings if f.severity == QUIET],
         "detected": detected,
         "right first": first,
         "right anywhere": any(right(f, case) for f in loud),
-        "right as a notice": any(right(f, case) for f in found if f.severity == QUIET),
+        "right as a notice": any(right(f, case) for f in findings if f.severity == QUIET),
         "false findings": [f.rule for f in loud if not right(f, case)],
         "twin": [told(f) for f in twin_loud],
         "losses": [wrong.losses[0], wrong.losses[-1], twin.losses[-1]],
@@ -251,22 +149,22 @@ def attempt(kind: str, index: int, seed: int, preflight: bool, twins: bool) -> d
 
 
 def load() -> None:
-    if not HONEST:
-        import benchmarks.robustness.doctor_faults
-        import benchmarks.robustness.doctor_honest  # noqa: F401
+    """The files of cases: each adds its own when it is imported."""
+    for file in sorted((Path(__file__).parent / "loops").glob("*_*.py")):
+        importlib.import_module(f"benchmarks.robustness.loops.{file.stem}")
 
 
 def line(record: dict[str, Any]) -> str:
     name = f"{record['kind']:6} {record['name']}"
     if "error" in record:
         return f"{name}: error: {record['error'].strip().splitlines()[-1]}"
-    found = ", ".join(f"{f['rule']} ({f['severity']})" for f in record["got"]) or "nothing"
+    named = ", ".join(f"{f['rule']} ({f['severity']})" for f in record["got"]) or "nothing"
     if record["kind"] == "honest":
-        return f"{name}: found {found}; changed: {', '.join(record['changed']) or 'nothing'}"
+        return f"{name}: found {named}; changed: {', '.join(record['changed']) or 'nothing'}"
     extra = "" if record["bites"] else "; does not bite"
     extra += "; named later" if record["right anywhere"] and not record["right first"] else ""
     extra += f"; the twin is accused of {', '.join(f['rule'] for f in record['twin'])}" if record["twin"] else ""
-    return f"{name}: found {found}{extra}; wanted /{record['expected']}/"
+    return f"{name}: found {named}{extra}; wanted /{record['expected']}/"
 
 
 def summary(records: list[dict[str, Any]]) -> str:
@@ -347,6 +245,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks.robustness.doctor import main as run_main  # the registry lives in the module, not in __main__
-
-    run_main()
+    main()

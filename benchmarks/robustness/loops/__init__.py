@@ -1,0 +1,1 @@
+"""Training loops that the doctor's authors had not seen: honest ones, and ones with a mistake."""
