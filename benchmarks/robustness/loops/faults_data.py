@@ -8,7 +8,7 @@ from benchmarks.robustness.loops.case import Run, add_fault, fault
 from benchmarks.robustness.loops.plan import Plan, swap
 from benchmarks.robustness.loops.text import EOS, MASK, PAD, corpus, crops, padded, sentences, some, topics
 from benchmarks.robustness.loops.training import adamw, gpt2, next_token, update
-from benchmarks.robustness.loops.transformer import Transformer
+from benchmarks.robustness.loops.transformer import Classifier, Transformer
 from torch.nn import functional as F
 
 swap(

@@ -8,7 +8,7 @@ from benchmarks.robustness.loops.case import Run, add_fault, fault
 from benchmarks.robustness.loops.plan import Batch, Plan, swap
 from benchmarks.robustness.loops.text import VOCABULARY, corpus, crops, padded, sentences, some, topics
 from benchmarks.robustness.loops.training import adamw, next_token, update
-from benchmarks.robustness.loops.transformer import Transformer
+from benchmarks.robustness.loops.transformer import Classifier, Transformer
 from torch import nn
 from torch.nn import functional as F
 

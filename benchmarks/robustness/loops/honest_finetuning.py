@@ -16,7 +16,7 @@ from benchmarks.robustness.loops.training import (
     update,
     warm_cosine,
 )
-from benchmarks.robustness.loops.transformer import Transformer
+from benchmarks.robustness.loops.transformer import Classifier, Transformer
 from torch import nn
 from torch.nn import functional as F
 

@@ -6,7 +6,7 @@ import torch
 from benchmarks.robustness.loops.case import Run, honest
 from benchmarks.robustness.loops.text import MASK, VOCABULARY, corpus, crops, padded, sentences, some, topics
 from benchmarks.robustness.loops.training import adamw, next_token, update, warm_cosine
-from benchmarks.robustness.loops.transformer import Counting, Experts, Transformer
+from benchmarks.robustness.loops.transformer import Classifier, Counting, Experts, Transformer
 from torch import nn
 from torch.nn import functional as F
 
