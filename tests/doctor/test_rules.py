@@ -12,9 +12,9 @@ import torch
 
 import limpid
 import limpid.doctor.rules
-from doctor.bench import Loop, batch, groups, mean_loss, rules
-from doctor.test_preflight import MODEL_FAULTS, Decoder
-from doctor.test_watch import FAULTS
+from doctor.bench import Decoder, Loop, batch, groups, mean_loss, rules
+from doctor.loop_faults import FAULTS
+from doctor.model_faults import MODEL_FAULTS
 from limpid.doctor import RULES, Rule
 from limpid.doctor.rule import PHASES, Probe
 from limpid.errors import ConfigError
