@@ -13,17 +13,18 @@ from torch import nn
 from limpid.doctor.calls import Call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
+from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.hooks import Hooks
-from limpid.doctor.model_info import ModelInfo, local
+from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
-from limpid.doctor.report import FindingLog
 from limpid.doctor.rule import Probe, Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.watched import Watched, as_list
+from limpid.doctor.weights import local
 from limpid.errors import ConfigError
 
 

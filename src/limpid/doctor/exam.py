@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.attention_probe import AttentionProbe, AttentionScores, off_diagonal_share
+from limpid.doctor.attention_exam import AttentionExam
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import Flow, flow, shortcut_gains
@@ -25,6 +25,7 @@ from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.trial_pass import TrialPass, try_once
 from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
+from limpid.doctor.weights import fresh as looks_fresh
 
 ROWS, POSITIONS = 4, 128
 """Probes use the first rows and positions of the batch: exact properties need no more."""
@@ -143,7 +144,7 @@ class Exam(Watched):
     @cached_property
     def fresh(self) -> bool:
         """Whether the weights are still as they were drawn."""
-        return not self.pretrained and self.info.fresh()
+        return not self.pretrained and looks_fresh(self.info)
 
     # forward passes of a few rows
 
@@ -218,109 +219,9 @@ class Exam(Watched):
         """How much of a small change of a block's input comes out unchanged, by block: 1 with a shortcut."""
         return {} if self.probe is None else shortcut_gains(self.info, self.shield, self.probe)
 
-    # attention
-
     @cached_property
-    def _attention_probe(self) -> AttentionProbe:
-        return self._attentions_of(self.probe)[0]
-
-    def _attentions_of(self, call: Call | None) -> tuple[AttentionProbe, Any]:
-        """One forward pass in evaluation mode, seen function by function, and what it returned."""
-        seen, output = AttentionProbe(), None
-        if call is not None:
-            with undisturbed(self.shield):
-                self.model.eval()
-                with seen:
-                    output = call.make(self.model)
-        return seen, output
-
-    @property
-    def attentions(self) -> list[AttentionScores]:
-        """The attentions of the probe."""
-        return self._attention_probe.attentions
-
-    @property
-    def overflowed(self) -> str | None:
-        """The first operation of that pass that made float16 infinities of numbers."""
-        return self._attention_probe.overflowed
-
-    @cached_property
-    def _masked_batch(self) -> tuple[AttentionProbe, bool | None]:
-        """The whole first micro-batch where it is masked, and whether its output is finite; else the probe."""
-        call = self.usual_call
-        if call is None or call.mask is None or not self.may_call:
-            return self._attention_probe, None
-        seen, output = self._attentions_of(call.without_loss())
-        logits = find_logits(output)
-        return seen, None if logits is None else bool(torch.isfinite(logits).all())
-
-    @property
-    def all_attentions(self) -> list[AttentionScores]:
-        return self._masked_batch[0].attentions
-
-    @property
-    def first_output_finite(self) -> bool | None:
-        return self._masked_batch[1]
-
-    @cached_property
-    def _plain_token(self) -> int | None:
-        """The commonest token that no document begins or ends with, and whose vector is not 0, as that of padding."""
-        ids = None if self.probe is None else self.probe.ids
-        if ids is None:
-            return None
-        signs = {self.info.declared(f"{kind}_token_id") for kind in ("bos", "eos", "pad")}
-        signs |= {*ids[:, 0].tolist(), *ids[:, -1].tolist()}
-        tokens, counts = ids.unique(return_counts=True)
-        common = tokens[counts.argsort(descending=True)].tolist()
-        table = None if self.info.embedding is None else self.info.embedding[1]
-        common = [t for t in common if table is None or t >= len(table) or bool(table[t].any())]
-        return next((token for token in common if token not in signs), common[0] if common else None)
-
-    @cached_property
-    def _one_token(self) -> tuple[AttentionScores | None, bool]:
-        """The first attention for a row of one repeated token, and whether that pass computed angles.
-
-        None where positions are added to the tokens, so that rows of it differ.
-        """
-        probe = self.probe
-        if probe is None or probe.ids is None or not self.info.blocks:
-            return None, False
-        one, token = probe.rows(slice(0, 1)), self._plain_token
-        if token is None or (one.mask is not None and not bool(one.mask.all())):
-            return None, False
-        entered: list[Tensor] = []
-
-        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            value = args[0] if args else kwargs.get("hidden_states")
-            if isinstance(value, Tensor):
-                entered.append(value.detach())
-
-        handle = self.info.blocks[0][1].register_forward_pre_hook(look, with_kwargs=True)
-        try:
-            seen, _ = self._attentions_of(one.with_ids(torch.full_like(probe.ids[:1], token)))
-        finally:
-            handle.remove()
-        if not seen.attentions or not entered or entered[0].ndim != 3:
-            return None, seen.turns
-        x = entered[0][0].float()
-        same = float((x - x[:1]).abs().max()) <= 1e-4 * float(x.abs().max())
-        return seen.attentions[0] if same else None, seen.turns
-
-    @property
-    def constant_attention(self) -> AttentionScores | None:
-        return self._one_token[0]
-
-    @property
-    def turns(self) -> bool:
-        """Whether angles are computed."""
-        return self._one_token[1]
-
-    @cached_property
-    def off_diagonal(self) -> float | None:
-        if self.constant_attention is None or self.probe is None:
-            return None
-        given = self.probe.positions
-        return off_diagonal_share(self.constant_attention, None if given is None else given[0])
+    def attention(self) -> AttentionExam:
+        return AttentionExam(self)
 
     def opened(self, loss: float) -> Finding:
         """Why the loss of the first batch is not finite."""

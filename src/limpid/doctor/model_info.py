@@ -28,11 +28,6 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor that several share; any other tensor itself. Never waits for the others."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
 def weight_of(module: nn.Module) -> Tensor | None:
     """The weight that a module keeps; of a computed one what it is made from, for to ask for it would make it."""
     kept = module._parameters.get("weight", vars(module).get("weight"))
@@ -44,12 +39,6 @@ def weight_of(module: nn.Module) -> Tensor | None:
 
 def _size(parameters: Iterable[Tensor]) -> int:
     return sum(p.numel() for p in parameters if not is_lazy(p))
-
-
-def sample(tensor: Tensor, count: int) -> Tensor:
-    """Up to `count` elements of what this process holds, spread evenly, flat."""
-    flat = local(tensor.detach()).reshape(-1)
-    return flat if flat.numel() <= count else flat[:: flat.numel() // count][:count]
 
 
 class ModelInfo:
@@ -269,80 +258,3 @@ class ModelInfo:
             if name == block or name.startswith(block + "."):
                 return block
         return None
-
-    # values of parameters, or of this process's part of them
-
-    @staticmethod
-    def storage(parameter: Tensor) -> int:
-        """What two views of one tensor share; an empty part of a tensor shares nothing."""
-        return local(parameter).data_ptr() or id(parameter)
-
-    @staticmethod
-    def is_zero(tensor: Tensor) -> bool:
-        return not bool(local(tensor.detach()).any())
-
-    @staticmethod
-    def is_constant(tensor: Tensor) -> bool:
-        values = local(tensor.detach()).flatten()
-        return bool((values == values[:1]).all())
-
-    @staticmethod
-    def root_mean_square(tensor: Tensor) -> float:
-        return float(local(tensor.detach()).float().pow(2).mean().sqrt())
-
-    @staticmethod
-    def std(tensor: Tensor) -> float:
-        return float(local(tensor.detach()).float().std())
-
-    @property
-    def constant_matrices(self) -> tuple[list[str], list[str]]:
-        """Names of the matrices that are 0, and of those whose rows or columns are all equal."""
-        zero, equal = [], []
-        for name, parameter in self.parameters.items():
-            matrix = parameter.detach()
-            if (
-                matrix.ndim < 2
-                or min(matrix.shape) < 2
-                or not parameter.requires_grad
-                or not matrix.is_floating_point()
-            ):
-                continue
-            if self.is_zero(matrix):
-                zero.append(name)
-            elif bool((matrix == matrix[:1]).all()) or bool((matrix == matrix[:, :1]).all()):
-                equal.append(name)
-        return zero, equal
-
-    def fresh_gains(self) -> tuple[int, int]:
-        """How many gains of norms are exactly 1 (or, stored as an offset, 0) everywhere, and how many there are."""
-        gains = [local(self.parameters[name].detach()) for name in self.norm_gains]
-        return sum(bool((gain == 1).all()) or bool((gain == 0).all()) for gain in gains), len(gains)
-
-    def fresh(self) -> bool:
-        """Whether the weights look drawn, not trained: gains all equal and biases of norms 0."""
-        fresh, count = self.fresh_gains()
-        if count:
-            norms = {gain.rpartition(".")[0] for gain in self.norm_gains}
-            biases = [
-                p
-                for name, p in self.parameters.items()
-                if name.endswith("bias") and p.ndim == 1 and name.rpartition(".")[0] in norms
-            ]
-            return fresh == count and all(map(self.is_zero, biases))
-        return all(_drawn(p, 5, 0.05) for p in self.parameters.values() if p.ndim == 2)
-
-    def looks_drawn(self, block: str, errors: float) -> bool:
-        """Whether the matrices of a block are spread like a fresh draw, within some standard errors."""
-        matrices = [p for name, p in self.parameters.items() if name.startswith(block + ".") and p.ndim >= 2]
-        spread = [p for p in matrices if not self.is_constant(p)]
-        return bool(spread) and all(_drawn(p, errors, 0.0) for p in spread)
-
-
-def _drawn(weight: Tensor, errors: float, slack: float) -> bool:
-    """Whether entries are spread like a Gaussian or uniform variable: kurtosis 3 or 1.8, whose error is √(24/n)."""
-    values = sample(weight, 65536).float()
-    spread = values.std(correction=0)
-    if not spread:
-        return True
-    kurtosis = float(((values - values.mean()) / spread).pow(4).mean())
-    return min(abs(kurtosis - 3), abs(kurtosis - 1.8)) < errors * (24 / values.numel()) ** 0.5 + slack

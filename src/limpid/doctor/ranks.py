@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.hooks import Hooks
-from limpid.doctor.model_info import ModelInfo, sample
+from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.weights import sample
 
 KEPT = 64
 """Steps for which a process's lines stay in the store: one that lags further behind is not compared."""

@@ -1,26 +1,24 @@
-"""Findings on their way to the reader: ranked, logged, printed, and a log of any tool examined.
+"""The log of a run, ours or another tool's, examined; findings and rules, printed.
 
 Needs no torch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import SEVERITIES, Finding, finding_from
+from limpid.doctor.finding_log import ranked, when
 from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
 from limpid.doctor.rule import functions
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import LineFile, explained
 from limpid.source import Run, find_source
-from limpid.terminal import say, say_json
+from limpid.terminal import say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,108 +33,6 @@ UNSEEN = {
     "distributed": "ranks are compared while they train",
 }
 """What no log shows."""
-
-
-# ranked
-
-
-def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Root causes first: findings that no other one explains, then the rest; each by severity, certainty and time."""
-    explained = {id(finding) for finding in findings if _explained(finding, findings)}
-    return sorted(
-        findings,
-        key=lambda f: (
-            f.severity == "notice",
-            id(f) in explained,
-            -SEVERITIES.index(f.severity),
-            -len(RULES[f.rule].explains) if f.rule in RULES else 0,
-            -f.sure,
-            f.step or 0,
-        ),
-    )
-
-
-def explains(first: Finding, second: Finding) -> bool:
-    """Whether `second` is a consequence of `first`: its rule is one, and it did not come earlier."""
-    if first is second or first.severity == "notice" or first.rule not in RULES:
-        return False
-    return second.rule in RULES[first.rule].explains and (first.step or 0) <= (second.step or 0) + 30
-
-
-def _explained(finding: Finding, findings: Sequence[Finding]) -> bool:
-    return any(
-        explains(other, finding) and not (explains(finding, other) and (finding.step or 0) < (other.step or 0))
-        for other in findings
-    )
-
-
-# logged while a run trains
-
-
-class FindingLog:
-    """Everything found so far; each rule speaks once, and again when it becomes more severe.
-
-    What is found goes to the console, to findings.jsonl, to TensorBoard or W&B.
-    """
-
-    def __init__(self, output: Path | None, say: Callable[[str], None] | bool, writer: Any) -> None:
-        self.output, self.say, self.writer = output, say, writer
-        self.first = True  # whether this process speaks for all of them
-        self.found: dict[str, Finding] = {}
-        if output is not None:
-            with self._never_breaking():
-                output.mkdir(parents=True, exist_ok=True)  # once: a run whose folder is deleted gets no other
-
-    def add(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            old = self.found.get(finding.rule)
-            if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
-                self.found[finding.rule] = finding
-                if self.first:
-                    self._report(finding)
-
-    def findings(self, without: Iterable[str] = ()) -> list[Finding]:
-        """Root causes first; without those of some rules."""
-        return ranked([finding for rule, finding in self.found.items() if rule not in without])
-
-    def skipped(self, what: str, why: str) -> None:
-        """Say what could not be done."""
-        if self.first:
-            self._say(f"doctor: not checked: {what}: {why}")
-
-    def _report(self, finding: Finding) -> None:
-        if self.output is not None:
-            with self._never_breaking(), contextlib.closing(LineFile(self.output / "findings.jsonl")) as file:
-                file.write(finding.as_json())
-        if hasattr(self.writer, "add_text"):  # TensorBoard
-            self.writer.add_text(f"doctor/{finding.rule}", finding.says, finding.step or 0)
-        elif hasattr(self.writer, "log"):  # W&B
-            self.writer.log({f"doctor/{finding.rule}": SEVERITIES.index(finding.severity) + 1})
-        if finding.severity != "notice":
-            self._say(
-                f"doctor: {finding.severity}: {finding.rule} ({_when(finding)}, {finding.where}): {finding.says}\n"
-                f"        cause: {finding.cause}\n        fix:   {finding.fix}"
-            )
-
-    @contextlib.contextmanager
-    def _never_breaking(self) -> Iterator[None]:
-        """A finding that cannot be written is said, and breaks no training."""
-        try:
-            with explained(f"cannot write to {self.output}"):
-                yield
-        except CheckpointError as error:
-            self._say(f"doctor: {error}")
-
-    def _say(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # a console that is gone breaks no training either
-            if callable(self.say):
-                self.say(line)
-            elif self.say:
-                say(line, file=sys.stderr)
-
-
-def _when(finding: Finding) -> str:
-    return "before the first step" if finding.step is None else f"step {finding.step}"
 
 
 # a log of any tool
@@ -225,7 +121,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
         console.print("nothing found", style="green")
     for finding in findings:
         console.print(f"\n[{COLOURS[finding.severity]}]{finding.severity}[/] [bold]{finding.rule}[/]  ", end="")
-        console.print(f"{_when(finding)}, {finding.where}", markup=False)
+        console.print(f"{when(finding)}, {finding.where}", markup=False)
         for name, text in (
             ("", finding.says),
             ("cause   ", finding.cause),

@@ -18,11 +18,11 @@ from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, micro_batches
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import read_call
-from limpid.doctor.model_info import local
 from limpid.doctor.rule import Probe
 from limpid.doctor.step_record import History, LogitLevel, StepRecord
 from limpid.doctor.trial_pass import spread_out
 from limpid.doctor.watched import Watched
+from limpid.doctor.weights import local
 
 EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
@@ -292,9 +292,11 @@ class StepRecorder:
             record.norm_tensor = None
         self._norm(record, gradients)
         dense = [local(g) for g in gradients if not g.is_sparse]
-        record.no_gradients = not gradients or (record.sampled and bool(dense) and float(_norm_of(dense)) == 0)
+        record.no_gradients = not gradients or (
+            record.sampled and bool(dense) and float(update_sample.norm_of(dense)) == 0
+        )
         if record.clips and record.sampled and Probe.CLIPPING in self.probes:
-            record.unclipped = _unclipped(record.clips, optimizer)
+            record.unclipped = update_sample.unclipped(record.clips, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
         if record.sampled and Probe.UPDATES in self.probes:
             self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
@@ -302,7 +304,7 @@ class StepRecorder:
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
         dense = [local(g) for g in gradients if not g.is_sparse]
         if record.norm_tensor is None and dense and Probe.GRADIENT_NORM in self.probes:
-            record.norm_tensor = _norm_of(dense)
+            record.norm_tensor = update_sample.norm_of(dense)
         if record.norm_tensor is not None and record.norm_tensor.device.type == "cpu":
             record.norm = float(record.norm_tensor)
             if not math.isfinite(record.norm) and not self.watched.scaling:
@@ -344,19 +346,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, int | float):
         return float(value)
     return float(value) if type(value).__module__ == "numpy" and getattr(value, "size", 0) == 1 else None
-
-
-def _norm_of(gradients: list[Tensor]) -> Tensor:
-    norms = torch._foreach_norm(gradients)
-    where = norms[0].device
-    return torch.stack([n.to(where, torch.float32) for n in norms]).norm()
-
-
-def _unclipped(clips: list[tuple[set[int], Tensor]], optimizer: Any) -> tuple[float, float]:
-    """Norm of the gradients that no clip had, and of all before clipping."""
-    had = set().union(*(ids for ids, _ in clips))
-    held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    missed = [local(p.grad) for p in held if id(p) not in had and not p.grad.is_sparse]
-    left = float(_norm_of(missed)) if missed else 0.0
-    before = sum(float(norm) ** 2 for ids, norm in clips if any(id(p) in ids for p in held))
-    return left, math.sqrt(left**2 + before)

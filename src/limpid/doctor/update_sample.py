@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.model_info import local, sample
+from limpid.doctor.weights import local, sample
 
 TENSORS, ELEMENTS = 96, 512
 HALVES = (torch.float16, torch.bfloat16)
@@ -180,3 +180,19 @@ def _adam(
         float(root.median()),
         direction,
     )
+
+
+def norm_of(gradients: list[Tensor]) -> Tensor:
+    norms = torch._foreach_norm(gradients)
+    where = norms[0].device
+    return torch.stack([n.to(where, torch.float32) for n in norms]).norm()
+
+
+def unclipped(clips: list[tuple[set[int], Tensor]], optimizer: Any) -> tuple[float, float]:
+    """Norm of the gradients that no clip had, and of all before clipping."""
+    had = set().union(*(ids for ids, _ in clips))
+    held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    missed = [local(p.grad) for p in held if id(p) not in had and not p.grad.is_sparse]
+    left = float(norm_of(missed)) if missed else 0.0
+    before = sum(float(norm) ** 2 for ids, norm in clips if any(id(p) in ids for p in held))
+    return left, math.sqrt(left**2 + before)

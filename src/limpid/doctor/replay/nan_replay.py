@@ -17,7 +17,7 @@ from torch import Tensor
 
 from limpid.doctor.calls import Call
 from limpid.doctor.finding import Finding
-from limpid.doctor.model_info import ModelInfo, local
+from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.replay.counterfactuals import counterfactuals, smaller_step
 from limpid.doctor.replay.step_replay import Origin, RecordedPass, ReplayResult, replay
 from limpid.doctor.rule import Rule, functions
@@ -26,6 +26,7 @@ from limpid.doctor.rules.overflow import NOT_FINITE
 from limpid.doctor.shield import Shield
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
+from limpid.doctor.weights import local
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Attention: its scale, its positions, the size of its scores, and queries that see nothing."""
+"""Attention: its scale, the size of its scores, and queries that see nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, at_break, before_first_step, on_step
+from limpid.doctor.weights import fresh
 
 if TYPE_CHECKING:
     from limpid.doctor.attention_probe import AttentionScores
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "attention"
+
 LARGEST_HALF = Threshold(65504, "the largest float16: (2 - 2^-10) 2^15")
 
 ATTENTION_ROW_SEES_NOTHING = Rule(
@@ -76,39 +78,6 @@ SCORES_NOT_SCALED = Rule(
     explains=("attention-scores-large",),
 )
 
-ROTARY_NOT_RELATIVE = Rule(
-    "rotary-not-relative",
-    FAMILY,
-    detects="Rotary positions on queries only, on keys only, or with two layouts.",
-    equation=r"q_i \cdot k_j = f(i - j) \;\text{for a constant sequence}",
-    source="Su et al. 2021, eq. 16, arXiv:2104.09864",
-    threshold="a share of variance off the diagonals above {share:g} where queries or keys of equal tokens differ by "
-    "more than {turned:g} of their size; or no such difference where a rotation is declared or computed",
-    thresholds={
-        "share": Threshold(0.1, "0 when right, 0.97 with keys unrotated"),
-        "turned": Threshold(1e-3, "rounding of bfloat16 is 4e-3 of each element, of float32 6e-8"),
-    },
-    cost="one forward pass on one row of one repeated token",
-    needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.ATTENTION),
-    fix="rotate queries and keys by the same function, with the same layout and positions",
-    refuted_by="a share of 0",
-)
-
-POSITIONS_IGNORED = Rule(
-    "positions-ignored",
-    FAMILY,
-    detects="A table of positions that is looked up at the same row for every position.",
-    equation=r"p_i = p_j \;\text{for all } i, j",
-    source="definition; Vaswani et al. 2017, section 3.5, arXiv:1706.03762",
-    threshold="exact: one row for all of at least 8 positions, in a table that is called one of positions or has a row "
-    "for each",
-    cost="one forward pass before the first step",
-    needs=(Probe.PARAMETERS, Probe.MODULES),
-    cause="position ids that are all 0, or an index made with zeros_like where arange is meant",
-    fix="position_ids = torch.arange(length), or leave them to the model",
-    refuted_by="two rows that are looked up",
-)
-
 ATTENTION_SCORES_LARGE = Rule(
     "attention-scores-large",
     FAMILY,
@@ -132,11 +101,11 @@ ATTENTION_SCORES_LARGE = Rule(
 @before_first_step(ATTENTION_ROW_SEES_NOTHING)
 def blind(exam: Exam) -> Iterator[Finding]:
     call = exam.usual_call
-    seen = [] if call is None or call.ids is None else [scores for scores in exam.all_attentions if scores.blind]
+    seen = [] if call is None or call.ids is None else [scores for scores in exam.attention.of_batch if scores.blind]
     if not seen:
         return
     rows = ", ".join(str(row) for row in seen[0].blind_rows)
-    broken = exam.first_output_finite is False
+    broken = exam.attention.batch_is_finite is False
     yield ATTENTION_ROW_SEES_NOTHING.finding(
         severity="fault" if broken else "notice",
         where=f"batch rows {rows}",
@@ -164,7 +133,7 @@ def blind_at_break(broken: BrokenStep) -> Iterator[Finding]:
 @before_first_step(SCORES_NOT_SCALED)
 def not_scaled(exam: Exam) -> Iterator[Finding]:
     rule = SCORES_NOT_SCALED
-    seen = [scores for scores in exam.attentions if scores.query.shape[-1] > 1]
+    seen = [scores for scores in exam.attention.scores if scores.query.shape[-1] > 1]
     off = [(i, scores) for i, scores in enumerate(seen) if scores.ratio < rule["low"] or scores.ratio > rule["high"]]
     if not off:
         return
@@ -172,7 +141,7 @@ def not_scaled(exam: Exam) -> Iterator[Finding]:
     d, blocks = worst.query.shape[-1], exam.info.blocks
     why, chosen = _which_factor(exam, worst), _chosen(exam, worst)
     yield rule.finding(
-        severity="notice" if chosen else "fault" if exam.info.fresh() else "warning",
+        severity="notice" if chosen else "fault" if fresh(exam.info) else "warning",
         where=blocks[min(index, len(blocks) - 1)][0] if blocks else "attention",
         says=f"Var(scores)/(Var q · Var k) = {worst.ratio:.3g} instead of 1 in {len(off)} of {len(seen)} attentions "
         f"(d_head = {d}, factor {worst.factor:.4g}, expected {1 / math.sqrt(d):.4g}): {why}.",
@@ -185,7 +154,7 @@ def not_scaled(exam: Exam) -> Iterator[Finding]:
             "factor": worst.factor,
             "d_head": d,
             "attentions": len(off),
-            "largest": exam.attentions[0].largest,
+            "largest": exam.attention.scores[0].largest,
         },
     )
 
@@ -206,61 +175,6 @@ def _chosen(exam: Exam, scores: AttentionScores) -> bool:
     declared = exam.info.declared(*names)
     known = exam.info.declared("model_type") in ("t5", "gpt_neo")
     return scores.normed or declared not in (None, False) or known
-
-
-@before_first_step(ROTARY_NOT_RELATIVE)
-def not_relative(exam: Exam) -> Iterator[Finding]:
-    share, scores, rule = exam.off_diagonal, exam.constant_attention, ROTARY_NOT_RELATIVE
-    if share is None or scores is None:
-        return
-    vectors = {"queries": scores.query[0].double(), "keys": scores.key[0].double()}
-    if not all(bool(x.any()) for x in vectors.values()):
-        return  # vectors of 0 are the same however they are turned
-    turned = {name: bool((x - x[:, :1]).abs().max() > rule["turned"] * x.abs().max()) for name, x in vectors.items()}
-    if not any(turned.values()):
-        names = ("rope_theta", "rotary_base", "rope_parameters", "rope_scaling", "rotary_emb_base")
-        declared = exam.info.declared(*names) is not None or exam.info.declared("positions") == "rotary"
-        if declared or exam.turns:
-            yield _rotary(exam, "neither queries nor keys are rotated by their positions", 0.0)
-    elif share > rule["share"]:
-        one = [name for name, yes in turned.items() if not yes]
-        two = "queries and keys are rotated in different layouts or angles"
-        yield _rotary(exam, f"{one[0]} are not rotated" if one else two, share)
-
-
-def _rotary(exam: Exam, cause: str, share: float) -> Finding:
-    says = "no score depends on position"
-    if share:
-        says = f"scores should depend on i - j alone; {share:.0%} of their variance does not"
-    return ROTARY_NOT_RELATIVE.finding(
-        severity="fault",
-        where=exam.info.first_mixing,
-        says=f"for a row of one repeated token {says}: {cause}.",
-        cause=cause,
-        sure=0.98,
-        evidence={"off_diagonal_share": share},
-    )
-
-
-@before_first_step(POSITIONS_IGNORED)
-def one_position(exam: Exam) -> Iterator[Finding]:
-    """A table of positions of which every position gets the same row."""
-    flow, table = exam.flow, exam.info.embedding
-    if flow is None or table is None:
-        return
-    declared = exam.info.declared("n_positions", "max_position_embeddings", "context_length", "block_size")
-    for name in sorted(flow.one_row - {table[0]}):
-        weight = exam.info.parameters.get(f"{name}.weight")
-        rows = 0 if weight is None else int(weight.shape[0])
-        if exam.info.of_positions(name) or rows == declared:
-            yield POSITIONS_IGNORED.finding(
-                severity="fault",
-                where=name,
-                says=f"{name} has {rows:,} rows, one for each position, but every position is given the same one: the "
-                "model cannot tell where a token stands.",
-                evidence={"rows": rows},
-            )
-            return
 
 
 @on_step(ATTENTION_SCORES_LARGE)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.weights import fresh_gains, is_constant, looks_drawn, std
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -149,12 +150,12 @@ def evaluated_in_training_mode(watched: Watched, record: StepRecord, history: Hi
 @before_first_step(WEIGHTS_NOT_LOADED)
 def not_loaded(exam: Exam) -> Iterator[Finding]:
     info = exam.info
-    constant, gains = info.fresh_gains()
+    constant, gains = fresh_gains(info)
     everything = bool(exam.pretrained) and bool(gains) and constant == gains
     drawn = _drawn_blocks(exam)
     if not everything and not drawn:
         return
-    std = sorted(info.std(p) for name, p in info.parameters.items() if p.ndim >= 2 and info.block_of(name))
+    std = sorted(std(p) for name, p in info.parameters.items() if p.ndim >= 2 and info.block_of(name))
     typical = std[len(std) // 2] if std else math.nan
     says = f"{', '.join(drawn[:4])} {'is' if len(drawn) == 1 else 'are'} still at initialisation (gains exactly "
     says += "constant, Gaussian matrices) while other blocks are trained."
@@ -177,10 +178,10 @@ def _drawn_blocks(exam: Exam) -> list[str]:
     """Blocks that look freshly drawn beside others whose gains are trained."""
     info, errors = exam.info, WEIGHTS_NOT_LOADED["errors"]
     gains = {block: [name for name in info.norm_gains if name.startswith(block + ".")] for block, _ in info.blocks}
-    constant = {block: [info.is_constant(info.parameters[name]) for name in names] for block, names in gains.items()}
+    constant = {block: [is_constant(info.parameters[name]) for name in names] for block, names in gains.items()}
     if not any(flags and not any(flags) for flags in constant.values()):
         return []
-    return [block for block, flags in constant.items() if flags and all(flags) and info.looks_drawn(block, errors)]
+    return [block for block, flags in constant.items() if flags and all(flags) and looks_drawn(info, block, errors)]
 
 
 @before_first_step(RESUME_IS_NOT_ONE)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
+from limpid.doctor.weights import is_zero
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -159,11 +160,11 @@ def _excused(exam: Exam, name: str) -> bool:
         for other, p in info.parameters.items()
         if (block is None or other.startswith(block + ".")) and other != name and not other.endswith("bias")
     ]
-    if any(p.numel() > 1 and info.is_zero(p) for p in siblings):
+    if any(p.numel() > 1 and is_zero(p) for p in siblings):
         return True
     # or what stands behind everything, the head
     head = info.head(exam.vocab) if exam.vocab else None
-    return head is not None and info.is_zero(head[1])
+    return head is not None and is_zero(head[1])
 
 
 @before_first_step(PARAMETERS_FROZEN)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
+from limpid.doctor.weights import constant_matrices
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -140,7 +141,7 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
     """By values."""
     if exam.info.sharded:
         return  # rows that are compared must be in one place
-    zero, equal = exam.info.constant_matrices
+    zero, equal = constant_matrices(exam.info)
     norms = exam.gradient_norms
     head = exam.info.head(exam.vocab) if exam.vocab else None
     # behind a head that starts at 0, and learns, everything has gradient 0 for one step
@@ -176,7 +177,7 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
 def no_shortcut(exam: Exam) -> Iterator[Finding]:
     """Of blocks that hold attention: how much of a change of their input comes out as it went in."""
     rule, blocks = RESIDUAL_MISSING, [block for block, _ in exam.info.blocks]
-    if len(blocks) < rule["blocks"] or len(exam.attentions) < len(blocks):
+    if len(blocks) < rule["blocks"] or len(exam.attention.scores) < len(blocks):
         return
     shares, flow = exam.shortcuts, exam.flow
     if len(shares) < rule["blocks"]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+from limpid.doctor.weights import root_mean_square
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -93,7 +94,7 @@ def first_update(exam: Exam) -> Iterator[Finding]:
         top = max([*exam.rates_of(group), float(group["lr"])])
         for parameter in group["params"] if "betas" in group else ():
             if parameter.ndim >= 2 and parameter.requires_grad:
-                size = exam.info.root_mean_square(parameter)
+                size = root_mean_square(parameter)
                 if size > 0:
                     ratios.append((top / size, exam.info.names.get(id(parameter), "?"), top, size))
     if len(ratios) < 3:

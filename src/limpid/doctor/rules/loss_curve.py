@@ -1,65 +1,23 @@
-"""The loss over the steps: its first value, spikes, divergence, plateaus, and what is too good to be true."""
+"""The loss over the steps: spikes, divergence, plateaus, and an evaluation that rises."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator
-from statistics import fmean, median, variance
+from statistics import median
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.rule import Probe, Rule, Threshold, in_log, on_step
 from limpid.doctor.streams import WINDOW, Stream, steady
 
 if TYPE_CHECKING:
-    from limpid.doctor.exam import Exam
     from limpid.doctor.logs.table import Curves
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "loss_curve"
-
-INITIAL_LOSS_OFF = Rule(
-    "initial-loss-off",
-    FAMILY,
-    detects="A first loss that is not what fresh weights must give.",
-    equation=r"E[L_0] = \ln V + \sigma^2 / 2",
-    source="moment generating function of a Gaussian, σ the std of the model's own logits",
-    threshold="{off:g} nat and {errors:g} standard errors σ/√N off, for fresh weights with σ up to {spread:g}",
-    thresholds={
-        "off": Threshold(0.5, "the formula is good to 0.08 for σ ≤ 2, the rest is the unevenness of tokens"),
-        "errors": Threshold(4, "1 in 15,000 of a Gaussian"),
-        "spread": Threshold(2, "beyond it the weights are too large, which is another rule"),
-    },
-    cost="none: logits of the first forward pass",
-    needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
-    cause="a head that favours or shuns the targets: leaking input, wrong targets, or a bias",
-    fix="look at the most likely tokens of the untrained model",
-)
-
-LOSS_BELOW_FLOOR = Rule(
-    "loss-below-floor",
-    FAMILY,
-    detects="A loss below what text allows: the answer leaked into the input.",
-    equation=r"L < 0.3 \ln 2 \;\text{nat per byte}",
-    source="Shannon 1951 (0.6 … 1.3 bit per letter)",
-    threshold="below {floor:.3f} nats at {steps:g} steps in a row of rows never seen before, of {classes:g} classes or "
-    "more, once {tokens:g} tokens have an entropy above {entropy:g}; in a log the median of the last {last:g} losses",
-    thresholds={
-        "floor": Threshold(0.3 * math.log(2), "half of the lowest estimate for text never seen before"),
-        "steps": Threshold(10, "one easy batch proves nothing"),
-        "classes": Threshold(64, "codes of few signs may well be predictable"),
-        "tokens": Threshold(4096, "an entropy of less is not known"),
-        "entropy": Threshold(1.5, "below it the text itself is nearly constant"),
-        "last": Threshold(10, "as above"),
-    },
-    cost="none: the loss and the row hashes",
-    needs=(Probe.LOSS, Probe.ROWS, Probe.LOSS_GRADIENT, Probe.LOG),
-    cause="targets leak into the inputs: labels not shifted, no causal mask, or a task that copies",
-    fix="run the causality and label tests: doctor.preflight(batch)",
-    refuted_by="an equally low loss of a model that cannot see ahead",
-)
 
 LOSS_SPIKE = Rule(
     "loss-spike",
@@ -119,7 +77,6 @@ LOSS_PLATEAU = Rule(
     refuted_by="a falling loss",
 )
 
-
 OVERFITTING = Rule(
     "overfitting",
     FAMILY,
@@ -139,133 +96,6 @@ OVERFITTING = Rule(
     fix="stop at the best step or keep its checkpoint; more data, fewer epochs, dropout, a smaller model",
     refuted_by="an evaluation loss that falls again",
 )
-
-NEVER_FALLS = Rule(
-    "loss-never-falls",
-    FAMILY,
-    detects="A loss that stays where it began: nothing is learned.",
-    equation=r"L_t \approx L_1 \;(= \ln V)",
-    source="definition; Shannon 1948 (ln V is the loss of a guess that knows nothing)",
-    threshold="from the first steps on, in {entries:g} entries over {steps:g} steps or more, the last quarter no lower "
-    "than the first, within {errors:g} standard errors and {least:.1%} of its level; a fault where that is ln V "
-    "within {near:g} nat, else a warning",
-    thresholds={
-        "entries": Threshold(20, "quarters of five: fewer have no scatter to judge by"),
-        "steps": Threshold(100, "what learns at all has left ln V by then, a warm-up of usual length included"),
-        "errors": Threshold(2, "a fall that is there shows in a quarter of the run at more"),
-        "least": Threshold(0.01, "ln V falls by a tenth with the first counts of words"),
-        "near": Threshold(0.3, "logits of fresh weights have a std up to 0.8, which adds its square over 2"),
-    },
-    cost="none: the losses are there",
-    needs=(Probe.LOG,),
-    cause="updates that do not reach the model, a rate of 0 or far too low, or targets that have nothing to do with "
-    "the inputs",
-    fix="limpid.watch(model, optimizer) tells them apart: what the optimizer holds, whether weights change, what is "
-    "taught",
-    refuted_by="a lower loss",
-)
-
-
-@before_first_step(INITIAL_LOSS_OFF)
-def first_loss(exam: Exam) -> Iterator[Finding]:
-    """The mean surprise against ln V + σ²/2."""
-    rule = INITIAL_LOSS_OFF
-    if not exam.loss_gradients or not exam.fresh or exam.trial is None:
-        return
-    gradient = exam.loss_gradients[0]
-    vocab, spread, labels = gradient.shape[-1], gradient.logit_std, int(gradient.labelled.sum())
-    if not labels or spread > rule["spread"] or gradient.misfit > 0.3 or gradient.ids is None:
-        return  # where labels are no tokens, one that is frequent decides
-    seen, expected = gradient.mean_surprise, math.log(vocab) + spread**2 / 2
-    if abs(seen - expected) <= rule["off"] + rule["errors"] * spread / math.sqrt(labels):
-        return
-    yield rule.finding(
-        severity="warning",
-        where="loss",
-        says=f"fresh weights give a first loss of {seen:.2f} nats; ln V + σ²/2 = {expected:.2f} is expected (V = "
-        f"{vocab:,}, std of logits {spread:.2f}).",
-        sure=0.7,
-        refuted_by=f"a first loss near {expected:.2f}",
-        evidence={"first_loss": seen, "expected": expected, "logit_std": spread, "vocab": vocab},
-    )
-
-
-@on_step(LOSS_BELOW_FLOOR)
-def below_floor(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    """A loss that text never seen before does not allow: asked of new rows only."""
-    rule, rows = LOSS_BELOW_FLOOR, history.rows
-    if not rows.count or record.loss is None or not rows.new_rows:
-        history.in_a_row(rule.slug, False)
-        return
-    if history.next_token_classes < rule["classes"] or not rows.histograms:
-        return
-    low = 0 < record.loss < rule["floor"] and rows.tokens > rule["tokens"]
-    low = low and rows.unigram_entropy > rule["entropy"]
-    if history.in_a_row(rule.slug, low) == rule["steps"]:
-        yield rule.finding(
-            severity="warning",
-            step=record.number,
-            where="loss",
-            says=f"on rows never seen before the loss is {record.loss:.3f} nats per token, below what any text allows "
-            f"({rule['floor']:.2f}): the answer is in the input.",
-            sure=0.7,
-            evidence={
-                "loss": record.loss,
-                "floor": float(rule["floor"]),
-                "unigram_entropy": rows.unigram_entropy,
-            },
-        )
-
-
-@in_log(LOSS_BELOW_FLOOR)
-def below_floor_in_log(curves: Curves) -> Iterator[Finding]:
-    rule, losses, evals = LOSS_BELOW_FLOOR, curves.values("loss"), curves.values("eval_loss")
-    if len(losses) < 20 or (curves.vocab or 1000) < rule["classes"]:
-        return
-    low = median(losses[-int(rule["last"]) :])
-    if 0 < low < rule["floor"] and (not evals or min(evals) < 2 * low + 0.05):
-        yield rule.finding(
-            severity="warning",
-            step=curves.steps[-1],
-            where="loss",
-            says=f"training{' and evaluation' if evals else ''} loss of {low:.3f} nats per token is below what text "
-            f"allows ({rule['floor']:.2f}): copying, a leak, or a set that is learned by heart.",
-            cause="labels not shifted, no causal mask, or the same rows again and again",
-            fix="doctor.preflight(batch) tells them apart",
-            sure=0.6,
-            refuted_by="an honest evaluation with this loss",
-            evidence={"loss": low},
-        )
-
-
-@in_log(NEVER_FALLS)
-def never_falls(curves: Curves) -> Iterator[Finding]:
-    rule, points = NEVER_FALLS, [(s, v) for s, v in curves.series.get("loss", []) if math.isfinite(v)]
-    losses, steps = [v for _, v in points], [s for s, _ in points]
-    if len(points) < rule["entries"] or min(losses) <= 0 or steps[-1] - steps[0] < rule["steps"]:
-        return
-    quarter = len(losses) // 4
-    first, last = losses[:quarter], losses[-quarter:]
-    level, fall = fmean(losses), fmean(first) - fmean(last)
-    error = math.sqrt((variance(first) + variance(last)) / quarter)
-    begins = steps[0] <= max(20, 0.05 * (steps[-1] - steps[0]))
-    if not begins or fall > rule["errors"] * error or abs(fall) > rule["least"] * level:
-        return
-    chance = curves.vocab is not None and abs(level - math.log(curves.vocab)) < rule["near"]
-    guess = f"that of a guess among {math.exp(level):,.0f} words that knows nothing"
-    what = f"ln V = {math.log(curves.vocab or 1):.2f}, {guess}" if chance else guess
-    norms = [v for v in curves.values("grad_norm") if math.isfinite(v)]
-    arrives = f"; gradients are there (norm {median(norms):.2g})" if norms and median(norms) > 0 else ""
-    arrives = "; every gradient is 0" if norms and max(norms) == 0 else arrives
-    yield rule.finding(
-        severity="fault" if chance else "warning",
-        step=steps[0],
-        where="loss",
-        says=f"the loss is {level:.3g} from step {steps[0]} to step {steps[-1]:,} and does not fall"
-        + (f": {what}{arrives}." if chance or level > 2 else f"{arrives}."),
-        sure=0.9 if chance else 0.6,
-        evidence={"loss": level, "fall": fall, "error": error, "ln_vocab": math.log(curves.vocab or 1)},
-    )
 
 
 @in_log(OVERFITTING)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding, Severity
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+from limpid.doctor.weights import storage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,18 +135,18 @@ def membership(exam: Exam) -> Iterator[Finding]:
 
 def _missing(exam: Exam) -> list[tuple[str, Tensor]]:
     """Trainable parameters that no group holds, neither themselves nor through a flat view."""
-    ids, storages = {id(p) for p in exam.held}, {exam.info.storage(p) for p in exam.held}
+    ids, storages = {id(p) for p in exam.held}, {storage(p) for p in exam.held}
     return [
         (name, p)
         for name, p in exam.info.parameters.items()
-        if p.requires_grad and id(p) not in ids and exam.info.storage(p) not in storages
+        if p.requires_grad and id(p) not in ids and storage(p) not in storages
     ]
 
 
 def _strangers(exam: Exam) -> list[Tensor]:
     """Tensors of the optimizer that are not the model's, nor a view of one."""
-    storages = {exam.info.storage(p) for p in exam.info.parameters.values()}
-    return [p for p in exam.held if id(p) not in exam.info.names and exam.info.storage(p) not in storages]
+    storages = {storage(p) for p in exam.info.parameters.values()}
+    return [p for p in exam.held if id(p) not in exam.info.names and storage(p) not in storages]
 
 
 def _holds_strangers(strangers: list[Tensor], replaced: list[str]) -> Finding:

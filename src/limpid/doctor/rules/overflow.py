@@ -77,7 +77,7 @@ CAUSES = {
 @before_first_step(OVERFLOW_IN_HALF)
 def overflows(exam: Exam) -> Iterator[Finding]:
     """Infinities that later operations make finite again, so that nothing but the learning shows them."""
-    operation = exam.overflowed
+    operation = exam.attention.overflowed
     if operation is not None:
         limit = OVERFLOW_IN_HALF["limit"]
         yield OVERFLOW_IN_HALF.finding(

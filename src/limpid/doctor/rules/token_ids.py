@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+from limpid.doctor.weights import fresh_gains
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,7 +195,7 @@ def _wrapped(high: int, count: int, distinct: int, vocab: int, step: int | None)
 @before_first_step(VOCABULARY_MISMATCH)
 def worse_than_chance(exam: Exam) -> Iterator[Finding]:
     """Trained weights that predict worse than chance: the ids mean other words to them."""
-    constant, gains = exam.info.fresh_gains()
+    constant, gains = fresh_gains(exam.info)
     if not exam.loss_gradients or not gains or constant:
         return
     gradient = exam.loss_gradients[0]

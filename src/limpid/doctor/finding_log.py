@@ -1,0 +1,111 @@
+"""Findings while a run trains: root causes first, each rule once, to the console, a file, TensorBoard or W&B."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from limpid.doctor.finding import SEVERITIES, Finding
+from limpid.doctor.rules import RULES
+from limpid.errors import CheckpointError
+from limpid.files import LineFile, explained
+from limpid.terminal import say
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Root causes first: findings that no other one explains, then the rest; each by severity, certainty and time."""
+    explained = {id(finding) for finding in findings if _explained(finding, findings)}
+    return sorted(
+        findings,
+        key=lambda f: (
+            f.severity == "notice",
+            id(f) in explained,
+            -SEVERITIES.index(f.severity),
+            -len(RULES[f.rule].explains) if f.rule in RULES else 0,
+            -f.sure,
+            f.step or 0,
+        ),
+    )
+
+
+def explains(first: Finding, second: Finding) -> bool:
+    """Whether `second` is a consequence of `first`: its rule is one, and it did not come earlier."""
+    if first is second or first.severity == "notice" or first.rule not in RULES:
+        return False
+    return second.rule in RULES[first.rule].explains and (first.step or 0) <= (second.step or 0) + 30
+
+
+def _explained(finding: Finding, findings: Sequence[Finding]) -> bool:
+    return any(
+        explains(other, finding) and not (explains(finding, other) and (finding.step or 0) < (other.step or 0))
+        for other in findings
+    )
+
+
+class FindingLog:
+    """Everything found so far; each rule speaks once, and again when it becomes more severe.
+
+    What is found goes to the console, to findings.jsonl, to TensorBoard or W&B.
+    """
+
+    def __init__(self, output: Path | None, say: Callable[[str], None] | bool, writer: Any) -> None:
+        self.output, self.say, self.writer = output, say, writer
+        self.first = True  # whether this process speaks for all of them
+        self.found: dict[str, Finding] = {}
+        if output is not None:
+            with self._never_breaking():
+                output.mkdir(parents=True, exist_ok=True)  # once: a run whose folder is deleted gets no other
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            old = self.found.get(finding.rule)
+            if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
+                self.found[finding.rule] = finding
+                if self.first:
+                    self._report(finding)
+
+    def findings(self, without: Iterable[str] = ()) -> list[Finding]:
+        """Root causes first; without those of some rules."""
+        return ranked([finding for rule, finding in self.found.items() if rule not in without])
+
+    def skipped(self, what: str, why: str) -> None:
+        """Say what could not be done."""
+        if self.first:
+            self._say(f"doctor: not checked: {what}: {why}")
+
+    def _report(self, finding: Finding) -> None:
+        if self.output is not None:
+            with self._never_breaking(), contextlib.closing(LineFile(self.output / "findings.jsonl")) as file:
+                file.write(finding.as_json())
+        if hasattr(self.writer, "add_text"):  # TensorBoard
+            self.writer.add_text(f"doctor/{finding.rule}", finding.says, finding.step or 0)
+        elif hasattr(self.writer, "log"):  # W&B
+            self.writer.log({f"doctor/{finding.rule}": SEVERITIES.index(finding.severity) + 1})
+        if finding.severity != "notice":
+            self._say(
+                f"doctor: {finding.severity}: {finding.rule} ({when(finding)}, {finding.where}): {finding.says}\n"
+                f"        cause: {finding.cause}\n        fix:   {finding.fix}"
+            )
+
+    @contextlib.contextmanager
+    def _never_breaking(self) -> Iterator[None]:
+        """A finding that cannot be written is said, and breaks no training."""
+        try:
+            with explained(f"cannot write to {self.output}"):
+                yield
+        except CheckpointError as error:
+            self._say(f"doctor: {error}")
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a console that is gone breaks no training either
+            if callable(self.say):
+                self.say(line)
+            elif self.say:
+                say(line, file=sys.stderr)
+
+
+def when(finding: Finding) -> str:
+    return "before the first step" if finding.step is None else f"step {finding.step}"

@@ -1,0 +1,94 @@
+"""Values of parameters, or of this process's part of them; and whether they look drawn, not trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from limpid.doctor.model_info import ModelInfo
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor that several share; any other tensor itself. Never waits for the others."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def sample(tensor: Tensor, count: int) -> Tensor:
+    """Up to `count` elements of what this process holds, spread evenly, flat."""
+    flat = local(tensor.detach()).reshape(-1)
+    return flat if flat.numel() <= count else flat[:: flat.numel() // count][:count]
+
+
+def storage(parameter: Tensor) -> int:
+    """What two views of one tensor share; an empty part of a tensor shares nothing."""
+    return local(parameter).data_ptr() or id(parameter)
+
+
+def is_zero(tensor: Tensor) -> bool:
+    return not bool(local(tensor.detach()).any())
+
+
+def is_constant(tensor: Tensor) -> bool:
+    values = local(tensor.detach()).flatten()
+    return bool((values == values[:1]).all())
+
+
+def root_mean_square(tensor: Tensor) -> float:
+    return float(local(tensor.detach()).float().pow(2).mean().sqrt())
+
+
+def std(tensor: Tensor) -> float:
+    return float(local(tensor.detach()).float().std())
+
+
+def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str]]:
+    """Names of the matrices that are 0, and of those whose rows or columns are all equal."""
+    zero, equal = [], []
+    for name, parameter in info.parameters.items():
+        matrix = parameter.detach()
+        if matrix.ndim < 2 or min(matrix.shape) < 2 or not parameter.requires_grad or not matrix.is_floating_point():
+            continue
+        if is_zero(matrix):
+            zero.append(name)
+        elif bool((matrix == matrix[:1]).all()) or bool((matrix == matrix[:, :1]).all()):
+            equal.append(name)
+    return zero, equal
+
+
+def fresh_gains(info: ModelInfo) -> tuple[int, int]:
+    """How many gains of norms are exactly 1 (or, stored as an offset, 0) everywhere, and how many there are."""
+    gains = [local(info.parameters[name].detach()) for name in info.norm_gains]
+    return sum(bool((gain == 1).all()) or bool((gain == 0).all()) for gain in gains), len(gains)
+
+
+def fresh(info: ModelInfo) -> bool:
+    """Whether the weights look drawn, not trained: gains all equal and biases of norms 0."""
+    fresh, count = fresh_gains(info)
+    if count:
+        norms = {gain.rpartition(".")[0] for gain in info.norm_gains}
+        biases = [
+            p
+            for name, p in info.parameters.items()
+            if name.endswith("bias") and p.ndim == 1 and name.rpartition(".")[0] in norms
+        ]
+        return fresh == count and all(map(is_zero, biases))
+    return all(_drawn(p, 5, 0.05) for p in info.parameters.values() if p.ndim == 2)
+
+
+def looks_drawn(info: ModelInfo, block: str, errors: float) -> bool:
+    """Whether the matrices of a block are spread like a fresh draw, within some standard errors."""
+    matrices = [p for name, p in info.parameters.items() if name.startswith(block + ".") and p.ndim >= 2]
+    spread = [p for p in matrices if not is_constant(p)]
+    return bool(spread) and all(_drawn(p, errors, 0.0) for p in spread)
+
+
+def _drawn(weight: Tensor, errors: float, slack: float) -> bool:
+    """Whether entries are spread like a Gaussian or uniform variable: kurtosis 3 or 1.8, whose error is √(24/n)."""
+    values = sample(weight, 65536).float()
+    spread = values.std(correction=0)
+    if not spread:
+        return True
+    kurtosis = float(((values - values.mean()) / spread).pow(4).mean())
+    return min(abs(kurtosis - 3), abs(kurtosis - 1.8)) < errors * (24 / values.numel()) ** 0.5 + slack
