@@ -13,8 +13,8 @@ import pytest
 from doctor.test_logs import falling
 from limpid.cli import main
 from limpid.doctor.finding import Finding
-from limpid.doctor.logs import read_record
 from limpid.doctor.finding_log import FindingLog
+from limpid.doctor.logs import read_record
 from limpid.doctor.report import diagnose
 from limpid.reporter import SILENT
 from limpid.training.start import start
