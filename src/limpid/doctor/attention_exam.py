@@ -23,7 +23,7 @@ class AttentionExam:
         self.exam = exam
 
     @cached_property
-    def _probe(self) -> AttentionProbe:
+    def probe(self) -> AttentionProbe:
         return self._attentions_of(self.exam.probe)[0]
 
     def _attentions_of(self, call: Call | None) -> tuple[AttentionProbe, Any]:
@@ -39,19 +39,19 @@ class AttentionExam:
     @property
     def scores(self) -> list[AttentionScores]:
         """The attentions of the probe."""
-        return self._probe.attentions
+        return self.probe.attentions
 
     @property
     def overflowed(self) -> str | None:
         """The first operation of that pass that made float16 infinities of numbers."""
-        return self._probe.overflowed
+        return self.probe.overflowed
 
     @cached_property
     def _masked_batch(self) -> tuple[AttentionProbe, bool | None]:
         """The whole first micro-batch where it is masked, and whether its output is finite; else the probe."""
         call = self.exam.usual_call
         if call is None or call.mask is None or not self.exam.may_call:
-            return self._probe, None
+            return self.probe, None
         seen, output = self._attentions_of(call.without_loss())
         logits = find_logits(output)
         return seen, None if logits is None else bool(torch.isfinite(logits).all())

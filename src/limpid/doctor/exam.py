@@ -189,7 +189,7 @@ class Exam(Watched):
             return math.inf
         finite = self.plain[torch.isfinite(self.plain)]
         formats = {p.dtype for p in self.info.parameters.values() if p.is_floating_point()}
-        formats |= self._attention_probe.formats | {gradient.dtype for gradient in self.loss_gradients[:1]}
+        formats |= self.attention.probe.formats | {gradient.dtype for gradient in self.loss_gradients[:1]}
         unit = max((torch.finfo(kind).eps / 2 for kind in formats if kind.itemsize > 1), default=2.0**-24)
         return 32 * unit * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
 
