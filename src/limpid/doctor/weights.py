@@ -39,7 +39,7 @@ def root_mean_square(tensor: Tensor) -> float:
     return float(local(tensor.detach()).float().pow(2).mean().sqrt())
 
 
-def std(tensor: Tensor) -> float:
+def deviation(tensor: Tensor) -> float:
     return float(local(tensor.detach()).float().std())
 
 

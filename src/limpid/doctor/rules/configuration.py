@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
-from limpid.doctor.weights import fresh_gains, is_constant, looks_drawn, std
+from limpid.doctor.weights import deviation, fresh_gains, is_constant, looks_drawn
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -155,7 +155,7 @@ def not_loaded(exam: Exam) -> Iterator[Finding]:
     drawn = _drawn_blocks(exam)
     if not everything and not drawn:
         return
-    std = sorted(std(p) for name, p in info.parameters.items() if p.ndim >= 2 and info.block_of(name))
+    std = sorted(deviation(p) for name, p in info.parameters.items() if p.ndim >= 2 and info.block_of(name))
     typical = std[len(std) // 2] if std else math.nan
     says = f"{', '.join(drawn[:4])} {'is' if len(drawn) == 1 else 'are'} still at initialisation (gains exactly "
     says += "constant, Gaussian matrices) while other blocks are trained."
