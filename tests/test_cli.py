@@ -191,6 +191,22 @@ def test_a_run_goes_on_and_says_so_when_there_is_nothing_left(there: Path, capsy
         ("generate small a --num-beams 4 --temperature 0.8", "so temperature would do nothing"),
         ("generate small a --num-beams 100000000000", "ask for fewer beams"),
         ("generate small a --threads 8000", "more threads than that wait for each other"),
+        ("train corpus --init-from small@99", "--init-from small@99: runs/small holds no checkpoint after step 99"),
+        ("train corpus --init-from small@-1", "runs/small@-1 names no step"),
+        ("train corpus --positions learned --rotary-scaling linear --rotary-factor 2", "it stretches rotary ones only"),
+        ("train corpus --rotary-factor 4", "rotary_factor is 4.0, but rotary_scaling is none"),
+        ("train corpus --rotary-scaling yarn --rotary-factor 2 --rotary-original-context 0", "original_context is 0"),
+        ("train corpus --windowed-blocks 0", "there is no attention_window"),
+        ("train ~nobodyatall/text.txt", "~nobodyatall/text.txt begins with a home that does not exist"),
+        ("evaluate small ~nobodyatall/text.txt", "a home that does not exist"),
+        (f"train {'x' * 100_000}", "xxx…: File name too long"),
+        (f"trace {'x' * 100_000}", "xxx…: File name too long"),
+        (f"evaluate small corpus --output {'x' * 100_000}", "xxx…: File name too long"),
+        (f"train corpus --tokenizer bytes --sample-prompt {'x' * 500}", "sample_prompt 'xxxxx"),
+        (f"generate small {'x' * 500}", "the prompt 'xxxxxxx"),
+        ("compress small corpus/00.txt -o runs/small/config.toml -f", "config.toml is a file of the model runs/small"),
+        ("evaluate small --tasks between.jsonl", "the right answer is 0.5, which lies between two"),
+        ("doctor vast.jsonl", "vast.jsonl"),
         ("trace small --worked", "--worked has no use for RUN"),
         ("trace --worked --step 3 --text x", "--worked has no use for --step and --text"),
         ("trace small --rows --quantity loss", "--rows has no use for --quantity"),
@@ -208,6 +224,8 @@ def test_a_mistake_is_one_line_that_names_it(
     Path("broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     Path("wrong.toml").write_text("[model]\nd_model = 'wide'\n")
     Path("notarecord").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
+    Path("between.jsonl").write_text('{"query": "a", "choices": ["b", "c"], "gold": 0.5}\n')
+    Path("vast.jsonl").write_text(f'{{"step": 1, "loss": {"9" * 5000}}}\n')
     Path("gemma").mkdir(exist_ok=True)
     Path("gemma/config.json").write_text('{"model_type": "gemma"}')
     if not Path("truncated").exists():
@@ -218,6 +236,29 @@ def test_a_mistake_is_one_line_that_names_it(
         Path("truncated/model.safetensors").write_bytes(weights[: len(weights) // 2])
     capsys.readouterr()
     assert told in refused(capsys, *words.split())
+
+
+@pytest.mark.parametrize("words", [("train", "-"), ("compress", "small", "-"), ("decompress",), ("chat", "small")])
+def test_without_standard_input_nothing_is_read_from_it(
+    there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    output = () if words[0] in ("train", "chat") else ("-o", "out")
+    assert "standard input is closed" in refused(capsys, *words, *output)
+
+
+def test_a_name_with_a_line_break_stays_on_one_line(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "none␊" in refused(capsys, "train", "corpus", "--config", "none\n")
+    assert "none␊" in refused(capsys, "trace", "none\n")
+
+
+def test_a_pipe_to_which_nobody_writes_is_not_awaited_for_ever(
+    there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limpid.files.WRITER_SECONDS", 0.05)
+    os.mkfifo("pipe")
+    assert "pipe is a pipe, and nobody came to write to it" in refused(capsys, "train", "pipe")
+    Path("pipe").unlink()
 
 
 def test_a_pickle_is_never_opened(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,8 @@ def install() -> None:
     def where_axes_are_named(thing: Any = None, *, typechecker: Any = None) -> Any:
         if thing is None:
             return lambda thing: where_axes_are_named(thing, typechecker=typechecker)
+        if isinstance(thing, str):  # with jaxtyped("context")
+            return decorate(thing)
         if getattr(thing, "__module__", "").startswith("limpid"):
             hints = vars(thing).get("__annotations__", {}) if inspect.isclass(thing) else _annotations(thing)
             if not any(NAMED.search(str(hint)) for hint in hints.values()):

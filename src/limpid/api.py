@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.config import TrainConfig
+from limpid.config.arguments import checked
+from limpid.config.domain import Count
 from limpid.config.effect import require_effect
 from limpid.config.options import converted
 from limpid.data.documents import require_there
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from limpid.training.time_budget import Deadline, StepBudget
 
 
+@checked
 def train(
     config: TrainConfig | Mapping[str, Any] | None = None,
     name: str | None = None,
@@ -50,7 +53,8 @@ def train(
     return _train(begin, reporter)
 
 
-def resume(what: str | Path, max_steps: int | None = None, reporter: Reporter = SILENT) -> Run:
+@checked
+def resume(what: str | Path, max_steps: Count | None = None, reporter: Reporter = SILENT) -> Run:
     """Continue a run bit for bit, as it was configured, to its last step or to another one.
 
     what   a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
@@ -97,6 +101,7 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> R
     return training.run
 
 
+@checked
 def load(path: str | Path) -> tuple[Transformer, Tokenizer]:
     """Model and tokenizer of a run, or of a Hugging Face folder."""
     from limpid.data.tokenizer import load_tokenizer
@@ -108,7 +113,8 @@ def load(path: str | Path) -> tuple[Transformer, Tokenizer]:
     return load_model(source), tokenizer
 
 
-def open_step(what: str | Path, step: int | None = None, text: str | None = None) -> dict[str, Any]:
+@checked
+def open_step(what: str | Path, step: Count | None = None, text: str | None = None) -> dict[str, Any]:
     """One step, redone in float64 and compared: the document that `limpid trace --json` prints.
 
     what   run, recorded step, or Hugging Face folder (with `text`)

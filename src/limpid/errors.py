@@ -1,8 +1,13 @@
 """What a user can get wrong. Each error is one line: the offending value, what was expected, the way out."""
 
+from limpid.terminal import on_one_line
+
 
 class LimpidError(Exception):
     """A user's mistake or a machine's refusal; the command line prints it without a traceback and exits with 2."""
+
+    def __str__(self) -> str:
+        return on_one_line(super().__str__())
 
 
 class ConfigError(LimpidError):

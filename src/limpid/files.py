@@ -8,11 +8,18 @@ import json
 import os
 import re
 import shutil
+import sys
+import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
-from limpid.errors import CheckpointError, LimpidError
+from limpid.errors import CheckpointError, ConfigError, LimpidError
+
+LONGEST_NAME = 255
+"""Bytes of a file's name on most systems; longer ones are shown cut."""
+WRITER_SECONDS = 5.0
+"""How long a pipe waits for its other end: the processes of a pipeline start within that, if any does."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -21,6 +28,68 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def user_path(what: str | Path) -> Path:
+    """The path that a user named, with ~ as a home; something may lie there or not.
+
+    Raises  ConfigError for what can be no path, and for where the system refuses to look
+    """
+    try:
+        path = Path(what).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself: nothing lies there
+            return path
+        advice = ADVICE.get(error.errno or 0, "give another path")
+        raise ConfigError(f"cannot look at {_short(what)}: {error.strerror}; {advice}") from error
+    except RuntimeError as error:
+        raise ConfigError(f"{_short(what)} begins with a home that does not exist: write the path out") from error
+    except ValueError as error:  # NUL, or half of a surrogate pair
+        raise ConfigError(f"{_short(what)} can be no path ({one_line(error)}): give another") from error
+    return path
+
+
+def standard_input() -> TextIO:
+    """Standard input.
+
+    Raises  ConfigError when the process was started without one
+    """
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed: lead a file into it (< FILE), or name a file")
+    return sys.stdin
+
+
+def standard_output() -> TextIO:
+    """The same of standard output."""
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed: lead it into a file (> FILE), or name one with --output")
+    return sys.stdout
+
+
+def open_to_read(path: Path, name: str) -> BinaryIO:
+    """A file's bytes, or those of a pipe that somebody writes to.
+
+    Raises  OSError as opening does; ConfigError for a pipe to which nobody comes to write
+    """
+    if not path.is_fifo():
+        return path.open("rb")
+    opened: list[BinaryIO] = []
+    opening = threading.Thread(target=lambda: opened.append(path.open("rb")), daemon=True)
+    opening.start()  # it returns when somebody opens the other end
+    opening.join(WRITER_SECONDS)
+    if not opened:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+        raise ConfigError(
+            f"{name} is a pipe, and nobody came to write to it for {WRITER_SECONDS:g} seconds: start what writes first"
+        )
+    return opened[0]
+
+
+def _short(what: str | Path) -> str:
+    return str(what) if len(str(what)) <= LONGEST_NAME else f"{str(what)[:60]}…"
 
 
 def write_atomically(file: Path, content: bytes) -> None:

@@ -94,7 +94,7 @@ def _seal(stream: BinaryIO) -> tuple[int, str] | None:
     """Where the hash in a safetensors file's header begins, and what it is."""
     length = int.from_bytes(stream.read(8), "little")
     header = stream.read(min(length, os.fstat(stream.fileno()).st_size))
-    found = re.search(rb'"sha256":"([0-9a-f]{64})"', header)
+    found = re.search(rb'"sha256"\s*:\s*"([0-9a-f]{64})"', header)
     return None if found is None else (8 + found.start(1), found[1].decode())
 
 

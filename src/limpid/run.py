@@ -140,11 +140,18 @@ class Run:
 
     def _instead_of(self, step: int) -> str:
         """What to use in place of a checkpoint that cannot be used."""
-        others = (other for other in reversed(self.checkpoint_steps()) if other != step)
-        whole = next((other for other in others if self._is_whole(other)), None)
-        if whole is None:
-            return f"{self.path} holds no other checkpoint that is whole"
-        return f"use the newest one that is whole: {self.path}@{whole}"
+        earlier = self.whole_before(step)
+        if earlier is not None:
+            return f"use the newest one that is whole: {self.path}@{earlier}"
+        later = next((other for other in self.checkpoint_steps() if other > step and self._is_whole(other)), None)
+        if later is not None:
+            return f"use the first one after it that is whole: {self.path}@{later}"
+        return f"{self.path} holds no other checkpoint that is whole"
+
+    def whole_before(self, step: int) -> int | None:
+        """The newest checkpoint before that of `step` that can be used."""
+        earlier = (other for other in reversed(self.checkpoint_steps()) if other < step)
+        return next((other for other in earlier if self._is_whole(other)), None)
 
     def _is_whole(self, step: int) -> bool:
         folder = self.checkpoint(step)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
+from limpid.files import user_path
 from limpid.run import RUNS, is_number
 from limpid.run import Run as Run
 
@@ -115,7 +116,7 @@ def open_source(what: str | Path) -> Source:
     """
     source = find_source(what)
     if source is None:
-        raise _nothing(Path(what).expanduser())
+        raise _nothing(user_path(what))
     return source
 
 
@@ -123,7 +124,7 @@ def find_source(what: str | Path) -> Source | None:
     """The same, but None for what is none of these: where other names are possible."""
     if str(what) == "last":
         return last_run()
-    path = Path(what).expanduser()
+    path = user_path(what)
     for place in (path, RUNS / path):
         source = _recognised(place)
         if source is not None:
@@ -170,7 +171,7 @@ def find_model(what: str | Path) -> Model:
 
 
 def find_step(what: str | Path, step: int | None = None) -> tuple[Run, int | None]:
-    """The run and step that `what` and `step` name together; no step is the last one.
+    """The run and step that `what` and `step` name together; no step is the last one, or the checkpoint's.
 
     Raises  CheckpointError when it is no step of a run, or the step is named twice
     """
@@ -183,9 +184,9 @@ def find_step(what: str | Path, step: int | None = None) -> tuple[Run, int | Non
         raise CheckpointError(f"{what} is {KINDS[ModelFolder]}, which has taken no steps: give a run; {_runs_here()}")
     if isinstance(source, Run):
         return source, step
-    if step is not None and step != source.step:
-        raise CheckpointError(f"{what} names step {source.step} already: leave out --step {step}")
-    return source.run, source.step
+    if step is not None and step < source.step:
+        raise CheckpointError(f"{what} lies after step {step}: name a checkpoint before it, or the run alone")
+    return source.run, source.step if step is None else step
 
 
 def is_recorded_step(file: Path) -> bool:
@@ -227,7 +228,7 @@ def _recognised(place: Path) -> Source | None:
 
 def _checkpoint(run: Run, step: str) -> Checkpoint:
     if not is_number(step) or len(step) > MOST_DIGITS:
-        raise CheckpointError(f"{step!r} after @ is no step: expected a number, as in {run.path}@400")
+        raise CheckpointError(f"{run.path}@{step} names no step: expected a number after @, as in {run.path}@400")
     steps = run.checkpoint_steps()
     if int(step) not in steps:
         nearest = sorted(sorted(steps, key=lambda there: abs(there - int(step)))[:SHOWN])

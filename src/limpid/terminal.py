@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return COMMANDING.sub(_picture, text)
 
 
+def on_one_line(text: str) -> str:
+    """The text with a visible sign for line breaks too."""
+    return printable(text).replace("\n", "\u240a")
+
+
 def _picture(found: re.Match[str]) -> str:
     code = ord(found[0])
     return chr(PICTURES + code) if code < ord(" ") else "\u2421" if code == DELETE else "\ufffd"

@@ -82,8 +82,9 @@ def test_a_step_is_named_by_number_by_checkpoint_or_by_its_file(run: Run) -> Non
     file.rename(elsewhere)
     with pytest.raises(CheckpointError, match="lies in no run's steps/"):
         find_step(elsewhere)
-    with pytest.raises(CheckpointError, match="names step 0 already: leave out --step 3"):
-        find_step("run@0", 3)
+    assert find_step("run@0", 3) == (same, 3)
+    with pytest.raises(CheckpointError, match="lies after step 3: name a checkpoint before it"):
+        find_step(f"run@{run.latest_checkpoint()}", 3)
     with pytest.raises(CheckpointError, match="which has taken no steps: give a run"):
         find_step("runs/run/model")
 

@@ -210,5 +210,5 @@ def test_a_watched_model_that_nobody_holds_is_freed() -> None:
 
 
 def test_what_is_no_model_is_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"the model to watch is 'model': expected a torch\.nn\.Module"):
+    with pytest.raises(ConfigError, match=r"model is 'model': expected Module \(torch\)"):
         limpid.watch("model", None)

@@ -115,13 +115,13 @@ REFUSED: list[tuple[Callable[[], object], type[LimpidError], str]] = [
     (lambda: alignment.lambda_returns([], [], [], 0.5), ShapeError, "at least one step"),
     (lambda: alignment.lambda_returns([1.0], [1.0], [1.0], 1.5), DomainError, "lam is 1.5"),
     (lambda: foundations.initial_std("he", 0), DomainError, "fan_in is 0"),
-    (lambda: foundations.speculative_speedup(0.5, 2.5, 0), DomainError, "drafted 2.5"),
+    (lambda: foundations.speculative_speedup(0.5, 2.5, 0), DomainError, "drafted is 2.5"),
     (lambda: REFIT.optimum(0), ConfigError, "compute is 0"),
     (lambda: power_law([0.0, 1.0], [1.0, 2.0]), ConfigError, "no logarithm"),
     (lambda: kaplan_factor(0), ConfigError, "factor is 0"),
     (lambda: kaplan_loss(0), ConfigError, "parameters is 0"),
     (lambda: critical_batch(1e12, 0, 2), ConfigError, "bytes_per_second is 0"),
-    (lambda: foundations.tiled_attention(*3 * [np.ones((2, 3, 4))]), ShapeError, "of one head"),
+    (lambda: foundations.tiled_attention(*3 * [np.ones((2, 3, 4))]), ShapeError, "expected query (query d)"),
 ]  # fmt: skip
 
 

@@ -7,17 +7,20 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import limpid
 from limpid.errors import CheckpointError, ConfigError
 from limpid.lock import hold, released_after
 from limpid.manifest import write_manifest
+from limpid.model.weights import read_weights
 from limpid.reporter import Reporter, Silent
 from limpid.run import Run
-from limpid.source import find_model, find_run
+from limpid.source import Checkpoint, find_model, find_run
+from limpid.trace.record import Record
 from limpid.training.loop import loop
-from limpid.training.replay import replay
+from limpid.training.replay import recorded, replay
 from limpid.training.start import resume, start
 from small import config, corpus, quiet
 
@@ -117,11 +120,19 @@ def test_every_reader_of_weights_notices_damage(run: Run) -> None:
     for read in (
         lambda: limpid.load("run"),
         lambda: start(config(run.path, init_from="run"), None),
-        lambda: replay(run, 6),
     ):
         with pytest.raises(CheckpointError, match=r"damaged.*: runs/run@7"):
             read()
     limpid.load("run@7")
+
+
+def test_a_step_behind_a_damaged_checkpoint_is_opened_from_the_one_before(run: Run) -> None:
+    flip(run.checkpoint(7) / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"damaged.*`limpid trace runs/run@6 --step 8` opens the step from there"):
+        recorded("run", 8, None)
+    from_before = Record(recorded("run@6", 8, None))
+    weights = read_weights(Checkpoint(run, 8), run.read_config().model)
+    assert all(np.array_equal(from_before.stored(f"after/{name}"), weight) for name, weight in weights.items())
 
 
 def test_where_no_checkpoint_is_whole_it_is_said(run: Run) -> None:

@@ -21,8 +21,8 @@ Expect = Literal["refuse", "any", "accept"]
 Step = Callable[[Path, Path], None]
 """Lays something out in a case's folder (first) from the stock of valid things (second)."""
 
-CACHES = ("*.trace.json", "*/__pycache__/*")
-"""Files that may change beside what they were made from."""
+CACHES = ("*.trace.json", "*/__pycache__/*", "*.limpid-lock")
+"""Files that may change beside what they were made from; a lock says who holds it."""
 
 CONTROL = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\udc80-\udcff]"
@@ -113,6 +113,11 @@ def change(path: str, how: Callable[[Path], None]) -> Step:
     return step
 
 
+def plain(text: str) -> str:
+    """What of a name is the same however it is shown."""
+    return re.sub(r"[^\x20-\x7e]", "", text).lower()
+
+
 def snapshot(folder: Path) -> dict[str, str]:
     """What every path below a folder is and holds."""
     seen = {}
@@ -160,7 +165,7 @@ def judge(case: Case, outcome: Outcome, lost: list[str]) -> tuple[str, str]:
     if outcome.code == 2:
         if len(said) != 1:
             return "unclear", f"{len(said)} lines on stderr; {got}"
-        if case.names and not any(name.lower() in line.lower() for name in case.names):
+        if case.names and not any(plain(name) in plain(line) for name in case.names):
             return "unclear", f"names none of {', '.join(case.names)!a}; {got}"
         return ("overcautious" if case.expect == "accept" else "clear"), got
     if outcome.code == 1:

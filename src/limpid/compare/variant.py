@@ -16,6 +16,7 @@ from torch import Tensor
 from limpid.config import ModelConfig, WeightFormat
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.files import user_path
 from limpid.maths.operation import Array
 from limpid.model import Transformer
 from limpid.model.convert import save_folder, step_of
@@ -74,7 +75,7 @@ def parse_variant(label: str) -> Variant:
     weights_read: WeightFormat = "auto"
     for word in filter(None, words.split(",")):
         if word.startswith(("lora=", "merged=")):
-            merged, adapted = word.startswith("merged="), Path(word.partition("=")[2])
+            merged, adapted = word.startswith("merged="), user_path(word.partition("=")[2])
         elif word.startswith("processes="):
             path, processes = "processes", _count(word)
         elif word in PATHS:

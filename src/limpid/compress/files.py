@@ -16,11 +16,11 @@ from limpid.compress.container import read_header
 from limpid.config import WeightFormat
 from limpid.data.tokenizer import Tokenizer, load_tokenizer, start_token
 from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
-from limpid.files import explained
+from limpid.files import explained, open_to_read, standard_input, standard_output, user_path
 from limpid.model import Transformer
 from limpid.model.weights import load_model
 from limpid.reporter import Reporter
-from limpid.source import find_model
+from limpid.source import ModelFolder, find_model
 
 ENDING = ".limpid"
 
@@ -51,7 +51,8 @@ def compress_file(
 
     Raises  CheckpointError when there is no such model; DataError, ConfigError for files that cannot be used
     """
-    target = _target(output, None if file == "-" else Path(file + ENDING), force, Path(file))
+    target = _target(output, None if file == "-" else Path(file + ENDING), force, user_path(file))
+    _require_no_part(target, what)
     with _opened(file) as source, _reporter(target, as_json) as reporter:
         model = open_model(what)
         expected = None if file == "-" else os.fstat(source.fileno()).st_size
@@ -76,7 +77,9 @@ def decompress_file(file: str, what: str | None, output: str | None, *, force: b
     stripped = Path(file[: -len(ENDING)]) if file.endswith(ENDING) else None
     if file != "-" and stripped is None and output is None:
         raise ConfigError(f"{file} does not end in {ENDING}, so its original has no name: give one with --output")
-    target = _target(output, stripped, force, Path(file))
+    target = _target(output, stripped, force, user_path(file))
+    if what is not None:
+        _require_no_part(target, what)
     with _opened(file) as source, _reporter(target, as_json) as reporter:
         stream, model = source, None
         if what is None:
@@ -145,10 +148,10 @@ def _target(output: str | None, default: Path | None, force: bool, source: Path)
     Raises  ConfigError rather than overwrite a file, or the one that is read
     """
     if output == "-" or (output is None and default is None):
-        if sys.stdout.isatty():
+        if standard_output().isatty():
             raise ConfigError("what is written is no text: give --output FILE, or lead standard output to a file")
         return None
-    path = Path(output) if output is not None else default
+    path = user_path(output) if output is not None else default
     assert path is not None
     if path.is_dir():
         raise ConfigError(f"--output {path} is a folder: give a file's name")
@@ -161,13 +164,21 @@ def _target(output: str | None, default: Path | None, force: bool, source: Path)
     return path
 
 
+def _require_no_part(target: Path | None, what: str) -> None:
+    """Raise ConfigError rather than overwrite a file of the model, which --force does not mean."""
+    model = find_model(what)
+    folder = model.path if isinstance(model, ModelFolder) else model.run.path
+    if target is not None and target.exists() and target.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(f"--output {target} is a file of the model {folder}: give another")
+
+
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
     if file == "-":
-        yield sys.stdin.buffer
+        yield standard_input().buffer
         return
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115 - closed below
+        stream = open_to_read(user_path(file), file)
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}; give a file, or - for standard input") from error
     with stream:
@@ -178,8 +189,8 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 def _written(target: Path | None) -> Iterator[BinaryIO]:
     """A stream that becomes `target` when all went well; on an error nothing is left."""
     if target is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield standard_output().buffer
+        standard_output().buffer.flush()
         return
     temporary = target.with_name(f".{target.name}.writing")
     with explained(f"cannot write {target}", temporary):

@@ -13,7 +13,7 @@ from jaxtyping import Float32
 from limpid.config import ModelConfig, WeightFormat
 from limpid.config.options import to_dict
 from limpid.data.tokenizer import Tokenizer
-from limpid.errors import CheckpointError, ConfigError
+from limpid.errors import ConfigError
 from limpid.generate import Decoder
 from limpid.generate.cpu.kernels import relative_probabilities
 from limpid.model import Cache, Transformer
@@ -69,9 +69,7 @@ class Predictor:
         Raises  CheckpointError when the model's logits are not numbers
         """
         if not np.isfinite(self._logits).all():
-            raise CheckpointError(
-                "the model's logits are not numbers: its weights diverged; take an earlier checkpoint"
-            )
+            raise self.decoder.model.diverged()
         return np.asarray(relative_probabilities(self._logits))
 
     def _step(self, token: int) -> None:

@@ -24,6 +24,24 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
         f"tokenizer_vocab_size is {data.tokenizer_vocab_size}, but the vocabulary of tokenizer {data.tokenizer} is its "
         "own: leave one of them out",
     )
+    model = config.model
+    scaled = model.rotary_scaling != "none"
+    require(
+        not scaled or model.positions == "rotary",
+        f"rotary_scaling is {model.rotary_scaling}, but positions are {model.positions}: it stretches rotary ones only",
+    )
+    require(
+        scaled or model.rotary_factor == 1,
+        f"rotary_factor is {model.rotary_factor}, but rotary_scaling is none: choose one, or leave the factor out",
+    )
+    require(
+        model.rotary_original_context != 0,
+        "rotary_original_context is 0: give the context before stretching, tokens, or leave it out",
+    )
+    require(
+        model.windowed_blocks is None or model.attention_window is not None,
+        "windowed_blocks names blocks, but there is no attention_window: give it too",
+    )
     if not steps_are_known:
         return
     steps = run.max_steps

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import inspect
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -22,6 +25,9 @@ LARGEST = 2**63 - 1
 SHOWN = 60
 """Characters of a wrong value that an error shows."""
 NAMES = {int: "a whole number", float: "a number", bool: "yes or no", str: "text"}
+CLASSES = {Path: "a path", Mapping: "a table of options", Callable: "a function"}
+"""What values of a type are called, for those of which any will do."""
+SEVERAL = (tuple, list, Iterable, Sequence)
 
 
 def require(holds: bool, message: str) -> None:
@@ -55,7 +61,8 @@ def from_dict(kind: type[T], plain: Mapping[str, Any], where: str = "") -> T:
     for key, value in plain.items():
         if key not in known:
             raise unknown_key(f"{where}{key}", known)
-        values[key] = converted(known[key], value, f"{where}{key}")
+        left_out = value == "none" and type(None) in get_args(known[key])  # TOML has no null
+        values[key] = None if left_out else converted(known[key], value, f"{where}{key}")
     return kind(**values)
 
 
@@ -92,29 +99,67 @@ def converted(kind: Any, value: Any, where: str) -> Any:
     Raises  ConfigError naming the option, the value and what was expected
     """
     origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
     if origin is Annotated:
         value = converted(inner[0], value, where)
         for domain in inner[1:]:
             if isinstance(domain, Within) and value not in domain:
-                raise ConfigError(f"{where} is {_shown(value)}: it must {domain.asks(value)}")
+                raise ConfigError(f"{where} is {shown(value)}: it must {domain.asks(value)}")
         return value
     if origin in (Union, UnionType):
-        if value is None or value == "none":
-            return None
-        return converted(next(choice for choice in inner if choice is not type(None)), value, where)
+        return _one_of(inner, value, where)
     if origin is Literal:
         return _word(inner, value, where)
-    if origin is tuple:
-        several = value if isinstance(value, list | tuple) else [value]
-        return tuple(converted(inner[0], one, where) for one in several)
-    if dataclasses.is_dataclass(kind):
+    if origin in SEVERAL:
+        return _several(kind, value, where)
+    if inspect.isclass(kind) and issubclass(kind, Checked):
         return _section(kind, value, where)
-    found = _plain(kind, value)
+    found = _plain(kind, value) if kind in NAMES else value if isinstance(value, origin or kind) else None
     if found is None:
-        raise ConfigError(f"{where} is {_shown(value)}: expected {NAMES.get(kind, getattr(kind, '__name__', kind))}")
+        raise ConfigError(f"{where} is {shown(value)}: expected {_described(kind)}")
     if kind is int and abs(found) > LARGEST:
-        raise ConfigError(f"{where} is {_shown(value)}: it must fit in 64 bits")
+        raise ConfigError(f"{where} is {shown(value)}: it must fit in 64 bits")
     return found
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    """A value of one of several types: as it is where it has one of them, else what the first that takes it makes."""
+    if value is None and type(None) in kinds:
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    for kind in sorted(kinds, key=lambda kind: not _is(kind, value)):
+        with contextlib.suppress(ConfigError):
+            return converted(kind, value, where)
+    if len(kinds) == 1:
+        return converted(kinds[0], value, where)
+    raise ConfigError(f"{where} is {shown(value)}: expected {' or '.join(map(_described, kinds))}")
+
+
+def _is(kind: Any, value: Any) -> bool:
+    """Whether a value has a type, as far as classes tell."""
+    kind = get_origin(kind) or kind
+    return inspect.isclass(kind) and isinstance(value, kind)
+
+
+def _several(kind: Any, value: Any, where: str) -> Any:
+    """Values of a sequence's type; one value stands for a sequence of it."""
+    inner = get_args(kind)
+    several = tuple(value) if isinstance(value, list | tuple | set | range | Iterator) else (value,)
+    if get_origin(kind) is tuple and inner[-1] is not Ellipsis:
+        if len(several) != len(inner):
+            raise ConfigError(f"{where} is {shown(value)}: expected {len(inner)} values")
+        return tuple(map(converted, inner, several, [where] * len(inner)))
+    return tuple(converted(inner[0], one, where) for one in several)
+
+
+def _described(kind: Any) -> str:
+    """What a value of a type is called."""
+    if get_origin(kind) is Annotated:
+        return _described(get_args(kind)[0])
+    kind = get_origin(kind) or kind
+    home = kind.__module__.partition(".")[0]
+    return NAMES.get(kind) or CLASSES.get(kind) or kind.__qualname__ + (f" ({home})" if home != "builtins" else "")
 
 
 def _plain(kind: Any, value: Any) -> Any:
@@ -136,7 +181,7 @@ def _word(words: tuple[Any, ...], value: Any, where: str) -> Any:
         return value
     close = difflib.get_close_matches(str(value), [str(word) for word in words], 1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    raise ConfigError(f"{where} is {_shown(value)}: choose one of {', '.join(map(str, words))}{hint}")
+    raise ConfigError(f"{where} is {shown(value)}: choose one of {', '.join(map(str, words))}{hint}")
 
 
 def _section(kind: Any, value: Any, where: str) -> Any:
@@ -144,10 +189,14 @@ def _section(kind: Any, value: Any, where: str) -> Any:
     if isinstance(value, kind):
         return value
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} is {_shown(value)}: expected a table of options, {kind.__name__}")
+        raise ConfigError(f"{where} is {shown(value)}: expected a table of options, {kind.__name__}")
     return from_dict(kind, value, f"{where}.")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value) if isinstance(value, str) or not isinstance(value, int | float) else str(value)
+def shown(value: Any) -> str:
+    """A wrong value as an error shows it: one line, not too long."""
+    try:
+        text = " ".join((str(value) if type(value) in (int, float) else repr(value)).split())
+    except Exception:  # somebody's own __repr__, or a whole number of more digits than Python writes
+        text = f"of type {type(value).__name__}"
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"

@@ -7,7 +7,6 @@ import difflib
 import glob
 import io
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import IO
 from limpid.config import DataConfig
 from limpid.data.formats import HUB, READ_SIZE, Chunk, NoText, NotText, chunks_of, chunks_of_hub, decoded
 from limpid.errors import DataError
+from limpid.files import open_to_read, standard_input, user_path
 from limpid.reporter import Report
 
 STANDARD_LIBRARY = Path(os.__file__).parent
@@ -140,16 +140,16 @@ class Corpus:
         if not path:
             raise DataError(f"a path is empty: {WAY_OUT}")
         if path == "-":
-            return [self._spooled(sys.stdin.buffer, "standard input")]
+            return [self._spooled(standard_input().buffer, "standard input")]
         if path.startswith(HUB):
             return [Source(path)]
-        place = Path(path).expanduser()
+        place = user_path(path)
         if place.is_dir():
             return self._walk(place)
         if place.is_file():
             return [Source(path, place)]
         if place.exists():  # a pipe, such as the shell's <(…)
-            with place.open("rb") as stream:
+            with open_to_read(place, path) as stream:
                 return [self._spooled(stream, path)]
         if glob.has_magic(path):
             matches = sorted(glob.glob(str(place), recursive=True))
@@ -218,7 +218,7 @@ class Corpus:
 def require_there(paths: Sequence[str]) -> None:
     """Raise DataError for the first path that stands for nothing, before anything is read."""
     for path in paths:
-        place = Path(path).expanduser()
+        place = user_path(path)
         if path and path != "-" and not path.startswith(HUB) and not glob.has_magic(path) and not place.exists():
             raise _missing(path, place)
 

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line, parse_json
+from limpid.files import one_line, parse_json, user_path
 from limpid.source import Model, ModelFolder
 
 END_OF_TEXT = "<|endoftext|>"
@@ -216,7 +216,7 @@ def _sizes(starts: Sequence[int], lone: Sequence[bool], text: str) -> list[int]:
 def read_tokenizer_file(path: str | Path) -> str:
     """Text of a tokenizer.json; raises DataError when there is none at `path`."""
     expected = "expected bpe, bytes, characters, or the path of a tokenizer.json"
-    path = Path(path).expanduser()
+    path = user_path(path)
     if path.is_dir():
         raise DataError(f"tokenizer {path} is a folder: {expected}, for example {path / 'tokenizer.json'}")
     if not path.exists():

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from limpid.config.arguments import checked
+from limpid.config.domain import Count
 from limpid.doctor.calls import Call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
@@ -26,11 +28,13 @@ from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.watched import Watched, as_list
 from limpid.doctor.weights import local
 from limpid.errors import ConfigError
+from limpid.files import user_path
 
 
 class Doctor:
     """What `limpid.watch` returns. Use it as a context manager, or call `close()` at the end; either is optional."""
 
+    @checked
     def __init__(
         self,
         model: nn.Module,
@@ -39,23 +43,21 @@ class Doctor:
         scheduler: Any = None,
         scaler: Any = None,
         output: str | Path | None = None,
-        total_steps: int | None = None,
+        total_steps: Count | None = None,
         pretrained: bool | None = None,
         say: Callable[[str], None] | bool = True,
-        every: int = 50,
+        every: Count = 50,
         examine: bool = True,
         writer: Any = None,
-        first_step: int = 1,
+        first_step: Count = 1,
         rules: Iterable[str] | None = None,
     ) -> None:
-        if not hasattr(model, "named_parameters"):
-            raise ConfigError(f"the model to watch is {model!r:.60}: expected a torch.nn.Module")
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
         self.info = ModelInfo(model)
         optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
         self.watched = Watched(self.info, optimizers, schedulers, scaler, total_steps, pretrained)
-        self.log = FindingLog(None if output is None else Path(output), say, writer)
+        self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
         self.history = History()
         self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every, probes)
@@ -75,12 +77,13 @@ class Doctor:
 
     # what a user calls
 
+    @checked
     def preflight(
         self,
         batch: Any,
         loss: Callable[..., Any] | Any = None,
         loss_function: Callable[..., Any] | None = None,
-        total_steps: int | None = None,
+        total_steps: Count | None = None,
         pretrained: bool | None = None,
     ) -> list[Finding]:
         """Examine everything before the first step; nothing is changed by it.

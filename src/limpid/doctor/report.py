@@ -17,6 +17,7 @@ from limpid.doctor.logs.table import Curves
 from limpid.doctor.rule import functions
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError, ConfigError
+from limpid.files import user_path
 from limpid.source import Run, find_source
 from limpid.terminal import say_json
 
@@ -86,8 +87,8 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
 
 def _located(what: str) -> Path:
     """A run by name, or any file or folder."""
-    if what != "last" and Path(what).exists():
-        return Path(what)
+    if what != "last" and user_path(what).exists():
+        return user_path(what)
     source = find_source(what)
     if isinstance(source, Run):
         return source.path

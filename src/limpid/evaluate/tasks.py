@@ -8,7 +8,6 @@ import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from limpid.evaluate.inputs import EvaluatedModel
 from limpid.evaluate.intervals import Estimate, estimate
 from limpid.evaluate.token_scores import score_windows
 from limpid.evaluate.windows import Window
+from limpid.files import user_path
 from limpid.reporter import Reporter
 
 Array = np.ndarray
@@ -67,7 +67,7 @@ def read_task(file: str) -> list[Question]:
     Raises  DataError naming the line that is none
     """
     try:
-        lines = Path(file).read_text(encoding="utf-8").split("\n")
+        lines = user_path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise DataError(f"cannot read task {file} ({reason}): give a JSONL file, one question per line") from error
@@ -95,18 +95,21 @@ def question(record: dict[str, Any]) -> Question:
             query, choices, gold = read(record)
             if not isinstance(query, str) or not all(isinstance(c, str) and c for c in choices) or len(choices) < 2:
                 raise ValueError("expected a text and two or more choices of text")
+            if isinstance(gold, float) and not gold.is_integer():
+                raise ValueError(f"the right answer is {gold}, which lies between two")
+            gold = int(gold)
             if not 0 <= gold < len(choices):
                 raise ValueError(f"the right answer is number {gold} of {len(choices)}, counted from 0")
             return Question(query, tuple(_joined(query, choice) for choice in choices), gold)
     raise ValueError(f"its fields are {', '.join(record) or 'none'}")
 
 
-Parts = tuple[str, Sequence[str], int]
+Parts = tuple[str, Sequence[str], int | float | str]
 
 
 def _query(record: dict[str, Any]) -> Parts:
     gold = record["gold"]
-    return record["query"], record["choices"], int(gold[0] if isinstance(gold, list) else gold)
+    return record["query"], record["choices"], gold[0] if isinstance(gold, list) else gold
 
 
 def _labelled(record: dict[str, Any]) -> Parts:
@@ -121,7 +124,7 @@ def _lettered(record: dict[str, Any]) -> Parts:
     answer, choices = record["answer"], record["choices"]
     if isinstance(answer, str) and not answer.isdigit():
         answer = list(choices).index(answer) if answer in choices else string.ascii_uppercase.index(answer.upper())
-    return _as_question(record["question"]), choices, int(answer)
+    return _as_question(record["question"]), choices, answer
 
 
 def _endings(record: dict[str, Any]) -> Parts:
@@ -130,13 +133,13 @@ def _endings(record: dict[str, Any]) -> Parts:
     if "ctx_a" in record and "ctx_b" in record:
         text = f"{record['ctx_a']} {record['ctx_b'].capitalize()}"
         text = f"{record['activity_label']}: {text}" if "activity_label" in record else text
-        return _cleaned(text), [_cleaned(ending) for ending in record["endings"]], int(record["label"])
-    return text, record["endings"], int(record["label"])
+        return _cleaned(text), [_cleaned(ending) for ending in record["endings"]], record["label"]
+    return text, record["endings"], record["label"]
 
 
 def _solutions(record: dict[str, Any]) -> Parts:
     """PIQA."""
-    return f"Question: {record['goal']}\nAnswer:", [record["sol1"], record["sol2"]], int(record["label"])
+    return f"Question: {record['goal']}\nAnswer:", [record["sol1"], record["sol2"]], record["label"]
 
 
 FORMATS: tuple[tuple[tuple[str, ...], Callable[[dict[str, Any]], Parts]], ...] = (

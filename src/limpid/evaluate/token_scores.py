@@ -96,14 +96,14 @@ def _score_batch(model: Transformer, rows: list[Window]) -> list[TokenScores]:
     tokens = tokens.to(where)
     at_once = max(1, LOGITS // (model.config.vocab_size * len(rows)))
     if first == 0 and length <= at_once:
-        parts = [_score_logits(model(tokens[:, :-1]), tokens[:, 1:])]
+        parts = [_score_logits(model, model(tokens[:, :-1]), tokens[:, 1:])]
     else:
         cache = Cache(model.config, len(rows), length, model.compute, None, where)
         if first:
             model(tokens[:, :first], cache, last_only=True)
         borders = [*range(first, length, at_once), length]
         parts = [
-            _score_logits(model(tokens[:, begin:end], cache), tokens[:, begin + 1 : end + 1])
+            _score_logits(model, model(tokens[:, begin:end], cache), tokens[:, begin + 1 : end + 1])
             for begin, end in itertools.pairwise(borders)
         ]
     stacked = torch.cat(parts, dim=-1).cpu().numpy()  # (quantity, row, position)
@@ -112,13 +112,13 @@ def _score_batch(model: Transformer, rows: list[Window]) -> list[TokenScores]:
 
 
 def _score_logits(
-    logits: Float[Tensor, "row position vocab"], targets: Int[Tensor, "row position"]
+    model: Transformer, logits: Float[Tensor, "row position vocab"], targets: Int[Tensor, "row position"]
 ) -> Float[Tensor, "quantity row position"]:
     """The fields of `TokenScores`, some rows of logits at a time."""
     flat = zip(logits.flatten(0, 1).split(PART), targets.reshape(-1, 1).split(PART), strict=True)
     results = torch.cat([_score_part(z, target) for z, target in flat], dim=1)
     if not torch.isfinite(results[1]).all():
-        raise CheckpointError("the model's logits are not numbers: its weights diverged; take an earlier checkpoint")
+        raise model.diverged()
     return results.unflatten(1, targets.shape)
 
 

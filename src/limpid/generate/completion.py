@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limpid.config import ModelConfig
+from limpid.config.options import shown
 from limpid.errors import ConfigError, DataError
 from limpid.machine import total_memory
 
@@ -56,7 +57,9 @@ def encode_prompt(config: ModelConfig, tokenizer: Tokenizer, prompt: str) -> lis
         tokens = [tokenizer.end_of_text]
     context = config.context_length
     if len(tokens) > context:
-        raise DataError(f"the prompt has {len(tokens)} tokens, the model's context holds {context}: shorten the prompt")
+        raise DataError(
+            f"the prompt {shown(prompt)} has {len(tokens)} tokens, the model's context holds {context}: shorten it"
+        )
     if max(tokens) >= config.vocab_size:
         raise DataError(
             f"token {max(tokens)} of the prompt lies outside the model's vocabulary of {config.vocab_size}: "

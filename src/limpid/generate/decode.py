@@ -63,7 +63,10 @@ def _run(
         """The next token of each of these rows, and what it adds."""
         repeats = sampling.repetition_penalty != 1
         seen = [torch.tensor(rows[row] + texts[row].tokens) for row in live] if repeats else []
-        chosen = next_tokens(logits[:, -1], seen, sampling, [generators[row] for row in live]).tolist()
+        own = [generators[row] for row in live]
+        if not torch.isfinite(logits[:, -1].amax(-1)).all():  # which not a number, or infinity, would be
+            raise model.model.diverged()
+        chosen = next_tokens(logits[:, -1], seen, sampling, own).tolist()
         pieces = (
             _append(row, token, texts[row], tokenizer, room[row], sampling)
             for row, token in zip(live, chosen, strict=True)

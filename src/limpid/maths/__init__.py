@@ -5,7 +5,7 @@ Losses of alignment (DPO, PPO, GRPO, …) are in `alignment`; what stands by its
 values, schedules) is in `foundations`. Their names can be reached from here too: `maths.softmax([2, 1, 0.5])`.
 """
 
-from importlib import import_module
+import importlib
 from typing import Any
 
 from limpid.maths.activation import GELU as GELU
@@ -71,6 +71,6 @@ from limpid.maths.update import clip as clip
 def __getattr__(name: str) -> Any:
     """Names of the foundations and of alignment."""
     for room in ("limpid.maths.foundations", "limpid.maths.alignment"):
-        if name in vars(import_module(room)):
-            return vars(import_module(room))[name]
+        if name in vars(importlib.import_module(room)):
+            return vars(importlib.import_module(room))[name]
     raise AttributeError(f"limpid.maths has no {name!r}: limpid.maths.catalogue() lists what there is")

@@ -6,6 +6,8 @@ import inspect
 from importlib import import_module
 from typing import Any
 
+from limpid.config.arguments import checked
+
 ENTRIES: dict[str, Any] = {}
 """What has stated an equation so far, by name: classes of operations and of update rules, and formulas."""
 
@@ -15,6 +17,7 @@ def register(name: str, entry: Any) -> None:
     ENTRIES[name] = entry
 
 
+@checked
 def catalogue(kind: type | None = None) -> tuple[Any, ...]:
     """Everything that states an equation, by name; or what is of one kind: Operation, Formula or UpdateRule."""
     for room in ("limpid.maths", "limpid.maths.alignment", "limpid.maths.foundations"):

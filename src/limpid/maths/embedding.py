@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from limpid.config.domain import Positive, Whole
 from limpid.errors import ShapeError
 from limpid.maths.operation import Array, Branch, Operation, require
 
@@ -100,15 +101,14 @@ class SinusoidalPositions(Operation):
     Limits  position 0 is 0, 1, 0, 1, …
     """
 
-    length: int
-    d_model: int
-    base: float = 10000.0
+    length: Whole
+    d_model: Whole
+    base: Positive = 10000.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.d_model % 2 or self.d_model < 2:
             raise ShapeError(f"d_model is {self.d_model}: sines and cosines come in pairs, so it must be even")
-        require(self.length >= 0, f"length is {self.length}: positions are counted from 0")
-        require(self.base > 0, f"base is {self.base}: wavelengths are its powers, so it must be above 0")
 
     equation = r"y_{t,2i} = \sin(t\, b^{-2i/d}), \quad y_{t,2i+1} = \cos(t\, b^{-2i/d})"
     adjoint = ()
@@ -131,9 +131,6 @@ class SinusoidalPositions(Operation):
 
     def backward_rounding(self, y_bar: Array, saved: None) -> tuple[()]:
         return ()
-
-
-LAYOUTS, SCALINGS = ("half", "interleaved"), ("none", "linear", "llama3", "yarn")
 
 
 def angle_rounding(positions: Array, base: float, exponents: Array, roundings: Array | float = 0.0) -> Array:
@@ -163,19 +160,17 @@ class Rotary(Operation):
     Departs the pairs are (i, i + d_head/2), as published weights have them, unless interleaved as in the paper
     """
 
-    base: float = 10000.0
+    base: Positive = 10000.0
     layout: Literal["half", "interleaved"] = "half"
     scaling: Literal["none", "linear", "llama3", "yarn"] = "none"
-    factor: float = 1.0
-    original_context: int = 0
+    factor: Positive = 1.0
+    original_context: Whole = 0
     low: float = 1.0
     high: float = 4.0
     attention_factor: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value, words in (("layout", self.layout, LAYOUTS), ("scaling", self.scaling, SCALINGS)):
-            require(value in words, f"{name} is {value!r}: choose one of {', '.join(words)}")
-        require(self.base > 0 and self.factor > 0, f"base is {self.base}, factor {self.factor}: both must be above 0")
+        super().__post_init__()
         if self.scaling in ("llama3", "yarn"):
             require(
                 self.original_context > 0,

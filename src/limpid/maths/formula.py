@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -14,6 +13,8 @@ import numpy as np
 from limpid.errors import DomainError
 from limpid.maths.catalogue import register
 from limpid.maths.dual import has_duals, through
+from limpid.maths.given import floats as floats
+from limpid.maths.given import held
 from limpid.maths.operation import Array, Branch, Operation, described
 
 R = TypeVar("R")
@@ -39,7 +40,7 @@ class Formula(Generic[R]):
         self.equation, self.branch, self.source, self.adjoint = equation, branch, source, adjoint
         self.__doc__ = described(function.__doc__, equation, adjoint, branch, source)
         self._backward: Callable[..., Any] | None = None
-        self._dtypes = {name: _dtypes(parameter) for name, parameter in inspect.signature(function).parameters.items()}
+        self._signature = inspect.signature(function)
         register(self.name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
@@ -49,8 +50,9 @@ class Formula(Generic[R]):
         """
         if any(has_duals(value) for value in args):
             return cast(R, self._dual(args, kwargs))
+        given = self.given(*args, **kwargs)
         with np.errstate(all="ignore"):
-            result = self.function(*self.arrays(args), **self.named_arrays(kwargs))
+            result = self.function(*given.args, **given.kwargs)
         if _has_nan(result) and not any(_has_nan(value) for value in (*args, *kwargs.values())):
             raise DomainError(f"{self.name} has no value there: the result is not a number (0/0, ∞ - ∞ or 0·∞ inside)")
         return result
@@ -64,15 +66,17 @@ class Formula(Generic[R]):
             tuple(args),
         )
 
-    def arrays(self, inputs: Sequence[Any]) -> list[Any]:
-        """Inputs by position, those that the signature wants as arrays as such: lists and numbers will do."""
-        *first, last = self._dtypes.values() or ((),)
-        each = [*first, *[last] * len(inputs)]  # the last one may take any number
-        return [_as_array(value, dtypes) for value, dtypes in zip(inputs, each, strict=False)]
+    def given(self, *inputs: Any, **options: Any) -> inspect.BoundArguments:
+        """Arguments as the function wants them: lists and numbers will do for arrays.
 
-    def named_arrays(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The same for what is given by name."""
-        return {name: _as_array(value, self._dtypes.get(name, ())) for name, value in options.items()}
+        Raises  DomainError, ShapeError naming what is no number, or does not fit; TypeError for another signature
+        """
+        try:
+            given = self._signature.bind(*inputs, **options)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        given.arguments.update(held(self.function, self.name, given))
+        return given
 
     def derivative(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """Decorates the function (y_bar, *inputs) that gives the gradient of each input."""
@@ -87,10 +91,9 @@ class Formula(Generic[R]):
         """Gradient of the loss with respect to each input, given `y_bar`, that of the value."""
         if self._backward is None:
             raise DomainError(f"{self.name} comes without a hand-derived gradient")
+        given = self.given(*inputs, **options)
         with np.errstate(all="ignore"):
-            bars = self._backward(
-                np.asanyarray(y_bar, dtype=np.float64), *self.arrays(inputs), **self.named_arrays(options)
-            )
+            bars = self._backward(floats(y_bar, f"{self.name}: y_bar"), *given.args, **given.kwargs)
         return bars if isinstance(bars, tuple) else (bars,)
 
     def operation(self, **options: Any) -> FormulaOperation:
@@ -118,6 +121,7 @@ class FormulaOperation(Operation):
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("equation", "adjoint", "source", "branch", "__doc__"):
             object.__setattr__(self, name, getattr(self.formula, name))
 
@@ -126,7 +130,7 @@ class FormulaOperation(Operation):
         return self.formula.name
 
     def forward(self, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
-        arrays = tuple(self.formula.arrays(inputs))
+        arrays = self.formula.given(*inputs, **dict(self.options)).args[: len(inputs)]
         return np.asanyarray(self.formula.function(*arrays, **dict(self.options)), dtype=np.float64), arrays
 
     def backward(self, y_bar: Array, saved: tuple[Array, ...]) -> tuple[Array | None, ...]:
@@ -140,28 +144,8 @@ def formula(
     return lambda function: Formula(function, equation, branch, source, adjoint)
 
 
-DTYPES: dict[str, Any] = {"Float": np.float64, "Int": np.int64, "Bool": np.bool_}
-
-
-def _dtypes(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    """The dtypes that the annotation of a parameter names: none where it is no array."""
-    names = re.findall(r"\b(Float|Int|Bool)\[Array", str(parameter.annotation))
-    return () if str(parameter.annotation).startswith("Sequence") else tuple(DTYPES[name] for name in names)
-
-
-def _as_array(value: Any, dtypes: tuple[Any, ...]) -> Any:
-    if value is None or not dtypes:
-        return value
-    return np.asanyarray(value, dtype=dtypes[0] if len(dtypes) == 1 else None)
-
-
 def _has_nan(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(_has_nan(part) for part in value)
     array = np.asarray(value) if isinstance(value, int | float | np.ndarray | np.generic) else None
     return array is not None and array.dtype.kind in "fc" and bool(np.isnan(array).any())
-
-
-def floats(x: Any) -> Array:
-    """What was given, as an array of float64."""
-    return np.asanyarray(x, dtype=np.float64)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from limpid.errors import ShapeError
 from limpid.maths.chain import Chain
+from limpid.maths.given import given
 from limpid.maths.operation import Array, Branch, Operation, require_shape
 
 NO_LABEL = -100
@@ -111,12 +112,14 @@ class NegativeLogLikelihood(Operation):
         return 2 * np.abs(self.backward(loss_bar, saved)[0]), None
 
 
+@given
 def next_token_loss(chain: Chain, logits: str) -> str:
     """The loss of a chain's logits against its `targets`, nats per label; returns its name."""
     log_probabilities = chain.apply("log_probabilities", LogSoftmax(), logits)
     return chain.apply("loss", NegativeLogLikelihood(), log_probabilities, "targets")
 
 
+@given
 def perplexity(loss: float) -> float:
     """eᴸ: among how many equally likely tokens the model would be as unsure. Loss in nats per token; may be ∞."""
     try:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Real
 
+from limpid.config.domain import NotNegative
 from limpid.errors import DomainError, ShapeError
+from limpid.maths.given import given
 from limpid.maths.operation import Array, Branch, Operation, require, require_shape
 
 WAY_OUT = "d_model and the checkpoint disagree"
@@ -33,10 +34,7 @@ class RMSNorm(Operation):
     Raises  ShapeError when weight has not the last dimension of x
     """
 
-    eps: float = 1e-6  # ε, unit of x²
-
-    def __post_init__(self) -> None:
-        _require_eps(self.eps)
+    eps: NotNegative = 1e-6  # ε, unit of x²
 
     equation = r"y_i = \gamma_i \hat x_i, \quad \hat x_i = x_i / r, \quad r^2 = \tfrac1d \sum_j x_j^2 + \varepsilon"
     adjoint = (
@@ -95,10 +93,7 @@ class LayerNorm(Operation):
     Raises  ShapeError when weight or bias has not the last dimension of x
     """
 
-    eps: float = 1e-5  # ε, unit of x²
-
-    def __post_init__(self) -> None:
-        _require_eps(self.eps)
+    eps: NotNegative = 1e-5  # ε, unit of x²
 
     equation = (
         r"y_i = \gamma_i \hat x_i + \beta_i, \quad \hat x_i = (x_i - \mu) / \sigma, \quad "
@@ -181,10 +176,7 @@ class BatchNorm(Operation):
     Raises  ShapeError when a vector has not the last dimension of x
     """
 
-    eps: float = 1e-5  # ε, unit of x²
-
-    def __post_init__(self) -> None:
-        _require_eps(self.eps)
+    eps: NotNegative = 1e-5  # ε, unit of x²
 
     equation = (
         r"y_{ni} = \gamma_i \hat x_{ni} + \beta_i, \quad \hat x_{ni} = (x_{ni} - \mu_i) / \sigma_i, \quad "
@@ -257,11 +249,13 @@ NORMS: dict[str, type[RMSNorm] | type[LayerNorm]] = {"rms": RMSNorm, "layer": La
 """By the configuration's word."""
 
 
+@given
 def rms_norm(x: Float[Array, "... d"], weight: Float[Array, " d"], eps: float = 1e-6) -> Float[Array, "... d"]:
     """RMSNorm as a function."""
     return RMSNorm(eps)(x, weight)
 
 
+@given
 def layer_norm(
     x: Float[Array, "... d"], weight: Float[Array, " d"], bias: Float[Array, " d"], eps: float = 1e-5
 ) -> Float[Array, "... d"]:
@@ -269,6 +263,7 @@ def layer_norm(
     return LayerNorm(eps)(x, weight, bias)
 
 
+@given
 def batch_norm(
     x: Float[Array, "example d"],
     weight: Float[Array, " d"],
@@ -282,10 +277,6 @@ def batch_norm(
         raise ShapeError("mean and var belong together: give both to evaluate, neither to train")
     running = () if mean is None or var is None else (mean, var)
     return BatchNorm(eps)(x, weight, bias, *running)
-
-
-def _require_eps(eps: float) -> None:
-    require(0 <= eps < math.inf, f"eps is {eps}: it is added to a square, so it must be at least 0, and finite")
 
 
 def _root_mean_square(x: Array, eps: float) -> Array:

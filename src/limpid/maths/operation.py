@@ -13,6 +13,7 @@ import numpy as np
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.catalogue import register
 from limpid.maths.dual import has_duals, through
+from limpid.maths.given import hold_fields, numbers
 from limpid.maths.random_rounding import random_rounding
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class Operation(ABC):
         if "equation" in vars(cls):
             cls.__doc__ = described(cls.__doc__, cls.equation, cls.adjoint, cls.branch, cls.source)
             register(cls.__name__, cls)
+
+    def __post_init__(self) -> None:
+        """Hold hyperparameters against their annotations, as options are held."""
+        hold_fields(self)
 
     @property
     def name(self) -> str:
@@ -128,7 +133,7 @@ class Operation(ABC):
             return through(
                 self.name, self, lambda y_bar, *values: self.backward(y_bar, self.forward(*values)[1]), inputs
             )
-        arrays = [np.asarray(array) for array in inputs]
+        arrays = [numbers(array, f"input {i} of {self.name}") for i, array in enumerate(inputs)]
         arrays = [array.astype(np.float64) if array.dtype.kind == "f" or self._real(i) else array
                   for i, array in enumerate(arrays)]  # fmt: skip
         with np.errstate(all="ignore"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from limpid import quantities
 from limpid.config import ModelConfig, TrainConfig, UpdateConfig
+from limpid.config.arguments import checked
 from limpid.errors import ConfigError
 from limpid.maths.chain import Chain
 from limpid.maths.loss import next_token_loss
@@ -40,6 +41,7 @@ def forward(chain: Chain, config: ModelConfig) -> str:
     return next_token_loss(chain, transformer(chain, config))
 
 
+@checked
 def step(
     parameters: Mapping[str, Array],
     moments: Mapping[str, Array],
@@ -83,6 +85,7 @@ def update(
     return new_parameters, new_moments
 
 
+@checked
 def rule(update: UpdateConfig, parameter: Parameter) -> UpdateRule:
     """The update rule that a configuration asks for; muon is for matrices inside blocks, AdamW then moves the rest."""
     match update_rule(update.optimizer, parameter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from limpid.config import ModelConfig
+from limpid.config.arguments import checked
 from limpid.maths.activation import ACTIVATIONS
 from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.chain import Chain
@@ -16,6 +17,7 @@ from limpid.maths.norm import NORMS, RMSNorm
 from limpid.maths.operation import Operation
 
 
+@checked
 def transformer(chain: Chain, config: ModelConfig) -> str:
     """Add the forward pass to a chain that holds `tokens` and every parameter; returns the name of the logits.
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.maths.catalogue import register
+from limpid.maths.given import given, hold_fields
 from limpid.maths.operation import Array, require
 
 Arrays = dict[str, Array]
@@ -27,6 +28,7 @@ def global_norm(gradients: Arrays) -> float:
     return unit * math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in gradients.values()))
 
 
+@given
 def clip(gradients: Arrays, max_grad_norm: float | None) -> tuple[Arrays, float]:
     """Scale all gradients alike so that their global norm is at most `max_grad_norm`; also returns the norm before.
 
@@ -90,6 +92,10 @@ class UpdateRule(ABC):
     moments: ClassVar[tuple[str, ...]] = ()
     equations: ClassVar[tuple[str, ...]]
     source: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Hold hyperparameters against their annotations, as options are held."""
+        hold_fields(self)
 
     def __init_subclass__(cls) -> None:
         if "equations" in vars(cls):

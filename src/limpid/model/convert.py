@@ -111,9 +111,14 @@ def _weight_files(path: Path) -> list[Path]:
     index = path / "model.safetensors.index.json"
     if index.is_file():
         try:
-            return sorted({path / Path(file).name for file in parse_json(index.read_bytes())["weight_map"].values()})
+            named = parse_json(index.read_bytes())["weight_map"]
+            files = sorted({path / Path(file).name for file in named.values()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{index} is not an index of shards: download it again") from error
+        for file in files:
+            if file.is_file() and (more := set(header(file)) - set(named)):
+                raise CheckpointError(f"{index} lacks {min(more)}, which {file.name} holds: download both again")
+        return files
     file = path / "model.safetensors"
     if not file.is_file() and (pickles := [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]):
         raise CheckpointError(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from limpid.config import ModelConfig
+from limpid.errors import CheckpointError
 from limpid.model.attention import Attention
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
@@ -101,6 +102,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, compute: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.config, self.compute = config, compute
+        self.title = "the model"  # where it came from, for messages
         self.embed = Embed(config)
         self.embed_dropout = Dropout("embed.dropped", config.dropout)
         self.rotation = Rotation(config) if config.positions == "rotary" else None
@@ -129,6 +131,12 @@ class Transformer(nn.Module):
             return Hidden(x, self.output_matrix)
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
+
+    def diverged(self) -> CheckpointError:
+        """The error for logits that are not numbers."""
+        return CheckpointError(
+            f"{self.title}: its logits are not numbers, for its weights diverged; take an earlier checkpoint"
+        )
 
     @property
     def output_matrix(self) -> Float[Tensor, "vocab d_model"]:

@@ -26,6 +26,7 @@ def load_model(source: Model) -> Transformer:
     config, weights = load_weights(source)
     model = Transformer(config)
     model.load_state_dict(weights)
+    model.title = str(source)
     return model.eval()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.config import ModelConfig, TrainConfig
+from limpid.config.arguments import checked
 from limpid.config.options import require
 from limpid.errors import ConfigError
 from limpid.plan import flops, hardware, number_formats, parameters, time
@@ -40,6 +41,7 @@ class Plan:
     def figures(self) -> list[Figure]:
         return [one for section in self.sections.values() for one in section]
 
+    @checked
     def figure(self, name: str) -> Figure:
         """One figure by its name, or by the last words of it where that is enough.
 
@@ -63,6 +65,7 @@ class Plan:
         return {"name": self.name, **sections} | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
 
 
+@checked
 def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = None, **options: Any) -> Plan:
     """Plan a model: a published name, a run, `last`, a Hugging Face folder, config.json, a TOML, or a configuration.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
+from limpid.files import user_path
 from limpid.plan.architecture import Architecture, of_config
 from limpid.plan.flops import flops_per_token
 from limpid.plan.huggingface import read_file
@@ -44,7 +45,7 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
         return _trained_here(TrainConfig(), "the default model")
     if isinstance(what, TrainConfig):
         return _trained_here(what, "model")
-    path = Path(what)
+    path = user_path(what)
     if path.suffix == ".json" and path.is_file():
         return Subject(read_file(path))
     if path.suffix in (".toml", ".yaml", ".yml") and path.is_file():
@@ -56,7 +57,7 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
 
 def _named(what: str) -> Subject:
     """A run, a model folder, or a published name."""
-    if known(what) is not None and not Path(what).exists():
+    if known(what) is not None and not user_path(what).exists():
         return Subject(published(what))
     source = find_source(what)
     if source is None or isinstance(source, RecordedStep):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +14,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from limpid.config import TrainConfig
-from limpid.config.options import from_dict
+from limpid.config.domain import Count, NotNegative, Positive, Whole
+from limpid.config.options import Checked, from_dict, hints
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import explained, parse_json
+from limpid.files import explained, one_line, parse_json
 from limpid.manifest import seal_damage
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
@@ -23,6 +25,7 @@ from limpid.objectives import Objective
 from limpid.objectives import from_document as objective_from
 from limpid.quantities import Parameter, parameters, trained_parameters
 
+Format = Literal["fp64", "fp32", "fp16", "bf16"]
 Place = Literal["fast", "plain"]
 """The path on which a quantity was formed. fast: the one that trains."""
 
@@ -30,6 +33,43 @@ VERSION = 1
 SAFETENSORS = {"F64": FORMATS["fp64"], "F32": FORMATS["fp32"], "F16": FORMATS["fp16"], "BF16": FORMATS["bf16"]}
 """Formats of numbers as a file's header spells them."""
 WORDS = {array: word for word, array in FORMATS.items()}
+
+
+@dataclass(frozen=True)
+class MicroBatchDescribed(Checked):
+    """What the metadata say of a micro-batch."""
+
+    rows: tuple[Whole, ...]
+    tokens: Whole
+    labels: Whole
+    loss: str
+
+
+@dataclass(frozen=True)
+class PrecisionDescribed(Checked):
+    """Formats of numbers."""
+
+    parameters: Format
+    compute: Format
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described(Checked):
+    """What the metadata of every record say; docs/record.md says what it is."""
+
+    run: str
+    step: Count
+    update_number: Count
+    updated: bool
+    config: Mapping[str, Any]
+    objective: Mapping[str, Any] | None = None
+    precision: PrecisionDescribed
+    learning_rate: NotNegative
+    loss_scale: Positive
+    labels: Whole
+    micro_batches: tuple[MicroBatchDescribed, ...]
+    token_texts: Mapping[str, str]
+    kernels: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +85,9 @@ class Record:
         missing = [name for name in self._required() if name not in self.names]
         if missing:
             raise CheckpointError(f"{self.path} lacks {missing[0]}: it is not a whole recorded step")
+        for name in {"batch/tokens", "batch/targets"} & self.names:
+            if self.format(name) is not None:  # a format of numbers with a fraction
+                raise CheckpointError(f"{self.path}: {name} is {WORDS[self.format(name)]}, expected whole numbers")
 
     def require_whole(self) -> None:
         """Raises  CheckpointError when the file is not as it was written; an older one does not say."""
@@ -91,7 +134,19 @@ class Record:
             )
         if meta.get("version") != VERSION:
             raise CheckpointError(f"{self.path} has format version {meta.get('version')}; this limpid reads {VERSION}")
+        self._require_described(meta)
         return meta
+
+    def _require_described(self, meta: dict[str, Any]) -> None:
+        """Raise CheckpointError unless the metadata say of a step what is asked of them."""
+        known = hints(Described)
+        try:
+            Described(**{key: value for key, value in meta.items() if key in known})
+        except (ConfigError, TypeError) as error:  # of the wrong type, or missing
+            raise CheckpointError(
+                f"{self.path}: its limpid metadata are no description of a step ({one_line(error)}); delete it, and "
+                "`limpid trace RUN --step N` records the step again"
+            ) from error
 
     @cached_property
     def config(self) -> TrainConfig:

@@ -12,18 +12,32 @@ from limpid.config import DataConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import load_tokenizer
 from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.files import user_path
 from limpid.model.weights import load_weights
 from limpid.reporter import Report
 from limpid.run import RUNS, Run
-from limpid.source import Checkpoint, Model, ModelFolder, RecordedStep, find_model, is_recorded_step, open_source
+from limpid.source import (
+    Checkpoint,
+    Model,
+    ModelFolder,
+    RecordedStep,
+    find_model,
+    find_step,
+    is_recorded_step,
+    open_source,
+)
+from limpid.terminal import command
 from limpid.training.record import record_step
 from limpid.training.start import Training, open_run
 from limpid.training.state import fresh_state
 from limpid.training.step import step
 
 
-def replay(run: Run, number: int, progress: Report | None = None) -> Training:
-    """A run in the state just before step `number`: the nearest checkpoint before it, replayed without a trace."""
+def replay(run: Run, number: int, progress: Report | None = None, at: int | None = None) -> Training:
+    """A run in the state just before step `number`, replayed without a trace from the nearest checkpoint before it.
+
+    at   the checkpoint to begin from instead
+    """
     config = run.read_config()
     steps = run.checkpoint_steps()
     if not steps:
@@ -37,15 +51,28 @@ def replay(run: Run, number: int, progress: Report | None = None) -> Training:
             f"no checkpoint before step {number} is left in {run.path}: the oldest is {steps[0]}; "
             "train with --save-total-limit 0 to keep them all"
         )
-    training, logged = open_run(run, config, before[-1]), run.logged(before[-1] + 1, number)
+    at = before[-1] if at is None else at
+    training, logged = _opened(run, config, at, number), run.logged(at + 1, number)
     while training.state.step < number - 1:
         upcoming = training.state.step + 1
         batch = training.batches.batch(upcoming, training.state)
         step(training.state, batch, _as_it_was(config, logged.get(upcoming)), training.objective)
         if progress is not None:
-            progress(f"replaying from step {before[-1]}", training.state.step - before[-1], number - 1 - before[-1])
+            progress(f"replaying from step {at}", training.state.step - at, number - 1 - at)
     training.config = _as_it_was(config, logged.get(number))
     return training
+
+
+def _opened(run: Run, config: TrainConfig, at: int, number: int) -> Training:
+    """The state after step `at`; where its checkpoint is damaged, the error names the way round it."""
+    try:
+        return open_run(run, config, at)
+    except CheckpointError as error:
+        earlier = run.whole_before(at)
+        if earlier is None or run.whole_before(at + 1) == at:  # nothing else to begin from, or the fault lies elsewhere
+            raise
+        way = command("limpid", "trace", f"{run.path}@{earlier}", "--step", number)
+        raise CheckpointError(f"{error}; `{way}` opens the step from there") from error
 
 
 def _as_it_was(config: TrainConfig, logged: dict[str, Any] | None) -> TrainConfig:
@@ -64,27 +91,23 @@ def recorded(what: str, step: int | None, text: str | None, output: str | None =
     if text is not None:
         if step is not None:
             raise ConfigError("--text takes a step of its own on that text: leave out --step")
-        return record_text(find_model(what), text, None if output is None else Path(output))
+        return record_text(find_model(what), text, None if output is None else user_path(output))
     if isinstance(source, ModelFolder):
         raise ConfigError(f'{what} is a model, which has taken no steps: give a text, as in --text "To be or not"')
-    if isinstance(source, Checkpoint):
-        if step is not None:
-            raise ConfigError(f"{what} names step {source.step} already: leave out --step {step}")
-        run, step = source.run, source.step
-    else:
-        run = source
+    begun = source.step if isinstance(source, Checkpoint) and step not in (None, source.step) else None
+    run, step = find_step(what, step)
     number = run.read_config().run.max_steps if step is None else step
     if step is None:
         steps = run.checkpoint_steps()
         number = min(number, steps[-1]) if steps and steps[-1] else number
     if number >= 1 and run.recorded_step(number).is_file():
         return run.recorded_step(number)
-    return record_past(run, number)
+    return record_past(run, number, at=begun)
 
 
-def record_past(run: Run, number: int, progress: Report | None = None) -> Path:
-    """Record step `number` of a run, replayed from the nearest checkpoint before it; returns its file."""
-    training = replay(run, number, progress)
+def record_past(run: Run, number: int, progress: Report | None = None, at: int | None = None) -> Path:
+    """Record step `number` of a run, replayed from a checkpoint before it, the nearest or `at`; returns its file."""
+    training = replay(run, number, progress, at)
     file = run.recorded_step(number)
     record_step(
         file,

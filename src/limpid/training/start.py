@@ -11,10 +11,10 @@ import torch
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
-from limpid.config.options import to_dict
+from limpid.config.options import shown, to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
-from limpid.errors import ConfigError
+from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
 from limpid.model.weights import load_weights
@@ -59,7 +59,7 @@ def start(
     """
     mesh = Mesh() if mesh is None else mesh
     asked = config
-    source = None if config.run.init_from is None else find_model(config.run.init_from)
+    source = None if config.run.init_from is None else _first_model(config.run.init_from)
     if source is not None:
         sizes, weights = load_weights(source)
         config = _adopted(config, sizes, source)
@@ -75,6 +75,7 @@ def start(
         raise ConfigError(
             f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out"
         )
+    _require_sample(config, tokens)
     set_threads(config)
     config = dataclasses.replace(
         share_micro_batches(config, mesh.world),
@@ -100,6 +101,27 @@ def start(
     if mesh.is_main:
         run.write_config(config, asked)  # last: from here on the folder is a run
     return Training(run, config, tokens, batches, state, step_budget)
+
+
+def _require_sample(config: TrainConfig, tokens: Tokens) -> None:
+    """Raise ConfigError for a prompt of samples that no sample could continue, before the run begins."""
+    try:
+        count = len(tokens.tokenizer.encode(config.run.sample_prompt))
+    except DataError as error:
+        raise ConfigError(f"sample_prompt: {error}") from error
+    if count > config.model.context_length:
+        raise ConfigError(
+            f"sample_prompt {shown(config.run.sample_prompt)} has {count} tokens, and context_length is "
+            f"{config.model.context_length}: shorten it"
+        )
+
+
+def _first_model(what: str) -> Model:
+    """The model that --init-from names."""
+    try:
+        return find_model(what)
+    except CheckpointError as error:
+        raise CheckpointError(f"--init-from {what}: {error}") from error
 
 
 def resume(

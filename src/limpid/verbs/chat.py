@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config import Sampling
 from limpid.config.flags import read
 from limpid.config.threads import Threads
+from limpid.files import standard_input
 from limpid.terminal import say
 from limpid.verbs.generate import decoder
 
@@ -26,7 +26,7 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("chat", ChatFlags, argv)
     from limpid.generate.chat import chat as converse
 
+    prompt = "> " if standard_input().isatty() else ""  # before the model is loaded
     model, tokenizer = decoder(flags.what)
-    prompt = "> " if sys.stdin.isatty() else ""
     converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: say(text, end=""))
     return 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from limpid.config.flags import read
 from limpid.config.threads import Threads
+from limpid.files import user_path
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def verb(argv: Sequence[str]) -> int:
     config = EvaluationConfig(
         flags.context, flags.stride, flags.convention, flags.max_tokens, flags.confidence, flags.seed, flags.text_field
     )
-    output = None if flags.output is None else Path(flags.output)
+    output = None if flags.output is None else user_path(flags.output)
     with Reporter(flags.json) as reporter:
         return evaluate_model(
             flags.what,

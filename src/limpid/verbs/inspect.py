@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from limpid.config.flags import read
 from limpid.config.threads import Threads
+from limpid.files import user_path
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def verb(argv: Sequence[str]) -> int:
 
     source = find_model(flags.what)
     if flags.output is not None:
-        output = Path(flags.output)
+        output = user_path(flags.output)
     elif isinstance(source, ModelFolder):
         output = RUNS / f"{source.name}-inspect"
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.config.options import require
 from limpid.errors import ConfigError
+from limpid.files import user_path
 from limpid.terminal import say_json
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, 
     if output is not None:
         from limpid.plan.laws.plots import draw_fit
 
-        drawn = draw_fit(fitted, Path(output))
+        drawn = draw_fit(fitted, user_path(output))
     if as_json:
         say_json({**fitted.document(compute), "pictures": [str(file) for file in drawn]})
         return 0

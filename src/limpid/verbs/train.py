@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
@@ -16,6 +15,7 @@ from limpid.config.flags import given
 from limpid.config.options import from_dict
 from limpid.config.threads import require_threads
 from limpid.errors import ConfigError
+from limpid.files import user_path
 from limpid.terminal import command
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def verb(argv: Sequence[str]) -> int:
         return _shown(lambda reporter: resume(resumed, max_steps, reporter))
     base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
     base = base if minutes is None else merged(base, TIMED)
-    options = typed if file is None else merged(read_options(Path(file)), typed)
+    options = typed if file is None else merged(read_options(user_path(file)), typed)
     config = from_dict(TrainConfig, merged(base, options))
     deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
     return _shown(lambda reporter: train(config, name, reporter, deadline))

@@ -11,18 +11,21 @@ from typing import Any
 
 from limpid.doctor.logs.table import STEPS, TRANSLATION, Curves, as_number, fill, spelled
 from limpid.errors import CheckpointError
+from limpid.files import one_line, parse_json
 
 
 def trainer_state(path: Path, text: str) -> Curves:
     """trainer_state.json of transformers, or any JSON list of entries."""
     try:
-        whole = json.loads(text)
+        whole = parse_json(text)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated"):
             raise CheckpointError(f"{path} ends in the middle: it is being written, or was cut short") from None
         raise CheckpointError(
             f"{path} is not JSON: line {error.lineno}, {error.msg}; a .jsonl holds one object per line"
         ) from None
+    except ValueError as error:  # nested too deeply, or a number of more digits than Python reads
+        raise CheckpointError(f"{path} cannot be read ({one_line(error)}): no training logs that") from None
     history = whole.get("log_history") if isinstance(whole, dict) else whole
     found = Curves(str(path), "trainer_state.json" if isinstance(whole, dict) else "JSON list")
     if isinstance(whole, dict) and isinstance(history, list):
@@ -42,8 +45,8 @@ def _vocab(config: Path, found: Curves) -> int | None:
     if not config.is_file():
         return None
     try:
-        read = json.loads(config.read_text(encoding="utf-8", errors="replace"))
-    except json.JSONDecodeError:
+        read = parse_json(config.read_text(encoding="utf-8", errors="replace"))
+    except ValueError:
         found.notes.append(f"{config.name} beside it is no JSON and was left out")
         return None
     size = {**read.get("text_config", {}), **read}.get("vocab_size") if isinstance(read, dict) else None
@@ -56,8 +59,8 @@ def json_lines(path: Path, text: str) -> Curves:
     for line in text.splitlines():
         if line.strip():
             try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
+                entry = parse_json(line)
+            except ValueError:
                 broken += 1
                 continue
             if isinstance(entry, dict):

@@ -239,8 +239,6 @@ def tiled_attention(
     if tile < 1:
         raise DomainError(f"tile is {tile}: it must be at least 1")
     _require_fit(query, key, value)
-    if query.ndim > 2:
-        raise ShapeError(f"query has shape {query.shape}: tiles are of one head, (query, d)")
     output, log_sum = np.zeros((len(query), value.shape[-1])), np.empty(len(query))
     for rows in _tiles(len(query), tile):
         top = np.full((len(query[rows]), 1), -np.inf)

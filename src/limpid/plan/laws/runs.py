@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import ConfigError
+from limpid.files import user_path
 from limpid.run import Run
 from limpid.source import find_run, find_source, known_runs
 
@@ -71,7 +72,7 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
     """
     runs: list[Point] = []
     for source in sources:
-        path = Path(source)
+        path = user_path(source)
         if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
             delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
             runs += _table(list(csv.DictReader(_text(path).splitlines(), delimiter=delimiter)), path)
