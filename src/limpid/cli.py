@@ -28,13 +28,15 @@ Train transformer language models, and open any training step.
   generate RUN PROMPT     continue a prompt
   compress MODEL FILE     any file, by a model's predictions; decompress FILE gives it back
   chat RUN                talk to a model
+  runs [RUN …]            list runs; one with its options, several side by side; tags, notes, --delete
+  plot RUN …              loss, learning rate, gradient norm and speed as a picture, in the terminal too
 
 RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
 `limpid VERB --help` lists a verb's options. Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
 """
 VERBS = (
     "train", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan", "generate", "chat",
-    "compress", "decompress",
+    "compress", "decompress", "runs", "plot",
 )  # fmt: skip
 """Each is `verb` in its file under verbs/, which is loaded when it is asked for."""
 

@@ -45,6 +45,22 @@ def hold(folder: Path) -> None:
         file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n")
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a process, this one or another, writes into a folder now."""
+    from filelock import FileLock, Timeout
+
+    file = folder / LOCK
+    if not file.is_file() or _identity(file) in _held:
+        return file.is_file()
+    try:
+        with FileLock(file.absolute(), thread_local=False).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a folder that nobody here may write to
+        return False
+
+
 def release(folder: Path) -> None:
     """Give a folder's lock back, if this process holds it."""
     lock = _held.pop(_identity(folder / LOCK), None)

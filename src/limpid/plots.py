@@ -11,6 +11,8 @@ from limpid.errors import ConfigError
 from limpid.files import write_atomically
 
 INK, FIRST, SECOND = "#333333", "#1f6fb4", "#c4432b"
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#f0e442")
+"""Colours that colour-blind readers tell apart too. Source: Okabe & Ito 2008, jfly.uni-koeln.de/color."""
 
 
 def figure(width: float, height: float) -> Any:
@@ -21,7 +23,7 @@ def figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError("pictures need matplotlib, which is not installed: pip install matplotlib") from error
+        raise ConfigError("pictures need matplotlib, which is not installed: pip install 'limpid[plots]'") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -47,10 +49,10 @@ def plain(axes: Any, title: str, x: str = "", y: str = "") -> None:
 
 
 def save(drawing: Any, file: Path) -> Path:
-    """Write the figure as PNG."""
+    """Write the figure as PNG, or as SVG where the file's name asks for it."""
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # tokens of scripts that the font lacks
-        drawing.savefig(content, format="png", dpi=110)
+        drawing.savefig(content, format="svg" if file.suffix.lower() == ".svg" else "png", dpi=110)
     write_atomically(file, content.getvalue())
     return file

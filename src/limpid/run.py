@@ -19,6 +19,7 @@ from limpid.errors import CheckpointError
 from limpid.files import explained
 from limpid.lock import LOCK, hold, released_after
 from limpid.manifest import MANIFEST, damage, damage_within
+from limpid.metrics import Metrics
 from limpid.terminal import command
 
 RUNS = Path("runs")
@@ -178,16 +179,18 @@ class Run:
         """The configuration that was asked for, with what was left open still open."""
         return from_dict(TrainConfig, read_options(self.config_file))
 
+    def last_written(self) -> float:
+        """When it was last written to, in seconds since 1970: every step adds to its metrics."""
+        files = [file for file in (self.config_file, self.metrics_file) if file.is_file()]
+        return max(file.stat().st_mtime for file in files)
+
+    def read_metrics(self) -> Metrics:
+        """What it measured at every step and evaluation, as arrays."""
+        return Metrics.read(self.metrics_file)
+
     def logged(self, first: int, last: int) -> dict[int, dict[str, Any]]:
-        """What metrics.jsonl says of steps `first` … `last`; lines that cannot be read are none."""
-        found: dict[int, dict[str, Any]] = {}
-        with contextlib.suppress(OSError), self.metrics_file.open("rb") as file:
-            for line in file:
-                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-                    entry = json.loads(line)
-                    if first <= entry["step"] <= last and "loss" in entry:
-                        found[entry["step"]] = entry
-        return found
+        """What metrics.jsonl says of steps `first` … `last`."""
+        return {line["step"]: line for line in self.read_metrics().steps if first <= line["step"] <= last}
 
     def require_there(self) -> None:
         """Raises  CheckpointError when the folder was moved or deleted while it is written."""

@@ -202,7 +202,7 @@ def is_recorded_step(file: Path) -> bool:
 
 def last_run() -> Run:
     """The run that was written to most recently."""
-    runs = sorted(known_runs(), key=_last_written)
+    runs = sorted(known_runs(), key=Run.last_written)
     if not runs:
         raise CheckpointError(f"there is no run under {RUNS}/ yet: start one with `limpid train`")
     return runs[-1]
@@ -235,12 +235,6 @@ def _checkpoint(run: Run, step: str) -> Checkpoint:
         there = f"there are those after {_listed(nearest, len(steps))}" if steps else "it holds none yet"
         raise CheckpointError(f"{run.path} holds no checkpoint after step {step}: {there}")
     return Checkpoint(run, int(step))
-
-
-def _last_written(run: Run) -> float:
-    """When a run was last written to: every step adds to its metrics."""
-    files = [file for file in (run.config_file, run.metrics_file) if file.is_file()]
-    return max(file.stat().st_mtime for file in files)
 
 
 def _nothing(path: Path) -> CheckpointError:

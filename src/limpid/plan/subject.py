@@ -68,10 +68,8 @@ def _named(what: str) -> Subject:
     if isinstance(source, ModelFolder):
         return Subject(read_file(source.config_file))
     run = source if isinstance(source, Run) else source.run
-    from limpid.plan.laws.runs import progress_of
-
     config = run.read_config()
-    progress = progress_of(run)
+    progress = run.read_metrics().progress()
     found = _trained_here(config, run.path.name)
     if progress is None:
         return found

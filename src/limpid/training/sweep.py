@@ -15,7 +15,6 @@ from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
 from limpid.files import write_atomically
-from limpid.plan.laws.runs import metrics
 from limpid.plan.laws.sweep import (
     Sweep,
     SweepRun,
@@ -51,7 +50,7 @@ def measure_time_model(sweep: Sweep, train: Train) -> TimeModel:
             config = train_config(trial, sweep)
             config = replace(config, run=replace(config.run, eval_batches=TRIAL_EVAL_BATCHES))
             run = train(config, str(Path(folder) / trial.name))
-            steps = [entry["seconds"] for entry in metrics(run) if "seconds" in entry]
+            steps = [line["seconds"] for line in run.read_metrics().steps]
             seconds.append(statistics.median(steps[2:]))
             around = time.perf_counter() - began - sum(steps) - TRIAL_EVAL_BATCHES / 3 * seconds[-1]
     (first, second) = (trial.num_layers for trial in trials)
@@ -134,4 +133,4 @@ def _write_plan(sweep: Sweep, planned: Sequence[SweepRun], speed: TimeModel) -> 
 
 
 def _is_finished(run: Run, steps: int) -> bool:
-    return run.config_file.is_file() and any("eval_loss" in entry and entry["step"] == steps for entry in metrics(run))
+    return run.config_file.is_file() and any(line["step"] == steps for line in run.read_metrics().evaluations)

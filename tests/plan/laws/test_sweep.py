@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from limpid.errors import ConfigError
-from limpid.plan.laws.runs import metrics
 from limpid.plan.laws.sweep import (
     BATCH,
     CONTEXT,
@@ -17,7 +14,6 @@ from limpid.plan.laws.sweep import (
     sweep_runs,
 )
 from limpid.plan.parameters import parameter_count
-from limpid.run import Run
 
 HERE = TimeModel(per_run=1.0, per_layer=1e-3, per_flop=1e-11)
 
@@ -33,11 +29,6 @@ def test_the_sweep_fills_its_time_and_no_more() -> None:
     for minutes in (5, 60):
         runs = largest_that_fits(60 * minutes, 3, 4, HERE)
         assert 0.5 * 60 * minutes < HERE.total(runs) <= 60 * minutes
-
-
-def test_lines_of_metrics_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"loss": 3}\n\xff\xfe\n7\n' + b"[" * 100_000 + b'\n{"loss": 2}\n{"lo')
-    assert metrics(Run(tmp_path)) == [{"loss": 3}, {"loss": 2}]
 
 
 def test_too_little_time_is_refused() -> None:

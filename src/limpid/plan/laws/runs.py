@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +21,6 @@ COLUMNS = {
 }
 """Names that columns go by, in any case."""
 Point = tuple[float, float, float]
-
-
-def metrics(run: Run) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl that are whole."""
-    try:
-        lines = run.metrics_file.read_bytes().splitlines()
-    except OSError:
-        return []
-    entries = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):  # the last line of a run that was killed
-            continue
-        entries += [entry] if isinstance(entry, dict) else []
-    return entries
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come, and how fast, as its metrics say."""
-
-    tokens: float
-    tokens_per_second: float
-    """Median over the steps since it was last started."""
-    peak_share: float | None
-    """Share of the peak, which is measured at every start, at that speed; None for runs that do not record it."""
-
-
-def progress_of(run: Run) -> Progress | None:
-    """Tokens, speed and share of the peak of a run; None before its first step."""
-    steps = [entry for entry in metrics(run) if "tokens_per_second" in entry]
-    if not steps:
-        return None
-    ratios = [entry.get("peak_share", 0.0) / entry["tokens_per_second"] for entry in steps]
-    together = [entry for entry, ratio in zip(steps, ratios, strict=True) if math.isclose(ratio, ratios[-1])]
-    speed = statistics.median(entry["tokens_per_second"] for entry in together)
-    return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None)
 
 
 def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point]:
@@ -92,7 +51,7 @@ def _of_folder(path: Path, notes: list[str] | None) -> list[Point]:
     runs = known_runs(path)
     if not runs:
         raise ConfigError(f"{path} holds no run: give runs, or a CSV or JSONL with parameters, tokens, loss")
-    ready = [run for run in runs if any("eval_loss" in entry for entry in metrics(run))]
+    ready = [run for run in runs if run.read_metrics().evaluations]
     if len(ready) < len(runs) and notes is not None:
         waiting = ", ".join(run.path.name for run in runs if run not in ready)
         notes.append(f"left out, having no evaluation yet: {waiting}")
@@ -102,12 +61,12 @@ def _of_folder(path: Path, notes: list[str] | None) -> list[Point]:
 def _of_run(run: Run) -> Point:
     from limpid.plan.parameters import parameter_count
 
-    losses = [entry for entry in metrics(run) if "eval_loss" in entry]
-    if not losses:
+    metrics = run.read_metrics()
+    if not metrics.evaluations:
         raise ConfigError(f"{run.path} has no evaluation yet: let it train to an evaluation (--eval-steps)")
-    last = losses[-1]
-    tokens = next((entry["num_tokens"] for entry in reversed(metrics(run))
-                   if "num_tokens" in entry and entry["step"] <= last["step"]), None)  # fmt: skip
+    last = metrics.evaluations[-1]
+    before = (line for line in reversed(metrics.steps) if "num_tokens" in line and line["step"] <= last["step"])
+    tokens = next((line["num_tokens"] for line in before), None)
     if tokens is None:
         raise ConfigError(f"{run.path}/metrics.jsonl has no step before its evaluation: it cannot be placed")
     return float(parameter_count(run.read_config().model)), float(tokens), float(last["eval_loss"])

@@ -1,0 +1,103 @@
+"""What a run measured: the lines of its metrics.jsonl, and columns of them as arrays."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limpid.config.names import probably_meant
+from limpid.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come, and how fast."""
+
+    tokens: float
+    tokens_per_second: float
+    """Median over the steps since it was last started."""
+    peak_share: float | None
+    """Share of the peak, which is measured at every start, at that speed; None for runs that do not record it."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Lines in the order in which they were written: one per step, one per evaluation."""
+
+    lines: tuple[dict[str, Any], ...]
+
+    @staticmethod
+    def read(file: Path) -> Metrics:
+        """Every line that is whole: the last one of a run that was killed may be cut short."""
+        try:
+            texts = file.read_bytes().splitlines()
+        except OSError:
+            return Metrics(())
+        return Metrics(tuple(line for line in map(_line, texts) if line is not None))
+
+    @property
+    def steps(self) -> tuple[dict[str, Any], ...]:
+        """Lines of training steps."""
+        return tuple(line for line in self.lines if "loss" in line)
+
+    @property
+    def evaluations(self) -> tuple[dict[str, Any], ...]:
+        """Lines of evaluations on held-out text."""
+        return tuple(line for line in self.lines if "eval_loss" in line)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that hold numbers."""
+        return tuple(dict.fromkeys(name for line in self.lines for name in line if _number(line[name]) is not None))
+
+    def column(self, name: str) -> tuple[Int[np.ndarray, " line"], Float[np.ndarray, " line"]]:
+        """Steps and values of one quantity, such as loss, eval_loss, grad_norm_before_clip or tokens_per_second.
+
+        Raises  ConfigError for a name that no line holds
+        """
+        import numpy as np
+
+        if self.lines and name not in self.names:
+            close = probably_meant(name, self.names)
+            hint = f"did you mean {close}?" if close else f"there are {', '.join(self.names)}"
+            raise ConfigError(f"no line holds {name!r}: {hint}")
+        held = [(line["step"], number) for line in self.lines if (number := _number(line.get(name))) is not None]
+        return np.array([step for step, _ in held], np.int64), np.array([number for _, number in held], np.float64)
+
+    def progress(self) -> Progress | None:
+        """Tokens, speed and share of the peak; None before the first step."""
+        steps = [line for line in self.steps if "tokens_per_second" in line]
+        if not steps:
+            return None
+        ratios = [line.get("peak_share", 0.0) / line["tokens_per_second"] for line in steps]
+        together = [line for line, ratio in zip(steps, ratios, strict=True) if math.isclose(ratio, ratios[-1])]
+        speed = statistics.median(line["tokens_per_second"] for line in together)
+        return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None)
+
+    def __repr__(self) -> str:
+        last = f" to step {self.lines[-1]['step']:,}" if self.lines else ""
+        counts = f"{len(self.steps):,} steps{last}, {len(self.evaluations):,} evaluations"
+        return f"Metrics({counts}: {', '.join(self.names)})"
+
+
+def _line(text: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and type(line.get("step")) is int else None
+
+
+def _number(value: Any) -> float | None:
+    """A value of a column; what is not finite is written as a word."""
+    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
+        return float(value)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
