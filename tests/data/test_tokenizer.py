@@ -1,6 +1,7 @@
 """Tokenizers: any text comes back, specials cannot be spelled, Hugging Face's libraries agree."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
+from limpid.data.panics import panics_unsaid
 from limpid.data.tokenizer import (
     END_OF_TEXT,
     Tokenizer,
@@ -158,3 +160,25 @@ def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path) -> None:
 )
 def test_the_vocabulary_grows_as_the_square_root_of_the_corpus(corpus_bytes: int, size: int) -> None:
     assert chosen_vocab_size(corpus_bytes) == size
+
+
+def in_json(**parts: object) -> str:
+    """A tokenizer.json of two tokens, with these parts."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    return json.dumps({"version": "1.0", "added_tokens": [], "model": model, **parts})
+
+
+def test_a_panic_in_rust_says_nothing_beside_our_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match=r"is not a tokenizer .*precompiled_charsmap"):
+        Tokenizer.from_json(in_json(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}))
+    panicking = Tokenizer.from_json(in_json(pre_tokenizer={"type": "FixedLength", "length": 0}))
+    for encode in (panicking.encode, panicking.encode_with_sizes):
+        with pytest.raises(DataError, match="fails on this text"):
+            encode("ab")
+    assert capfd.readouterr().err == ""
+
+
+def test_what_is_written_to_standard_error_meanwhile_still_comes(capfd: pytest.CaptureFixture[str]) -> None:
+    with panics_unsaid():
+        os.write(2, b"a warning")
+    assert capfd.readouterr().err == "a warning"

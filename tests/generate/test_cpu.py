@@ -1,10 +1,14 @@
 """The compiled arithmetic rounds in the order that is written, and nowhere else."""
 
+import fcntl
 import math
+from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
 
+from limpid.generate.cpu import position
 from limpid.generate.cpu.kernels import exp, product
 
 FORMATS = {
@@ -54,3 +58,19 @@ def test_exp_far_out_is_almost_zero_or_huge_and_of_no_number_is_none() -> None:
     assert 0 <= exp(-1e9) < 1e-300
     assert exp(1e9) > 1e300
     assert math.isnan(exp(math.nan))
+
+
+def test_a_wait_for_another_process_that_compiles_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(position, "compile_lock", lambda: tmp_path / "lock")
+    monkeypatch.setattr(position, "UNSAID_SECONDS", 0.0)
+    other = (tmp_path / "lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    Timer(0.2, other.close).start()
+    with position.alone_compiling():
+        assert other.closed
+    assert capsys.readouterr().err == "waiting for another process that compiles the decoder: once per installation\n"
+    with position.alone_compiling():
+        pass
+    assert capsys.readouterr().err == ""

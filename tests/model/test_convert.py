@@ -245,6 +245,12 @@ def pipe(folder: Path) -> None:
     os.mkfifo(folder / "model.safetensors")
 
 
+def index_without_one(folder: Path) -> None:
+    names = sorted(load_file(folder / "model.safetensors"))[1:]
+    weight_map = dict.fromkeys(names, "model.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -277,11 +283,13 @@ def pipe(folder: Path) -> None:
         (pipe, "model.safetensors is missing"),
         (lambda f: change(f, num_attention_heads=5), "config.json"),
         (lambda f: change(f, rope_parameters={"rope_type": "dynamic", "factor": 2.0}), "'dynamic' has no equivalent"),
+        (lambda f: change(f, rope_parameters={"rope_type": "linear"}), "rope_type linear needs factor"),
         (lambda f: change(f, rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.5}), "every pair"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "model.safetensors").write_bytes(b"\x80\x04}."), "cannot be read"),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "is a pickle"),
         (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "not an index of shards"),
+        (index_without_one, "index.json lacks lm_head.weight, which model.safetensors holds"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(spoil, message: str, tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from limpid.data.panics import is_panic, panics_unsaid
 from limpid.errors import CheckpointError, DataError
 from limpid.files import one_line, parse_json, user_path
 from limpid.source import Model, ModelFolder
@@ -59,16 +61,15 @@ class Tokenizer:
         """Ids of each text, on all processors."""
         for text in texts:
             self._require_known(text)
-        try:
+        with _explained("the tokenizer fails on this text", "use another"):
             found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except BaseException as error:
-            raise _refused(error, "the tokenizer fails on this text ({}): use another") from error
         return [encoding.ids for encoding in found]
 
     def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:
         """Ids of `text`, and how many of its bytes of UTF-8 each stands for; the sizes add up to the text's."""
         self._require_known(text)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        with _explained("the tokenizer fails on this text", "use another"):
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
         total = len(text.encode())
         if self.byte_level:
             sizes = [len(spelled(token)) for token in encoding.tokens]
@@ -130,14 +131,11 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, where: str = "tokenizer.json") -> Tokenizer:
         """A tokenizer from the text of a tokenizer.json; raises DataError naming `where` when it is none."""
-        try:
+        with _explained(
+            f"{where} is not a tokenizer of the Hugging Face tokenizers library",
+            "give another tokenizer.json, or bpe, bytes or characters",
+        ):
             return cls(tokenizers.Tokenizer.from_str(text))
-        except BaseException as error:
-            raise _refused(
-                error,
-                f"{where} is not a tokenizer of the Hugging Face tokenizers library ({{}}): give "
-                "another tokenizer.json, or bpe, bytes or characters",
-            ) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -145,11 +143,16 @@ class Tokenizer:
         return cls.from_json(read_tokenizer_file(path), str(path))
 
 
-def _refused(error: BaseException, message: str) -> BaseException:
-    """The error for a tokenizer that its library cannot use: it raises plain exceptions, and panics in Rust."""
-    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-        return DataError(message.format(one_line(error)))
-    return error
+@contextlib.contextmanager
+def _explained(what: str, way_out: str) -> Iterator[None]:
+    """Turn what the library comes up with into one line: it raises plain exceptions, and panics in Rust."""
+    try:
+        with panics_unsaid():
+            yield
+    except BaseException as error:
+        if isinstance(error, Exception) or is_panic(error):
+            raise DataError(f"{what} ({one_line(error)}): {way_out}") from error
+        raise
 
 
 def load_tokenizer(source: Model) -> Tokenizer:

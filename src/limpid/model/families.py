@@ -205,6 +205,8 @@ def _rotary(their: Plain) -> Plain:
     original = rope.get("original_max_position_embeddings") or context
     if kind not in ("linear", "llama3", "yarn"):
         raise ConfigError(f"rope_type {kind!r} has no equivalent: limpid has default, linear, llama3, yarn")
+    if rope.get("factor") is None and original == context:
+        raise ConfigError(f"rope_type {kind} needs factor")
     common |= {"rotary_scaling": kind, "rotary_original_context": int(original)}
     common["rotary_factor"] = float(rope.get("factor") or context / original)
     if kind == "llama3":

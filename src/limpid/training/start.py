@@ -250,7 +250,8 @@ def describe(training: Training) -> list[str]:
     ]
     how = [f"{config.run.precision} on {training.state.mesh.device.type}, {torch.get_num_threads()} threads"]
     how += [f"{training.state.mesh.world} processes"] if training.state.mesh.world > 1 else []
-    how += ["blocks compiled"] if config.run.compile == "on" else []
+    if config.run.compile == "on":
+        how += ["blocks compiled in the first step, which may wait for another process that compiles"]
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [
         f"model      {parameter_count(model):,} parameters: {model.num_layers} layers × {model.d_model}, "

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -24,9 +27,14 @@ from limpid.maths.operation import Array
 from limpid.model.cache import Cache
 from limpid.model.observe import FAST, Mode, Observe
 from limpid.model.transformer import Transformer
+from limpid.terminal import say
 
 FIRST_POSITIONS = 1024
 """Positions whose angles are worked out at least."""
+
+
+UNSAID_SECONDS = 1.0
+"""A wait that nobody has to be told of: kernels that are compiled already are loaded in less."""
 
 
 class PositionDecoder:
@@ -38,7 +46,7 @@ class PositionDecoder:
         self.rotation, self.dtype, self.context = model.rotation, model.compute, model.config.context_length
         self.nothing = no_room(self.weights.norm1.dtype)
         self.pace = Pace(1)
-        with FileLock(compile_lock()):
+        with alone_compiling():
             self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
         self.pace = Pace.here()  # compiling takes seconds, and says nothing of threads
 
@@ -71,6 +79,21 @@ class PositionDecoder:
             cos, sin = rotation_tables(self.rotation, positions, self.dtype)
             self.weights = self.weights._replace(cos=cos, sin=sin)
         return self.weights
+
+
+@contextlib.contextmanager
+def alone_compiling() -> Iterator[None]:
+    """Be the one process that may compile the kernels; that another one is waited for is said."""
+    lock = FileLock(compile_lock())
+    try:
+        lock.acquire(timeout=UNSAID_SECONDS)
+    except Timeout:
+        say("waiting for another process that compiles the decoder: once per installation", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def compile_lock() -> Path:
