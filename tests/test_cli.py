@@ -193,10 +193,21 @@ def test_a_run_goes_on_and_says_so_when_there_is_nothing_left(there: Path, capsy
         ("generate small a --threads 8000", "more threads than that wait for each other"),
         ("train corpus --init-from small@99", "--init-from small@99: runs/small holds no checkpoint after step 99"),
         ("train corpus --init-from small@-1", "runs/small@-1 names no step"),
-        ("train corpus --positions learned --rotary-scaling linear --rotary-factor 2", "it stretches rotary ones only"),
-        ("train corpus --rotary-factor 4", "rotary_factor is 4.0, but rotary_scaling is none"),
+        (
+            "train corpus --positions learned --rotary-scaling linear --rotary-factor 2",
+            "rotary_scaling is linear, which does nothing without positions rotary",
+        ),
+        ("train corpus --rotary-factor 4", "rotary_factor is 4.0, which does nothing without a rotary_scaling"),
         ("train corpus --rotary-scaling yarn --rotary-factor 2 --rotary-original-context 0", "original_context is 0"),
-        ("train corpus --windowed-blocks 0", "there is no attention_window"),
+        (
+            "train corpus --rotary-high 5",
+            "rotary_high is 5.0, which does nothing without rotary_scaling llama3 or yarn",
+        ),
+        ("train corpus --decay-fraction 0.5", "does nothing without schedule warmup_stable_decay"),
+        ("train corpus --lora-alpha 8", "lora_alpha is 8.0, which does nothing without a lora_rank"),
+        ("evaluate small --tasks=", "'' is no path"),
+        ("train tiny.txt --tokenizer bytes --context-length 9", "or lower --validation-fraction"),
+        ("train corpus --windowed-blocks 0", "which does nothing without an attention_window"),
         ("train ~nobodyatall/text.txt", "~nobodyatall/text.txt begins with a home that does not exist"),
         ("evaluate small ~nobodyatall/text.txt", "a home that does not exist"),
         (f"train {'x' * 100_000}", "xxx…: File name too long"),
@@ -257,8 +268,23 @@ def test_a_pipe_to_which_nobody_writes_is_not_awaited_for_ever(
 ) -> None:
     monkeypatch.setattr("limpid.files.WRITER_SECONDS", 0.05)
     os.mkfifo("pipe")
-    assert "pipe is a pipe, and nobody came to write to it" in refused(capsys, "train", "pipe")
+    for words in (
+        ("train", "pipe"),
+        ("train", "corpus", "--config", "pipe"),
+        ("train", "corpus", "--tokenizer", "pipe"),
+        ("evaluate", "small", "--tasks", "pipe"),
+        ("doctor", "pipe"),
+        ("compress", "small", "pipe", "-o", "out"),
+    ):
+        assert "pipe is a pipe, and nobody came to write to it" in refused(capsys, *words)
     Path("pipe").unlink()
+
+
+def test_a_device_without_end_is_left_at_some_point(
+    there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limpid.files.LONGEST_STREAM", 1000)
+    assert "/dev/zero gave 1,000 bytes and came to no end" in refused(capsys, "train", "--config", "/dev/zero")
 
 
 def test_a_pickle_is_never_opened(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from limpid.errors import CheckpointError, ConfigError, LimpidError
 
 LONGEST_NAME = 255
 """Bytes of a file's name on most systems; longer ones are shown cut."""
+LONGEST_STREAM = 1 << 26
+"""Bytes read at most of what is no file: a device may never end."""
 WRITER_SECONDS = 5.0
 """How long a pipe waits for its other end: the processes of a pipeline start within that, if any does."""
 
@@ -35,6 +37,8 @@ def user_path(what: str | Path) -> Path:
 
     Raises  ConfigError for what can be no path, and for where the system refuses to look
     """
+    if not str(what):
+        raise ConfigError("'' is no path: name a file or folder")
     try:
         path = Path(what).expanduser()
         path.stat()
@@ -86,6 +90,20 @@ def open_to_read(path: Path, name: str) -> BinaryIO:
             f"{name} is a pipe, and nobody came to write to it for {WRITER_SECONDS:g} seconds: start what writes first"
         )
     return opened[0]
+
+
+def read_whole(path: Path) -> bytes:
+    """All that a file, a pipe or a device holds.
+
+    Raises  OSError as reading does; ConfigError for a pipe that nobody writes to, and for what comes to no end
+    """
+    with open_to_read(path, str(path)) as stream:
+        if path.is_file():
+            return stream.read()
+        content = stream.read(LONGEST_STREAM + 1)
+    if len(content) > LONGEST_STREAM:
+        raise ConfigError(f"{path} gave {LONGEST_STREAM:,} bytes and came to no end: give a file")
+    return content
 
 
 def _short(what: str | Path) -> str:

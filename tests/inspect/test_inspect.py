@@ -2,11 +2,15 @@
 
 import io
 import json
+import math
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 from tests.inspect.small_runs import is_blank
 
 from limpid.errors import CheckpointError, ConfigError
@@ -135,3 +139,12 @@ def test_a_model_needs_a_text_and_a_loss_needs_a_long_one(run: Path) -> None:
         open_model_and_text(str(run / "model"), "cat").rows(16)
     with pytest.raises(CheckpointError, match="nowhere is not a run folder"):
         open_model_and_text("nowhere", None)
+
+
+def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "model", tmp_path / "broken")
+    weights = load_file(tmp_path / "broken/model.safetensors")
+    name = min(name for name in weights if "mlp" in name)
+    save_file(weights | {name: torch.full_like(weights[name], math.inf)}, tmp_path / "broken/model.safetensors")
+    with pytest.raises(CheckpointError, match=r"broken: its logits are not numbers, for its weights diverged"):
+        inspected(tmp_path / "broken", tmp_path / "out", text="the cat")

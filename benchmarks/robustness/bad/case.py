@@ -28,6 +28,8 @@ CONTROL = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\udc80-\udcff]"
 )
 ESCAPE = re.compile(r"\x1b(?!\[[0-9;?]*[mKAGJhl])")
+ERASED = "\x1b[2K"
+"""How a terminal is told that a line of progress goes; what follows the last one stays."""
 PLANTED = ("config-was-executed", "owned")
 """Files that only code inside an input makes."""
 VERDICTS = ("trace", "explain", "compare", "doctor", "plan", "equations", "inspect", "train")
@@ -115,7 +117,7 @@ def change(path: str, how: Callable[[Path], None]) -> Step:
 
 def plain(text: str) -> str:
     """What of a name is the same however it is shown."""
-    return re.sub(r"[^\x20-\x7e]", "", text).lower()
+    return re.sub(r"[^\x20-\x7e]", "", text).lower().replace("_", "-")
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -146,7 +148,8 @@ def destroyed(before: dict[str, str], after: dict[str, str], allowed: tuple[str,
 
 def judge(case: Case, outcome: Outcome, lost: list[str]) -> tuple[str, str]:
     """The category of what came, and a line about it."""
-    said = [line for line in outcome.stderr.splitlines() if line.strip()]
+    seen = outcome.stderr.rpartition(ERASED)[2] if case.terminal else outcome.stderr
+    said = [line for line in seen.splitlines() if line.strip()]
     line = (said[-1] if said else outcome.stdout.strip().rpartition("\n")[2]).strip()
     got = f"exit {outcome.code}: {line[:300]!a}"
     if lost:

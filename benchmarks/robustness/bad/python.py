@@ -14,11 +14,16 @@ SMALL = {
 CLASSES = {"model": "ModelConfig", "data": "DataConfig", "update": "UpdateConfig", "run": "RunConfig"}
 WRONG = ("'x'", "None", "[]", "{}", "object()", "math.nan", "-1", "True", "2.0", "2.5", "np.int64(2)", "b'x'", "1j",
          "lambda: 1", "torch.tensor(2)", "np.array([1, 2])", "10**30", "''", "(1,)", "math.inf", "'2'")  # fmt: skip
+INTERVALS = {"Count": "int", "Whole": "int", "BytesAndMore": "int", "Positive": "float", "NotNegative": "float",
+             "Share": "float", "Fraction": "float", "Annotated[int": "int", "Annotated[float": "float"}  # fmt: skip
+"""Annotations that are numbers of an interval."""
 ENDLESS = {"max_steps", "eval_batches", "gradient_accumulation_steps"}
 
 
 def wish(annotation: str, name: str, value: str) -> Expect:
     """Whether any user would want the value refused where the annotation stands."""
+    for interval, kind in INTERVALS.items():
+        annotation = annotation.replace(interval, kind)
     if value in ("None", "{}", "[]", "'2'", "True", "2.0", "torch.tensor(2)", "np.int64(2)", "''", "(1,)"):
         sure = value == "{}" or (value in ("[]", "(1,)") and "tuple" not in annotation) or (
             value == "None" and "None" not in annotation and "bool" not in annotation)  # fmt: skip
@@ -87,7 +92,7 @@ limpid.resume('llama', max_steps=7)
 limpid.resume('runs/a', reporter='loud', max_steps=7)
 limpid.train(3)
 limpid.train('runs/a')
-limpid.train({'run': {}})
+limpid.train({'runs': {}})
 limpid.train(limpid.RunConfig(max_steps=1))
 limpid.train(limpid.TrainConfig)
 limpid.train(limpid.TrainConfig(model=3))

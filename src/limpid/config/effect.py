@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from limpid.config.options import require
-from limpid.config.sections import TrainConfig, UpdateConfig
+from limpid.config.sections import ModelConfig, TrainConfig, UpdateConfig
 
 ADOPTED = ("model.", "data.tokenizer")
 """Options that --init-from takes from the model."""
 CHOSEN_ANEW = ("dropout", "lora_rank", "lora_alpha", "lora_targets")
 """Options of the model that a run which continues another one has of its own."""
+
+
+def _by_wavelength(model: ModelConfig) -> bool:
+    return model.rotary_scaling in ("llama3", "yarn")
+
+
+NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
+    ("model", "rotary_layout"): (lambda model: model.positions == "rotary", "positions rotary"),
+    ("model", "rotary_scaling"): (lambda model: model.positions == "rotary", "positions rotary"),
+    ("model", "rotary_factor"): (lambda model: model.rotary_scaling != "none", "a rotary_scaling"),
+    ("model", "rotary_original_context"): (lambda model: model.rotary_scaling != "none", "a rotary_scaling"),
+    ("model", "rotary_low"): (_by_wavelength, "rotary_scaling llama3 or yarn"),
+    ("model", "rotary_high"): (_by_wavelength, "rotary_scaling llama3 or yarn"),
+    ("model", "rotary_attention_factor"): (lambda model: model.rotary_scaling == "yarn", "rotary_scaling yarn"),
+    ("model", "windowed_blocks"): (lambda model: model.attention_window, "an attention_window"),
+    ("model", "lora_alpha"): (lambda model: model.lora_rank, "a lora_rank"),
+    ("update", "schedule_cycles"): (lambda update: update.schedule == "cosine_restarts", "schedule cosine_restarts"),
+    ("update", "schedule_power"): (lambda update: update.schedule == "polynomial", "schedule polynomial"),
+    ("update", "decay_fraction"): (
+        lambda update: update.schedule == "warmup_stable_decay", "schedule warmup_stable_decay"),
+}  # fmt: skip
+"""Options that do nothing by themselves: whether there is what they need, and its name."""
 
 
 def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
@@ -24,23 +47,16 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
         f"tokenizer_vocab_size is {data.tokenizer_vocab_size}, but the vocabulary of tokenizer {data.tokenizer} is its "
         "own: leave one of them out",
     )
-    model = config.model
-    scaled = model.rotary_scaling != "none"
+    for (section, name), (has_effect, with_what) in NEEDED.items():
+        options = getattr(config, section)
+        value, default = getattr(options, name), getattr(type(options), name)
+        require(
+            value == default or has_effect(options),
+            f"{name} is {value}, which does nothing without {with_what}: give that too, or leave it out",
+        )
     require(
-        not scaled or model.positions == "rotary",
-        f"rotary_scaling is {model.rotary_scaling}, but positions are {model.positions}: it stretches rotary ones only",
-    )
-    require(
-        scaled or model.rotary_factor == 1,
-        f"rotary_factor is {model.rotary_factor}, but rotary_scaling is none: choose one, or leave the factor out",
-    )
-    require(
-        model.rotary_original_context != 0,
+        config.model.rotary_original_context != 0,
         "rotary_original_context is 0: give the context before stretching, tokens, or leave it out",
-    )
-    require(
-        model.windowed_blocks is None or model.attention_window is not None,
-        "windowed_blocks names blocks, but there is no attention_window: give it too",
     )
     if not steps_are_known:
         return

@@ -12,7 +12,7 @@ import tomli_w
 from limpid.config.options import from_dict, to_dict
 from limpid.config.sections import TrainConfig
 from limpid.errors import ConfigError
-from limpid.files import one_line, parse_json, write_atomically
+from limpid.files import one_line, parse_json, read_whole, write_atomically
 
 RESOLVED = "resolved"
 """Table of config.toml: what options that were left open came to."""
@@ -40,7 +40,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def _read_tables(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of a file, every one checked: what was asked for, and what it came to."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_whole(file).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
     except OSError as error:

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.data.panics import is_panic, panics_unsaid
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line, parse_json, user_path
+from limpid.files import one_line, parse_json, read_whole, user_path
 from limpid.source import Model, ModelFolder
 
 END_OF_TEXT = "<|endoftext|>"
@@ -225,7 +225,7 @@ def read_tokenizer_file(path: str | Path) -> str:
     if not path.exists():
         raise DataError(f"tokenizer is {str(path)!r}, and there is no such file: {expected}")
     try:
-        return path.read_text(encoding="utf-8")
+        return read_whole(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read tokenizer {path} ({error}): {expected}") from error
 

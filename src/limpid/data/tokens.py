@@ -210,11 +210,11 @@ def _require_length(tokens: Tokens, context_length: int) -> Tokens:
     """The same tokens, when each split holds at least one row; else a DataError."""
     for name, split in (("training", tokens.train), ("validation", tokens.validation)):
         if len(split) <= context_length:
-            other = "raise --validation-fraction, " if name == "validation" else ""
+            change = "raise" if name == "validation" else "lower"
             raise DataError(
                 f"the {name} split has {len(split)} tokens, expected at least {context_length + 1} (one row of "
-                f"context_length {context_length} and its last target): {other}give more text, or lower "
-                "--context-length"
+                f"context_length {context_length} and its last target): give more text, lower "
+                f"--context-length, or {change} --validation-fraction"
             )
     return tokens
 

@@ -19,7 +19,7 @@ from limpid.evaluate.inputs import EvaluatedModel
 from limpid.evaluate.intervals import Estimate, estimate
 from limpid.evaluate.token_scores import score_windows
 from limpid.evaluate.windows import Window
-from limpid.files import user_path
+from limpid.files import read_whole, user_path
 from limpid.reporter import Reporter
 
 Array = np.ndarray
@@ -67,7 +67,7 @@ def read_task(file: str) -> list[Question]:
     Raises  DataError naming the line that is none
     """
     try:
-        lines = user_path(file).read_text(encoding="utf-8").split("\n")
+        lines = read_whole(user_path(file)).decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise DataError(f"cannot read task {file} ({reason}): give a JSONL file, one question per line") from error

@@ -50,7 +50,8 @@ def measure_structure(
 ) -> Structure:
     """Measure all of it in float64, and draw it into `output`.
 
-    Raises  ConfigError for a position outside the text, or a word that is not one token
+    Raises  ConfigError for a position outside the text, or a word that is not one token; CheckpointError for weights
+            that give no numbers
     """
     place = checked_position(position, len(sample.shown))
     chosen = None if token is None else single_token(token, sample.tokenizer, "--token")
@@ -58,6 +59,8 @@ def measure_structure(
     model = cast_model(sample.model, torch.float64)
     with torch.no_grad():
         seen = forward_quantities(model, sample.inputs, _is_read(model))
+        if not torch.isfinite(seen["logits"]).all():
+            raise sample.model.diverged()
         likeliest = int(seen["logits"][0, place].argmax())
         reporter.progress("singular values", 0)
         spectra = singular_values(model)

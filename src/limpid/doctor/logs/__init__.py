@@ -12,6 +12,7 @@ from limpid.config.files import read_config
 from limpid.doctor.logs.files import console_log, json_lines, separated_values, tensorboard_events, trainer_state
 from limpid.doctor.logs.table import Curves
 from limpid.errors import CheckpointError, ConfigError
+from limpid.files import read_whole
 
 
 def read_record(path: Path) -> Curves:
@@ -95,7 +96,7 @@ def _file(path: Path) -> Curves:
 def _text(path: Path) -> str:
     """What a file says, in UTF-8 or, marked as such, UTF-16."""
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
