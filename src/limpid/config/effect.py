@@ -51,7 +51,7 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
         options = getattr(config, section)
         value, default = getattr(options, name), getattr(type(options), name)
         require(
-            value == default or has_effect(options),
+            value == default or bool(has_effect(options)),
             f"{name} is {value}, which does nothing without {with_what}: give that too, or leave it out",
         )
     require(
