@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from limpid import maths as maths
+    from limpid.api import export as export
     from limpid.api import load as load
     from limpid.api import open_step as open_step
     from limpid.api import resume as resume
@@ -24,6 +25,7 @@ __all__ = [
     "RunConfig",
     "TrainConfig",
     "UpdateConfig",
+    "export",
     "load",
     "maths",
     "open_step",

@@ -29,6 +29,7 @@ Train transformer language models, and open any training step.
   compress MODEL FILE     any file, by a model's predictions; decompress FILE gives it back
   chat RUN                talk to a model
   runs [RUN …]            list runs; one with its options, several side by side; tags, notes, --delete
+  export MODEL OUTPUT     a Hugging Face folder of any step, or a GGUF file for llama.cpp
   plot RUN …              loss, learning rate, gradient norm and speed as a picture, in the terminal too
 
 RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
@@ -36,7 +37,7 @@ RUN is a run's folder, its name under runs/, or `last`; most verbs take a Huggin
 """
 VERBS = (
     "train", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan", "generate", "chat",
-    "compress", "decompress", "runs", "plot",
+    "compress", "decompress", "runs", "plot", "export",
 )  # fmt: skip
 """Each is `verb` in its file under verbs/, which is loaded when it is asked for."""
 

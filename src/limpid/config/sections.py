@@ -289,6 +289,8 @@ class TrainConfig(Checked):
 
 
 WeightFormat = Literal["auto", "fp32", "bf16", "int8"]
+StoredAs = Literal["fp32", "fp16", "bf16", "q8_0"]
+"""Formats of matrices in files for other programs; q8_0 is llama.cpp's: 32 integers of 8 bits and a scale."""
 
 
 DEFAULT_TEMPERATURE = 0.8

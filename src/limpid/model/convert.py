@@ -215,7 +215,7 @@ def save_folder(
         }
         _write_json(folder / "config.json", their_config)
         _write_json(folder / "generation_config.json", {**special, "_from_model_config": True})
-        save_file(_theirs(family, config, weights), folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(hugging_face_weights(config, weights), folder / "model.safetensors", metadata={"format": "pt"})
         if tokenizer_json is not None:
             _write_tokenizer(folder, config, tokenizer_json, end_of_text)
 
@@ -237,8 +237,9 @@ def _write_tokenizer(folder: Path, config: ModelConfig, tokenizer_json: str, end
     _write_json(folder / "special_tokens_map.json", ends)
 
 
-def _theirs(family: Family, config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensors:
-    weights = dict(weights)
+def hugging_face_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensors:
+    """A model's parameters under Hugging Face's names, in its order of rows and columns."""
+    family, weights = family_of(config), dict(weights)
     if config.positions == "rotary" and config.rotary_layout == "interleaved":
         weights = {name: _halved(name, tensor, config) for name, tensor in weights.items()}
     if not family.fused:

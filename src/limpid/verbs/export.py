@@ -1,0 +1,37 @@
+"""`limpid export`: a model for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from limpid.config.flags import read
+from limpid.config.sections import StoredAs
+
+
+@dataclass(frozen=True)
+class ExportFlags:
+    """Write a model for other programs: a Hugging Face folder, or a GGUF file, which llama.cpp loads.
+
+    limpid export last@200 model-200              a folder for transformers, vLLM and others
+    limpid export last model.gguf --stored-as q8_0
+    """
+
+    what: str = field(metadata={"positional": "MODEL"})
+    """Run, name under runs/, `last`, each with @STEP for a checkpoint; or Hugging Face folder."""
+    output: str = field(metadata={"positional": "OUTPUT"})
+    """Folder to make, or file ending in .gguf."""
+    stored_as: StoredAs = "fp32"
+    """Format of matrices; q8_0, 32 integers of 8 bits and a scale, in GGUF alone."""
+
+
+def verb(argv: Sequence[str]) -> int:
+    flags = read("export", ExportFlags, argv)
+    from limpid.api import export
+    from limpid.reporter import Reporter
+
+    written = export(flags.what, flags.output, flags.stored_as)
+    size = sum(file.stat().st_size for file in (written.rglob("*") if written.is_dir() else [written]))
+    with Reporter() as reporter:
+        reporter.line(f"written {written} ({size / 1e6:.1f} MB)")
+    return 0
