@@ -117,7 +117,6 @@ def load(path: str | Path) -> tuple[Transformer, Tokenizer]:
 
 
 @checked
-@checked
 def export(what: str | Path, output: str | Path, stored_as: StoredAs = "fp32") -> Path:
     """Write a model for other programs, low-rank factors added in: a Hugging Face folder, or a file ending in .gguf.
 
@@ -150,6 +149,7 @@ def export(what: str | Path, output: str | Path, stored_as: StoredAs = "fp32") -
     return file
 
 
+@checked
 def open_step(what: str | Path, step: Count | None = None, text: str | None = None) -> dict[str, Any]:
     """One step, redone in float64 and compared: the document that `limpid trace --json` prints.
 
