@@ -1,13 +1,16 @@
 """Named axes, checked: what has axes in its signature runs under jaxtyping and beartype, in every test.
 
 What has no axes is left alone: mypy checks those types without running anything, and a test may pass a stand-in.
+What has passed once is not checked again for the same types, formats and shapes: nothing else decides.
 """
 
+import functools
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, get_args
 
 import jaxtyping
@@ -35,6 +38,43 @@ def _names_axes(hint: Any) -> bool:
     return any(_names_axes(part) for part in get_args(hint))
 
 
+def once_per_kind(function: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, checked where arguments or results are of kinds not met before."""
+    checked, passed = check(function), {}
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        given = kind(args), *kwargs, kind(kwargs)
+        if given not in passed:
+            result = checked(*args, **kwargs)
+            passed[given] = {kind(result)}
+            return result
+        result = function(*args, **kwargs)
+        if kind(result) not in passed[given]:
+            check(_returning(result, function))(*args, **kwargs)
+            passed[given].add(kind(result))
+        return result
+
+    return called
+
+
+def kind(value: Any) -> Hashable:
+    """All of a value that a named axis can depend on."""
+    if isinstance(value, tuple | list):
+        return type(value), *map(kind, value)
+    if isinstance(value, dict):
+        return type(value), *map(kind, value.values())
+    return type(value), getattr(value, "dtype", None), getattr(value, "shape", None)
+
+
+def _returning(result: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the same signature, in the same module, with a result that is there already."""
+    here: Any = lambda *args, **kwargs: result  # noqa: E731
+    return functools.wraps(function)(FunctionType(here.__code__, function.__globals__, closure=here.__closure__))
+
+
 def install() -> None:
     """Check the rooms from their first import on."""
     decorate = jaxtyping.jaxtyped
@@ -48,7 +88,9 @@ def install() -> None:
             hints = vars(thing).get("__annotations__", {}) if inspect.isclass(thing) else _annotations(thing)
             if not any(NAMED.search(str(hint)) for hint in hints.values()):
                 return thing
-        return decorate(thing, typechecker=typechecker)
+        if not inspect.isfunction(thing):
+            return decorate(thing, typechecker=typechecker)
+        return once_per_kind(thing, functools.partial(decorate, typechecker=typechecker))
 
     jaxtyping.jaxtyped = where_axes_are_named
     jaxtyping.install_import_hook(list(_modules("limpid", SOURCE)), "typecheck.checked")
