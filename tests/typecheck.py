@@ -4,6 +4,7 @@ What has no axes is left alone: mypy checks those types without running anything
 What has passed once is not checked again for the same types, formats and shapes: nothing else decides.
 """
 
+import dataclasses
 import functools
 import inspect
 import pkgutil
@@ -88,9 +89,15 @@ def install() -> None:
             hints = vars(thing).get("__annotations__", {}) if inspect.isclass(thing) else _annotations(thing)
             if not any(NAMED.search(str(hint)) for hint in hints.values()):
                 return thing
-        if not inspect.isfunction(thing):
-            return decorate(thing, typechecker=typechecker)
-        return once_per_kind(thing, functools.partial(decorate, typechecker=typechecker))
+        check = functools.partial(decorate, typechecker=typechecker)
+        if inspect.isfunction(thing):
+            return once_per_kind(thing, check)
+        if isinstance(thing, classmethod | staticmethod):
+            return type(thing)(once_per_kind(thing.__func__, check))
+        if dataclasses.is_dataclass(thing):
+            thing.__init__ = once_per_kind(thing.__init__, check)
+            return thing
+        return check(thing)
 
     jaxtyping.jaxtyped = where_axes_are_named
     jaxtyping.install_import_hook(list(_modules("limpid", SOURCE)), "typecheck.checked")

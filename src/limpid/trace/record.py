@@ -257,7 +257,8 @@ class Record:
         if self._header[name]["dtype"].startswith("I"):
             dtype = f"int{self._header[name]['dtype'][1:]}"
         at = self._header_bytes + start
-        return np.memmap(self.path, dtype, "r", at, shape) if end > start else np.empty(shape, dtype)
+        # As a Path, NumPy resolves it, which takes longer than mapping the file.
+        return np.memmap(str(self.path), dtype, "r", at, shape) if end > start else np.empty(shape, dtype)
 
     @cached_property
     def _header_bytes(self) -> int:
