@@ -26,9 +26,13 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# Threads that wait for work sleep instead of spinning: two test processes share the cores.
-test: lint types
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2
+# Types are checked beside the tests and speak after them. Bytecode is kept, for tests start a hundred processes. Idle
+# threads sleep instead of spinning: two test processes share the cores. Neighbouring tests, which share what they
+# recorded and compiled, go to one process (worksteal).
+test: lint
+	@types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & typed=$$!; \
+	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2 --dist worksteal; tested=$$?; \
+	wait $$typed; typed=$$?; cat $$types; rm $$types; exit $$((tested | typed))
 
 clean:
 	rm -rf $(VENV)

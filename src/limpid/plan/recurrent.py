@@ -51,28 +51,29 @@ class StateSpace(Recurrent):
     """RMS norms of step sizes, inputs and outputs of the state (Jamba)."""
 
     source = "Gu & Dao 2023, section 3.4 and algorithm 2, arXiv:2312.00752"
-    state = "d_inner * d_state + d_inner * d_conv"
-    state_flops = "6 * d_inner * d_state + 2 * d_inner * d_conv"
+    memory, window, driven = "d_inner * d_state", "d_inner * d_conv", "dt_rank + 2 * d_state"
+    state = f"{memory} + {window}"
+    state_flops = f"6 * {memory} + 2 * {window}"
 
     def matrices(self) -> Iterator[Row]:
         yield "in", "d_model * 2 * d_inner"
-        yield "step_input_output", "d_inner * (dt_rank + 2 * d_state)"
+        yield "step_input_output", f"d_inner * ({self.driven})"
         yield "step_sizes", "dt_rank * d_inner"
         yield "out", "d_inner * d_model"
 
     def vectors(self) -> Iterator[Row]:
-        yield "convolution", "d_inner * d_conv + conv_bias * d_inner"
-        yield "decay_and_skip", "d_inner * d_state + d_inner"
+        yield "convolution", f"{self.window} + conv_bias * d_inner"
+        yield "decay_and_skip", f"{self.memory} + d_inner"
         yield "step_bias", "d_inner"
         if self.proj_bias:
             yield "in_and_out_biases", "2 * d_inner + d_model"
         if self.inner_norms:
-            yield "inner_norms", "dt_rank + 2 * d_state"
+            yield "inner_norms", self.driven
 
     def saved(self) -> Iterator[Row]:
         yield "convolved input and gate", "2 * d_inner"
         yield "convolution, output", "d_inner"
-        yield "step, input and output of the state", "dt_rank + 2 * d_state"
+        yield "step, input and output of the state", self.driven
         yield "step sizes", "d_inner"
         yield "output product, input", "d_inner"
 
@@ -88,34 +89,30 @@ class DeltaNet(Recurrent):
     d_conv: int
 
     source = "Yang, Kautz & Hatamizadeh 2024, eq. 10, arXiv:2412.06464"
-    state = (
-        "linear_value_heads * linear_d_key * linear_d_value"
-        " + (2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value) * d_conv"
-    )
-    state_flops = (
-        "6 * linear_value_heads * linear_d_key * linear_d_value"
-        " + 2 * (2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value) * d_conv"
-    )
+    keys, values = "linear_key_heads * linear_d_key", "linear_value_heads * linear_d_value"
+    convolved = f"2 * {keys} + {values}"
+    memory, window = "linear_value_heads * linear_d_key * linear_d_value", f"({convolved}) * d_conv"
+    state = f"{memory} + {window}"
+    state_flops = f"6 * {memory} + 2 * {window}"
 
     def matrices(self) -> Iterator[Row]:
-        yield "query_key", "d_model * 2 * linear_key_heads * linear_d_key"
-        yield "value_gate", "d_model * 2 * linear_value_heads * linear_d_value"
+        yield "query_key", f"d_model * 2 * {self.keys}"
+        yield "value_gate", f"d_model * 2 * {self.values}"
         yield "rate_and_decay", "d_model * 2 * linear_value_heads"
-        yield "out", "linear_value_heads * linear_d_value * d_model"
+        yield "out", f"{self.values} * d_model"
 
     def vectors(self) -> Iterator[Row]:
-        yield "convolution", "(2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value) * d_conv"
+        yield "convolution", self.window
         yield "decay_and_bias", "2 * linear_value_heads"
         yield "out_norm", "linear_d_value"
 
     def saved(self) -> Iterator[Row]:
-        mixed = "2 * linear_key_heads * linear_d_key + linear_value_heads * linear_d_value"
-        yield "queries, keys and values", mixed
-        yield "convolution, output", mixed
+        yield "queries, keys and values", self.convolved
+        yield "convolution, output", self.convolved
         yield "rates and decays", "2 * linear_value_heads"
-        yield "mixed values, and normalised", "2 * linear_value_heads * linear_d_value"
-        yield "gate", "linear_value_heads * linear_d_value"
-        yield "output product, input", "linear_value_heads * linear_d_value"
+        yield "mixed values, and normalised", f"2 * {self.values}"
+        yield "gate", self.values
+        yield "output product, input", self.values
 
 
 @dataclass(frozen=True)
@@ -123,19 +120,20 @@ class LightningAttention(Recurrent):
     """Attention without a softmax, as a decaying sum of key-value products (MiniMax-01); the heads are attention's."""
 
     source = "MiniMax 2025, section 2.2, arXiv:2501.08313"
+    width = "num_heads * d_head"
     state = "num_heads * d_head ** 2"
-    state_flops = "4 * num_heads * d_head ** 2"
+    state_flops = f"4 * {state}"
 
     def matrices(self) -> Iterator[Row]:
-        yield "query_key_value", "d_model * 3 * num_heads * d_head"
-        yield "gate", "d_model * num_heads * d_head"
-        yield "out", "num_heads * d_head * d_model"
+        yield "query_key_value", f"d_model * 3 * {self.width}"
+        yield "gate", f"d_model * {self.width}"
+        yield "out", f"{self.width} * d_model"
 
     def vectors(self) -> Iterator[Row]:
-        yield "out_norm", "num_heads * d_head"
+        yield "out_norm", self.width
 
     def saved(self) -> Iterator[Row]:
-        yield "queries, keys and values", "3 * num_heads * d_head"
-        yield "mixed values, and normalised", "2 * num_heads * d_head"
-        yield "gate", "num_heads * d_head"
-        yield "output product, input", "num_heads * d_head"
+        yield "queries, keys and values", f"3 * {self.width}"
+        yield "mixed values, and normalised", f"2 * {self.width}"
+        yield "gate", self.width
+        yield "output product, input", self.width

@@ -3,12 +3,12 @@
 Each is a formula: a function that carries its equation, its source and, where it has one, its hand-derived gradient.
 """
 
+from limpid.maths.foundations.attention_linear import linear_attention as linear_attention
+from limpid.maths.foundations.attention_tiled import tiled_attention as tiled_attention
+from limpid.maths.foundations.attention_tiled import tiled_attention_gradient as tiled_attention_gradient
 from limpid.maths.foundations.attention_variants import attention as attention
 from limpid.maths.foundations.attention_variants import attention_weights as attention_weights
-from limpid.maths.foundations.attention_variants import linear_attention as linear_attention
 from limpid.maths.foundations.attention_variants import multi_head_attention as multi_head_attention
-from limpid.maths.foundations.attention_variants import tiled_attention as tiled_attention
-from limpid.maths.foundations.attention_variants import tiled_attention_gradient as tiled_attention_gradient
 from limpid.maths.foundations.calculus import chain_rule as chain_rule
 from limpid.maths.foundations.calculus import definiteness as definiteness
 from limpid.maths.foundations.calculus import finite_difference as finite_difference

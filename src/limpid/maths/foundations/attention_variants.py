@@ -1,9 +1,8 @@
-"""Attention as one function, in all its forms: full, causal, windowed, shared heads, linear, tiled."""
+"""Attention as one function: full, causal, windowed, with shared heads."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -158,146 +157,11 @@ def multi_head_attention_backward(
     return x_bar, *(bar.T @ x for bar in bars), y_bar.T @ _joined(mixed)
 
 
-@formula(
-    r"o_i = \frac{\phi(q_i)^\top \sum_j \phi(k_j) v_j^\top}{\phi(q_i)^\top \sum_j \phi(k_j)}, \quad "
-    r"\phi(x) = \operatorname{elu}(x) + 1",
-    Branch.LINEAR_ALGEBRA,
-    "Katharopoulos et al. 2020, eq. 5 and 7, arXiv:2006.16236",
-    (
-        r"\bar{\phi(q)}_i = S_i \bar n_i + z_i \bar d_i",
-        r"\bar{\phi(k)}_j = \sum_{i \ge j} \bigl((\bar n_i \cdot v_j) + \bar d_i\bigr) \phi(q_i)",
-        r"\bar v_j = \sum_{i \ge j} (\phi(q_i) \cdot \phi(k_j))\, \bar n_i",
-    ),
-)
-def linear_attention(
-    query: Float[Array, "query d"],
-    key: Float[Array, "query d"],
-    value: Float[Array, "query d_value"],
-    *,
-    causal: bool = False,
-) -> Float[Array, "query d_value"]:
-    """Attention whose weights are products of features, so that the keys can be added up once: cost linear in length.
-
-    Takes   query, key  (position, d)
-            value       (position, d_value)
-            causal      sums run only up to each position
-    Gives   o           (position, d_value)
-    Limits  φ > 0, so that no denominator is 0; only ratios of φ count, so none can vanish or overflow by itself
-    Raises  ShapeError when sizes do not fit; DomainError for a causal query all of whose keys vanish beside a later one
-    """
-    features, _, sums, normal = _linear_parts(query, key, value, causal)
-    mixed: Array = (features[:, None, :] @ sums)[:, 0] / (features * normal).sum(-1, keepdims=True)
-    return mixed
-
-
-@linear_attention.derivative
-def linear_attention_backward(
-    o_bar: Array, query: Array, key: Array, value: Array, *, causal: bool = False
-) -> tuple[Array, Array, Array]:
-    features, keys, sums, normal = _linear_parts(query, key, value, causal)
-    below = (features * normal).sum(-1, keepdims=True)
-    o = (features[:, None, :] @ sums)[:, 0] / below
-    above_bar, below_bar = o_bar / below, -(o_bar * o).sum(-1, keepdims=True) / below  # o = above / below
-    features_bar = (sums @ above_bar[:, :, None])[..., 0] + normal * below_bar
-    sums_bar = _sum_over_later(features[:, :, None] * above_bar[:, None, :], causal)
-    normal_bar = _sum_over_later(features * below_bar, causal)
-    keys_bar = (sums_bar @ floats(value)[:, :, None])[..., 0] + normal_bar
-    value_bar = (keys[:, None, :] @ sums_bar)[:, 0]
-    slopes = _features(floats(query), -1)[1], _features(floats(key), None)[1]
-    return features_bar * slopes[0], keys_bar * slopes[1], value_bar
-
-
-class Tiled(NamedTuple):
-    """Attention computed tile by tile, and the one number per query that its backward pass needs."""
-
-    output: Array  # (query, d_value)
-    log_sum: Array  # (query,)  logarithm of each row's sum of exponentials
-
-
-@formula(
-    r"m' = \max(m, \max_j s_j), \quad \ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \quad "
-    r"o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j",
-    Branch.PROBABILITY,
-    "Milakov & Gimelshein 2018, algorithm 3, arXiv:1805.02867; Dao et al. 2022, algorithm 1, arXiv:2205.14135",
-)
-def tiled_attention(
-    query: Float[Array, "query d"],
-    key: Float[Array, "key d"],
-    value: Float[Array, "key d_value"],
-    *,
-    causal: bool = False,
-    tile: int = 64,
-) -> Tiled:
-    """Exact attention that never holds more than one tile of scores: a running maximum, a running sum, a running mix.
-
-    Takes   query, key, value  as for `attention`, one head
-            tile               positions per tile: tile² scores at a time in place of query × key
-    Gives   the output, and each query's logarithm of the sum of exponentials
-    Raises  ShapeError when sizes do not fit, DomainError for a tile below 1
-    """
-    query, key, value = floats(query), floats(key), floats(value)
-    if tile < 1:
-        raise DomainError(f"tile is {tile}: it must be at least 1")
-    _require_fit(query, key, value)
-    output, log_sum = np.zeros((len(query), value.shape[-1])), np.empty(len(query))
-    for rows in _tiles(len(query), tile):
-        top = np.full((len(query[rows]), 1), -np.inf)
-        total, mixed = np.zeros_like(top), np.zeros((len(top), value.shape[-1]))
-        for columns in _tiles(len(key), tile):
-            scores = _tile_scores(query, key, rows, columns, causal)
-            if scores is None:
-                break
-            new_top = np.maximum(top, scores.max(-1, keepdims=True))
-            shrink, terms = np.exp(top - new_top), np.exp(scores - new_top)
-            total, mixed = shrink * total + terms.sum(-1, keepdims=True), shrink * mixed + terms @ value[columns]
-            top = new_top
-        output[rows], log_sum[rows] = mixed / total, (top + np.log(total))[:, 0]
-    return Tiled(output, log_sum)
-
-
-@formula(
-    r"w_{ij} = e^{s_{ij} - \ell_i}, \quad \bar s_{ij} = w_{ij} \bigl(\bar o_i \cdot v_j - \bar o_i \cdot o_i\bigr)",
-    Branch.PROBABILITY,
-    "Dao et al. 2022, algorithm 4, arXiv:2205.14135",
-)
-def tiled_attention_gradient(
-    o_bar: Float[Array, "query d_value"],
-    query: Float[Array, "query d"],
-    key: Float[Array, "key d"],
-    value: Float[Array, "key d_value"],
-    tiled: Tiled,
-    *,
-    causal: bool = False,
-    tile: int = 64,
-) -> tuple[Array, Array, Array]:
-    """The gradients of tiled attention: weights are formed again, tile by tile, from the saved logarithm.
-
-    Takes   o_bar  (query, d_value)  gradient of the output
-            tiled                    what `tiled_attention` gave
-    Gives   gradients of query, key and value
-    """
-    query, key, value, o_bar = floats(query), floats(key), floats(value), floats(o_bar)
-    query_bar, key_bar, value_bar = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
-    scale = 1 / math.sqrt(query.shape[-1])
-    along = (o_bar * tiled.output).sum(-1, keepdims=True)
-    for rows in _tiles(len(query), tile):
-        for columns in _tiles(len(key), tile):
-            scores = _tile_scores(query, key, rows, columns, causal)
-            if scores is None:
-                break
-            weights = np.exp(scores - tiled.log_sum[rows, None])
-            scores_bar = scale * weights * (o_bar[rows] @ value[columns].T - along[rows])
-            query_bar[rows] += scores_bar @ key[columns]
-            key_bar[columns] += scores_bar.T @ query[rows]
-            value_bar[columns] += weights.T @ o_bar[rows]
-    return query_bar, key_bar, value_bar
-
-
 def _weights(
     query: Array, key: Array, value: Array, causal: bool, window: int | None, scale: float | None, mask: Array | None
 ) -> tuple[Array, float]:
     query, key, value = floats(query), floats(key), floats(value)
-    _require_fit(query, key, value)
+    require_fit(query, key, value)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = scale * (query @ _repeated(key, query).swapaxes(-1, -2))
     visible = np.ones(scores.shape[-2:], dtype=bool)
@@ -327,7 +191,8 @@ def _checked_mask(mask: Array, scores: Array) -> Array:
     return mask
 
 
-def _require_fit(query: Array, key: Array, value: Array) -> None:
+def require_fit(query: Array, key: Array, value: Array) -> None:
+    """A ShapeError where queries, keys and values do not belong together."""
     fit = query.ndim == key.ndim == value.ndim >= 2 and query.shape[-1] == key.shape[-1]
     fit = fit and key.shape[:-1] == value.shape[:-1] and key.shape[-2] > 0
     if not fit or (query.ndim > 2 and query.shape[-3] % key.shape[-3]):
@@ -368,56 +233,3 @@ def _projected(
         _in_heads(x @ floats(w_key).T, kv_heads),
         _in_heads(x @ floats(w_value).T, kv_heads),
     )
-
-
-def _features(x: Array, axis: int | None) -> tuple[Array, Array]:
-    """elu(x) + 1 and its slope, positive and smooth at 0, over the power of 2 below the largest along an axis.
-
-    Only ratios of features count, and a power of 2 rounds nothing.
-    """
-    small, large = np.minimum(x, 0), np.maximum(x, 0) + 1
-    halvings = np.floor(small / math.log(2))
-    mantissa, power = np.exp(small - halvings * math.log(2)) * large, halvings.astype(np.int64)
-    top = (power + np.frexp(mantissa)[1]).max(axis, keepdims=True)
-    features = np.ldexp(mantissa, power - top)
-    return features, np.where(x > 0, np.ldexp(1.0, -top), features)
-
-
-def _linear_parts(query: Array, key: Array, value: Array, causal: bool) -> tuple[Array, Array, Array, Array]:
-    """φ(q), φ(k), Σ φ(k) vᵀ and Σ φ(k), the sums as each position sees them."""
-    query, key, value = floats(query), floats(key), floats(value)
-    _require_fit(query, key, value)
-    if len(query) != len(key):
-        raise ShapeError(f"query has shape {query.shape}, key {key.shape}: linear attention needs as many of both")
-    features, keys = _features(query, -1)[0], _features(key, None)[0]
-    products = keys[:, :, None] * value[:, None, :]
-    sums, normal = (
-        (products.cumsum(0), keys.cumsum(0)) if causal else (products.sum(0, keepdims=True), keys.sum(0, keepdims=True))
-    )
-    vanished = (features * normal).sum(-1) == 0
-    if vanished.any():
-        raise DomainError(
-            f"query {int(np.argmax(vanished))} sees only keys whose features vanish beside those of a later key"
-        )
-    return features, keys, sums, normal
-
-
-def _sum_over_later(x: Array, causal: bool) -> Array:
-    """Over the positions that saw each one: itself and later ones, or all."""
-    return x[::-1].cumsum(0)[::-1] if causal else x.sum(0, keepdims=True)
-
-
-def _tiles(length: int, tile: int) -> list[slice]:
-    return [slice(start, min(start + tile, length)) for start in range(0, length, tile)]
-
-
-def _tile_scores(query: Array, key: Array, rows: slice, columns: slice, causal: bool) -> Array | None:
-    """One tile of scores; None where every key lies ahead of every query."""
-    ahead = len(key) - len(query)
-    if causal and columns.start > rows.stop - 1 + ahead:
-        return None
-    scores: Array = query[rows] @ key[columns].T / math.sqrt(query.shape[-1])
-    if not causal:
-        return scores
-    behind = np.arange(rows.start, rows.stop)[:, None] + ahead - np.arange(columns.start, columns.stop)
-    return np.where(behind >= 0, scores, -np.inf)
