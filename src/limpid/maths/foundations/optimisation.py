@@ -45,6 +45,8 @@ def adam_epsilon(epsilon_hat: float, beta2: float = 0.999, number: int = 1) -> f
     Takes   epsilon_hat  ε̂, at least 0
             beta2        decay of the second moment, in [0, 1)
             number       t, counted from 1
+    Gives   ε, at least ε̂
+    Raises  DomainError outside these intervals
     """
     if epsilon_hat < 0 or not 0 <= beta2 < 1 or number < 1:
         raise DomainError(
