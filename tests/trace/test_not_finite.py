@@ -4,40 +4,38 @@ import itertools
 import json
 import math
 import warnings
-from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-import recorded as module
 import torch
-from recorded import configuration as of_two_blocks
 from recorded import record
-from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tests.trace.one_block import configuration, first, printed
 
-from limpid.config import TrainConfig
 from limpid.maths.attention import CausalSoftmax
 from limpid.quantities import parameters, quantities
-from limpid.trace import open_step, verify_step
+from limpid.trace import verify_step
 from limpid.trace.verdict import Beyond, Unchecked
 from limpid.training.record import Observation
 
-
-def configuration(variant: str, precision: str, **options) -> TrainConfig:
-    """One block is enough: everything that there is, is in it."""
-    config = of_two_blocks(variant, precision)
-    return replace(config, model=replace(config.model, num_layers=1, **options))
-
-
 PRECISIONS = ("fp32", "bf16", "fp16")
+
+
 VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
 MODEL = configuration("llama", "fp32").model
+
+
 WEIGHTS = [parameter.name for parameter in parameters(MODEL)]
+
+
 FORWARD = [quantity.name for quantity in quantities(MODEL)]
+
+
 GRADIENTS = [f"grad({name})" for name in [*FORWARD, *WEIGHTS]]
 
 
@@ -71,12 +69,6 @@ def planted(path: Path, tensor: str, value: float, to: Path, **meta) -> tuple[Pa
     index = tuple(size // 2 for size in array.shape)
     array[index] = value
     return changed(path, {tensor: array}, meta, to), index
-
-
-def first(step):
-    origin = step.verdict()
-    assert origin.verdict == "not finite"
-    return origin
 
 
 def assert_nothing_that_follows_agrees(step) -> None:
@@ -195,94 +187,10 @@ def test_a_weight_that_was_not_a_number_is_named_through_all_that_it_spoils(
     assert_nothing_that_follows_agrees(step)
 
 
-def with_state(monkeypatch: pytest.MonkeyPatch, change) -> None:
-    """Change the model just before the step that is recorded."""
-    original = module.record_step
-
-    def record_step(file, state, *rest, **options):
-        change(state.model)
-        return original(file, state, *rest, **options)
-
-    monkeypatch.setattr(module, "record_step", record_step)
-
-
 def spoil(model, name: str, value: float) -> None:
     parameter = dict(model.named_parameters())[name]
     with torch.no_grad():
         parameter[tuple(size // 2 for size in parameter.shape)] = value
-
-
-BLOCK = "blocks.0."
-OVERFLOWING = {
-    "embed.sum": ("gpt-2", "fp32", {"embed.positions.weight": 3e38, "embed.tokens.weight": 3e38}),
-    f"{BLOCK}norm1": ("llama", "fp16", {f"{BLOCK}norm1.weight": 6e4}),
-    f"{BLOCK}attention.query": ("llama", "fp16", {f"{BLOCK}attention.query.weight": 6e4}),
-    f"{BLOCK}attention.scores": (
-        "llama", "fp16", {f"{BLOCK}attention.query.bias": 3e4, f"{BLOCK}attention.key.bias": 3e4},
-    ),
-    f"{BLOCK}attention.output": ("llama", "fp16", {f"{BLOCK}attention.output.bias": 7e4}),
-    f"{BLOCK}mlp.up": ("llama", "bf16", {f"{BLOCK}mlp.up.weight": 3e38}),
-    f"{BLOCK}mlp.hidden": ("llama", "fp16", {f"{BLOCK}mlp.up.bias": 1e3, f"{BLOCK}mlp.gate.bias": 1e3}),
-    f"{BLOCK}mlp.output": ("llama", "fp16", {f"{BLOCK}mlp.output.bias": 7e4}),
-    f"{BLOCK}residual2": (
-        "llama", "fp32", {f"{BLOCK}attention.output.bias": 3e38, f"{BLOCK}mlp.output.bias": 3e38},
-    ),
-    "final_norm": ("llama", "fp16", {"final_norm.weight": 6e4}),
-    "logits": ("llama", "bf16", {"final_norm.weight": 3e37, "embed.tokens.weight": 1e3}),
-}  # fmt: skip
-"""A quantity of each station, and what weights must be for it to pass the largest number of its format."""
-
-
-@pytest.mark.parametrize("name", OVERFLOWING)
-def test_an_overflow_names_the_limit_of_the_format(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    variant, precision, weights = OVERFLOWING[name]
-    biases = {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True}
-
-    def change(model) -> None:
-        learned = dict(model.named_parameters())
-        with torch.no_grad():
-            for weight, value in weights.items():
-                learned[weight].copy_(value * torch.ones_like(learned[weight]) if "embed" in weight else
-                                      value * (1 + 0.1 * torch.rand_like(learned[weight])))  # fmt: skip
-
-    with_state(monkeypatch, change)
-    step = verify_step(record(tmp_path, configuration(variant, precision, **biases)))
-    origin = first(step)
-    limit = {"fp16": 65504.0, "fp32": 2.0**128 - 2.0**104, "bf16": 255 * 2.0**120}[precision]
-    assert (origin.quantity, origin.largest) == (name, limit)
-    assert origin.cause in ("overflow", "intermediate overflow")
-    assert f"the largest {precision} number, {limit:.6g}" in origin.explanation
-    assert step.origins()[0] == origin
-    assert not step.agrees
-
-
-def test_gradients_that_a_loss_scale_drove_out_of_range_are_no_fault(tmp_path: Path) -> None:
-    text, code, step = printed(record_scaled(tmp_path, 2.0**40))
-    origin = first(step)
-    assert (origin.cause, origin.format, origin.largest) == ("loss scale", "fp16", 65504.0)
-    assert origin.quantity.startswith("grad(")
-    assert code == 0
-    assert "SKIPPED" in text
-    assert f"the loss scale {2.0**40:g} was too large" in text
-    assert "the step was skipped, as it should be" in text
-    assert "agrees" not in text.split("SKIPPED")[-1]
-
-
-def record_scaled(tmp_path: Path, scale: float) -> Path:
-    state = module.fresh_state(configuration("llama", "fp16"))
-    state.scaler._init_scale = scale
-    config = configuration("llama", "fp16")
-    file = tmp_path / "step.safetensors"
-    module.record_step(file, state, module.batch(config, 1), config, run="test", token_text=str)
-    return file
-
-
-def printed(path: Path, **options):
-    out = StringIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        code = open_step(path, console=Console(file=out, width=240), **options)
-    return out.getvalue(), code, verify_step(path)
 
 
 def test_a_gradient_out_of_range_without_any_loss_scale_is_a_fault(recorded, tmp_path: Path) -> None:
@@ -399,15 +307,3 @@ def test_the_terminal_says_it_before_any_comparison(recorded, tmp_path: Path) ->
 
 def test_formats_have_the_limits_that_are_said() -> None:
     assert float(ml_dtypes.finfo(np.float16).max) == 65504
-
-
-@pytest.mark.parametrize("variant", ["llama", "gpt-2"])
-def test_a_norm_whose_squares_overflow_is_not_accused(variant: str, tmp_path: Path) -> None:
-    """Its root is infinite then, and what is divided by it 0 or no number, as the order of sums has it."""
-    config = of_two_blocks(variant, "fp32")
-    config = replace(config, model=replace(config.model, init_std=1e21))
-    step = verify_step(record(tmp_path, config, before=0))
-    assert step.first_disagreement() is None
-    assert "operation" not in [origin.cause for origin in step.origins()]
-    norm = next(one for one in step.quantities if one.name == "blocks.0.norm1")
-    assert isinstance(norm.forward.verdict, Unchecked) or norm.forward.origin.cause == "intermediate overflow"

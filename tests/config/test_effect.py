@@ -1,0 +1,20 @@
+"""Options that would do nothing."""
+
+import pytest
+
+from limpid.config import RunConfig, TrainConfig, UpdateConfig
+from limpid.config.effect import require_effect
+from limpid.config.files import read_config, write_config
+from limpid.errors import ConfigError
+
+
+def test_what_a_run_cannot_notice_is_refused_when_it_is_new_and_still_opens(tmp_path) -> None:
+    """An older run may hold such options: they did nothing, and it must open."""
+    short = TrainConfig(update=UpdateConfig(warmup_steps=500), run=RunConfig(max_steps=9, record_steps=(3,)))
+    file = tmp_path / "config.toml"
+    write_config(file, short)
+    assert read_config(file) == short
+    with pytest.raises(ConfigError, match="warmup_steps is 500, and the run has 9 steps"):
+        require_effect(short)
+    require_effect(short, steps_are_known=False)
+    require_effect(TrainConfig(run=RunConfig(max_steps=3)))

@@ -1,0 +1,87 @@
+"""Options as typed: every usual spelling, and errors that say the way out."""
+
+import pytest
+
+from limpid.config import Sampling, TrainConfig
+from limpid.config.flags import given
+from limpid.config.options import from_dict
+from limpid.errors import ConfigError
+
+
+def parsed(*words: str) -> TrainConfig:
+    return from_dict(TrainConfig, given("train", TrainConfig, words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--d-model", "64"],
+        ["--d_model=64"],
+        ["--model.d-model", "64"],
+        ["--model.d_model", "6.4e1"],
+    ],
+)
+def test_one_option_many_spellings(words: list[str]) -> None:
+    assert parsed(*words, "--num-heads", "4").model.d_model == 64
+
+
+@pytest.mark.parametrize(
+    "words", [["--no-tied"], ["--tied=false"], ["--tied", "False"], ["--model.tied", "no"], ["--no_tied"]]
+)
+def test_a_switch_can_be_turned_off_in_every_usual_way(words: list[str]) -> None:
+    assert parsed(*words).model.tied is False
+
+
+def test_a_switch_does_not_swallow_a_path() -> None:
+    config = parsed("--qk-norm", "corpus.txt", "--tied")
+    assert config.model.qk_norm
+    assert config.data.paths == ("corpus.txt",)
+
+
+def test_lists_and_none() -> None:
+    config = parsed("--record-steps", "1,2", "--record-steps=5", "--max-grad-norm", "none", "-")
+    assert config.run.record_steps == (1, 2, 5)
+    assert config.update.max_grad_norm is None
+    assert config.data.paths == ("-",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lr", "1"], "unknown option --lr: did you mean --learning-rate?"),
+        (["--d-modle", "1"], "did you mean --d-model?"),
+        (["--qqqqqqqqqqq"], "see limpid train --help"),
+        (["--d-model", "wide"], "--d-model is 'wide': expected a whole number"),
+        (["--d-model", "1.5"], "--d-model is '1.5'"),
+        (["--learning-rate", "fast"], "expected a number"),
+        (["--tied=perhaps"], "expected yes or no"),
+        (["--d-model"], "--d-model"),
+        (["--norm", "group"], "norm is 'group': choose one of rms, layer"),
+        (["--optimizer", "adamw2"], "did you mean adamw?"),
+        (["--d-model", "65"], "d_model 65 does not divide into num_heads 6"),
+        (["--num-kv-heads", "4"], "num_kv_heads 4 does not divide num_heads 6"),
+        (["--d-head", "-2"], "--d-head is -2: it must be at least 1"),
+        (["--dropout", "1"], "[0, 1)"),
+        (["--max-steps", "0"], "--max-steps is 0"),
+        (["--windowed-blocks", "9"], "block 9"),
+        (["--tokenizer-vocab-size", "10"], "257"),
+    ],
+)
+def test_a_wrong_option_is_one_line_that_names_the_way_out(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*words)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_default_of_zero_is_shown(capsys) -> None:
+    with pytest.raises(SystemExit):
+        given("train", TrainConfig, ["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for told in ("Initial weights, batches and dropout are functions of it. [0]", "is dropped in training. [0.0]"):
+        assert told in shown
+
+
+def test_a_stop_text_may_be_spelled_as_in_a_program() -> None:
+    sampling = from_dict(Sampling, given("generate", Sampling, ["--stop", "\\n\\n", "--stop", "a\\\\n"]))
+    assert sampling.stop == ("\n\n", "a\\n")
