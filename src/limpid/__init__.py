@@ -37,6 +37,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names are found on first use: `import limpid` alone loads nothing."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("limpid")
     if name == "maths":
         return import_module("limpid.maths")
     if name in __all__:

@@ -67,9 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(HELP, end="")
         return 0
     if words[0] in ("-V", "--version"):
-        from importlib.metadata import version
+        import limpid
 
-        say(f"limpid {version('limpid')}")
+        say(f"limpid {limpid.__version__}")
         return 0
     try:
         if words[0] not in VERBS:

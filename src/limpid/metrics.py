@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.config.names import probably_meant
 from limpid.errors import ConfigError
+from limpid.html import curve, titled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,10 +83,21 @@ class Metrics:
         speed = statistics.median(line["tokens_per_second"] for line in together)
         return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None)
 
+    def _repr_html_(self) -> str:
+        return titled(self, self.loss_curve())
+
+    def loss_curve(self) -> str:
+        """The loss of every step, as SVG; nothing where there is none."""
+        if not self.steps:
+            return ""
+        steps, losses = self.column("loss")
+        return curve(steps.tolist(), losses.tolist(), "step", "loss, nats per token")
+
     def __repr__(self) -> str:
         last = f" to step {self.lines[-1]['step']:,}" if self.lines else ""
         counts = f"{len(self.steps):,} steps{last}, {len(self.evaluations):,} evaluations"
-        return f"Metrics({counts}: {', '.join(self.names)})"
+        own = [name for name in self.names if "/" not in name]  # without what dashboards call them
+        return f"Metrics({counts}: {', '.join(own)})"
 
 
 def _line(text: bytes) -> dict[str, Any] | None:

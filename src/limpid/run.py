@@ -17,6 +17,7 @@ from limpid.config.files import read_config, read_options, write_config
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
 from limpid.files import explained
+from limpid.html import table, titled
 from limpid.lock import LOCK, hold, released_after
 from limpid.manifest import MANIFEST, damage, damage_within
 from limpid.metrics import Metrics
@@ -30,7 +31,7 @@ STARTING = ".limpid-starting"
 """Marks a folder that limpid made for a run whose configuration is not written yet. Without it nothing is removed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One run's folder.
 
@@ -41,6 +42,22 @@ class Run:
     """
 
     path: Path
+
+    def __repr__(self) -> str:
+        """The folder, and how far it came."""
+        steps = self.read_metrics().steps
+        came = f", {steps[-1]['step']:,} steps, loss {float(steps[-1]['loss']):.4g}" if steps else ""
+        return f"Run({str(self.path)!r}{came})"
+
+    def _repr_html_(self) -> str:
+        metrics = self.read_metrics()
+        rows: list[tuple[str, Any]] = [("folder", self.path)]
+        if metrics.steps:
+            rows += [("steps", f"{metrics.steps[-1]['step']:,}"), ("loss of the last step", metrics.steps[-1]["loss"])]
+        if metrics.evaluations:
+            rows.append(("validation loss, nats per token", metrics.evaluations[-1]["eval_loss"]))
+        rows.append(("checkpoints after steps", ", ".join(map(str, self.checkpoint_steps()))))
+        return titled(f"run {self.path.name}", table(rows), metrics.loss_curve())
 
     @property
     def config_file(self) -> Path:

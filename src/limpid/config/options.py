@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from limpid.config.domain import Within
 from limpid.config.names import unknown_key
 from limpid.errors import ConfigError
+from limpid.html import table, titled
 
 T = TypeVar("T")
 
@@ -72,6 +73,36 @@ class Checked:
     def __post_init__(self) -> None:
         for name, kind in hints(type(self)).items():
             object.__setattr__(self, name, converted(kind, getattr(self, name), name))
+
+    def __repr__(self) -> str:
+        """What builds it again: the options that are not the default."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.chosen().items())})"
+
+    def chosen(self) -> dict[str, Any]:
+        """The options that are not the default, by name."""
+        return {
+            entry.name: value
+            for entry in dataclasses.fields(self)  # type: ignore[arg-type]
+            if (value := getattr(self, entry.name)) != _default(entry)
+        }
+
+    def _repr_html_(self) -> str:
+        rows = [(name, value, _default(entry)) for name, value, entry in _rows(self)]
+        return titled(type(self).__name__, table(rows, ("option", "value", "default")) if rows else " as by default")
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
+
+
+def _rows(options: Any, at: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
+    """Options that are not the default, those of sections too, as section.name."""
+    entries = {entry.name: entry for entry in dataclasses.fields(options)}
+    for name, value in options.chosen().items():
+        if isinstance(value, Checked):
+            yield from _rows(value, f"{at}{name}.")
+        else:
+            yield f"{at}{name}", value, entries[name]
 
 
 def hints(kind: Any) -> dict[str, Any]:

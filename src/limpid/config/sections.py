@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
     rotary_original_context: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelConfig(Checked):
     """A decoder: which mathematics, in which sizes. The default is Llama's."""
 
@@ -184,7 +184,7 @@ class ModelConfig(Checked):
 BytesAndMore = Annotated[int, Within("[257, inf)", "256 bytes and the end-of-text token come first")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataConfig(Checked):
     """Where the text comes from and how it becomes tokens."""
 
@@ -200,7 +200,7 @@ class DataConfig(Checked):
     """Share of the documents (of the text, when there is only one) held out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UpdateConfig(Checked):
     """How gradients become new parameters."""
 
@@ -234,7 +234,7 @@ class UpdateConfig(Checked):
     """warmup_stable_decay: share of the run over which the rate decays at the end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunConfig(Checked):
     """How long, how often, and with which numbers."""
 
@@ -278,7 +278,7 @@ class RunConfig(Checked):
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainConfig(Checked):
     """Everything that a run depends on."""
 
@@ -298,7 +298,7 @@ SMALLEST_NORMAL = 2.0**-126
 """Of float32."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sampling(Checked):
     """How text is continued."""
 

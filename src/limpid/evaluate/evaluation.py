@@ -20,7 +20,7 @@ from limpid.evaluate.windows import Convention, Windows
 from limpid.reporter import Reporter
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationConfig(Checked):
     """How a text is cut and scored."""
 

@@ -11,7 +11,7 @@ from limpid.plan.cluster import Attention, Recompute
 from limpid.plan.number_formats import BYTES, TRAINING_BYTES, WEIGHT_BYTES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Options(Checked):
     """How it would be trained, on what."""
 

@@ -12,10 +12,11 @@ from limpid.config import ModelConfig, TrainConfig
 from limpid.config.arguments import checked
 from limpid.config.options import require
 from limpid.errors import ConfigError
+from limpid.html import folded, table, titled
 from limpid.plan import flops, hardware, number_formats, parameters, time
 from limpid.plan.advice import what_would_fit, what_would_generate
 from limpid.plan.architecture import Architecture
-from limpid.plan.figure import Figure, Number, figure, given, total
+from limpid.plan.figure import Figure, Number, figure, given, plain, readable, shown, total
 from limpid.plan.laws.allocation import allocate, judgements
 from limpid.plan.laws.scaling import LAWS
 from limpid.plan.memory_model import decoding, generating_layout, memory_model, recomputation
@@ -24,7 +25,7 @@ from limpid.plan.options import Options
 from limpid.plan.subject import Subject, subject
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Figures by section, in the order in which they are printed."""
 
@@ -36,6 +37,20 @@ class Plan:
     advice: list[str] = field(default_factory=list)
     limited: str = "memory.total"
     """The figure that has to fit: training, or generating where the format is one to generate in."""
+
+    def __repr__(self) -> str:
+        fits = {None: "", True: ", fits", False: ", does not fit"}[self.fits]
+        total = self.sections.get("parameters", [])
+        size = next((f", {plain(one.value)} parameters" for one in total if one.name == "parameters.total"), "")
+        return f"Plan({self.name!r}{size}{fits}: {', '.join(self.sections)})"
+
+    def _repr_html_(self) -> str:
+        parts = [
+            folded(title, table([(one.name, shown(one.value, one.unit), readable(one.equation)) for one in section],
+                                ("figure", "value", "equation"), numbers=(1,)))
+            for title, section in self.sections.items()
+        ]  # fmt: skip
+        return titled(self, *(table([(note,)]) for note in (*self.notes, *self.advice)), *parts)
 
     @property
     def figures(self) -> list[Figure]:
