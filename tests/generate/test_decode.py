@@ -244,7 +244,7 @@ def test_generation_ends_where_the_context_ends(variant: str, tokenizer: Tokeniz
 
 
 def test_a_prompt_longer_than_the_context_names_both_lengths(tokenizer: Tokenizer) -> None:
-    with pytest.raises(DataError, match="the prompt has 17 tokens, the model's context holds 16"):
+    with pytest.raises(DataError, match=r"the prompt 'x+' has 17 tokens, the model's context holds 16"):
         generate(model(context=16), tokenizer, ["x" * 17], Sampling())
 
 

@@ -15,6 +15,7 @@ from limpid.plan.architecture import architecture, of_config
 from limpid.plan.huggingface import FAMILIES, read_config, read_file
 from limpid.plan.parameters import count, figures
 from limpid.plan.published import published
+from limpid.plan.report import plan
 from limpid.quantities import parameters
 from plan.families import CHANGES, their_config, their_count
 
@@ -24,7 +25,9 @@ def test_every_family_has_as_many_parameters_as_its_model_in_transformers(family
     for changes in CHANGES[:1] if family in ("bert", "roberta", "xlm-roberta", "distilbert") else CHANGES:
         config = their_config(family, changes)
         plain = {**config.to_dict(), "model_type": family}
-        assert count(read_config(plain)) == their_count(family, config), changes
+        model = read_config(plain)
+        assert count(model) == their_count(family, config), changes
+        assert plan(model, context_length=16).figure("parameters.total").value == count(model)
 
 
 CONFIGS = [

@@ -56,10 +56,10 @@ class StateSpace(Recurrent):
     state_flops = f"6 * {memory} + 2 * {window}"
 
     def matrices(self) -> Iterator[Row]:
-        yield "in", "d_model * 2 * d_inner"
+        yield "input", "d_model * 2 * d_inner"
         yield "step_input_output", f"d_inner * ({self.driven})"
         yield "step_sizes", "dt_rank * d_inner"
-        yield "out", "d_inner * d_model"
+        yield "output", "d_inner * d_model"
 
     def vectors(self) -> Iterator[Row]:
         yield "convolution", f"{self.window} + conv_bias * d_inner"
@@ -99,7 +99,7 @@ class DeltaNet(Recurrent):
         yield "query_key", f"d_model * 2 * {self.keys}"
         yield "value_gate", f"d_model * 2 * {self.values}"
         yield "rate_and_decay", "d_model * 2 * linear_value_heads"
-        yield "out", f"{self.values} * d_model"
+        yield "output", f"{self.values} * d_model"
 
     def vectors(self) -> Iterator[Row]:
         yield "convolution", self.window
@@ -127,7 +127,7 @@ class LightningAttention(Recurrent):
     def matrices(self) -> Iterator[Row]:
         yield "query_key_value", f"d_model * 3 * {self.width}"
         yield "gate", f"d_model * {self.width}"
-        yield "out", f"{self.width} * d_model"
+        yield "output", f"{self.width} * d_model"
 
     def vectors(self) -> Iterator[Row]:
         yield "out_norm", self.width
