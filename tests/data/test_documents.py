@@ -1,11 +1,13 @@
 """Documents: every kind of source gives the same text; every kind of bad input one line that says what and where."""
 
 import builtins
+import bz2
 import csv
 import errno
 import gzip
 import io
 import json
+import lzma
 import os
 import random
 import re
@@ -22,7 +24,7 @@ import pytest
 import zstandard
 
 from limpid.config import DataConfig
-from limpid.data import formats
+from limpid.data import columns, decoding, formats
 from limpid.data.documents import Corpus
 from limpid.errors import DataError
 
@@ -78,13 +80,17 @@ def test_the_text_field_can_be_another(tmp_path: Path) -> None:
     assert read(written(tmp_path / "a.ndjson", b'{"text": 1, "body": "here"}'), text_field="body") == ["here"]
 
 
+PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+
+
+@pytest.mark.parametrize("ending", PACKED)
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-def test_compressed_text_is_the_same_text(name: str, tmp_path: Path) -> None:
-    content = JSON_LINES * 501
+def test_compressed_text_is_the_same_text(name: str, ending: str, tmp_path: Path) -> None:
+    content, pack = JSON_LINES * 501, PACKED[ending]
     plain = read(written(tmp_path / name, content))
-    frames = zstandard.compress(content[:999]) + zstandard.compress(content[999:])  # as `cat a.zst b.zst` makes them
-    assert read(written(tmp_path / f"{name}.gz", gzip.compress(content))) == plain
-    assert read(written(tmp_path / f"{name}.zst", frames)) == plain
+    assert read(written(tmp_path / f"{name}{ending}", pack(content))) == plain
+    joined = pack(content[:999]) + pack(content[999:])  # as `cat a.zst b.zst` makes them
+    assert read(written(tmp_path / f"{name}{ending}", joined)) == plain
 
 
 def test_parquet_gives_a_document_per_row(tmp_path: Path) -> None:
@@ -113,10 +119,10 @@ def test_a_hub_dataset_gives_a_document_per_row(monkeypatch: pytest.MonkeyPatch)
         return datasets.Dataset.from_dict({"text": TEXTS})
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert read("hf:some/set", "hf:some/other:small") == TEXTS * 2
-    assert asked == [("some/set", None, "train"), ("some/other", "small", "train")]
+    assert read("hf:some/set", "hf:some/other:small", "hf:some/set::test[:9]") == TEXTS * 3
+    assert asked == [("some/set", None, "train"), ("some/other", "small", "train"), ("some/set", None, "test[:9]")]
     assert "cannot load hf:some/gone (no network at all)" in refusal(lambda: read("hf:some/gone"))
-    formats._hub_dataset.cache_clear()
+    columns._hub_dataset.cache_clear()
 
 
 @pytest.mark.parametrize(("path", "module"), [("a.parquet", "pyarrow"), ("hf:some/thing", "datasets")])
@@ -217,16 +223,57 @@ def test_an_array_of_json_gives_a_document_per_element(layout: Any, tmp_path: Pa
     rows = [{"id": n, "text": text} for n, text in enumerate(TEXTS * 3)]
     file = written(tmp_path / "a.json", json.dumps(rows, **layout).encode())
     assert read(file) == TEXTS * 3
-    monkeypatch.setattr(formats, "READ_SIZE", 7)
+    monkeypatch.setattr(decoding, "READ_SIZE", 7)
     assert read(file) == TEXTS * 3
     assert read(written(tmp_path / "lines.json", JSON_LINES)) == TEXTS
     for content, told in (
         (b'{\n"a": 1}', "neither an array nor an object per line"),
         (b'[{"text": "a"}, {"te', ":2 is not JSON"),
-        (b'["a"]', "expected an object"),
+        (b'["a", 3]', ":2 holds 3, expected an object with a field 'text', or text"),
         (b"[" * 100_000, ":1 is not JSON"),
     ):
         assert told in refusal(lambda content=content: read(written(tmp_path / "bad.json", content)))
+
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": [{"type": "text", "text": "2"}, {"type": "text", "text": " + 2"}]},
+    {"role": "tool", "content": "4"},
+]  # fmt: skip
+SPOKEN = "System: Be brief.\nUser: Hi\nModel: Yes?\nUser: 2 + 2\nTool: 4"
+TURNS = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes?"}]
+
+
+def test_a_conversation_is_a_document_as_chat_writes_it(tmp_path: Path) -> None:
+    """Under OpenAI's name, ShareGPT's, or the one that was asked for; a field of text goes before it."""
+    records = [{"messages": MESSAGES}, {"conversations": TURNS, "id": 3}, {"messages": TURNS, "text": "plain"}]
+    lines = written(tmp_path / "a.jsonl", "".join(json.dumps(record) + "\n" for record in records).encode())
+    assert read(lines) == [SPOKEN, "User: Hi\nModel: Yes?", "plain"]
+    named = written(tmp_path / "b.json", json.dumps([{"log": TURNS}, {"log": []}]).encode())
+    assert read(named, text_field="log") == ["User: Hi\nModel: Yes?"]
+    for message in ({"role": "user"}, "Hi", {"role": "user", "content": None}, {"from": 1, "value": "Hi"}):
+        bad = written(tmp_path / "c.jsonl", json.dumps({"messages": [message]}).encode())
+        assert "c.jsonl:1: " in refusal(lambda bad=bad: read(bad))
+        assert "is no message: expected {'role'" in refusal(lambda bad=bad: read(bad))
+
+
+def test_columns_hold_conversations_too(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"id": [1], "messages": [TURNS]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pyarrow.OSFile(str(tmp_path / "b.arrow"), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    assert read(tmp_path / "a.parquet", tmp_path / "b.arrow") == ["User: Hi\nModel: Yes?"] * 2
+    broken = written(tmp_path / "c.arrow", (tmp_path / "b.arrow").read_bytes()[:40])
+    assert "as arrow" in refusal(lambda: read(broken))
+
+
+def test_an_array_of_strings_gives_a_document_per_string(tmp_path: Path) -> None:
+    assert read(written(tmp_path / "a.json", json.dumps(TEXTS).encode())) == TEXTS
+    assert read(written(tmp_path / "a.jsonl", b'"one"\n"two"\n')) == ["one", "two"]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -274,7 +321,7 @@ def test_a_long_document_comes_in_pieces_that_end_with_lines(tmp_path: Path, mon
     assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert all(len(chunk.text) <= 97 for chunk in chunks)
     assert all(chunk.text.endswith("\n") for chunk in chunks if "\n" in chunk.text)
-    monkeypatch.setattr(formats, "READ_SIZE", 11)
+    monkeypatch.setattr(decoding, "READ_SIZE", 11)
     assert list(Corpus(DataConfig(paths=(str(file),))).chunks()) == chunks
 
 
@@ -315,7 +362,7 @@ def test_an_empty_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_binary_file_is_named_with_its_first_nul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "READ_SIZE", 5)
+    monkeypatch.setattr(decoding, "READ_SIZE", 5)
     assert "a.txt is not text: byte 11 is NUL" in refusal(
         lambda: read(written(tmp_path / "a.txt", "éééééx".encode() + b"\0"))
     )
@@ -326,7 +373,7 @@ def test_a_binary_file_is_named_with_its_first_nul(tmp_path: Path, monkeypatch: 
 def test_a_file_that_is_not_utf8_is_named_with_the_byte(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "READ_SIZE", size)
+    monkeypatch.setattr(decoding, "READ_SIZE", size)
     line = refusal(lambda: read(written(tmp_path / "a.txt", "ab☃☃".encode() + b"\xe9 cut")))
     assert "a.txt is not UTF-8: byte 8 is 0xe9" in line
     assert "byte 4 is 0xe2 (unexpected end of data)" in refusal(
@@ -350,14 +397,15 @@ def test_a_bad_json_line_is_named_with_its_number(line: bytes, reason: str, tmp_
     assert reason in refusal(lambda: read(file))
 
 
-@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("ending", PACKED)
 def test_compressed_data_that_is_cut_short_or_none_is_named(ending: str, tmp_path: Path) -> None:
     noise = random.Random(5).randbytes(30_011).hex().encode()
-    whole = gzip.compress(noise) if ending == ".gz" else zstandard.compress(noise)
+    whole = PACKED[ending](noise)
     file = tmp_path / f"a.txt{ending}"
     assert f"{file} is cut short" in refusal(lambda: read(written(file, whole[:-9])))
     assert f"{file} does not decompress" in refusal(lambda: read(written(file, b"plain text after all")))
-    assert f"{file} holds no text" in refusal(lambda: read(written(file, b"")))
+    told = "is cut short" if ending in (".bz2", ".xz") else "holds no text"  # of these even nothing has some bytes
+    assert f"{file} {told}" in refusal(lambda: read(written(file, b"")))
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

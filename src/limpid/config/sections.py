@@ -189,9 +189,9 @@ class DataConfig(Checked):
     """Where the text comes from and how it becomes tokens."""
 
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "PATH"})
-    """Files, folders, globs, or - for standard input; none is the Python standard library's own text."""
+    """Files, folders, globs, hf:NAME:CONFIG:SPLIT, or - for standard input; none is Python's standard library."""
     text_field: str = "text"
-    """Field of a JSON record, or column of a table or parquet file, that holds the text."""
+    """Field of a JSON record, or column of a table or parquet file, that holds the text or the messages of a chat."""
     tokenizer: str = "bpe"
     """bpe (byte-level, trained on the corpus), bytes, characters, or the path of a tokenizer.json."""
     tokenizer_vocab_size: BytesAndMore | None = None

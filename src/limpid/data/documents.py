@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import IO
 
 from limpid.config import DataConfig
-from limpid.data.formats import HUB, READ_SIZE, Chunk, NoText, NotText, chunks_of, chunks_of_hub, decoded
+from limpid.data.columns import HUB
+from limpid.data.decoding import READ_SIZE, NoText, NotText, decoded
+from limpid.data.formats import Chunk, chunks_of, chunks_of_hub
 from limpid.errors import DataError
 from limpid.files import open_to_read, standard_input, user_path
 from limpid.reporter import Report
@@ -25,7 +27,7 @@ NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "
 """Folders of the standard library that repeat themselves, or are not part of it."""
 HELD = 1 << 22
 """Characters of a file that is being judged that are kept, so that a short one is read once."""
-WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME"
+WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME:CONFIG:SPLIT"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records of a file, one after the other: lines of JSON, an array of JSON, the rows of a table."""
+"""Records of a file, one after the other: lines of JSON, an array of JSON, the rows of a table; and their text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
+from limpid.data.conversation import conversation_text
 from limpid.errors import DataError
 
 Records = Iterator[tuple[int, Any]]
 """Each with its number, from 1: the line of a file of lines, else its place."""
 BETWEEN = re.compile(r"[\s,]*")
 DELIMITERS = ",;\t"
+CONVERSATIONS = ("messages", "conversations")
+"""Fields of a conversation, which stand in for a field of text that is not there."""
 
 
 def json_lines(texts: Iterator[str], name: str) -> Records:
@@ -53,9 +56,11 @@ def json_document(texts: Iterator[str], name: str) -> Records:
 
 def _elements(texts: Iterator[str], name: str) -> Records:
     decoder = json.JSONDecoder()
-    waiting, number, inside = "", 0, False
+    waiting, enough, number, inside = "", 0, 0, False
     for text in itertools.chain(texts, [None]):
         waiting += text or ""
+        if text is not None and len(waiting) < enough:
+            continue
         place = 0
         while True:
             place = BETWEEN.match(waiting, place).end()  # type: ignore[union-attr]
@@ -73,6 +78,7 @@ def _elements(texts: Iterator[str], name: str) -> Records:
             number, place = number + 1, end
             yield number, value
         waiting = waiting[place:]
+        enough = 2 * len(waiting)  # a long element is begun anew a few times, not with each text
 
 
 def table_rows(texts: Iterator[str], name: str, text_field: str) -> Records:
@@ -104,3 +110,43 @@ def lines(texts: Iterator[str]) -> Iterator[str]:
         else:
             waiting += rest
     yield waiting
+
+
+def document_name(source: str, line: int) -> str:
+    """How a document is called: its file, and its line when the file holds several."""
+    return f"{source}:{line}" if line else source
+
+
+def text_of(record: Any, text_field: str, source: str, line: int) -> str:
+    """The text of a record: itself, or what its field holds, which may be a conversation.
+
+    Raises  DataError for a record without such a field, or with something else in it
+    """
+    if isinstance(record, str):
+        return record
+    if not isinstance(record, dict):
+        where = document_name(source, line)
+        raise DataError(f"{where} holds {record!r:.40}, expected an object with a field {text_field!r}, or text")
+    text = record.get(text_field)
+    if isinstance(text, str):
+        return text
+    where = document_name(source, line)
+    field = field_of(record, text_field, where)
+    text = record[field]
+    if isinstance(text, str):
+        return text
+    if isinstance(text, list):
+        return conversation_text(text, where)
+    raise DataError(
+        f"{where}: field {field!r} is {text!r:.40}, expected text or messages: remove the line, or choose another "
+        "--text-field"
+    )
+
+
+def field_of(fields: Collection[str], text_field: str, where: str) -> str:
+    """The field that holds the text: `text_field`, or that of a conversation; a DataError names those there are."""
+    for field in (text_field, *CONVERSATIONS):
+        if field in fields:
+            return field
+    there = ", ".join([*fields][:8]) + (", …" if len(fields) > 8 else "") if fields else "none"
+    raise DataError(f"{where} has no field {text_field!r}: its fields are {there}; choose one with --text-field")

@@ -15,7 +15,7 @@ from jaxtyping import Int64, UInt
 from limpid.config import DataConfig
 from limpid.data.cache import Cache, hash_of
 from limpid.data.documents import Corpus
-from limpid.data.formats import document_name
+from limpid.data.records import document_name
 from limpid.data.split import CorpusStats, Split
 from limpid.data.tokenize import make_tokenizer, write_tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from limpid.config import Sampling
+from limpid.data.conversation import MODEL, USER, turn
 from limpid.errors import DataError
 from limpid.generate.completion import encode_prompt
 from limpid.generate.decode import stream
@@ -16,7 +17,6 @@ from limpid.model import Transformer
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
 
-USER, MODEL = "User: ", "\nModel: "
 HELP = "/reset starts anew, /exit or Ctrl-D ends"
 
 
@@ -31,7 +31,7 @@ def chat(
     write(f"{HELP}\n")
     decoder = Decoder.of(model)
     turns: list[str] = []
-    sampling = replace(sampling, stop=(*sampling.stop, f"\n{USER.strip()}"))
+    sampling = replace(sampling, stop=(*sampling.stop, f"\n{USER}:"))
     while True:
         try:
             message = read().strip()
@@ -49,7 +49,7 @@ def chat(
             continue
         if not message:
             continue
-        turns.append(f"{USER}{message}{MODEL}")
+        turns.append(f"{turn(USER, message)}\n{MODEL}:")  # the blank after it is the answer's: " Yes" is one token
         try:
             dropped = _make_room(turns, decoder, tokenizer, sampling)
         except DataError as error:  # a line that is too long, or no text, costs itself and not the conversation
@@ -61,10 +61,10 @@ def chat(
                   "(the context is full: the oldest turn is forgotten)\n")  # fmt: skip
         answer = ""
         for piece in stream(decoder, tokenizer, ["\n".join(turns)], sampling):
+            write(piece.text if answer else piece.text.lstrip())
             answer += piece.text
-            write(piece.text)
         write("\n")
-        turns[-1] += answer.strip()
+        turns[-1] += f" {answer.strip()}"
 
 
 def _make_room(turns: list[str], model: Decoder, tokenizer: Tokenizer, sampling: Sampling) -> int:
