@@ -141,7 +141,7 @@ def test_a_run_goes_on_and_says_so_when_there_is_nothing_left(there: Path, capsy
     [
         ("tarin", "unknown verb 'tarin'"),
         ("train corpus --widht 3", "--widht"),
-        ("train corpus --n-embd 64", "d-model"),
+        ("train corpus --n-embd 64", "d_model 64 does not divide"),
         ("train corpus --d-model 25 --num-heads 3", "d_model 25 does not divide into num_heads 3"),
         ("train corpus --num-heads 4 --num-kv-heads 3", "num_kv_heads 3"),
         ("train corpus --max-steps none", "none"),
@@ -306,7 +306,20 @@ def test_help_of_every_verb_names_its_options(capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit) as stopped:
             main([verb, "--help"])
         assert stopped.value.code == 0
-        assert option in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert option in shown
+        with pytest.raises(SystemExit):
+            main(["help", verb])
+        assert capsys.readouterr().out == shown
+
+
+def test_a_shell_completes_options_of_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "limpid.bash").write_text(capsys.readouterr().out)
+    ask = "COMP_WORDS=(limpid train --learning-r); COMP_CWORD=2; _shtab_limpid; echo ${COMPREPLY[@]}"
+    done = subprocess.run(["bash", "-c", f". {tmp_path}/limpid.bash; {ask}"], capture_output=True, text=True)
+    assert done.stdout.strip() == "--learning-rate"
+    assert not done.stderr
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:

@@ -33,11 +33,13 @@ Train transformer language models, and open any training step.
   plot RUN …              loss, learning rate, gradient norm and speed as a picture, in the terminal too
 
 RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
-`limpid VERB --help` lists a verb's options. Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
+  completion SHELL        what makes bash, zsh or tcsh complete these words
+
+`limpid help VERB` lists a verb's options. Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
 """
 VERBS = (
     "train", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan", "generate", "chat",
-    "compress", "decompress", "runs", "plot", "export",
+    "compress", "decompress", "runs", "plot", "export", "completion",
 )  # fmt: skip
 """Each is `verb` in its file under verbs/, which is loaded when it is asked for."""
 
@@ -63,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     take_any_text()
     wait_briefly()
     words = list(sys.argv[1:] if argv is None else argv)
+    if len(words) > 1 and words[0] == "help":
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         say(HELP, end="")
         return 0

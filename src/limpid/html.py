@@ -11,7 +11,7 @@ from typing import Any
 from limpid.terminal import printable
 
 CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top;border:none"
-NUMBER = CELL.replace("left", "right")
+NUMBER = CELL.replace("left", "right") + ";white-space:nowrap"
 WIDTH, HEIGHT, MARGIN = 420, 120, 34
 
 

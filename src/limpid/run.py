@@ -53,9 +53,12 @@ class Run:
         metrics = self.read_metrics()
         rows: list[tuple[str, Any]] = [("folder", self.path)]
         if metrics.steps:
-            rows += [("steps", f"{metrics.steps[-1]['step']:,}"), ("loss of the last step", metrics.steps[-1]["loss"])]
+            rows += [
+                ("steps", f"{metrics.steps[-1]['step']:,}"),
+                ("loss, nats per token", f"{float(metrics.steps[-1]['loss']):.4f}"),
+            ]
         if metrics.evaluations:
-            rows.append(("validation loss, nats per token", metrics.evaluations[-1]["eval_loss"]))
+            rows.append(("validation loss, nats per token", f"{float(metrics.evaluations[-1]['eval_loss']):.4f}"))
         rows.append(("checkpoints after steps", ", ".join(map(str, self.checkpoint_steps()))))
         return titled(f"run {self.path.name}", table(rows), metrics.loss_curve())
 

@@ -48,7 +48,7 @@ def test_lists_and_none() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--lr", "1"], "unknown option --lr: did you mean --learning-rate?"),
+        (["--bf16", "1"], "unknown option --bf16: did you mean --precision?"),
         (["--d-modle", "1"], "did you mean --d-model?"),
         (["--qqqqqqqqqqq"], "see limpid train --help"),
         (["--d-model", "wide"], "--d-model is 'wide': expected a whole number"),
@@ -85,3 +85,38 @@ def test_a_default_of_zero_is_shown(capsys) -> None:
 def test_a_stop_text_may_be_spelled_as_in_a_program() -> None:
     sampling = from_dict(Sampling, given("generate", Sampling, ["--stop", "\\n\\n", "--stop", "a\\\\n"]))
     assert sampling.stop == ("\n\n", "a\\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "section", "option", "value"),
+    [
+        (["--lr", "0.5"], "update", "learning_rate", 0.5),
+        (["--n_embd=64"], "model", "d_model", 64),
+        (["--block-size", "32"], "model", "context_length", 32),
+        (["--dtype", "bf16"], "run", "precision", "bf16"),
+        (["--per-device-train-batch-size", "3"], "run", "batch_size", 3),
+    ],
+)
+def test_names_of_other_tools_are_understood(words: list[str], section: str, option: str, value: object) -> None:
+    assert given("train", TrainConfig, words) == {section: {option: value}}
+
+
+def test_a_name_that_means_something_else_elsewhere_is_answered_with_ours() -> None:
+    with pytest.raises(ConfigError, match="unknown option --max-tokens: did you mean --max-new-tokens"):
+        given("generate", Sampling, ["--max-tokens", "9"])
+
+
+def test_everyday_options_come_first_and_the_rest_when_asked(capsys: pytest.CaptureFixture) -> None:
+    everyday = ("learning_rate", "d_model")
+    shown = []
+    for word in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as stopped:
+            given("train", TrainConfig, [word], everyday)
+        assert not stopped.value.code
+        shown.append(capsys.readouterr().out)
+    assert shown[0].index("--learning-rate X") < shown[0].index("--d-model N")
+    assert "--d-ff" not in shown[0]
+    assert "more options: limpid train --help-all" in shown[0]
+    assert "--d-ff N" in shown[1]
+    assert "--norm {rms,layer}" in shown[1]
+    assert given("train", TrainConfig, ["--d-ff", "64"], everyday) == {"model": {"d_ff": 64}}

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from limpid.config.names import probably_meant
+from limpid.config.names import aliases, probably_meant
 from limpid.config.options import converted, from_dict, hints, required
 from limpid.config.threads import Threads, use_threads
 from limpid.errors import ConfigError
@@ -51,24 +51,29 @@ class Option:
         return [*short, f"--{name}", *([f"--{self.section}.{name}"] if self.section else [])]
 
 
-def read(verb: str, kind: type[T], argv: Sequence[str]) -> T:
+def read(verb: str, kind: type[T], argv: Sequence[str], everyday: Sequence[str] = ()) -> T:
     """A verb's options as they were typed, the rest at their defaults."""
-    flags = from_dict(kind, given(verb, kind, argv))
+    flags = from_dict(kind, given(verb, kind, argv, everyday))
     if isinstance(flags, Threads):
         use_threads(flags.threads)
     return flags
 
 
-def given(verb: str, kind: type[Any], argv: Sequence[str]) -> dict[str, Any]:
+def given(verb: str, kind: type[Any], argv: Sequence[str], everyday: Sequence[str] = ()) -> dict[str, Any]:
     """The options that were typed, as nested plain values for `from_dict(kind, …)`; the rest keep their defaults.
 
     A field with metadata `positional` takes what has no flag. --x and --no-x, --x=false, --a_b for --a-b,
-    and --section.x for --x are all understood.
+    --section.x for --x, and other tools' names (--lr) are all understood.
+    Where `everyday` names options, --help shows these alone, in this order, and --help-all every one.
 
     Raises  ConfigError for an unknown option or a value of the wrong type; SystemExit after --help
     """
     options = list(_options(kind))
-    parser = _parser(verb, kind, options)
+    everything = "--help-all" in argv
+    parser = make_parser(verb, kind, () if everything else everyday)
+    if everything:
+        parser.print_help()
+        raise SystemExit(0)
     typed, rest = parser.parse_known_intermixed_args(_spelled_out(options, argv))
     if rest:
         raise _unexpected(verb, rest[0], options)
@@ -93,6 +98,7 @@ def _unexpected(verb: str, word: str, options: list[Option]) -> ConfigError:
 def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
     """argv with dashes inside names, and every switch followed by its value: --x to --x=true."""
     switches = {flag for option in options if option.kind is bool for flag in option.flags}
+    ours = aliases([option.field.name for option in options])
     spelled: list[str] = []
     for index, word in enumerate(argv):
         if word == "--":
@@ -104,6 +110,7 @@ def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
                 continue
         name, equals, value = word.partition("=") if word.startswith("-") else (word, "", "")
         name = name.replace("_", "-") if word.startswith("-") else name
+        name = ours.get(name, name)
         on = name.replace("--no-", "--", 1)
         spelled.append(f"{on}=false" if on != name and on in switches and not equals else name + equals + value)
     if spelled and spelled[-1] in switches:
@@ -130,7 +137,13 @@ def field_texts(kind: type[Any]) -> dict[str, str]:
     return texts
 
 
-def _parser(verb: str, kind: type[Any], options: list[Option]) -> Parser:
+def make_parser(verb: str, kind: type[Any], everyday: Sequence[str] = ()) -> Parser:
+    """argparse's parser of a verb's options; where some are named as everyday ones, only these are shown."""
+    options = list(_options(kind))
+    if everyday:
+        places = {name: place for place, name in enumerate(everyday)}
+        options.sort(key=lambda option: places.get(option.field.name, len(places)))
+    hidden = [option for option in options if everyday and not _is_shown(option, everyday)]
     parser = Parser(
         prog=f"limpid {verb}",
         usage=" ".join(["limpid", verb, *filter(None, map(_shown, options)), "[options]"]),
@@ -138,13 +151,19 @@ def _parser(verb: str, kind: type[Any], options: list[Option]) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
+        epilog=f"{len(hidden)} more options: limpid {verb} --help-all" if hidden else None,
     )
     groups: dict[str, Any] = {"": parser}
     for option in options:
-        if option.section not in groups:
-            groups[option.section] = parser.add_argument_group(option.section)
-        _add(groups["" if "positional" in option.field.metadata else option.section], option)
+        section = "" if everyday or "positional" in option.field.metadata else option.section
+        if section not in groups:
+            groups[section] = parser.add_argument_group(section)
+        _add(groups[section], option, hidden=option in hidden)
     return parser
+
+
+def _is_shown(option: Option, everyday: Sequence[str]) -> bool:
+    return option.field.name in everyday or "positional" in option.field.metadata
 
 
 def _shown(option: Option) -> str:
@@ -157,15 +176,11 @@ def _shown(option: Option) -> str:
     return word if option.field.default is dataclasses.MISSING else f"[{word}]"
 
 
-def _add(group: Any, option: Option) -> None:
-    shown = option.help.replace("%", "%%")
+def _add(group: Any, option: Option, hidden: bool = False) -> None:
     default = option.field.default
+    shown = option.help.replace("%", "%%")
     if default not in (None, dataclasses.MISSING, "", ()) and default is not False:
         shown += f" [{'yes' if default is True else default}]"
-    kind = required(option.kind)
-    words = get_args(kind) if get_origin(kind) is Literal else ()
-    if words:
-        shown += f" ({', '.join(map(str, words))})"
     word = option.field.metadata.get("positional")
     if word is not None:
         many, optional = _element(option.kind) is not None, default is not dataclasses.MISSING
@@ -178,8 +193,8 @@ def _add(group: Any, option: Option) -> None:
         return converted(option.kind, value, name)
 
     action = "store" if _element(option.kind) is None else Joined
-    form: dict[str, Any] = {"dest": option.key, "action": action, "type": read, "metavar": _noun(option.kind)}
-    group.add_argument(*short, name, help=shown, **form)
+    form: dict[str, Any] = {"dest": option.key, "action": action, "type": read, "metavar": _noun(option)}
+    group.add_argument(*short, name, help=argparse.SUPPRESS if hidden else shown, **form)
     for spelling in option.flags:
         if "." in spelling:
             group.add_argument(spelling, help=argparse.SUPPRESS, **form)
@@ -199,10 +214,26 @@ def _element(kind: Any) -> Any:
     return get_args(many)[0] if get_origin(many) is tuple else None
 
 
-def _noun(kind: Any) -> str:
-    if _element(kind) not in (None, str):
+NOUNS = {
+    "config": "FILE", "output": "PATH", "tasks": "FILE", "paths": "PATH", "tokenizer": "NAME|FILE",
+    "init_from": "MODEL", "resume": "RUN", "against": "MODEL", "text": "TEXT", "token": "TEXT", "word": "TEXT", "stop": "TEXT",
+    "sample_prompt": "TEXT", "text_field": "NAME", "name": "NAME", "recipe": "NAME", "tag": "NAME", "untag": "NAME",
+    "note": "TEXT", "quantity": "NAME", "why": "NAME", "explain": "RULE", "frozen": "NAME", "lora_targets": "NAME",
+    "device": "NAME", "precision": "NAME", "cache_precision": "NAME",
+}  # fmt: skip
+"""What the value of an option is, where its type does not say."""
+
+
+def _noun(option: Option) -> str:
+    """What stands for an option's value in a help text: nothing for a switch, the words of a choice."""
+    if _element(option.kind) not in (None, str):
         return "A,B,…"
-    return {int: "N", float: "X", bool: "yes|no"}.get(required(kind), "WORD")
+    kind = required(option.kind)
+    if kind is bool:
+        return "yes|no" if option.field.default is True else ""
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, get_args(kind))) + "}"
+    return {int: "N", float: "X"}.get(kind) or NOUNS.get(option.field.name, "WORD")
 
 
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}

@@ -20,7 +20,7 @@ ELSEWHERE = {
     "num_heads": ("n_head", "n_heads", "num_attention_heads", "heads"),
     "num_kv_heads": ("n_kv_head", "n_kv_heads", "num_key_value_heads", "kv_heads"),
     "d_ff": ("intermediate_size", "hidden_dim", "ffn_dim", "n_inner"),
-    "precision": ("dtype", "bf16", "fp16", "mixed_precision"),
+    "precision": ("dtype", "mixed_precision"),
     "tied": ("tie_word_embeddings", "tie_weights"),
     "rotary_base": ("rope_theta", "rope_base", "theta"),
     "attention_window": ("sliding_window", "window"),
@@ -29,11 +29,31 @@ ELSEWHERE = {
     "save_steps": ("save_every", "save_interval", "checkpoint_every"),
     "logging_steps": ("log_every", "log_interval"),
     "resume": ("resume_from_checkpoint", "resume_from_step"),
-    "max_new_tokens": ("max_tokens", "num_tokens", "max_length", "length", "tokens"),
+    "max_new_tokens": ("num_tokens", "n_predict"),
     "top_p": ("nucleus",),
+    "num_beams": ("beams", "beam_size"),
+    "output": ("out", "output_dir", "out_dir"),
+}
+"""What our options are called in other tools, where it means the same: these names are understood."""
+NEARLY = {
+    "precision": ("bf16", "fp16", "amp"),
+    "max_new_tokens": ("max_tokens", "max_length", "length", "tokens"),
+    "context_length": ("context",),
     "prompt": ("text",),
 }
-"""What our options are called in other tools, so that an error can answer with our name."""
+"""Names elsewhere of something that is a little different: an error answers with ours."""
+
+
+def aliases(known: Iterable[str]) -> dict[str, str]:
+    """Flags of other tools, and ours that each stands for, of the options that there are."""
+    options = set(known)
+    return {
+        f"--{name.replace('_', '-')}": f"--{ours.replace('_', '-')}"
+        for ours, elsewhere in ELSEWHERE.items()
+        if ours in options
+        for name in elsewhere
+        if name not in options
+    }
 
 
 def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
@@ -46,5 +66,6 @@ def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
 def probably_meant(name: str, known: Iterable[str]) -> str | None:
     """The known option that other tools call `name`, or else the one that is spelled most like it."""
     options = list(known)
-    same = [ours for ours, elsewhere in ELSEWHERE.items() if name in elsewhere and ours in options]
+    tables = (*ELSEWHERE.items(), *NEARLY.items())
+    same = [ours for ours, elsewhere in tables if name in elsewhere and ours in options]
     return next(iter(same or difflib.get_close_matches(name, options, 1)), None)

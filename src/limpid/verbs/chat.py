@@ -15,7 +15,11 @@ from limpid.verbs.generate import decoder
 
 @dataclass(frozen=True)
 class ChatFlags(Threads):
-    """Talk to a model."""
+    """Talk to a model.
+
+    limpid chat last --temperature 0.7
+    limpid chat models/llama --weights int8 --stop "User:"
+    """
 
     what: str = field(metadata={"positional": "MODEL"})
     """Run, name under runs/, `last`, or Hugging Face folder."""

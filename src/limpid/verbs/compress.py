@@ -16,6 +16,9 @@ class CompressFlags(Threads):
 
     The original comes back bit for bit on a processor of the same kind, with the same model. Size beside the
     cross-entropy, and beside gzip, xz and zstd, is reported.
+
+    limpid compress last book.txt              writes book.txt.limpid
+    cat log | limpid compress last - > log.limpid
     """
 
     what: str = field(metadata={"positional": "MODEL"})

@@ -11,7 +11,10 @@ from limpid.config.threads import Threads
 
 @dataclass(frozen=True)
 class DecompressFlags(Threads):
-    """Give back a file that limpid compressed."""
+    """Give back a file that limpid compressed.
+
+    limpid decompress book.txt.limpid
+    """
 
     file: str = field(default="-", metadata={"positional": "FILE"})
     """File to decompress; - for standard input."""

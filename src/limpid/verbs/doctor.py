@@ -15,6 +15,10 @@ class DoctorFlags(Threads):
     """What is wrong with a run, finished or running, ours or not: the cause, its number, what to change.
 
     Reads run folders, trainer_state.json, TensorBoard events, W&B exports, nanoGPT-style logs, CSV and JSON lines.
+
+    limpid doctor last                         what is wrong with the newest run
+    limpid doctor log.csv                      or with another tool's
+    limpid doctor --explain loss-diverges      one rule
     """
 
     what: str = field(default="last", metadata={"positional": "RUN"})

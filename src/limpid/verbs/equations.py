@@ -12,7 +12,11 @@ from limpid.terminal import say_json
 
 @dataclass(frozen=True)
 class EquationsFlags(Threads):
-    """Every equation of the mathematics, generated from the code that computes it."""
+    """Every equation of the mathematics, generated from the code that computes it.
+
+    limpid equations softmax                   those with this word
+    limpid equations --branch probability
+    """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "WORD"})
     """A name shows one equation in full; other words search names, purposes and sources."""

@@ -17,6 +17,10 @@ class EvaluateFlags(Threads):
 
     Intervals respect that tokens which follow each other are alike. Without a text, a run reads what it held out.
     `limpid evaluate A TEXT --against B` says which model is better, by how much, and how sure that is.
+
+    limpid evaluate last                       on what the run held out
+    limpid evaluate models/gpt2 book.txt --against last
+    limpid evaluate last --tasks questions.jsonl
     """
 
     what: str = field(metadata={"positional": "MODEL"})

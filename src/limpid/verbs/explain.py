@@ -12,7 +12,11 @@ from limpid.errors import ConfigError
 
 @dataclass(frozen=True)
 class ExplainFlags(Threads):
-    """Explain one number of a step, like 'blocks.0.attention.scores[0, 1, 5, 3]': its making, gradient, update."""
+    """Explain one number of a step, like 'blocks.0.attention.scores[0, 1, 5, 3]': its making, gradient, update.
+
+    limpid explain last 'logits[0, 3, 17]'
+    limpid explain last --step 400 blocks.0.mlp.up.weight
+    """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "RUN ENTRY"})
     """Run or recorded step (`last` when left out), and the entry; without an index, its largest one."""

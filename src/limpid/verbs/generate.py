@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GenerateFlags(Threads):
-    """Continue one or more prompts with a run, at its newest checkpoint, or a Hugging Face folder."""
+    """Continue one or more prompts with a run, at its newest checkpoint, or a Hugging Face folder.
+
+    limpid generate last "Once upon a time" --temperature 0.7
+    limpid generate last@400 "def main" -n 100 --top-p 0.9 --stop "\\n\\n"
+    """
 
     what: str = field(metadata={"positional": "MODEL"})
     """Run, name under runs/, `last`, or Hugging Face folder."""

@@ -12,7 +12,11 @@ from limpid.files import user_path
 
 @dataclass(frozen=True)
 class InspectFlags(Threads):
-    """Structure inside a trained model, on one text; with --landscape, the curvature of its loss."""
+    """Structure inside a trained model, on one text; with --landscape, the curvature of its loss.
+
+    limpid inspect last --text "the cat sat on the" --token " mat"
+    limpid inspect last --landscape
+    """
 
     what: str = field(default="last", metadata={"positional": "MODEL"})
     """Run, name under runs/, `last`, or Hugging Face folder (with --text)."""

@@ -23,6 +23,10 @@ class PlanFlags:
 
     `limpid plan fit RUNS…` fits a scaling law to runs, `limpid plan sweep` trains the runs for one.
     Numbers may be written 70B, 1.4T, 32k, 1e21.
+
+    limpid plan llama-3-8b --device h100 --devices 8 --zero 3 --tokens 1T
+    limpid plan --compute 1e21                 the best size and number of tokens
+    limpid plan last --why memory.activations
     """
 
     what: str | None = field(default=None, metadata={"positional": "WHAT"})

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanFitFlags:
-    """Fit L(N, D) = E + A/N^α + B/D^β to runs, with bootstrap intervals."""
+    """Fit L(N, D) = E + A/N^α + B/D^β to runs, with bootstrap intervals.
+
+    limpid plan fit runs/sweep --compute 1e18
+    limpid plan fit table.csv
+    """
 
     runs: tuple[str, ...] = field(default=(), metadata={"positional": "RUNS"})
     """Runs, folders of runs, or CSV/JSONL with parameters, tokens (or compute), loss."""

@@ -14,7 +14,12 @@ from limpid.terminal import say_json
 
 @dataclass(frozen=True)
 class TraceFlags(Threads):
-    """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it."""
+    """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it.
+
+    limpid trace last                          the newest run's last step
+    limpid trace last --step 400 --quantity blocks.0.attention.weights
+    limpid trace models/llama --text "the cat sat on the mat"
+    """
 
     what: str = field(default="last", metadata={"positional": "RUN"})
     """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""

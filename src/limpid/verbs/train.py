@@ -24,9 +24,24 @@ if TYPE_CHECKING:
     from limpid.training.time_budget import Deadline
 
 
+EVERYDAY = (
+    "paths", "minutes", "name", "resume", "config", "recipe", "max_steps", "batch_size", "context_length", "d_model",
+    "num_layers", "num_heads", "learning_rate", "warmup_steps", "weight_decay", "optimizer", "schedule", "dropout",
+    "precision", "tokenizer", "text_field", "init_from", "lora_rank", "eval_steps", "save_steps", "sample_steps",
+    "sample_prompt", "seed", "threads", "report_to",
+)  # fmt: skip
+"""What --help shows; --help-all shows the rest, in sections."""
+
+
 @dataclass(frozen=True)
 class TrainFlags:
-    """Train a model on text, or continue a run."""
+    """Train a model on text, or continue a run.
+
+    limpid train book.txt --minutes 5                the best model that five minutes make here
+    limpid train texts/ --d-model 256 --max-steps 2000
+    limpid train --resume last --max-steps 4000      go on, with a longer schedule
+    limpid train more.txt --init-from last --lora-rank 8
+    """
 
     config: str | None = None
     """File of options: TOML, JSON or YAML; flags win over it."""
@@ -49,7 +64,7 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.config.files import merged, read_options
     from limpid.config.recipes import TIMED, recipe
 
-    typed = given("train", TrainFlags, argv)
+    typed = given("train", TrainFlags, argv, EVERYDAY)
     require_threads(typed.get("run", {}).get("threads", 0))
     require_not_adopted(typed)
     began = time.perf_counter()
