@@ -53,12 +53,10 @@ class Run:
         metrics = self.read_metrics()
         rows: list[tuple[str, Any]] = [("folder", self.path)]
         if metrics.steps:
-            rows += [
-                ("steps", f"{metrics.steps[-1]['step']:,}"),
-                ("loss, nats per token", f"{float(metrics.steps[-1]['loss']):.4f}"),
-            ]
-        if metrics.evaluations:
-            rows.append(("validation loss, nats per token", f"{float(metrics.evaluations[-1]['eval_loss']):.4f}"))
+            rows.append(("steps", f"{metrics.steps[-1]['step']:,}"))
+        for title, name in (("loss, nats per token", "loss"), ("validation loss, nats per token", "eval_loss")):
+            if name in metrics.names:
+                rows.append((title, f"{metrics.column(name)[1][-1]:.4f}"))
         rows.append(("checkpoints after steps", ", ".join(map(str, self.checkpoint_steps()))))
         return titled(f"run {self.path.name}", table(rows), metrics.loss_curve())
 
