@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal
 
+import limpid.verbs as verbs_room
 from limpid.config.flags import make_parser, read
 from limpid.errors import ConfigError
 
@@ -56,11 +58,9 @@ def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def command() -> argparse.ArgumentParser:
     """One parser of the whole command line."""
-    from limpid.cli import VERBS
-
     whole = argparse.ArgumentParser("limpid")
     verbs = whole.add_subparsers()
-    for name in VERBS:
+    for name in sorted(module.name for module in iter_modules(verbs_room.__path__) if "_" not in module.name):
         module = import_module(f"limpid.verbs.{name}")
         kind: Any = next(
             value for key, value in vars(module).items()
