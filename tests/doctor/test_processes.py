@@ -90,22 +90,23 @@ def losses_of(way: str, fault: str, rank: int, watched: bool) -> tuple[list[str]
     return losses, doctor
 
 
-def one_rank(rank: int, port: int, way: str, folder: str) -> None:
+def one_rank(rank: int, port: int, folder: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.set_num_threads(1)
-    said = {}
-    for fault in EXPECTED[way]:
-        plain, _ = losses_of(way, fault, rank, watched=False)
-        losses, doctor = losses_of(way, fault, rank, watched=True)
-        said[fault] = {
-            "same": losses == plain,
-            "rules": rules(doctor.findings),
-            "says": [f"{finding.says} {finding.cause}" for finding in doctor.findings],
-            "skipped": dict(doctor.skipped),
-            "norms": doctor.history.norms.all,
-        }
-    Path(folder, f"{way}{rank}.json").write_text(json.dumps(said))
+    said: dict[str, dict[str, Any]] = {way: {} for way in EXPECTED}
+    for way, faults in EXPECTED.items():
+        for fault in faults:
+            plain, _ = losses_of(way, fault, rank, watched=False)
+            losses, doctor = losses_of(way, fault, rank, watched=True)
+            said[way][fault] = {
+                "same": losses == plain,
+                "rules": rules(doctor.findings),
+                "says": [f"{finding.says} {finding.cause}" for finding in doctor.findings],
+                "skipped": dict(doctor.skipped),
+                "norms": doctor.history.norms.all,
+            }
+    Path(folder, f"{rank}.json").write_text(json.dumps(said))
     dist.destroy_process_group()
 
 
@@ -113,12 +114,12 @@ def one_rank(rank: int, port: int, way: str, folder: str) -> None:
 def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What the doctors of both processes said, by way of wrapping."""
     folder = tmp_path_factory.mktemp("ranks")
-    for way in EXPECTED:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
-        mp.spawn(one_rank, (port, way, str(folder)), nprocs=2)
-    return {way: [json.loads((folder / f"{way}{rank}.json").read_text()) for rank in (0, 1)] for way in EXPECTED}
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    mp.spawn(one_rank, (port, str(folder)), nprocs=2)
+    said = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return {way: [one[way] for one in said] for way in EXPECTED}
 
 
 @pytest.mark.parametrize(("way", "fault"), [(way, fault) for way in EXPECTED for fault in EXPECTED[way]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -54,34 +55,41 @@ class FaultyChain(Chain):
         return super().apply(name, other or operation, *inputs)
 
 
+class _Decided(Exception):
+    """Nothing that comes later changes whether a fault explains what was observed."""
+
+
+class _HeldAgainst(FaultyChain):
+    """A faulty chain that ends where it leaves what was observed, or at the disagreement that it is to explain."""
+
+    def __init__(self, observed: Observed, fault: Fault, name: str, limits: dict[str, Array]) -> None:
+        super().__init__({**observed.parameters, "tokens": observed.tokens, "targets": observed.targets}, fault)
+        self.observed, self.name, self.limits, self.worst = observed.values, name, limits, 0.0
+
+    def apply(self, name: str, operation: Operation, *inputs: str) -> str:
+        super().apply(name, operation, *inputs)
+        if name in self.observed:
+            value = self.values[name]
+            ratio = length(self.observed[name].reshape(value.shape) - value) / self.limits[name]
+            self.worst = max(self.worst, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
+        if self.worst > 1 or name == self.name:
+            raise _Decided
+        return name
+
+
 def explain(config: ModelConfig, observed: Observed, name: str, limits: dict[str, Array]) -> tuple[Explanation, ...]:
     """The faults whose numbers agree with those observed at `name` and before it, best first."""
     explained = []
     for words, fault in hypotheses(config):
-        chain = FaultyChain({**observed.parameters, "tokens": observed.tokens, "targets": observed.targets}, fault)
+        chain = _HeldAgainst(observed, fault, name, limits)
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), suppress(_Decided):
                 forward(chain, config)
         except ValueError:  # a fault that does not even fit explains nothing
             continue
-        if chain.applied:
-            worst = _worst(chain, observed, name, limits)
-            if worst <= 1:
-                explained.append(Explanation(words, worst))
+        if chain.applied and chain.worst <= 1:
+            explained.append(Explanation(words, chain.worst))
     return tuple(sorted(explained, key=lambda explanation: explanation.worst))
-
-
-def _worst(chain: Chain, observed: Observed, name: str, limits: dict[str, Array]) -> float:
-    worst = 0.0
-    for link in chain.links:
-        if link.name in observed.values:
-            value = chain.values[link.name]
-            with np.errstate(all="ignore"):
-                ratio = length(observed.values[link.name].reshape(value.shape) - value) / limits[link.name]
-            worst = max(worst, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
-        if link.name == name:
-            break
-    return worst
 
 
 def hypotheses(config: ModelConfig) -> Iterator[Hypothesis]:
