@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from doctor.bench import Loop, batch, groups, mean_loss, warm
+from doctor.bench import VOCAB, Loop, batch, groups, mean_loss, warm
 
 
 def no_clear(loop: Loop) -> None:
@@ -109,6 +110,78 @@ def stepped_twice(loop: Loop) -> None:
     loop.clip = lambda: loop.optimizer.step()
 
 
+def smoothed(loop: Loop) -> None:
+    def loss(given: Any) -> Tensor:
+        return F.cross_entropy(loop.model(given[0]).flatten(0, 1), given[1].flatten(), label_smoothing=0.9)
+
+    loop.loss = loss
+
+
+def compared_with_itself(loop: Loop) -> None:
+    """Direct preference optimisation whose reference is the policy."""
+
+    def loss(given: Any) -> Tensor:
+        logits = loop.model(given[0]).log_softmax(-1)
+        likely = logits.gather(-1, given[1][..., None])[..., 0].sum(-1)
+        good, bad = (likely - likely.detach()).chunk(2)
+        return -F.logsigmoid(0.1 * (good - bad)).mean()
+
+    loop.loss = loss
+
+
+def divergence_of_probabilities(loop: Loop) -> None:
+    def loss(given: Any) -> Tensor:
+        taught = F.one_hot(given[1].flatten(), VOCAB).float() * 0.9 + 0.1 / VOCAB
+        return F.kl_div(loop.model(given[0]).flatten(0, 1).softmax(-1), taught, reduction="batchmean")
+
+    loop.loss = loss
+
+
+def sigmoid_twice(loop: Loop) -> None:
+    def loss(given: Any) -> Tensor:
+        present = F.one_hot(given[1], VOCAB).amax(1).float()
+        return F.binary_cross_entropy_with_logits(loop.model(given[0]).amax(1).sigmoid(), present)
+
+    loop.loss = loss
+
+
+def clipped_to_nothing(loop: Loop) -> None:
+    loop.optimizer = torch.optim.SGD(loop.model.parameters(), lr=0.5)
+    loop.scheduler = torch.optim.lr_scheduler.LambdaLR(loop.optimizer, lambda step: 1.0)
+    loop.clip = lambda: torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 2e-3)
+
+
+def only_the_head_has_a_gradient(loop: Loop) -> None:
+    """The loop calls parts of the model, the trunk without gradients."""
+    model = loop.model
+
+    def loss(given: Any) -> Tensor:
+        with torch.no_grad():
+            x = model.tokens(given[0]) + model.places(torch.arange(given[0].shape[1]))
+            for block in model.blocks:
+                x = block(x)
+        return F.cross_entropy(model.head(model.norm(x)).flatten(0, 1), given[1].flatten())
+
+    loop.loss = loss
+
+
+def made_anew(loop: Loop) -> None:
+    """The optimizer is made inside the loop over epochs of three steps."""
+    current = [loop.optimizer]
+
+    def step() -> tuple[float, list[Any]]:
+        if loop.number and loop.number % 3 == 0:
+            current[0] = torch.optim.AdamW(loop.model.parameters(), lr=3e-3)
+        given = loop.batch(loop.number)
+        loss = loop.loss(given)
+        current[0].zero_grad()
+        loss.backward()
+        current[0].step()
+        return float(loss.detach()), [given]
+
+    loop.step = step
+
+
 FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (no_clear, "gradients-not-cleared", 1, 3),
     (cleared_too_early, "step-without-gradients", 1, 3),
@@ -125,4 +198,11 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (not_divided, "accumulation-not-divided", 2, 1),
     (noise, "corrupt-batch", 1, 33),
     (sorted_data, "data-sorted", 1, 34),
+    (smoothed, "loss-formula-unusual", 1, 1),
+    (compared_with_itself, "loss-constant", 1, 12),
+    (divergence_of_probabilities, "probabilities-to-loss", 1, 1),
+    (sigmoid_twice, "probabilities-to-loss", 1, 1),
+    (clipped_to_nothing, "clipped-every-step", 1, 70),
+    (only_the_head_has_a_gradient, "gradient-cut", 1, 20),
+    (made_anew, "optimizer-made-anew", 1, 7),
 ]

@@ -130,6 +130,10 @@ def negated(model: Decoder) -> None:
         parameter.register_hook(lambda gradient: -gradient)
 
 
+def hardly_kept(model: Decoder) -> None:
+    model.blocks[0].dropout.p = 0.9
+
+
 MODEL_FAULTS: list[tuple[Callable[[Decoder], None], str, bool]] = [
     (no_mask, "not-causal", False),
     (no_residual, "residual-missing", False),
@@ -149,4 +153,5 @@ MODEL_FAULTS: list[tuple[Callable[[Decoder], None], str, bool]] = [
     (ends_in_softmax, "softmax-twice", False),
     (squares_in_half, "overflow-in-half", False),
     (negated, "gradient-ascent", False),
+    (hardly_kept, "dropout-too-high", False),
 ]

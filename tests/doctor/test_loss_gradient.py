@@ -36,5 +36,16 @@ def test_probabilities_given_as_logits_are_seen(vocab: int, spread: float, share
     assert reading(vocab, spread, shared, room, twice=True).squashed == "softmax"
 
 
+@pytest.mark.parametrize(("vocab", "epsilon"), [(65, 0.9), (65, 0.1), (4096, 0.5), (65, 0.0)])
+def test_how_far_labels_are_smoothed(vocab: int, epsilon: float) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    logits = torch.randn(8, 32, vocab, generator=generator).mul(0.2).requires_grad_()
+    targets = torch.randint(0, vocab, (256,), generator=generator)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets, label_smoothing=epsilon)
+    reading = read(logits, torch.autograd.grad(loss, logits)[0], targets.view(8, 32))
+    assert reading is not None
+    assert reading.smoothing == pytest.approx(epsilon, abs=1e-4)
+
+
 def test_where_probabilities_are_nearly_equal_both_formulas_fit_and_none_is_accused() -> None:
     assert reading(4096, 1e-3, 1, 2**22, twice=True).squashed == ""

@@ -93,7 +93,7 @@ def test_a_fault_of_the_loop_is_named_first_and_soon(
 ) -> None:
     loop = Loop(k=k)
     break_it(loop)
-    _, doctor = loop.run()
+    _, doctor = loop.run(max(STEPS, by + 2))
     assert rules(doctor.findings)[0] == rule
     assert next(f.step for f in doctor.findings if f.rule == rule) <= by
 

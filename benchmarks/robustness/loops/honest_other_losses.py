@@ -94,8 +94,8 @@ def _(run: Run) -> None:
     """One class in sixteen, focal loss with γ = 2, a bias that starts at the class's rate."""
     model, documents = Classifier(classes=1), sentences(33)
     nn.init.constant_(model.classes.bias, -2.7)
-    rare = [d for d in documents if int(d[1]) % 4 == 0 and int(d[2]) % 4 == 0]
-    common = [d for d in documents if int(d[1]) % 4]
+    rare = [d for d in documents if int(d[1] + d[2]) % 8 == 0]
+    common = [d for d in documents if int(d[1] + d[2]) % 8]
     optimizer = adamw(model, 1e-3)
     doctor = run.watch(model, optimizer)
     for _ in range(100):

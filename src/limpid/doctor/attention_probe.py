@@ -248,9 +248,20 @@ def _explicit(
     )
     raw = (query.float() @ key.float().transpose(-1, -2)).reshape(inside.shape)
     seen, pure = inside[visible], raw[visible]
-    own = float((seen * pure).sum() / (pure * pure).sum().clamp(min=1e-30)) if seen.numel() else 1.0
+    own = _factor(inside, raw, visible)
     largest = max(float(seen.abs().max()), abs(own) * float(pure.abs().max())) if seen.numel() else 0.0
     return AttentionScores(query, key, own * already, largest, True, blind, rows, product.dtype)
+
+
+def _factor(scores: Tensor, products: Tensor, visible: Tensor) -> float:
+    """s of scores ≈ s q·k + b, where b is the same in all rows of the batch, as biases of positions are."""
+    s, p = scores.masked_fill(~visible, 0), products.masked_fill(~visible, 0)
+    common = visible.all(0)
+    apart = [(x - x.mean(0)).masked_fill(~common, 0) for x in (s, p)] if len(s) > 1 else [s, p]
+    if float(apart[1].pow(2).sum()) < 1e-6 * float(p.pow(2).sum()):  # rows are alike
+        apart = [s, p]
+    norm = float(apart[1].pow(2).sum())
+    return float((apart[0] * apart[1]).sum()) / norm if norm else 1.0
 
 
 def _blind(hidden: Tensor) -> tuple[int, tuple[int, ...]]:

@@ -140,10 +140,10 @@ def micro_batches(batch: Any) -> list[Micro]:
         return [Micro(batch if is_ids(batch) else None, None, None, batch)]
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         entry = {name: _tensor(batch[name]) for name in batch}
-        return [Micro(_first(entry, ID_NAMES), _first(entry, LABEL_NAMES), _first(entry, MASK_NAMES), batch)]
+        return [Micro(_first(entry, ID_NAMES), _labels(entry), _first(entry, MASK_NAMES), batch)]
     if isinstance(getattr(batch, "arrays", None), Mapping):
         entry = {name: _tensor(array) for name, array in batch.arrays.items()}
-        return [Micro(_first(entry, ID_NAMES), _first(entry, LABEL_NAMES), None, batch)]
+        return [Micro(_first(entry, ID_NAMES), _labels(entry), None, batch)]
     if isinstance(batch, tuple | list) and batch:
         if all(_is_array(entry) for entry in batch):
             tensors = [_tensor(entry) for entry in batch]
@@ -201,6 +201,13 @@ def _parameters(model: nn.Module) -> tuple[str, ...]:
 
 def _first(entry: dict[str, Any], names: tuple[str, ...]) -> Tensor | None:
     return next((entry[name] for name in names if isinstance(entry.get(name), Tensor) and entry[name].ndim >= 2), None)
+
+
+def _labels(entry: dict[str, Any]) -> Tensor | None:
+    """A label for each position, or a class for each row."""
+    classes = (entry[name] for name in LABEL_NAMES if isinstance(entry.get(name), Tensor) and entry[name].ndim == 1)
+    found = _first(entry, LABEL_NAMES)
+    return found if found is not None else next((t for t in classes if not t.is_floating_point()), None)
 
 
 def _is_array(value: Any) -> bool:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import clip_grad
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from limpid.doctor.watched import Watched
 
@@ -27,6 +28,9 @@ class LoopListener(Protocol):
     def on_output(self, outer: bool, output: Any) -> None: ...
     def on_loss(self, given: Any, target: Any) -> None: ...
     def on_difference(self, given: Any, target: Any) -> None: ...
+    def on_divergence(self, given: Any, target: Any) -> None: ...
+    def on_binary(self, given: Any, target: Any) -> None: ...
+    def on_other_update(self, optimizer: Any) -> None: ...
     def on_backward(self, root: Any) -> None: ...
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None: ...
     def on_update_begins(self, optimizer: Any) -> None: ...
@@ -194,6 +198,8 @@ class WrappedMethod:
 _methods: list[WrappedMethod] = []
 LISTENERS: list[weakref.ref[LoopListener]] = []
 """Every listener there is. Models are watched as long as somebody holds them: nothing here keeps one alive."""
+_every_update: list[Any] = []
+"""The handle of the hook on every optimizer's updates."""
 _originals: list[tuple[Any, str, Any]] = []
 """Functions that no object owns, as they were: (module, name, function)."""
 
@@ -207,6 +213,16 @@ def _patch() -> None:
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference")
     _wrap(F, "cross_entropy", ("input", "target"), "on_loss")
+    _wrap(F, "kl_div", ("input", "target"), "on_divergence")
+    _wrap(F, "binary_cross_entropy_with_logits", ("input", "target"), "on_binary")
+    _every_update.append(register_optimizer_step_post_hook(_updated))
+
+
+def _updated(optimizer: Any, *_: Any) -> None:
+    """Report an update of any optimizer of torch's, watched or not."""
+    for ref in LISTENERS:
+        if (listener := ref()) is not None:
+            listener.on_other_update(optimizer)
 
 
 def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str) -> None:
@@ -234,3 +250,5 @@ def _drop(listener: LoopListener | None) -> None:
     if not LISTENERS:
         while _originals:
             setattr(*_originals.pop())
+        while _every_update:
+            _every_update.pop().remove()

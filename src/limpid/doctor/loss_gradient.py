@@ -36,6 +36,7 @@ class LossGradient:
     misfit_log_z: float  # what is left over with a term c p beside w (p - e): 0 for any loss of these logits and log Z
     squashed: str  # what the logits went through before the loss, if that explains the gradient: softmax, sigmoid, tanh
     misfit_squashed: float  # the misfit then
+    smoothing: float  # ε of (1 - ε) e + ε / V as the target, if that explains the gradient to rounding; else 0
     zeros: float  # share of exact zeros among gradients of labelled rows
     of_half: bool  # whether every entry is a number of float16: the gradient has passed through it
     row_sum: float  # Σ_v g over w, the mean: 0 for every loss of log-probabilities, c for a term c log Z
@@ -160,6 +161,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         misfit_log_z=_left_by_log_z(g, p, taught.clamp(min=0), labelled),
         squashed=squashed,
         misfit_squashed=misfit_squashed,
+        smoothing=_smoothing(g, p, taught.clamp(min=0), labelled, misfit, ROUNDINGS * torch.finfo(raw.dtype).eps),
         zeros=zeros,
         of_half=bool((raw == raw.half()).all()),
         unevenness=float(each.std(correction=0) / each.mean().abs().clamp(min=1e-300)) if len(each) else 0.0,
@@ -229,6 +231,26 @@ def _left_by_log_z(g: Tensor, p: Tensor, target: Tensor, labelled: Tensor) -> fl
     rest[index, target] = 0  # the target's entry is matched by w alone
     other[index, target] = 0
     return _fit(rest, other, None, labelled)[1] * float(rest[labelled].norm() / g[labelled].norm().clamp(min=1e-30))
+
+
+def _smoothing(g: Tensor, p: Tensor, target: Tensor, labelled: Tensor, plain: float, rounding: float) -> float:
+    """ε in g = w (p - e + ε (e - 1/V)), the same at every position; 0 where that is not the formula."""
+    rows = labelled.nonzero()[:256, 0]
+    if not len(rows) or plain <= rounding or g.shape[-1] < 3:
+        return 0.0
+    given, d = g[rows].double(), p[rows].double()
+    index = torch.arange(len(rows), device=g.device)
+    d[index, target[rows]] -= 1
+    away = torch.full_like(d, -1 / d.shape[-1])
+    away[index, target[rows]] += 1
+    solved = torch.linalg.lstsq(torch.stack([d, away], -1), given[..., None])
+    w, smoothed = solved.solution[:, 0, 0], solved.solution[:, 1, 0]
+    left = given - w[:, None] * d - smoothed[:, None] * away
+    epsilon = smoothed / w
+    if not float(left.norm()) <= rounding * float(given.norm()) or not float(w.min()) > 0:
+        return 0.0
+    middle = float(epsilon.median())
+    return middle if float((epsilon - middle).abs().max()) < 0.01 else 0.0
 
 
 SQUASHES = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "tanh": torch.tanh}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +26,12 @@ class RowHistory:
         self.tokens, self.largest = 0, 0
         self.batches: deque[int] = deque(maxlen=64)  # one hash each, whatever the order of the rows
         self.gaps: deque[int] = deque(maxlen=4096)  # rows served between two times of the same
+        self.epochs: deque[float] = deque(maxlen=4096)  # the same, as a share of all rows that come back
+        self.returns: Counter[int] = Counter()  # rows served again, by their length: a run may go on to longer ones
+        self.returning: Counter[int] = Counter()  # and how many different ones they are
+        self.place: dict[
+            int, tuple[int, bool]
+        ] = {}  # row hash -> returns before it was served last, whether it was one
         self.histograms: deque[np.ndarray] = deque(maxlen=64)  # of whole steps
         self.new_rows = True  # whether this step's rows were all new
         self.same_tensors = 0  # steps in a row that were given the very tensors of the step before
@@ -42,6 +48,7 @@ class RowHistory:
         self.odd_before = 0
         self.border: int | None = None  # step of the last border
         self.types: set[int] = set()
+        self.only_class: deque[int | None] = deque(maxlen=64)  # of steps whose rows, eight or more, all have one
 
     def take(self, given: list[Tensor], classes: list[Tensor]) -> None:
         """A step's token ids (row, position); without any, the class labels of its rows."""
@@ -52,6 +59,10 @@ class RowHistory:
             self.counts = np.concatenate([histograms(ids) for ids in self.arrays])
         elif classes:
             self.counts = histograms(np.asarray(torch.cat(classes), dtype=np.int64)[None])
+        if classes:
+            labels = torch.cat(classes)
+            alone = len(labels) >= 8 and bool((labels == labels[0]).all())
+            self.only_class.append(int(labels[0]) if alone else None)
         if self.counted:
             self.histograms.append(self.counts.sum(0) / max(1, self.counts.sum()))
 
@@ -61,9 +72,15 @@ class RowHistory:
         self.hashes = [h for ids in self.arrays for h in self._hashes(ids)]
         self.known_before = len(self.last)
         self.new_rows = not any(h in self.last for h in self.hashes)
-        for offset, h in enumerate(self.hashes):
+        lengths = [ids.shape[1] for ids in self.arrays for _ in ids]
+        for offset, (h, length) in enumerate(zip(self.hashes, lengths, strict=True)):
             if h in self.last:
                 self.gaps.append(self.count + offset - self.last[h])
+                since, again = self.place[h]
+                self.returning[length] += not again
+                self.epochs.append((self.returns[length] - since + 1) / self.returning[length])
+                self.returns[length] += 1
+            self.place[h] = self.returns[length], h in self.last
             self.last[h] = self.count + offset
         self.count += len(self.hashes)
         self.batches.append(hash(tuple(sorted(self.hashes))))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,6 +69,8 @@ class StepRecord:
     loss: float | None = None  # as reported, or the sum of the roots
     roots: list[Tensor] = field(default_factory=list)  # what backward was called on
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
+    not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
+    squashed_before: str = ""  # what made the logits of a binary cross-entropy: sigmoid, softmax
     # gradients
     loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # of the logits, by forward pass
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
@@ -85,6 +88,7 @@ class StepRecord:
     rates: list[float] = field(default_factory=list)  # of the groups of the optimizer that stepped last
     group_rates: dict[int, float] = field(default_factory=dict)  # of all groups, as `Watched.groups` numbers them
     update: UpdateSample | None = None
+    other: weakref.ref[Any] | None = None  # an optimizer that is not watched and has changed the model
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
 
     @property
@@ -155,6 +159,7 @@ class History:
     losses: Stream = field(default_factory=Stream)
     norms: Stream = field(default_factory=Stream)
     loss_was_added: bool = False  # whether the last step had a loss that counts
+    loss_went_below_zero: bool = False
     rates: list[float] = field(default_factory=list)  # the largest of each update
     last_rates: list[float] = field(default_factory=list)  # of the parameter groups, at the last update
     schedule_steps: list[int] = field(default_factory=list)  # of each step
@@ -166,6 +171,10 @@ class History:
     previous: Call | None = None  # the last forward pass of the step before
     reported: bool = False  # whether the loop ever called step()
     broke_at: int | None = None
+    others: int = 0  # optimizers that changed the model while the watched one did not
+    other: weakref.ref[Any] | None = None  # the last of them
+    made: Counter[int] = field(default_factory=Counter)  # first updates, by optimizer
+    without: Counter[int] = field(default_factory=Counter)  # those of them without a gradient, by parameter
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
     # what single rules remember
     next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens
@@ -204,6 +213,7 @@ class History:
     def _take_loss(self, record: StepRecord) -> None:
         # of a loss that is no cross-entropy the logarithm, on which streams are judged, may not exist
         self.loss_was_added = record.loss is not None and math.isfinite(record.loss) and record.loss > 0
+        self.loss_went_below_zero |= record.loss is not None and record.loss < 0
         if self.loss_was_added and record.loss is not None:
             self.losses.add(record.loss, LOSS_SPIKE["z"])
 
@@ -222,6 +232,15 @@ class History:
     def losses_and(self, record: StepRecord) -> list[float]:
         """The same, and the loss of this step whatever it is."""
         return [*self.losses_before(record), *([record.loss] if record.loss is not None else [])]
+
+    @property
+    def loss_has_level(self) -> bool:
+        """Whether a rise can be measured by where the loss began.
+
+        A surprise begins at ln V. A policy's surrogate, or a distance from a copy of the model, begins at 0 whatever
+        the model knows: it cannot but rise, or goes either way.
+        """
+        return not self.loss_went_below_zero and (self.next_token_classes > 0 or not self.losses.begins_at_zero)
 
     @property
     def rate_was_raised(self) -> bool:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -19,8 +20,10 @@ from limpid.doctor.calls import Call, find_logits, micro_batches
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import read_call
 from limpid.doctor.rule import Probe
+from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
+from limpid.doctor.rules.loss_arguments import PROBABILITY
 from limpid.doctor.step_record import History, LogitLevel, StepRecord
-from limpid.doctor.trial_pass import spread_out
+from limpid.doctor.trial_pass import made_by, spread_out
 from limpid.doctor.watched import Watched
 from limpid.doctor.weights import local
 
@@ -115,7 +118,7 @@ class StepRecorder:
         record.loss = _number(loss)
         if loss is not None and record.loss is None and isinstance(loss, dict):
             record.loss = next((_number(v) for k, v in loss.items() if "loss" in str(k).lower()), None)
-        if record.updated or record.skipped or not self.watched.optimizers:
+        if record.updated or record.skipped or record.other is not None or not self.watched.optimizers:
             self.end()
 
     def end(self) -> None:
@@ -129,6 +132,7 @@ class StepRecorder:
         if record.norm is None and record.norm_tensor is not None:
             record.norm = float(record.norm_tensor)
         record.scale = self.watched.scale
+        self._count_others(record)
         with self.skipped.noting("history"):
             self.history.take(self.watched, record)
         if Probe.ROWS in self.probes:
@@ -140,6 +144,13 @@ class StepRecorder:
         if record.calls:
             self.history.previous = record.calls[-1].detached()
         self.next_step()
+
+    def _count_others(self, record: StepRecord) -> None:
+        """Whether an optimizer made the update that neither is watched nor made the one before."""
+        if record.other is None or record.updated:
+            return
+        last, self.history.other = self.history.other, record.other
+        self.history.others += last is None or last() is not record.other()
 
     @property
     def _never_reported(self) -> bool:
@@ -238,6 +249,29 @@ class StepRecorder:
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
 
     @guarded
+    def on_divergence(self, given: Any, target: Any) -> None:
+        """What kl_div is given as logarithms of probabilities, which are never above 0."""
+        if Probe.LOSS_INPUTS not in self.probes or not isinstance(given, Tensor) or not given.numel():
+            return
+        if self.record.sampled and float(given.detach().max()) > PROBABILITY:
+            self.record.not_logarithms = float(given.detach().min()), float(given.detach().max())
+
+    @guarded
+    def on_binary(self, given: Any, target: Any) -> None:
+        """What a loss that applies a sigmoid is given."""
+        if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
+            self.record.squashed_before = made_by(given) or self.record.squashed_before
+
+    @guarded
+    def on_other_update(self, optimizer: Any) -> None:
+        """An update of the model's parameters by an optimizer that nobody gave to the doctor."""
+        if optimizer in self.watched.optimizers:
+            return
+        names = self.watched.info.names
+        if any(id(p) in names for group in optimizer.param_groups for p in group["params"]):
+            self.record.other = weakref.ref(optimizer)
+
+    @guarded
     def on_backward(self, root: Any) -> None:
         if self._never_reported and self.record.calls:
             self.end()
@@ -287,6 +321,7 @@ class StepRecorder:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         own = {id(group) for group in optimizer.param_groups}
+        self._look_for_missing(optimizer)
         record.group_rates |= {i: float(g.get("lr", 0.0)) for i, g in self.watched.groups if id(g) in own}
         if record.norm == 0:  # of a clip that had nothing to clip, or indeed of all
             record.norm_tensor = None
@@ -300,6 +335,13 @@ class StepRecorder:
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
         if record.sampled and Probe.UPDATES in self.probes:
             self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
+
+    def _look_for_missing(self, optimizer: Any) -> None:
+        """Count the updates, in the beginning, that a parameter had no gradient for."""
+        if self.history.made[id(optimizer)] < GRADIENT_CUT["updates"]:
+            self.history.made.update([id(optimizer)])
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            self.history.without.update(id(p) for p in held if p.requires_grad and p.grad is None)
 
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
         dense = [local(g) for g in gradients if not g.is_sparse]

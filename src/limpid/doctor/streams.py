@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from statistics import median
@@ -36,8 +37,16 @@ class Stream:
         # a falling loss is not scatter: half of the fall across the window would hide the rest, so none is added
         return (math.log(max(value, 1e-30)) - middle) / max(spread, 1e-3)
 
-    def recent(self, count: int) -> list[float]:
-        return self.all[-count:]
+    @property
+    def begins_at_zero(self) -> bool:
+        """Whether the first value is less than the first ones differ by: 0 is where it begins, and no level of it."""
+        first = self.all[:20]
+        return len(first) > 2 and first[0] < median(abs(b - a) for a, b in itertools.pairwise(first))
+
+    def scatter(self, count: int = 32) -> float:
+        """Standard deviation of the last values about their trend, from what neighbours differ by (robust)."""
+        last = self.all[-count:]
+        return 1.4826 * median(abs(b - a) for a, b in itertools.pairwise(last)) / math.sqrt(2) if len(last) > 2 else 0.0
 
 
 def steady(values: list[float]) -> bool:

@@ -29,6 +29,23 @@ def spread_out(prediction: Tensor, target: Tensor) -> bool:
     return len(longer) == len(shorter) + 1 and longer[-1] == 1 and longer[:-1] == shorter and shorter[-1:] > (1,)
 
 
+VIEWS = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Permute", "Select", "Slice", "ToCopy")
+SQUASHES = ("Sigmoid", "Softmax")
+
+
+def made_by(value: Tensor) -> str:
+    """sigmoid or softmax, where the tensor is what one of them returned, perhaps in another shape; else nothing."""
+    node = value.grad_fn
+    for _ in range(8):
+        name = "" if node is None else type(node).__name__.removesuffix("0").removesuffix("1").removesuffix("Backward")
+        if name in SQUASHES:
+            return name.lower()
+        if node is None or name not in VIEWS or not node.next_functions:
+            return ""
+        node = node.next_functions[0][0]
+    return ""
+
+
 class Differences(TorchFunctionMode):
     """Looks for such a pair in everything that is computed inside."""
 

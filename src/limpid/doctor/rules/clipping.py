@@ -70,17 +70,20 @@ CLIPPED_EVERY_STEP = Rule(
     detects="Clipping acts on every step: the gradient's length never counts.",
     equation=r"c / \lVert g_t \rVert < 1 \;\text{for all } t",
     source="Pascanu et al. 2012, section 3.2, arXiv:1211.5063",
-    threshold="a notice after {steps:g} steps in a row beyond step {begun:g} that are clipped by more than {times:g}",
+    threshold="a notice after {steps:g} steps in a row beyond step {begun:g} that are clipped by more than {times:g}; "
+    "a warning where it is by more than {slowed:g} and the update is proportional to the gradient, as in SGD",
     thresholds={
         "steps": Threshold(50, "one chance in 2^50, were each step clipped or not by a coin"),
         "begun": Threshold(20, "first gradients are large"),
         "times": Threshold(10, "clipping by less is what many runs do"),
+        "slowed": Threshold(100, "1 % of the rate is left: what Adam divides out again, SGD does not"),
     },
     cost="none: the clip computes the norm",
     needs=(Probe.EVENTS, Probe.GRADIENT_NORM, Probe.LOG),
     cause="a loss that is a sum, a limit for another batch size, or an unstable model",
     fix="a mean as loss, or a limit near the usual norm",
     refuted_by="steps that are not clipped",
+    explains=("weights-never-change", "learning-rate-too-low", "loss-plateau"),
 )
 
 
@@ -159,11 +162,15 @@ def left_out(watched: Watched, record: StepRecord, history: History) -> Iterator
 
 @on_step(CLIPPED_EVERY_STEP)
 def every_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    from torch.optim import SGD
+
     norm, limit, rule = record.true_norm, record.clipped_to, CLIPPED_EVERY_STEP
     if norm is None or limit is None or record.number <= rule["begun"]:
         return
-    if history.in_a_row(rule.slug, norm > rule["times"] * limit) == rule["steps"]:
-        yield _hard(record.number, norm, limit)
+    plain = all(isinstance(optimizer, SGD) for optimizer in watched.optimizers)
+    slowed = history.in_a_row(f"{rule.slug} far", plain and norm > rule["slowed"] * limit) == rule["steps"]
+    if history.in_a_row(rule.slug, norm > rule["times"] * limit) == rule["steps"] or slowed:
+        yield _hard(record.number, norm, limit, slowed)
 
 
 @in_log(CLIPPED_EVERY_STEP)
@@ -178,14 +185,15 @@ def every_entry(curves: Curves) -> Iterator[Finding]:
             yield _hard(step, norm, limit)
 
 
-def _hard(step: int, norm: float, limit: float) -> Finding:
+def _hard(step: int, norm: float, limit: float, slowed: bool = False) -> Finding:
     rule = CLIPPED_EVERY_STEP
+    left = f": updates are {limit / norm:.1g} of what the rate says" if slowed else ""
     return rule.finding(
-        severity="notice",
+        severity="warning" if slowed else "notice",
         step=step,
         where="gradient norm",
         says=f"clipping to {limit:g} has cut the gradient by more than {rule['times']:g} in each of "
-        f"{rule['steps']:g} entries (norm now {norm:.3g}).",
+        f"{rule['steps']:g} entries (norm now {norm:.3g}){left}.",
         sure=0.8,
         evidence={"norm": norm, "limit": limit},
     )

@@ -51,6 +51,22 @@ DROPOUT_IN_EVALUATION = Rule(
     refuted_by="equal logits",
 )
 
+DROPOUT_TOO_HIGH = Rule(
+    "dropout-too-high",
+    FAMILY,
+    detects="Dropout that leaves hardly anything: the share to keep where the share to drop is meant.",
+    equation=r"p > 0.8,\; \mathrm{Var}/\mathrm{mean}^2 = p / (1 - p)",
+    source="Srivastava et al. 2014, section 7.3 and appendix A.4 (shares kept of 0.4 to 0.8), jmlr.org/papers/v15",
+    threshold="a module whose p is above {most:g}, while it trains",
+    thresholds={"most": Threshold(0.8, "beyond, the noise of a unit has more than four times the power of its mean")},
+    cost="none",
+    needs=(Probe.PARAMETERS,),
+    cause="p is the share that is dropped: 1 - the share kept",
+    fix="p = 0.1 where 0.9 is kept",
+    refuted_by="p at or below 0.8",
+    explains=("loss-plateau",),
+)
+
 WEIGHTS_NOT_LOADED = Rule(
     "weights-not-loaded",
     FAMILY,
@@ -111,6 +127,21 @@ def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> I
         f"evaluation mode: {effect}.",
         evidence={"dropout": rate, "since": since},
     )
+
+
+@before_first_step(DROPOUT_TOO_HIGH)
+def hardly_anything_is_kept(exam: Exam) -> Iterator[Finding]:
+    rates = [(float(getattr(module, "p", 0.0)), name) for name, module in exam.info.dropout_modules]
+    high = [(rate, name) for rate, name in rates if DROPOUT_TOO_HIGH["most"] < rate]
+    if high:
+        rate, name = max(high)
+        yield DROPOUT_TOO_HIGH.finding(
+            severity="warning",
+            where=name,
+            says=f"dropout of {rate:g} in {len(high)} modules keeps {1 - rate:.0%} of what passes.",
+            sure=0.8,
+            evidence={"p": rate, "modules": len(high)},
+        )
 
 
 @before_first_step(DROPOUT_IN_EVALUATION)

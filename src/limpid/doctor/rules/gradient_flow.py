@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
 from limpid.doctor.weights import is_zero
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
 
 FAMILY = "gradient_flow"
 
@@ -37,9 +39,14 @@ GRADIENT_CUT = Rule(
     detects="Parameters that are used but get no gradient: the graph is cut between them and the loss.",
     equation=r"\partial L / \partial p = \text{None or } 0",
     source="definition; reverse-mode differentiation",
-    threshold="exact: None, or 0 everywhere where no factor that is still 0 explains it",
-    cost="one forward and backward pass before the first step",
-    needs=(Probe.PARAMETERS, Probe.MODULES, Probe.BACKWARD),
+    threshold="exact: None, or 0 everywhere where no factor that is still 0 explains it; in the loop None at each of "
+    "the first {updates:g} updates, of {share:.0%} or more of what the optimizer is to train",
+    thresholds={
+        "updates": Threshold(20, "a block that is dropped every other time is there by then, but for one in 2^20"),
+        "share": Threshold(0.5, "single modules may wait for their turn"),
+    },
+    cost="one forward and backward pass before the first step; a look at each gradient in the first steps",
+    needs=(Probe.PARAMETERS, Probe.MODULES, Probe.BACKWARD, Probe.EVENTS),
     cause="detach(), no_grad(), .data, .item() or a function without derivative between them and the loss",
     fix="remove it; or freeze these parameters with requires_grad_(False), and leave them out of the optimizer",
     refuted_by="a gradient that is not 0 for one of them",
@@ -165,6 +172,29 @@ def _excused(exam: Exam, name: str) -> bool:
     # or what stands behind everything, the head
     head = info.head(exam.vocab) if exam.vocab else None
     return head is not None and is_zero(head[1])
+
+
+@on_step(GRADIENT_CUT)
+def never_a_gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """What an optimizer is to train, and what none of its first updates had a gradient of."""
+    rule = GRADIENT_CUT
+    if max(history.made.values(), default=0) < rule["updates"] or history.times(rule.slug) > 1:
+        return
+    trained = {id(p): p for p in watched.held if p.requires_grad}
+    never = [i for i in trained if history.without[i] >= rule["updates"]]
+    size, whole = (sum(trained[i].numel() for i in some) for some in (never, trained))
+    if not never or size < rule["share"] * whole:
+        return
+    names = [watched.info.names.get(i, "?") for i in never]
+    yield rule.finding(
+        severity="fault",
+        step=record.number,
+        where=names[0],
+        says=f"{', '.join(names[:3])} and others ({len(names)} tensors, {size:,} parameters, {size / whole:.0%} of "
+        f"what the optimizer holds) had no gradient at any of {rule['updates']:g} updates: they are not trained.",
+        sure=0.95,
+        evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
+    )
 
 
 @before_first_step(PARAMETERS_FROZEN)

@@ -62,12 +62,14 @@ UNRELATED = Rule(
     source="definition of next-token prediction",
     threshold="a match below {match:.0%} at every offset, on {labels:g} labels or more: a fault where {other:.0%} of "
     "the targets are the next tokens of another row, a warning where more than {dense:.0%} of the positions have a "
-    "label of the model's own vocabulary, else a notice: other objectives look like this",
+    "label of the model's own vocabulary and no one token stands at {hidden:.0%} of them, else a notice: other "
+    "objectives look like this",
     thresholds={
         "match": Threshold(0.5, "text repeats itself at one offset by a tenth or two"),
         "labels": Threshold(64, "a share of fewer scatters by more than a sixteenth"),
         "other": NEAR_ALL,
         "dense": Threshold(0.5, "masked language modelling labels a seventh"),
+        "hidden": Threshold(0.5, "where most labels stand at one token, that is a mask: what it hides is taught"),
     },
     cost="comparisons of two integer tensors",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -133,7 +135,9 @@ def aligned(gradient: LossGradient, step: int | None) -> Iterator[Finding]:
     other = another_row(gradient.ids, gradient.taught_ids) if gradient.complete else None
     exact = gradient.misfit < 0.05  # other objectives teach no token in particular
     labelled = float(gradient.labelled.double().mean())
-    dense = exact and labelled > UNRELATED["dense"] and int(gradient.ids.max()) < gradient.shape[-1]
+    given = gradient.ids[gradient.rows, gradient.positions][gradient.labelled]
+    masked = float((given == given.mode().values).double().mean()) >= UNRELATED["hidden"] if len(given) else False
+    dense = exact and labelled > UNRELATED["dense"] and int(gradient.ids.max()) < gradient.shape[-1] and not masked
     counted = {k: m for k, (m, n) in matches.items() if n >= ENOUGH}
     yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense)
 

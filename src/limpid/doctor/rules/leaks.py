@@ -11,6 +11,8 @@ from limpid.doctor.rule import Probe, Rule, before_first_step
 from limpid.doctor.rules.labels import next_token_is_taught
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from limpid.doctor.exam import Exam
 
 FAMILY = "leaks"
@@ -23,7 +25,7 @@ NOT_CAUSAL = Rule(
     detects="An output that moves when a later token changes.",
     equation=r"\partial\, \text{logits}_i / \partial x_j = 0 \;\text{for}\; j > i",
     source="Vaswani et al. 2017, section 3.2.3, arXiv:1706.03762; exact perturbation",
-    threshold=f"{ROUNDING}; asked only where targets are later tokens",
+    threshold=f"{ROUNDING}; asked only of outputs with a label, where targets are later tokens",
     cost="two forward passes before the first step",
     needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     cause="no causal mask in attention (or a normalisation or convolution over positions)",
@@ -79,7 +81,7 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
     moved = exam.moved(call, call.with_ids(changed))
     if moved is None or moved.shape[1] != ids.shape[1]:
         return
-    before = moved[:, :j].amax(0)
+    before = moved.masked_fill(~_labelled(exam, moved), 0.0)[:, :j].amax(0)
     count = int((before > exam.rounding).sum())
     if count:
         yield NOT_CAUSAL.finding(
@@ -90,6 +92,17 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
             "later token: the model sees its answers.",
             evidence={"moved": float(before.max()), "rounding": exam.rounding, "positions": count, "changed": j},
         )
+
+
+def _labelled(exam: Exam, like: Tensor) -> Tensor:
+    """Where an output of the probe has a label, (row, position): a prefix that is given may be read both ways."""
+    import torch
+
+    for gradient in exam.loss_gradients[:1]:
+        taught = gradient.taught_ids
+        if gradient.complete and taught.ndim == 2 and len(taught) >= len(like) and taught.shape[1] >= like.shape[1]:
+            return (taught >= 0)[: len(like), : like.shape[1]].to(like.device)
+    return torch.ones_like(like, dtype=torch.bool)
 
 
 @before_first_step(BATCH_LEAKS)

@@ -26,7 +26,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
     equation=r"\lVert \Delta w \rVert / \lVert w \rVert > 0.1 \;\text{sustained, and the loss rises}",
     source="Wortsman et al. 2023, section 3.1, arXiv:2309.14322; Cohen et al. 2022, arXiv:2207.14484",
     threshold="matrices that change by more than {ratio:g} of their size (median) at {samples:g} sampled steps in a "
-    "row, with a loss {above_best:.0%} above its best or within {near_start:.0%} of the start; before step 10 by more "
+    "row, with a loss {above_best:.0%} and {errors:g} standard errors above its best, or within {near_start:.0%} of "
+    "the start where losses scatter by half of that or less, or {errors:g} errors above it; before step 10 by more "
     "than {at_once:g} with a loss {rise:.0%} above the first; after the rate was raised {raised:g}-fold once more than "
     "{ratio:g} with a loss {above_before:.0%} above that before; before the first step an Adam whose rate is "
     "{adam:g} times the size of the weights. A fault where the change is above {fault:g}, or the rate {adam_fault:g} "
@@ -34,7 +35,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
     thresholds={
         "ratio": Threshold(0.1, "twice the 0.05 of Adam at rate 1e-3 on weights of std 0.02"),
         "samples": Threshold(3, "one large update may be a batch"),
-        "above_best": Threshold(0.05, "the median of 5 losses scatters by less"),
+        "above_best": Threshold(0.05, "what is less is no matter"),
+        "errors": Threshold(4, "1 in 15,000 of a Gaussian; the best of many medians lies low by itself"),
         "near_start": Threshold(0.03, "as good as nothing learned in ten steps"),
         "at_once": Threshold(0.5, "two steps replace the weights"),
         "rise": Threshold(0.2, "fresh weights are at most ln V off, and do not rise by themselves"),
@@ -142,8 +144,13 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
         return
     now, start = median(losses[-5:]), losses[0]
     best = min(median(losses[i : i + 5]) for i in range(len(losses) - 4))
-    worse = now > best * (1 + rule["above_best"]) + 0.02 or now > (1 - rule["near_start"]) * start
-    if worse or not math.isfinite(now):
+    scatter = history.losses.scatter()
+    error = 1.2533 * scatter / math.sqrt(5)  # of a median of 5
+    worse = now - best > max(rule["above_best"] * best, rule["errors"] * math.sqrt(2) * error)
+    known = scatter <= rule["near_start"] * start / 2  # whether a loss says by itself where the run began
+    nothing = known and now > (1 - rule["near_start"]) * start
+    above = now - start > rule["errors"] * math.hypot(scatter, error)
+    if worse or nothing or above or not math.isfinite(now):
         yield _too_high(record.number, median(ratios), update, now, best, start)
 
 

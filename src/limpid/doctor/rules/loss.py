@@ -81,7 +81,8 @@ FORMULA_UNUSUAL = Rule(
     threshold="a notice where {misfit:.0%} of the gradient is no cross-entropy's (a warning where it adds up to more "
     "than {unbalanced:g} of its size over the vocabulary), or weights add up to less than {low:g} or {high:g} and "
     "more; a warning where they add up to the labelled share of all positions within {near:g}, below {part:g}; a fault "
-    "for -p, sigmoid or tanh in place of logits: smoothing, extra terms and weights are choices",
+    "for -p, sigmoid or tanh in place of logits; a warning for labels smoothed by {smoothed:g} or more: less, extra "
+    "terms and weights are choices",
     thresholds={
         "misfit": Threshold(0.5, "less is smoothing, an extra term, a temperature"),
         "unbalanced": Threshold(0.1, "0 for every loss of log-probabilities over the vocabulary"),
@@ -89,6 +90,7 @@ FORMULA_UNUSUAL = Rule(
         "high": Threshold(2, "a factor of two is felt by ε and clipping"),
         "part": Threshold(0.9, "nearly all positions labelled is nearly a mean"),
         "near": NEAR,
+        "smoothed": Threshold(0.5, "the label then weighs less than what is spread over all others"),
     },
     cost="the gradient of the logits, in the first steps and every 50th",
     needs=NEEDS,
@@ -114,7 +116,7 @@ def judged(formula: Formula) -> Iterator[Finding]:
     """Which formula these gradients are of."""
     if not bool(formula.first.labelled.any()):
         return
-    for wrong in (squashed, probabilities, log_forgotten, no_cross_entropy):
+    for wrong in (squashed, probabilities, log_forgotten, over_smoothed, no_cross_entropy):
         finding = wrong(formula)
         if finding is not None:  # its weights mean nothing
             yield finding
@@ -180,6 +182,24 @@ def log_forgotten(formula: Formula) -> Finding | None:
         fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
         sure=0.95,
         refuted_by="equal weights of likely and unlikely targets",
+    )
+
+
+def over_smoothed(formula: Formula) -> Finding | None:
+    epsilon = formula.first.smoothing
+    if epsilon < FORMULA_UNUSUAL["smoothed"]:
+        return None
+    return FORMULA_UNUSUAL.finding(
+        severity="warning",
+        step=formula.step,
+        where="loss",
+        says=f"labels are smoothed by {epsilon:.2g}: the target's share is {1 - epsilon:.2g}, and {epsilon:.0%} of the "
+        "teaching is towards all tokens alike.",
+        cause="label_smoothing is the share that is spread, not the share that the label keeps",
+        fix=f"label_smoothing={1 - epsilon:.2g}, or 0.1",
+        sure=0.9,
+        refuted_by="a gradient that fits cross-entropy of the labels themselves",
+        evidence={"smoothing": epsilon},
     )
 
 

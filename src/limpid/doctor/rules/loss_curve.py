@@ -45,7 +45,8 @@ LOSS_DIVERGES = Rule(
     equation=r"\min_{20}\, L_t > L_1 \;\text{or}\; z > 6 \text{ for 20 steps}",
     source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
     threshold="{steps:g} steps in a row outside their own scatter (z as of loss-spike) and {rise:.0%} of the median "
-    "before, a warning; or all of them above {start:.0%} of the first loss, a fault",
+    "before, a warning; or all of them above {start:.0%} of the first loss, a fault; not of a loss that begins at 0 "
+    "within what its first values differ by, or goes below it: that has no level to rise from",
     thresholds={
         "steps": Threshold(20, "spikes of healthy runs recover sooner"),
         "rise": Threshold(1.15, "what is less may be another mixture of data"),
@@ -128,7 +129,7 @@ def overfits(curves: Curves) -> Iterator[Finding]:
 
 @on_step(LOSS_SPIKE, LOSS_DIVERGES)
 def rises(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    if history.loss_was_added:
+    if history.loss_was_added and history.loss_has_level:
         yield from _judged(history.losses, record.number, history.rate_was_raised)
 
 
@@ -136,10 +137,15 @@ def rises(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
 def rises_in_log(curves: Curves) -> Iterator[Finding]:
     losses, rates = Stream(), dict(curves.series.get("learning_rate", []))
     last: list[float] = []
-    for step, value in curves.series.get("loss", []):
-        if math.isfinite(value) and value > 0:
+    points = [(step, value) for step, value in curves.series.get("loss", []) if math.isfinite(value)]
+    if any(value < 0 for _, value in points):
+        return  # no surprise, and no level to rise from
+    for step, value in points:
+        if value > 0:
             losses.add(value, LOSS_SPIKE["z"])
             last = [*last[-11:], rates.get(step, math.nan)]
+            if losses.begins_at_zero:
+                continue
             yield from _judged(losses, step, any(b > 1.5 * a > 0 for a, b in itertools.pairwise(last)))
 
 

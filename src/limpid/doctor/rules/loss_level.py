@@ -59,6 +59,27 @@ LOSS_BELOW_FLOOR = Rule(
     refuted_by="an equally low loss of a model that cannot see ahead",
 )
 
+LOSS_CONSTANT = Rule(
+    "loss-constant",
+    FAMILY,
+    detects="A loss that is the same number at every step, on other batches and with other weights: it compares a "
+    "model with itself.",
+    equation=r"L_{t+1} = L_t \neq 0 \;\text{with}\; x_{t+1} \neq x_t,\; g \neq 0",
+    source="Rafailov et al. 2023, eq. 7, arXiv:2305.18290: ln 2 where policy and reference are one model",
+    threshold="{steps:g} losses in a row within {rounding:.1e} of each other, not 0 (a policy's surrogate is), on "
+    "different rows, with gradients and a rate above 0",
+    thresholds={
+        "steps": Threshold(10, "a margin that all rows miss alike lasts until the first updates"),
+        "rounding": Threshold(2.0**-20, "sixteen roundings of float32"),
+    },
+    cost="none: the losses are there",
+    needs=(Probe.LOSS, Probe.ROWS, Probe.GRADIENT_NORM),
+    cause="the reference, teacher or target is the model itself, not a copy, so that both move together",
+    fix="reference = copy.deepcopy(model).requires_grad_(False), before training begins",
+    refuted_by="two different losses",
+    explains=("loss-plateau", "loss-never-falls"),
+)
+
 NEVER_FALLS = Rule(
     "loss-never-falls",
     FAMILY,
@@ -133,6 +154,26 @@ def below_floor(watched: Watched, record: StepRecord, history: History) -> Itera
                 "floor": float(rule["floor"]),
                 "unigram_entropy": rows.unigram_entropy,
             },
+        )
+
+
+@on_step(LOSS_CONSTANT)
+def constant(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, losses = LOSS_CONSTANT, history.losses_before(record)
+    other = len(history.rows.batches) > 1 and history.rows.batches[-1] != history.rows.batches[-2]
+    moves = bool(record.norm) and record.has_rates and history.rates[-1] > 0
+    wide = any(root.element_size() >= 4 for root in record.roots)  # half precision has few numbers
+    same = history.loss_was_added and bool(losses) and record.loss is not None
+    same = same and abs((record.loss or 0.0) - losses[-1]) <= rule["rounding"] * losses[-1]
+    if history.in_a_row(rule.slug, same and other and moves and wide) == rule["steps"]:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where="loss",
+            says=f"the loss has been {losses[-1]:.7g} at {rule['steps']:g} steps in a row, on different rows and with "
+            "gradients that are not 0: it does not depend on the weights, as when a model is compared with itself.",
+            sure=0.9,
+            evidence={"loss": losses[-1]},
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
@@ -64,7 +66,8 @@ DATA_SORTED = Rule(
     "deviations, and {times:g} times, above those of 128 random halves that take half of each side, {before:g} times "
     "above that of every border before, and pairs of batches across it {jump:g} times as far apart as pairs beside it; "
     "or of the last {side:g} against all before {z_all:g} deviations and {times_all:g} times above, and above that of "
-    "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat",
+    "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat. Or "
+    "{alone:g} steps and three in four have eight rows or more of one class alone, which is seldom another than before",
     thresholds={
         "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
         "z": Threshold(6, "shuffled batches are exchangeable: 1e-9 of a Gaussian, asked at every second step"),
@@ -74,6 +77,7 @@ DATA_SORTED = Rule(
         "z_all": Threshold(10, "the last batches are drawn less evenly than a half of all"),
         "times_all": Threshold(1.8, "as above"),
         "least": Threshold(0.01, "nats below which nobody would call it a border"),
+        "alone": Threshold(12, "shuffled rows of two classes do so once in 2^84"),
     },
     cost="one histogram per step",
     needs=(Probe.ROWS,),
@@ -171,3 +175,25 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
         sure=0.9,
         evidence={"between": last.between, "halves": last.halves, "z": last.z, "at": at},
     )
+
+
+@on_step(DATA_SORTED)
+def one_class_a_batch(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """All rows of a step have one class, step after step, and then another."""
+    rule, classes = DATA_SORTED, list(history.rows.only_class)
+    alone = [kind for kind in classes if kind is not None]  # a batch across a border has two
+    if len(alone) < max(rule["alone"], 0.75 * len(classes)) or sorted(Counter(alone).values())[-2:-1] < [2]:
+        return
+    changes = sum(a != b for a, b in itertools.pairwise(alone))
+    if changes <= len(alone) / 4:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where="labels",
+            says=f"{len(alone)} of the last {len(classes)} batches have rows of one class alone, and {changes} of them "
+            "another than the one before: the rows are sorted by class.",
+            cause="rows that are not shuffled",
+            sure=0.95,
+            refuted_by="a batch of two classes",
+            evidence={"batches": len(alone), "changes": changes},
+        )

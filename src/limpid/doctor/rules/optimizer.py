@@ -40,6 +40,23 @@ OPTIMIZER_HOLDS_STRANGERS = Rule(
     ),
 )
 
+MADE_ANEW = Rule(
+    "optimizer-made-anew",
+    FAMILY,
+    detects="An optimizer that is made again and again: moments and step count begin at 0 each time.",
+    equation=r"m_t = v_t = 0 \;\text{at}\; t > 1",
+    source="definition; Kingma & Ba 2014, section 3, arXiv:1412.6980 (bias correction is of the first steps)",
+    threshold="{times:g} optimizers or more that nobody gave to the doctor, one after the other, update parameters of "
+    "the one that it watches, which has made updates and makes none any more",
+    thresholds={"times": Threshold(2, "to change the optimizer once is a method of training")},
+    cost="a hook on every optimizer's update",
+    needs=(Probe.EVENTS, Probe.PARAMETERS),
+    cause="optimizer = AdamW(…) inside the loop over epochs",
+    fix="make the optimizer once, before the loop",
+    refuted_by="updates by the optimizer that was given to limpid.watch",
+    explains=("loss-plateau", "loss-spike", "gradients-not-cleared"),
+)
+
 NOT_IN_OPTIMIZER = Rule(
     "parameters-not-in-optimizer",
     FAMILY,
@@ -240,4 +257,20 @@ def _decays(names: list[str], decay: float, factor: float | None, step: int | No
         says=f"weight decay {decay:g} is applied to {len(names)} gains and biases: "
         f"{effect or 'how far it shrinks them depends on the steps to come'}.",
         evidence={"gains": len(names), "decay": decay, "factor": factor},
+    )
+
+
+@on_step(MADE_ANEW)
+def made_anew(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    before = history.made.total() > 0  # the watched one has made updates
+    if record.updated or record.other is None or not before or history.others < MADE_ANEW["times"]:
+        return
+    yield MADE_ANEW.finding(
+        severity="fault",
+        step=record.number,
+        where="optimizer",
+        says=f"the optimizer that is watched makes no updates any more: {history.others} others have updated its "
+        "parameters since, one after the other, each with moments that begin at 0.",
+        sure=0.95,
+        evidence={"optimizers": history.others},
     )

@@ -78,7 +78,7 @@ END_NEVER_A_LABEL = Rule(
     equation=r"\#\{t : y_t = \text{eos}\} = 0 \;\text{with ends in the batch}",
     source="transformers#22794, trl#1623",
     threshold="exact count: {rows:g} rows or more end in the same padding, and neither it nor a common last token "
-    "before it is ever a label",
+    "before it that stands at ends alone is ever a label",
     thresholds={"rows": Threshold(3, "two rows may share a last token by chance")},
     cost="one pass over an integer tensor",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -202,7 +202,7 @@ def _endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]
     (pad,) = padding
     if int((taught == pad).sum()) or not runs.is_padding(pad):
         return
-    if len(last) == 1 and bool((taught == next(iter(last))).any()):
+    if len(last) == 1 and bool((taught == next(iter(last))).any()) and not _inside(ids, next(iter(last)), pad):
         return  # an end of its own, and it is learned
     known = isinstance(declared, int) and declared == pad
     yield END_NEVER_A_LABEL.finding(
@@ -214,6 +214,11 @@ def _endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]
         sure=0.95 if known else 0.8,
         evidence={"token": pad, "texts": len(ended)},
     )
+
+
+def _inside(ids: Tensor, token: int, pad: int) -> bool:
+    """Whether a token stands before others of the text too, and so marks no end of it."""
+    return bool(((ids[:, :-1] == token) & (ids[:, 1:] != pad) & (ids[:, 1:] != token)).any())
 
 
 class Runs:

@@ -27,12 +27,12 @@ BATCH_REPEATS = Rule(
     equation=r"\text{distinct rows} / \text{rows served} < \tfrac12;\; \text{chance}\; n^2 / 2^{65}",
     source="birthday bound; pytorch#5059",
     threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor); the same batches "
-    "in the same order {steps:g} times; under {share:.0%} distinct rows that come back in {epoch:.0%} of an epoch; or "
-    "{served:g} batches of rows that fill {batches:g}",
+    "in the same order {steps:g} times; under {share:.0%} distinct rows that come back in {epoch:.0%} of an epoch of "
+    "those rows of their length that come back at all; or {served:g} batches of rows that fill {batches:g}",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
-        "epoch": Threshold(0.25, "in shuffled epochs rows come back after one epoch, in the median"),
+        "epoch": Threshold(0.25, "rows come back after an epoch, in the median; drawn at random after 0.7"),
         "served": Threshold(20, "five epochs over four batches"),
         "batches": Threshold(4, "a set that small is a test, or a mistake"),
     },
@@ -124,7 +124,7 @@ def _too_soon(rows: RowHistory) -> Repeat | None:
         return None
     gap, distinct = median(rows.gaps), len(rows.last)
     share = distinct / rows.count
-    if gap >= BATCH_REPEATS["epoch"] * rows.known_before or share >= BATCH_REPEATS["share"]:
+    if median(rows.epochs) >= BATCH_REPEATS["epoch"] or share >= BATCH_REPEATS["share"]:
         return None
     says = f"only {distinct:,} of {rows.count:,} rows served are different, and they come back after {gap:,.0f} rows, "
     return Repeat(f"{says}long before an epoch", 0.9, share, distinct)
