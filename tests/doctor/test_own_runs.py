@@ -69,7 +69,7 @@ def test_a_finding_that_cannot_be_written_or_said_breaks_no_training(tmp_path: P
     def gone(line: str) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    log.say, log.found = gone, {}
+    log.say, log.by_rule = gone, {}
     log.add([FOUND])
 
 

@@ -163,14 +163,14 @@ class AttentionProbe(TorchFunctionMode):
             elif func is torch.einsum and len(args) == 3:
                 self.einsum(*args, out)
             elif func in SOFTMAXES:
-                found = self.origin.get(id(args[0]))
-                if found is not None:
-                    self.attentions.append(_explicit(args[0], *found[1:], self.room))
+                origin = self.origin.get(id(args[0]))
+                if origin is not None:
+                    self.attentions.append(_explicit(args[0], *origin[1:], self.room))
             else:
                 for value in args[:2]:
-                    found = self.origin.get(id(value)) if isinstance(value, Tensor) else None
-                    if found is not None and out.numel() == value.numel():
-                        self.origin[id(out)] = (out, *found[1:])
+                    origin = self.origin.get(id(value)) if isinstance(value, Tensor) else None
+                    if origin is not None and out.numel() == value.numel():
+                        self.origin[id(out)] = (out, *origin[1:])
                         break
 
     def product(self, left: Tensor, right: Tensor, out: Tensor) -> None:

@@ -54,8 +54,8 @@ class Call:
 
     @property
     def positions(self) -> Tensor | None:
-        found = self.kwargs.get("position_ids")
-        return found if is_ids(found) else None
+        positions = self.kwargs.get("position_ids")
+        return positions if is_ids(positions) else None
 
     @property
     def labels(self) -> Tensor | None:
@@ -206,8 +206,8 @@ def _first(entry: dict[str, Any], names: tuple[str, ...]) -> Tensor | None:
 def _labels(entry: dict[str, Any]) -> Tensor | None:
     """A label for each position, or a class for each row."""
     classes = (entry[name] for name in LABEL_NAMES if isinstance(entry.get(name), Tensor) and entry[name].ndim == 1)
-    found = _first(entry, LABEL_NAMES)
-    return found if found is not None else next((t for t in classes if not t.is_floating_point()), None)
+    labels = _first(entry, LABEL_NAMES)
+    return labels if labels is not None else next((t for t in classes if not t.is_floating_point()), None)
 
 
 def _is_array(value: Any) -> bool:

@@ -92,7 +92,7 @@ class Doctor:
         loss            (model, batch) → loss, as the loop computes it; or
         loss_function   (logits, targets) → loss; with neither, the model's own loss or cross-entropy
         """
-        before = set(self.log.found)
+        before = set(self.log.by_rule)
         if self.info.shapeless:
             self.skipped.note("preflight", "parameters take their shape from the first forward pass: examined then")
             return []
@@ -184,7 +184,7 @@ class Doctor:
 
     def _tried(self, finding: Finding, record: StepRecord) -> Finding:
         """A loss that rises, the first time: the step repeated at a tenth of its rate."""
-        known = self.log.found.get(finding.rule)
+        known = self.log.by_rule.get(finding.rule)
         repeated = record.updated and record.rng and not self.info.sharded
         if not RULES[finding.rule].tries_smaller_step or not repeated:
             return finding

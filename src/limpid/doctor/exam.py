@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.attention_exam import AttentionExam
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
 from limpid.doctor.finding import Finding, Skipped
-from limpid.doctor.forward_probe import Flow, flow, shortcut_gains
+from limpid.doctor.forward_probe import AttentionExam, Flow, flow, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.replay.step_replay import RecordedPass
@@ -128,14 +127,14 @@ class Exam(Watched):
     @cached_property
     def _rates_by_group(self) -> dict[int, list[float]]:
         """Of each group with a schedule, by identity, the rate at each update to the planned end."""
-        found: dict[int, list[float]] = {}
+        by_group: dict[int, list[float]] = {}
         for scheduler in self.schedulers if self.planned else ():
             optimizer = getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None)
             rates = self.rates_of_groups(scheduler, min(self.planned or 0, 100_000))
             if rates and optimizer is not None:
                 groups = zip(optimizer.param_groups, zip(*rates, strict=True), strict=True)
-                found |= {id(group): list(own) for group, own in groups}
-        return found
+                by_group |= {id(group): list(own) for group, own in groups}
+        return by_group
 
     def rates_of(self, group: dict[str, Any]) -> list[float]:
         """The rate of a group at each planned update; as it is now, where no schedule says more."""
@@ -173,8 +172,8 @@ class Exam(Watched):
         with self.skipped.noting("the forward pass"), undisturbed(self.shield):
             self.model.train(training)
             seeded(seed)
-            found = find_logits(call.make(self.model))
-            return None if found is None else found.detach().float()
+            logits = find_logits(call.make(self.model))
+            return None if logits is None else logits.detach().float()
         return None
 
     @cached_property
@@ -235,8 +234,8 @@ Function = Callable[[Exam], Iterator[Finding]]
 
 def examine(exam: Exam, functions: list[Function]) -> list[Finding]:
     """Every function; one that breaks is skipped, and says so."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for function in functions:
         with exam.skipped.noting(function.__name__.replace("_", "-")):
-            found.extend(function(exam))
-    return found
+            findings.extend(function(exam))
+    return findings

@@ -54,22 +54,22 @@ class FindingLog:
     def __init__(self, output: Path | None, say: Callable[[str], None] | bool, writer: Any) -> None:
         self.output, self.say, self.writer = output, say, writer
         self.first = True  # whether this process speaks for all of them
-        self.found: dict[str, Finding] = {}
+        self.by_rule: dict[str, Finding] = {}
         if output is not None:
             with self._never_breaking():
                 output.mkdir(parents=True, exist_ok=True)  # once: a run whose folder is deleted gets no other
 
     def add(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            old = self.found.get(finding.rule)
+            old = self.by_rule.get(finding.rule)
             if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
-                self.found[finding.rule] = finding
+                self.by_rule[finding.rule] = finding
                 if self.first:
                     self._report(finding)
 
     def findings(self, without: Iterable[str] = ()) -> list[Finding]:
         """Root causes first; without those of some rules."""
-        return ranked([finding for rule, finding in self.found.items() if rule not in without])
+        return ranked([finding for rule, finding in self.by_rule.items() if rule not in without])
 
     def skipped(self, what: str, why: str) -> None:
         """Say what could not be done."""

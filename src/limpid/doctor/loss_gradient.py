@@ -111,11 +111,11 @@ class LossGradient:
 
 def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, room: int = ROOM) -> LossGradient | None:
     """The reading beside the ids that the outputs belong to: a decoder's own, where there are an encoder's too."""
-    found = read(logits, gradient, None if translates else call.ids, room)
-    if found is None or found.ids is None or max(found.match(k)[0] for k in range(-3, 5)) > 0.5:
-        return found
-    others = [replace(found, ids=ids) for ids in call.all_ids if ids.shape == found.ids.shape]
-    return next((other for other in others if other.match(1)[0] >= 0.99), found)
+    reading = read(logits, gradient, None if translates else call.ids, room)
+    if reading is None or reading.ids is None or max(reading.match(k)[0] for k in range(-3, 5)) > 0.5:
+        return reading
+    others = [replace(reading, ids=ids) for ids in call.all_ids if ids.shape == reading.ids.shape]
+    return next((other for other in others if other.match(1)[0] >= 0.99), reading)
 
 
 def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> LossGradient | None:

@@ -127,34 +127,34 @@ class ModelInfo:
     def embedding_names(self) -> set[str]:
         """Names of all parameters that are tables looked up by an index."""
         tables = {id(weight_of(module)) for module in self.model.modules() if isinstance(module, nn.Embedding)}
-        found = {name for name, parameter in self.parameters.items() if id(parameter) in tables}
+        names = {name for name, parameter in self.parameters.items() if id(parameter) in tables}
         if self.embedding is not None and id(self.embedding[1]) in self.names:
-            found.add(self.names[id(self.embedding[1])])
-        return found
+            names.add(self.names[id(self.embedding[1])])
+        return names
 
     def head(self, vocab: int) -> tuple[str, Tensor] | None:
         """The last matrix with one row (or column) per word that is not the token table's module."""
         table = self.embedding
-        found = None
+        head = None
         for name, module in self.model.named_modules():
             weight = weight_of(module)
             if weight is None or weight.ndim != 2 or isinstance(module, nn.Embedding):
                 continue
             if vocab in weight.shape and (table is None or name != table[0]):
-                found = (name, weight)
-        return found
+                head = (name, weight)
+        return head
 
     @cached_property
     def norm_gains(self) -> list[str]:
         """Names of gains of norms: vectors named weight in a module that is, or is called, a norm."""
-        found = []
+        gains = []
         for name, module in self.model.named_modules():
             kind = type(module).__name__.lower()
             if "norm" in kind or any(word in f".{name.lower()}" for word in NORM_WORDS):
                 for leaf, parameter in module.named_parameters(recurse=False):
                     if parameter.ndim == 1 and leaf != "bias" and id(parameter) in self.names:
-                        found.append(self.names[id(parameter)])
-        return found
+                        gains.append(self.names[id(parameter)])
+        return gains
 
     @cached_property
     def blocks(self) -> list[tuple[str, nn.Module]]:
@@ -213,7 +213,7 @@ class ModelInfo:
     @cached_property
     def dropout_modules(self) -> list[tuple[str, nn.Module]]:
         """Modules that drop with a probability above 0."""
-        found = []
+        modules = []
         for name, module in self.model.named_modules():
             if "drop" in type(module).__name__.lower():
                 rate = next(
@@ -225,8 +225,8 @@ class ModelInfo:
                     0,
                 )
                 if isinstance(rate, int | float) and rate > 0:
-                    found.append((name, module))
-        return found
+                    modules.append((name, module))
+        return modules
 
     @cached_property
     def dropout_rate(self) -> float:

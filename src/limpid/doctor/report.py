@@ -41,13 +41,13 @@ UNSEEN = {
 
 def diagnose(curves: Curves) -> list[Finding]:
     """Every finding that these curves support."""
-    found: dict[str, Finding] = {}
+    by_rule: dict[str, Finding] = {}
     for function in functions("in_log", RULES.values()):
         for finding in function(curves):
-            old = found.get(finding.rule)
+            old = by_rule.get(finding.rule)
             if old is None or (old.severity == "notice" and finding.severity != "notice"):
-                found[finding.rule] = finding
-    return ranked(list(found.values()))
+                by_rule[finding.rule] = finding
+    return ranked(list(by_rule.values()))
 
 
 def unchecked(curves: Curves) -> dict[str, str]:

@@ -123,7 +123,7 @@ class Rule:
             severity=severity,
             step=step,
             where=where,
-            says=LONG_NUMBER.sub(lambda found: f"{float(found[0].replace(',', '')):.3g}", says),
+            says=LONG_NUMBER.sub(lambda match: f"{float(match[0].replace(',', '')):.3g}", says),
             cause=cause or self.cause,
             fix=fix or self.fix,
             sure=sure,

@@ -113,8 +113,8 @@ class Shield:
             for name in {*CALLED, *self.names} & vars(base).keys():
                 self._method(vars(base)[name])
 
-    def _method(self, found: Any) -> None:
-        for function in (found, getattr(found, "fget", None), getattr(found, "__func__", None)):
+    def _method(self, value: Any) -> None:
+        for function in (value, getattr(value, "fget", None), getattr(value, "__func__", None)):
             if isinstance(function, types.FunctionType):
                 self._walk(function, function.__qualname__)
 
@@ -133,13 +133,13 @@ class Shield:
         if "open" in names and "open" not in scope:
             self._blocked(f"{function.__qualname__} opens a file")
         self.undo.append(functools.partial(scope.update, used))
-        found: list[tuple[str, Any]] = [*used.items(), ("defaults", function.__defaults__)]
-        found += [("defaults", function.__kwdefaults__), ("attributes", vars(function))]
+        parts: list[tuple[str, Any]] = [*used.items(), ("defaults", function.__defaults__)]
+        parts += [("defaults", function.__kwdefaults__), ("attributes", vars(function))]
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # an empty one
                 self.undo.append(functools.partial(setattr, cell, "cell_contents", cell.cell_contents))
-                found.append((name, cell.cell_contents))
-        return found
+                parts.append((name, cell.cell_contents))
+        return parts
 
     # what can change
 
@@ -236,16 +236,16 @@ class Shield:
                 self._blocked(f"{path} ({type(value).__name__}) reaches {what}: what it does cannot be taken back")
             return ()
         self._add_class(type(value))
-        found: dict[str, Any] = {}
+        kept: dict[str, Any] = {}
         for slot in (slot for base in type(value).__mro__ for slot in vars(base).get("__slots__", ())):
             if hasattr(value, slot) and not is_library(home):
-                found[slot] = getattr(value, slot)
-                self.undo.append(functools.partial(object.__setattr__, value, slot, found[slot]))
+                kept[slot] = getattr(value, slot)
+                self.undo.append(functools.partial(object.__setattr__, value, slot, kept[slot]))
         if hasattr(value, "__dict__"):
             attributes = dict(vars(value))
             self.undo.append(lambda: _refill(vars(value), attributes))
-            found |= {name: inner for name, inner in attributes.items() if is_library(home) or name in self.names}
-        return found.items()
+            kept |= {name: inner for name, inner in attributes.items() if is_library(home) or name in self.names}
+        return kept.items()
 
 
 def _names_of(code: types.CodeType) -> Iterator[str]:
@@ -296,6 +296,6 @@ def _outside(value: Any, depth: int = 4) -> str:
             return f"a {type(inner).__name__} ({name})"
         if depth and not isinstance(inner, types.ModuleType | logging.Logger | nn.Module | type | Tensor):
             for part in list(inner.values()) if isinstance(inner, dict) else [inner]:
-                if found := _outside(part, depth - 1):
-                    return found
+                if outside := _outside(part, depth - 1):
+                    return outside
     return ""

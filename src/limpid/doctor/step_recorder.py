@@ -2,65 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from limpid.doctor import update_sample
 from limpid.doctor.attention_probe import AttentionProbe
-from limpid.doctor.calls import Call, find_logits, micro_batches
+from limpid.doctor.calls import Call, micro_batches
 from limpid.doctor.finding import Skipped
-from limpid.doctor.loss_gradient import read_call
+from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
-from limpid.doctor.rules.loss_arguments import PROBABILITY
-from limpid.doctor.step_record import History, LogitLevel, StepRecord
-from limpid.doctor.trial_pass import made_by, spread_out
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.weights import local
 
 EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
-ROOM = 2**20
-"""Entries of the logits that a look during training takes in: 20 MB for a moment."""
 SCORES = 2**20
 """Entries of the scores of each attention that a look during training measures."""
 
 
-class Judge(Protocol):
-    """Who is asked as a step goes on."""
-
-    def called(self, call: Call, step: int) -> None: ...
-    def compared(self, given: Any, target: Any, step: int) -> None: ...
-    def updating(self, record: StepRecord, cleared: bool) -> None: ...
-    def broke(self, record: StepRecord, loss: float) -> None: ...
-    def ended(self, record: StepRecord) -> None: ...
-
-
-def guarded(method: Callable[..., None]) -> Callable[..., None]:
-    """Record nothing while the doctor itself uses the model; note an error, which never reaches the training."""
-
-    @functools.wraps(method)
-    def call(self: StepRecorder, *args: Any, **kwargs: Any) -> None:
-        if self.is_paused or self.skipped.too_many:
-            return
-        self.gradients_on = torch.is_grad_enabled()
-        with self.skipped.noting(method.__name__), torch.no_grad():
-            method(self, *args, **kwargs)
-
-    return call
-
-
-class StepRecorder:
-    """Keeps the record of the step that runs."""
+class StepRecorder(PassRecorder):
+    """Keeps the record of the step that runs, from the first forward pass to the end of the update."""
 
     def __init__(
         self,
@@ -72,26 +41,12 @@ class StepRecorder:
         every: int,
         probes: frozenset[Probe],
     ) -> None:
-        self.watched, self.judge, self.history, self.skipped = watched, judge, history, skipped
-        self.probes = probes  # what is measured
+        super().__init__(watched, judge, history, skipped, probes)
         self.first_step, self.every = first_step, max(1, every)
         self.steps = first_step - 1
-        self.is_paused = False
-        self.gradients_on = True
         self._taken: list[tuple[Any, update_sample.Before]] = []
-        self._attention: AttentionProbe | None = None
-        self._loss_from: int | None = None  # thread whose next loss is looked at
         self._sentinels = watched.sentinels()
         self.next_step()
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """While the doctor itself calls the model."""
-        before, self.is_paused = self.is_paused, True
-        try:
-            yield
-        finally:
-            self.is_paused = before
 
     # the step
 
@@ -189,78 +144,6 @@ class StepRecorder:
             if Probe.ATTENTION in self.probes:
                 self._attention = AttentionProbe(SCORES)
                 self._attention.__enter__()
-
-    def leave_attention(self) -> None:
-        """Leave the mode that watches a forward pass, however that has ended: left on, it would keep every tensor."""
-        if self._attention is not None:
-            watching, self._attention = self._attention, None
-            watching.__exit__(None, None, None)
-            self.record.attentions = watching.attentions
-
-    def on_output(self, outer: bool, output: Any) -> None:
-        self.leave_attention()
-        self._look_at_output(outer, output)
-
-    @guarded
-    def _look_at_output(self, outer: bool, output: Any) -> None:
-        record = self.record
-        if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
-            return
-        logits = find_logits(output)
-        if logits is None:
-            return
-        if record.level is None and Probe.LOGIT_LEVEL in self.probes:
-            record.level = LogitLevel.of(logits)
-        if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
-            self._read_gradient(record, logits)
-
-    def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
-        """The loss's formula, from the gradient of the logits in the backward pass."""
-        index, kept, slot, call = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1]
-        translates = self.watched.info.translates
-
-        def back(gradients: tuple[Tensor | None, ...]) -> None:
-            gradient = gradients[slot] if slot < len(gradients) else None
-            if gradient is None or self.is_paused:
-                return
-            with self.skipped.noting("reading"), torch.no_grad():
-                found = read_call(kept, gradient, call, translates, ROOM)
-                if found is not None:
-                    record.loss_gradients[index] = found
-
-        assert logits.grad_fn is not None
-        logits.grad_fn.register_prehook(back)
-
-    @guarded
-    def on_loss(self, given: Any, target: Any) -> None:
-        """What the loss is given, which may be more than the model returned."""
-        if Probe.LOSS_INPUTS in self.probes:
-            self.judge.compared(given, target, self.record.number)
-        if Probe.LOGIT_LEVEL not in self.probes:
-            return
-        if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:
-            self.record.level = LogitLevel.of(given)
-
-    @guarded
-    def on_difference(self, given: Any, target: Any) -> None:
-        """Predictions and targets of a regression."""
-        tensors = isinstance(given, Tensor) and isinstance(target, Tensor)
-        if Probe.LOSS_INPUTS in self.probes and tensors and spread_out(given, target):
-            self.record.spread_out = tuple(given.shape), tuple(target.shape)
-
-    @guarded
-    def on_divergence(self, given: Any, target: Any) -> None:
-        """What kl_div is given as logarithms of probabilities, which are never above 0."""
-        if Probe.LOSS_INPUTS not in self.probes or not isinstance(given, Tensor) or not given.numel():
-            return
-        if self.record.sampled and float(given.detach().max()) > PROBABILITY:
-            self.record.not_logarithms = float(given.detach().min()), float(given.detach().max())
-
-    @guarded
-    def on_binary(self, given: Any, target: Any) -> None:
-        """What a loss that applies a sigmoid is given."""
-        if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
-            self.record.squashed_before = made_by(given) or self.record.squashed_before
 
     @guarded
     def on_other_update(self, optimizer: Any) -> None:

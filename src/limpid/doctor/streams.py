@@ -37,6 +37,9 @@ class Stream:
         # a falling loss is not scatter: half of the fall across the window would hide the rest, so none is added
         return (math.log(max(value, 1e-30)) - middle) / max(spread, 1e-3)
 
+    def recent(self, count: int) -> list[float]:
+        return self.all[-count:]
+
     @property
     def begins_at_zero(self) -> bool:
         """Whether the first value is less than the first ones differ by: 0 is where it begins, and no level of it."""

@@ -51,7 +51,7 @@ class Differences(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: Shapes | None = None
+        self.shapes: Shapes | None = None
         self.skipped = Skipped()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +60,7 @@ class Differences(TorchFunctionMode):
             a, b = (*args, None, None)[:2]
             made = isinstance(out, Tensor) and isinstance(a, Tensor) and isinstance(b, Tensor)
             if made and (out.ndim == 0 or out.numel() == a.numel() * a.shape[0]) and spread_out(a, b):
-                self.found = tuple(a.shape), tuple(b.shape)
+                self.shapes = tuple(a.shape), tuple(b.shape)
         return out
 
 
@@ -120,7 +120,7 @@ def try_once(
             seeded()
             with Differences() as differences:
                 value = compute()
-            seen.spread_out = differences.found
+            seen.spread_out = differences.shapes
         finally:
             for handle in handles:
                 handle.remove()
@@ -177,10 +177,10 @@ def loss_of(
 def _scalar(value: Any) -> Tensor:
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.reshape(())
-    found = find_loss(value)
-    if found is None:
+    loss = find_loss(value)
+    if loss is None:
         raise ValueError(f"loss gave {type(value).__name__}, expected one number")
-    return found
+    return loss
 
 
 def _slope(model: nn.Module, compute: Callable[[], Tensor], size: float) -> float | None:

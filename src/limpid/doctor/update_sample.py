@@ -81,7 +81,7 @@ def before(optimizer: Any, names: dict[int, str]) -> Before:
 
 def after(taken: Before, optimizer: Any) -> UpdateSample:
     """Compare with what is there now."""
-    found = UpdateSample()
+    update = UpdateSample()
     dot = length = moved = 0.0
     for name, parameter, group, w, g in taken.entries:
         now = sample(parameter, ELEMENTS)
@@ -97,30 +97,30 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
             spacings = _in_spacings(direction, w)
             rounded = float(spacings.median()) < 1
             small = live & (spacings < NEARLY_HALF)  # these stay where they are if rounded to the nearest
-            found.against += int((small & (delta != 0)).sum())
+            update.against += int((small & (delta != 0)).sum())
             if bool(small.any()):
-                found.spacings = max(found.spacings, float(spacings[small].quantile(0.9)))
-        found.names.append(name)
-        found.start.append(w)
-        found.dims.append(parameter.ndim)
-        found.ratio.append(change / size if size else 0.0)
-        found.weight.append(size)
-        found.change.append(change)
-        found.predicted.append(predicted)
-        found.rounded.append(rounded)
-        found.step.append(0.0 if predicted else float(group.get("lr", 0.0)) * float(slope.pow(2).mean().sqrt()))
-        found.moves.append(bool(count))
-        found.lost.append(stuck)
-        found.still.append(bool(count) and stuck == 1.0)
-        found.eps_share.append(eps_share)
-        found.root_v.append(root)
-        found.rates.append(float(group.get("lr", 0.0)))
+                update.spacings = max(update.spacings, float(spacings[small].quantile(0.9)))
+        update.names.append(name)
+        update.start.append(w)
+        update.dims.append(parameter.ndim)
+        update.ratio.append(change / size if size else 0.0)
+        update.weight.append(size)
+        update.change.append(change)
+        update.predicted.append(predicted)
+        update.rounded.append(rounded)
+        update.step.append(0.0 if predicted else float(group.get("lr", 0.0)) * float(slope.pow(2).mean().sqrt()))
+        update.moves.append(bool(count))
+        update.lost.append(stuck)
+        update.still.append(bool(count) and stuck == 1.0)
+        update.eps_share.append(eps_share)
+        update.root_v.append(root)
+        update.rates.append(float(group.get("lr", 0.0)))
         dot += float((delta * slope).sum())
         length += float(slope.pow(2).sum())
         moved += float(delta.pow(2).sum())
     if length and moved:
-        found.cosine = dot / (length * moved) ** 0.5
-    return found
+        update.cosine = dot / (length * moved) ** 0.5
+    return update
 
 
 def _in_spacings(change: Tensor, weight: Tensor) -> Tensor:

@@ -170,10 +170,10 @@ def simulated(scheduler: Any, steps: int) -> list[list[float]] | None:
 
 def peak(schedulers: list[Any], groups: list[dict[str, Any]]) -> float:
     """The rate that a schedule was given to reach."""
-    found = [float(group.get("max_lr") or group.get("initial_lr") or group["lr"]) for group in groups]
+    rates = [float(group.get("max_lr") or group.get("initial_lr") or group["lr"]) for group in groups]
     for scheduler in schedulers:
-        found.extend(float(rate) for rate in getattr(scheduler, "base_lrs", []))
-    return max(found, default=0.0)
+        rates.extend(float(rate) for rate in getattr(scheduler, "base_lrs", []))
+    return max(rates, default=0.0)
 
 
 def _cloned(scheduler: Any, optimizer: Any) -> Any:

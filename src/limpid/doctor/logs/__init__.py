@@ -25,16 +25,16 @@ def read_record(path: Path) -> Curves:
     return _folder(path) if path.is_dir() else _with_loss(_file(path), path)
 
 
-def _with_loss(found: Curves, path: Path) -> Curves:
+def _with_loss(curves: Curves, path: Path) -> Curves:
     """The record, if it says anything.
 
     Raises  CheckpointError naming what is there instead of a loss
     """
-    if any(found.series.get(name) for name in ("loss", "eval_loss", "grad_norm")):
-        return found
-    there = ", ".join(list(found.unknown)[:8])
+    if any(curves.series.get(name) for name in ("loss", "eval_loss", "grad_norm")):
+        return curves
+    there = ", ".join(list(curves.unknown)[:8])
     raise CheckpointError(
-        f"no loss in {path} (read as {found.kind}): expected a name such as loss or train/loss beside a step"
+        f"no loss in {path} (read as {curves.kind}): expected a name such as loss or train/loss beside a step"
         + (f", found {there}; rename the column that is the loss" if there else "")
     )
 
@@ -108,18 +108,18 @@ def _text(path: Path) -> str:
 
 def _ours(path: Path) -> Curves:
     """A run folder of limpid: its metrics, its vocabulary, its plan."""
-    found = json_lines(path / "metrics.jsonl", _text(path / "metrics.jsonl"))
-    found.kind, found.source = "limpid run", str(path)
+    curves = json_lines(path / "metrics.jsonl", _text(path / "metrics.jsonl"))
+    curves.kind, curves.source = "limpid run", str(path)
     if (path / "config.toml").is_file():
         try:
             config = read_config(path / "config.toml")
         except ConfigError as error:  # another tool's, or cut short
-            found.notes.append(f"config.toml was left out: {error}")
+            curves.notes.append(f"config.toml was left out: {error}")
         else:
-            found.vocab = config.model.vocab_size or None
-            found.max_steps = config.run.max_steps
-            found.max_grad_norm = config.update.max_grad_norm
-    return found
+            curves.vocab = config.model.vocab_size or None
+            curves.max_steps = config.run.max_steps
+            curves.max_grad_norm = config.update.max_grad_norm
+    return curves
 
 
 def _digits(name: str) -> int:

@@ -27,27 +27,27 @@ def trainer_state(path: Path, text: str) -> Curves:
     except ValueError as error:  # nested too deeply, or a number of more digits than Python reads
         raise CheckpointError(f"{path} cannot be read ({one_line(error)}): no training logs that") from None
     history = whole.get("log_history") if isinstance(whole, dict) else whole
-    found = Curves(str(path), "trainer_state.json" if isinstance(whole, dict) else "JSON list")
+    curves = Curves(str(path), "trainer_state.json" if isinstance(whole, dict) else "JSON list")
     if isinstance(whole, dict) and isinstance(history, list):
-        found.max_steps = whole.get("max_steps") if isinstance(whole.get("max_steps"), int) else None
+        curves.max_steps = whole.get("max_steps") if isinstance(whole.get("max_steps"), int) else None
     if isinstance(whole, dict) and history is None and all(isinstance(v, list) for v in whole.values()):
         length = min((len(v) for v in whole.values()), default=0)
         history = [{name: column[i] for name, column in whole.items()} for i in range(length)]
     if not isinstance(history, list):
         raise CheckpointError(f"{path} holds no log_history and is no list of entries")
-    found.vocab = _vocab(path.parent / "config.json", found)
-    fill(found, (entry for entry in history if isinstance(entry, dict)))
-    return found
+    curves.vocab = _vocab(path.parent / "config.json", curves)
+    fill(curves, (entry for entry in history if isinstance(entry, dict)))
+    return curves
 
 
-def _vocab(config: Path, found: Curves) -> int | None:
+def _vocab(config: Path, curves: Curves) -> int | None:
     """Size of the vocabulary, from the configuration of a model of transformers."""
     if not config.is_file():
         return None
     try:
         read = parse_json(config.read_text(encoding="utf-8", errors="replace"))
     except ValueError:
-        found.notes.append(f"{config.name} beside it is no JSON and was left out")
+        curves.notes.append(f"{config.name} beside it is no JSON and was left out")
         return None
     size = {**read.get("text_config", {}), **read}.get("vocab_size") if isinstance(read, dict) else None
     return size if isinstance(size, int) and size > 1 else None
@@ -65,11 +65,11 @@ def json_lines(path: Path, text: str) -> Curves:
                 continue
             if isinstance(entry, dict):
                 entries.append(_flat(entry))
-    found = Curves(str(path), "JSON lines")
+    curves = Curves(str(path), "JSON lines")
     if broken:
-        found.notes.append(f"{path.name}: left out {broken} line{'s' * (broken > 1)} of no valid JSON")
-    fill(found, entries)
-    return found
+        curves.notes.append(f"{path.name}: left out {broken} line{'s' * (broken > 1)} of no valid JSON")
+    fill(curves, entries)
+    return curves
 
 
 def _flat(entry: dict[str, Any], before: str = "") -> dict[str, Any]:
@@ -86,7 +86,7 @@ def separated_values(path: Path, text: str) -> Curves:
     """CSV with a header; W&B writes `run - loss` and `run - loss__MIN` columns, several runs side by side."""
     head = text.splitlines()[0] if text.strip() else ""
     delimiter = max(",;\t", key=head.count)
-    found = Curves(str(path), "CSV")
+    curves = Curves(str(path), "CSV")
     try:
         rows = list(csv.DictReader(text.splitlines(), delimiter=delimiter))
     except csv.Error as error:
@@ -95,14 +95,14 @@ def separated_values(path: Path, text: str) -> Curves:
     filled = {name for row in rows for name in columns if row[name]}
     runs = list(dict.fromkeys(name.rsplit(" - ", 1)[0] for name in columns if " - " in name and name in filled))
     if runs:
-        found.kind = "W&B export (CSV)"
+        curves.kind = "W&B export (CSV)"
         columns = [name for name in columns if " - " not in name or name.rsplit(" - ", 1)[0] == runs[0]]
         if len(runs) > 1:
-            found.notes.append(f"{len(runs)} runs side by side: {runs[0]} is read; export the others alone")
+            curves.notes.append(f"{len(runs)} runs side by side: {runs[0]} is read; export the others alone")
     if delimiter == ";":  # where a comma separates decimals
         rows = [{name: str(value).replace(",", ".") for name, value in row.items() if name} for row in rows]
-    fill(found, ({name.rsplit(" - ", 1)[-1]: row[name] for name in columns} for row in rows))
-    return found
+    fill(curves, ({name.rsplit(" - ", 1)[-1]: row[name] for name in columns} for row in rows))
+    return curves
 
 
 NUMBER = r"(-?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?|-?nan|-?inf)"
@@ -112,7 +112,7 @@ FIND = re.compile(rf"([A-Za-z][\w /\-]*?)\s*[:=]?\s+{NUMBER}\b|([A-Za-z][\w/\-]*
 
 def console_log(path: Path, text: str) -> Curves:
     """Lines of a console: nanoGPT's `iter 10: loss 3.2, …`, `step 250: train loss …, val loss …`, and their like."""
-    found = Curves(str(path), "console log")
+    curves = Curves(str(path), "console log")
     count = 0
     for line in re.split(r"[\r\n]+", text):
         numbers = {(a or c).strip().lower(): b or d for a, b, c, d in FIND.findall(re.sub(r"\x1b\[[\d;]*m", "", line))}
@@ -129,8 +129,8 @@ def console_log(path: Path, text: str) -> Curves:
         both = "train loss" in cleaned and "val loss" in cleaned
         at = as_number(where)
         step = int(at) if at is not None and math.isfinite(at) else count
-        found.add(step, ((name, value) for name, value in cleaned.items() if not (both and name == "loss")))
-    return found
+        curves.add(step, ((name, value) for name, value in cleaned.items() if not (both and name == "loss")))
+    return curves
 
 
 def tensorboard_events(path: Path) -> Curves:
@@ -142,7 +142,7 @@ def tensorboard_events(path: Path) -> Curves:
         raise CheckpointError(
             "TensorBoard events need an extra: pip install 'limpid[tensorboard]', or export the scalars as CSV"
         ) from error
-    found = Curves(str(path), "TensorBoard events")
+    curves = Curves(str(path), "TensorBoard events")
     folders = [path] if path.is_file() else sorted({file.parent for file in path.glob("**/*tfevents*")})
     table: dict[int, dict[str, float]] = {}
     for folder in folders:
@@ -156,5 +156,5 @@ def tensorboard_events(path: Path) -> Curves:
                 value = make_ndarray(event.tensor_proto)
                 if value.size == 1 and value.dtype.kind == "f":
                     table.setdefault(event.step, {}).setdefault(tag, float(value.reshape(())))
-    fill(found, ({"step": step, **table[step]} for step in sorted(table)))
-    return found
+    fill(curves, ({"step": step, **table[step]} for step in sorted(table)))
+    return curves

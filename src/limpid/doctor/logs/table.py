@@ -128,7 +128,7 @@ class Curves:
         return [step for step, _ in self.series.get("loss", [])]
 
 
-def fill(found: Curves, entries: Iterable[dict[str, Any]]) -> None:
+def fill(curves: Curves, entries: Iterable[dict[str, Any]]) -> None:
     """Take in lines that name their numbers; the steps count from 1 where none are given."""
     doubled: dict[str, list[str]] = {}
     for number, entry in enumerate(entries, 1):
@@ -141,12 +141,12 @@ def fill(found: Curves, entries: Iterable[dict[str, Any]]) -> None:
             values = {as_number(plain[name]) for name in there}
             if ours in ("loss", "eval_loss") and len({value for value in values if value == value}) > 1:
                 doubled[ours] = there
-        found.unknown |= dict.fromkeys(
+        curves.unknown |= dict.fromkeys(
             str(n) for n in entry if spelled(n) not in TRANSLATION and spelled(n) not in STEPS
         )
-        found.add(int(step) if step is not None and math.isfinite(step) else number, _preferred(plain))
+        curves.add(int(step) if step is not None and math.isfinite(step) else number, _preferred(plain))
     for ours, there in doubled.items():
-        found.notes.append(f"{ours.replace('_', ' ')} is read from {there[0]}, not from {', '.join(there[1:])}")
+        curves.notes.append(f"{ours.replace('_', ' ')} is read from {there[0]}, not from {', '.join(there[1:])}")
 
 
 def _preferred(plain: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -195,7 +195,7 @@ def weights_before_update(watched: Watched, rates: list[float], share: float = 1
     (optimizer,) = watched.optimizers
     if len(rates) != len(optimizer.param_groups):
         raise NotInvertible("no update was seen yet")
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         decay = rate * float(group.get("weight_decay") or 0.0) if decoupled(optimizer, group) else 0.0
         for parameter in group["params"]:
@@ -204,10 +204,10 @@ def weights_before_update(watched: Watched, rates: list[float], share: float = 1
                 continue
             now = parameter.detach().float()
             earlier = (now + rate * _direction(optimizer, group, parameter)) / (1 - decay)
-            found[name] = torch.lerp(now, earlier, share).to(parameter.dtype)
-    if not all(bool(torch.isfinite(w).all()) for w in found.values()):
+            weights[name] = torch.lerp(now, earlier, share).to(parameter.dtype)
+    if not all(bool(torch.isfinite(w).all()) for w in weights.values()):
         raise NotInvertible("the last update wrote numbers that are not finite")
-    return found
+    return weights
 
 
 def _direction(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> Tensor:

@@ -125,14 +125,14 @@ def opened(
 ) -> Finding:
     """The finding for a watched step that broke: the first of its micro-batches that shows where."""
     rates = record.rates if record.updated else history.last_rates
-    found = None
+    finding = None
     passes: list[RecordedPass | None] = [*recorded_passes(watched, record)]
     for recorded in passes or [None]:
-        found = explained(watched.info, recorded, record.number, loss, history.previous, watched, rates, rules)
-        if "operation" in found.evidence or found.rule != NOT_FINITE.slug:
+        finding = explained(watched.info, recorded, record.number, loss, history.previous, watched, rates, rules)
+        if "operation" in finding.evidence or finding.rule != NOT_FINITE.slug:
             break
-    assert found is not None
-    return found
+    assert finding is not None
+    return finding
 
 
 def explained(

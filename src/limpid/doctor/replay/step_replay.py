@@ -66,12 +66,12 @@ class NonFiniteSearch(TorchDispatchMode):
     def __init__(self, where: Callable[[], str]) -> None:
         super().__init__()
         self.where, self.backward = where, False
-        self.found: Origin | None = None
+        self.origin: Origin | None = None
         self.skipped = Skipped()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.found is None and isinstance(out, Tensor) and out.is_floating_point() and out.numel():
+        if self.origin is None and isinstance(out, Tensor) and out.is_floating_point() and out.numel():
             with self.skipped.noting(str(func)):  # an operation that we cannot judge is not the culprit
                 self.look(func, args, kwargs or {}, out)
         return out
@@ -108,7 +108,7 @@ class NonFiniteSearch(TorchDispatchMode):
             again = func(*wide, **kwargs)
             if isinstance(again, Tensor) and bool(torch.isfinite(again).all()):
                 origin.exact_largest = float(again.abs().max())
-        self.found = origin
+        self.origin = origin
 
 
 def _flat(values: Any) -> list[Any]:
@@ -151,13 +151,13 @@ def replay(recorded: RecordedPass, backward: bool = True) -> ReplayResult:
             output = functional_call(model, own, call.args, call.kwargs) if own else call.make(model)
             logits = find_logits(output)
             finite = logits is None or bool(torch.isfinite(logits).all())
-            if searching.found is None:
+            if searching.origin is None:
                 stack[:] = ["loss"]
                 loss = _plain_loss(output, call, recorded.micro)
                 if backward and loss is not None and loss.requires_grad:
                     searching.backward = True
                     loss.backward()
-    return ReplayResult(searching.found, finite, None if loss is None else float(loss.detach()))
+    return ReplayResult(searching.origin, finite, None if loss is None else float(loss.detach()))
 
 
 @contextlib.contextmanager

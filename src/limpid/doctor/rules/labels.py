@@ -179,14 +179,14 @@ def _judged(
 
 
 def _shifted(
-    best: int, found: float, right: float, labels: int, step: int | None, evidence: dict[str, float]
+    best: int, share: float, right: float, labels: int, step: int | None, evidence: dict[str, float]
 ) -> Finding:
     if best == 0:
         return NOT_SHIFTED.finding(
             severity="fault",
             step=step,
             where="targets",
-            says=f"the target of each position is its own input token (offset 0: {found:.0%} of {labels:,} labels, the "
+            says=f"the target of each position is its own input token (offset 0: {share:.0%} of {labels:,} labels, the "
             f"next token: {right:.0%}): the model learns to copy.",
             evidence=evidence,
         )
@@ -194,7 +194,7 @@ def _shifted(
         severity="fault",
         step=step,
         where="targets",
-        says=f"each position is taught the token {best:+d} places from it ({found:.0%} of {labels:,} labels), not the "
+        says=f"each position is taught the token {best:+d} places from it ({share:.0%} of {labels:,} labels), not the "
         f"next one ({right:.0%}).",
         cause="the labels are shifted twice: in the data and again in the loss" if best == 2 else "",
         evidence=evidence,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
 from limpid.doctor.rules.accumulation import (
     FROM_GRADIENT,
     MEAN_OF_MEANS,
@@ -23,7 +23,6 @@ from limpid.doctor.rules.logits import grows_with_log_z
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
-    from limpid.doctor.logs.table import Curves
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 
@@ -290,34 +289,3 @@ def a_factor(formula: Formula) -> Finding | None:
 
 FACTORS = (summed, not_divided, over_all_positions, a_factor)
 """What the sum of the weights may be, the most telling first."""
-
-
-@in_log(LOSS_SUMMED, NOT_DIVIDED)
-def first_loss_of_a_log(curves: Curves) -> Iterator[Finding]:
-    """The first loss against ln V: a sum, or a factor k."""
-    losses = curves.values("loss")
-    if not losses or not math.isfinite(losses[0]) or curves.steps[0] > 20:
-        return
-    first, expected = losses[0], math.log(curves.vocab or 2**18)
-    ratio, whole = first / expected, round(first / expected)
-    multiple = ratio > NOT_DIVIDED["times"] and abs(ratio / whole - 1) < NOT_DIVIDED["whole"]
-    if curves.vocab and multiple and whole <= NOT_DIVIDED["most"]:
-        cause = f"{whole} micro-batches (or ranks) are added, not averaged"
-        yield _too_large(NOT_DIVIDED, first, expected, cause, 0.8)
-    elif curves.vocab and ratio > LOSS_SUMMED["times"]:
-        yield _too_large(LOSS_SUMMED, first, expected, "a sum over tokens, or weights that start far too large", 0.6)
-    elif not curves.vocab and first > LOSS_SUMMED["first"]:
-        yield _too_large(LOSS_SUMMED, first, expected, "a sum over tokens or micro-batches", 0.6)
-
-
-def _too_large(rule: Rule, first: float, expected: float, cause: str, sure: float) -> Finding:
-    return rule.finding(
-        severity="warning",
-        where="loss",
-        says=f"the first loss is {first:.1f}, {first / expected:.3g} times ln V = {expected:.2f}: {cause}.",
-        cause=cause,
-        fix="log and minimise the mean over the labels of the whole step",
-        sure=sure,
-        refuted_by=f"a first loss near {expected:.2f}",
-        evidence={"first_loss": first, "ln_vocab": expected, "ratio": first / expected},
-    )
