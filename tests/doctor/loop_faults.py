@@ -182,6 +182,19 @@ def made_anew(loop: Loop) -> None:
     loop.step = step
 
 
+def a_word_is_ignored(loop: Loop) -> None:
+    """Word 3 is every fourth of the text, and what the loss ignores."""
+
+    def some(number: int) -> Any:
+        x, y = batch(number)
+        often = torch.rand(len(x), x.shape[1] + 1, generator=torch.Generator().manual_seed(number)) < 0.25
+        ids = torch.cat([x, y[:, -1:]], 1).masked_fill(often, 3)
+        return ids[:, :-1], ids[:, 1:]
+
+    loop.batch = some
+    loop.loss = lambda given: F.cross_entropy(loop.model(given[0]).flatten(0, 1), given[1].flatten(), ignore_index=3)
+
+
 FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (no_clear, "gradients-not-cleared", 1, 3),
     (cleared_too_early, "step-without-gradients", 1, 3),
@@ -198,6 +211,7 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (not_divided, "accumulation-not-divided", 2, 1),
     (noise, "corrupt-batch", 1, 33),
     (sorted_data, "data-sorted", 1, 34),
+    (a_word_is_ignored, "token-never-a-label", 1, 3),
     (smoothed, "loss-formula-unusual", 1, 1),
     (compared_with_itself, "loss-constant", 1, 12),
     (divergence_of_probabilities, "probabilities-to-loss", 1, 1),

@@ -65,7 +65,7 @@ def test_what_a_mask_hides_is_no_text_that_was_lost() -> None:
 
 
 class Prefixed(Decoder):
-    """The first eight tokens see each other; what follows sees what is before it."""
+    """The first fourteen tokens see each other; what follows sees what is before it."""
 
     def forward(self, ids: Tensor) -> Tensor:
         places = torch.arange(ids.shape[1])

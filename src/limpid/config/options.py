@@ -170,7 +170,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 def _is(kind: Any, value: Any) -> bool:
     """Whether a value has a type, as far as classes tell."""
     kind = get_origin(kind) or kind
-    return inspect.isclass(kind) and isinstance(value, kind)
+    return kind is Any or (inspect.isclass(kind) and isinstance(value, kind))
 
 
 def _several(kind: Any, value: Any, where: str) -> Any:

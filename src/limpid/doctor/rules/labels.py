@@ -217,6 +217,17 @@ def next_token_is_taught(exam: Exam) -> bool:
     return exam.info.is_decoder
 
 
+def labelled_positions(exam: Exam, like: Tensor) -> Tensor:
+    """Where an output of the probe has a label, (row, position), by the gradient; everywhere, where it says nothing."""
+    import torch
+
+    for gradient in exam.loss_gradients[:1]:
+        taught = gradient.taught_ids
+        if gradient.complete and taught.ndim == 2 and len(taught) >= len(like) and taught.shape[1] >= like.shape[1]:
+            return (taught >= 0)[: len(like), : like.shape[1]].to(like.device)
+    return torch.ones_like(like, dtype=torch.bool)
+
+
 @before_first_step(NO_LABELS)
 def no_labels(exam: Exam) -> Iterator[Finding]:
     for index, micro in enumerate(exam.micros):

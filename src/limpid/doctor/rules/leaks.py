@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, before_first_step
-from limpid.doctor.rules.labels import next_token_is_taught
+from limpid.doctor.rules.labels import labelled_positions, next_token_is_taught
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from limpid.doctor.exam import Exam
 
 FAMILY = "leaks"
@@ -81,7 +79,7 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
     moved = exam.moved(call, call.with_ids(changed))
     if moved is None or moved.shape[1] != ids.shape[1]:
         return
-    before = moved.masked_fill(~_labelled(exam, moved), 0.0)[:, :j].amax(0)
+    before = moved.masked_fill(~labelled_positions(exam, moved), 0.0)[:, :j].amax(0)
     count = int((before > exam.rounding).sum())
     if count:
         yield NOT_CAUSAL.finding(
@@ -92,17 +90,6 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
             "later token: the model sees its answers.",
             evidence={"moved": float(before.max()), "rounding": exam.rounding, "positions": count, "changed": j},
         )
-
-
-def _labelled(exam: Exam, like: Tensor) -> Tensor:
-    """Where an output of the probe has a label, (row, position): a prefix that is given may be read both ways."""
-    import torch
-
-    for gradient in exam.loss_gradients[:1]:
-        taught = gradient.taught_ids
-        if gradient.complete and taught.ndim == 2 and len(taught) >= len(like) and taught.shape[1] >= like.shape[1]:
-            return (taught >= 0)[: len(like), : like.shape[1]].to(like.device)
-    return torch.ones_like(like, dtype=torch.bool)
 
 
 @before_first_step(BATCH_LEAKS)

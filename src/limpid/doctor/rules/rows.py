@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from limpid.doctor.finding import Finding, Severity
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
-from limpid.doctor.rules.padding import trailing_run
+from limpid.doctor.runs import trailing_run
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+from limpid.doctor.rules.labels import NEAR_ALL
 from limpid.doctor.weights import fresh_gains
 
 if TYPE_CHECKING:
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
 
 FAMILY = "token_ids"
 IGNORED = -100
+
+NEVER_TAUGHT = Rule(
+    "token-never-a-label",
+    FAMILY,
+    detects="A frequent token that is never a label, though those before and after it are: the model cannot say it.",
+    equation=r"\#\{t : y_t = v\} = 0 \;\text{with}\; \#\{t : x_t = v\} \gg 0",
+    source="definition; documentation of torch.nn.functional.cross_entropy (ignore_index)",
+    threshold="of a next-token loss read in full, a token that makes up {share:.0%} of the text or more, at least "
+    "{count:g} times, after {before:g} different tokens or more, in the main between two that are labels, and never "
+    "one itself",
+    thresholds={
+        "share": Threshold(0.05, "a mark of structure or an unknown word is rarer, and may well be left out"),
+        "count": Threshold(16, "a label left out here and there is no rule"),
+        "before": Threshold(4, "a start of text follows an end, and a role its turn"),
+    },
+    cost="counts of an integer tensor, in the first steps and every 50th",
+    needs=(Probe.LOSS_GRADIENT,),
+    cause="ignore_index is the id of a token of the text: 0 where there is no padding",
+    fix="ignore_index=-100, and labels of -100 for what is not to be taught",
+    refuted_by="one label with this id",
+)
 
 OUT_OF_RANGE = Rule(
     "ids-out-of-range",
@@ -211,4 +233,36 @@ def worse_than_chance(exam: Exam) -> Iterator[Finding]:
             sure=0.8,
             refuted_by=f"a first loss well below {chance:.2f}",
             evidence={"first_loss": seen, "chance": chance},
+        )
+
+
+@on_step(NEVER_TAUGHT)
+def never_taught(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    for first in record.downhill[:1]:
+        if first.ids is None or not first.complete or first.match(1)[0] < NEAR_ALL:
+            continue
+        ids, taught = first.ids.cpu(), first.taught_ids.cpu()[:, :-1]
+        following, left_out = ids[:, 1:], taught < 0
+        if not bool(left_out.any()):
+            continue
+        token = int(following[left_out].mode().values)
+        here = following == token
+        alone = here[:, 1:-1] & ~left_out[:, :-2] & ~left_out[:, 2:]
+        count, before = int(here.sum()), len(ids[:, :-1][here].unique())
+        often = count >= max(NEVER_TAUGHT["count"], NEVER_TAUGHT["share"] * here.numel())
+        if (
+            bool((here & ~left_out).any())
+            or not often
+            or before < NEVER_TAUGHT["before"]
+            or 2 * int(alone.sum()) < count
+        ):
+            continue
+        yield NEVER_TAUGHT.finding(
+            severity="warning",
+            step=record.number,
+            where=f"token {token}",
+            says=f"token {token} is {count / here.numel():.0%} of the text and never a label, where the tokens before "
+            "and after it are: it is ignored by the loss, and the model is not taught to say it.",
+            sure=0.9,
+            evidence={"token": token, "count": count, "before": before},
         )
