@@ -4,6 +4,7 @@ import functools
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import torch
 
 from limpid.cli import main
 from limpid.source import find_run
-from small import corpus
+from small import WORDS, corpus
 
 TINY = (  # noqa: SIM905
     "--tokenizer bytes --context-length 16 --d-model 24 --num-layers 2 --num-heads 3 --batch-size 3 --precision fp32 "
@@ -59,8 +60,13 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_training_says_where_everything_lies_and_what_to_type_next(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "corpus", "--name", "told", "--max-steps", "3", *TINY]) == 0
+    assert main(["train", "corpus", "--name", "told", "--max-steps", "3", "--doctor", "no", *TINY]) == 0
     shown = capsys.readouterr().out
+    assert "findings.jsonl" not in shown  # nobody looked
+    assert "doctor no" in shown
+    prompt = re.search(r"limpid generate runs/told '(.+)'  ", shown)
+    assert prompt is not None
+    assert set(prompt[1].split()) <= set(WORDS)
     for word in (
         "runs/told/",
         "metrics.jsonl",
@@ -339,11 +345,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:
     assert main(["trace", "runs/stopped"]) == 0
 
 
+def test_training_outlives_its_reader(there: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """As `| head` does: what was trained is saved, and where to go on is said on standard error."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(["train", "corpus", "--name", "unheard", "--max-steps", "1000", *TINY]) == 130
+    shown = capsys.readouterr().err
+    assert "standard output was closed" in shown
+    assert "limpid train --resume runs/unheard" in shown
+    assert find_run("unheard").latest_checkpoint() > 0
+
+
 def test_a_closed_pipe_ends_quietly(there: Path) -> None:
-    command = f"{sys.executable} -m limpid trace runs/small | head -1"
+    command = f"{sys.executable} -m limpid plan gpt2 | head -1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert ended.stdout.count("\n") == 1
     assert ended.stderr == ""
+    assert ended.returncode == 0  # 1 would be a check that failed
 
 
 def test_a_model_whose_weights_diverged_ends_without_a_traceback(there: Path, capsys) -> None:

@@ -2,10 +2,12 @@
 
 import io
 import json
+import os
 
-from rich.console import Console
+import pytest
 
-from limpid.reporter import SILENT, Reporter
+from limpid.console import Console
+from limpid.reporter import SILENT, LastingReporter, Reporter
 
 
 def reporter_on(as_json: bool = False, terminal: bool = False) -> tuple[Reporter, io.StringIO, io.StringIO]:
@@ -46,3 +48,19 @@ def test_the_silent_one_shows_nothing(capsys) -> None:
     SILENT.progress("c", 1, 2)
     SILENT.document({})
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_left_is_an_error_that_can_be_caught_and_work_that_lasts_goes_on() -> None:
+    """Work that is not saved yet hears of it; what was not shown is no error at the end."""
+    for made in (Reporter, LastingReporter):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "w") as pipe:
+            reporter = made(console=Console(file=pipe))
+            if made is Reporter:
+                with pytest.raises(BrokenPipeError):
+                    reporter.line("step 1")
+            else:
+                reporter.line("step 1")
+                reporter.line("step 2")
+                assert not reporter.listened_to

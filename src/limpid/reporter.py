@@ -22,6 +22,9 @@ class Reporter:
     Whoever makes one closes it, best with `with`. `SILENT` shows nothing.
     """
 
+    listened_to = True
+    """Whether the console has taken every line so far; where it does not, `line` raises OSError."""
+
     def __init__(self, as_json: bool = False, console: Console | None = None, aside: Console | None = None) -> None:
         """`console` and `aside` are standard output and standard error when left out."""
         self.as_json = as_json
@@ -89,6 +92,16 @@ class Reporter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class LastingReporter(Reporter):
+    """For work that does not end with its console: lines that it no longer takes are dropped, and nothing raises."""
+
+    def line(self, content: RenderableType = "") -> None:
+        try:
+            super().line(content)
+        except OSError:
+            self.listened_to = False
 
 
 class Silent(Reporter):

@@ -21,6 +21,7 @@ from limpid.cli import main
 from limpid.compress import compress, decompress
 from limpid.compress.coder import CHUNK, Compressor, Decompressor, chunks
 from limpid.compress.container import CODED, PLAIN, frames, read_header
+from limpid.compress.files import lines_of
 from limpid.compress.lossless_tokenizer import LosslessTokenizer
 from limpid.compress.predictor import Predictor, model_hash
 from limpid.config import ModelConfig
@@ -191,6 +192,23 @@ def test_the_size_is_the_cross_entropy(knowing) -> None:
     assert found.bits == pytest.approx(nats / np.log(2), rel=1e-4)
     assert restored(knowing, file) == content
     assert set(found.baselines) == {"gzip -9", "xz -6", "zstd -19"}
+
+
+def test_the_cross_entropy_is_the_models_where_bytes_are_stored_as_they_are() -> None:
+    """It expects digits, which the text has none of: more than 8 bits for each byte."""
+    wrong = sure(small_model(context=32, name="wrong", **GPT2), b"0123456789" * 30)
+    content = TEXT.encode()
+    _, found = compressed(wrong, content)
+    tokens = np.array(wrong.tokenizer.encode(content.decode()))
+    nats = sum(
+        float(j.loss.sum())
+        for j in score_windows(wrong.transformer, Windows(32, 24, "sliding", wrong.start).of(tokens))
+    )
+    assert found.plain == len(content)
+    assert found.cross_entropy > 8
+    assert found.bits == pytest.approx(nats / np.log(2), rel=1e-4)
+    table = next(line for line in lines_of(found, "text", None) if not isinstance(line, str))
+    assert "stored as it is: the model is worse than 8 bits per byte" in list(table.columns[3].cells)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\xff\xfe", TEXT.encode() * 3])

@@ -87,10 +87,11 @@ def test_a_hang_up_that_nohup_ignores_ends_nothing(data: Path) -> None:
     assert find_run("run").latest_checkpoint() == 12
 
 
-def test_a_run_whose_console_is_gone_is_saved_and_ends(data: Path) -> None:
+@pytest.mark.parametrize("why", [errno.EIO, errno.EPIPE])
+def test_a_run_whose_console_is_gone_is_saved_and_ends(data: Path, why: int) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(why, os.strerror(why))
 
     training = start(config(data), "run", quiet())
     with pytest.raises(Interrupted):

@@ -21,7 +21,8 @@ class Compressed:
     original: int  # bytes
     size: int  # bytes of the compressed file, all of it
     overhead: int  # of these, bytes that an empty file needs too: header and end
-    bits: float  # Σ -log₂ p: the cross-entropy of the whole; 8 for each byte that was left plain
+    bits: float  # Σ -log₂ p: the model's cross-entropy of the whole; 8 for each byte that no token stands for
+    plain: int  # bytes of parts that are stored as they are, since the model needs more than 8 bits per byte there
     tokens: int
     seconds: float
     baselines: dict[str, int]  # bytes by other compressors
@@ -85,7 +86,7 @@ def compress(
     end = write_end(target, total, digest.digest())
     seconds = time.perf_counter() - start_time
     return Compressed(
-        total, size + end, overhead + end, compressor.bits, compressor.tokens, seconds,
+        total, size + end, overhead + end, compressor.bits, compressor.plain, compressor.tokens, seconds,
         {} if baselines is None else baselines.finish(),
     )  # fmt: skip
 

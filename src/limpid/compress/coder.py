@@ -68,17 +68,17 @@ class Compressor:
         self, predictor: Predictor, tokenizer: LosslessTokenizer, advance: Callable[[int], None] | None = None
     ) -> None:
         self.predictor, self.tokenizer, self.advance = predictor, tokenizer, advance
-        self.bits = 0.0  # Σ -log₂ p of the model's tokens, and 8 for each plain byte
+        self.bits = 0.0  # Σ -log₂ p of the model's tokens, and 8 for each byte that no token stands for
         self.tokens = 0
+        self.plain = 0  # bytes of chunks that are stored as they are
 
     def frame(self, content: bytes) -> Frame:
         """The chunk, coded; or as it is, where that is shorter."""
-        before = self.bits
         coded = self.coded(content)
         if len(coded.payload) < len(content):
             return coded
         self.predictor.reset()  # the decompressor does not read these tokens
-        self.bits = before + 8 * len(content)
+        self.plain += len(content)
         return Frame(PLAIN, len(content), coded.check, content)
 
     def coded(self, content: bytes) -> Frame:

@@ -63,7 +63,7 @@ def compress_file(
             )  # fmt: skip
         reporter.close()
         reporter.document(_plain(result, model))
-        for line in _lines(result, file, target):
+        for line in lines_of(result, file, target):
             reporter.line(line)
     return 0
 
@@ -207,6 +207,7 @@ def _plain(result: Compressed, model: OpenModel) -> dict[str, Any]:
         "header_and_end": result.overhead,
         "bits_per_byte": result.bits_per_byte,
         "cross_entropy_bits_per_byte": result.cross_entropy,
+        "stored_as_they_are": result.plain,
         "tokens": result.tokens,
         "seconds": result.seconds,
         "tokens_per_second": result.tokens / result.seconds if result.seconds else None,
@@ -214,7 +215,8 @@ def _plain(result: Compressed, model: OpenModel) -> dict[str, Any]:
     }
 
 
-def _lines(result: Compressed, file: str, target: Path | None) -> Iterator[str | Table]:
+def lines_of(result: Compressed, file: str, target: Path | None) -> Iterator[str | Table]:
+    """What is told of a file that was compressed."""
     source = "standard input" if file == "-" else file
     where = "standard output" if target is None else str(target)
     yield f"{source} → {where}: {result.original:,} → {result.size:,} bytes"
@@ -225,9 +227,12 @@ def _lines(result: Compressed, file: str, target: Path | None) -> Iterator[str |
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     ideal = result.bits / 8
     over = result.size - result.overhead - ideal
+    coding = f"header and end {result.overhead}, coding {over:+,.0f} ({over / max(ideal, 1):+.2%})"
+    if result.plain:
+        what = "stored as it is" if result.plain == result.original else f"{result.plain:,} bytes stored as they are"
+        coding = f"{what}: the model is worse than 8 bits per byte"
     table.add_row("cross-entropy", f"{ideal:,.0f}", f"{result.cross_entropy:.4f}", "the model's loss")
-    more = f"header and end {result.overhead}, coding {over:+,.0f} ({over / max(ideal, 1):+.2%})"
-    table.add_row("limpid", f"{result.size:,}", f"{result.bits_per_byte:.4f}", more)
+    table.add_row("limpid", f"{result.size:,}", f"{result.bits_per_byte:.4f}", coding)
     for name, size in result.baselines.items():
         ratio = f"{size / result.size:.2f} × limpid"
         table.add_row(name, f"{size:,}", f"{8 * size / result.original:.4f}", ratio)

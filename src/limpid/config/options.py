@@ -51,6 +51,13 @@ def to_dict(config: Any) -> dict[str, Any]:
     return plain
 
 
+def as_typed(value: Any) -> str:
+    """A plain value as it is typed on the command line."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(as_typed, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def from_dict(kind: type[T], plain: Mapping[str, Any], where: str = "") -> T:
     """Build a configuration from nested plain values.
 

@@ -51,6 +51,11 @@ class Tokens:
     sources: list[str]
     notes: list[str]  # what a user should know
 
+    def opening(self, characters: int = 24) -> str:
+        """The first words of the held-out text."""
+        words = " ".join(self.tokenizer.decode(self.validation[:characters].tolist()).split())[:characters]
+        return words.rpartition(" ")[0] or words
+
     def passages(self, start: int, length: int) -> Iterator[Passage]:
         """The documents that tokens `start` … `start + length - 1` of the training split belong to, in order."""
         end = start + length

@@ -71,7 +71,8 @@ class Interrupted(Exception):
 def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watcher | None = None) -> None:
     """Train to the last step, and show every step to the watcher.
 
-    Raises  Interrupted when asked to end, everything saved; Diverged at a number that is not finite
+    Raises  Interrupted when asked to end or when the console is gone, everything saved; Diverged at a number that is
+            not finite
     """
     run, state, every = training.run, training.state, training.config.run
     mesh, config = state.mesh, training.config
@@ -90,7 +91,7 @@ def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watc
                     metrics.say(sample(training, sampler))
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
                     _save(training, metrics)  # the state before the last step too: that step then opens at once
-                if mesh.any(asked() or not metrics.listened_to):
+                if mesh.any(asked() or not reporter.listened_to):
                     _save(training, metrics)
                     raise Interrupted(run, state.step)
                 budget = training.step_budget

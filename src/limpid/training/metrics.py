@@ -38,8 +38,6 @@ class MetricsLogger:
     def __init__(self, run: Run, config: TrainConfig, reporter: Reporter, first: int, device: torch.device) -> None:
         self.run, self.config, self.reporter = run, config, reporter
         self.metrics, self.micro_batches = LineFile(run.metrics_file), LineFile(run.micro_batches_file)
-        self.listened_to = True
-        """Whether the console still takes lines."""
         self.flops = 3 * flops_per_token(config.model, config.model.context_length)
         self.peak = measured_peak(FORMATS[config.run.precision], device)
         self.seconds = 0.0
@@ -122,7 +120,7 @@ class MetricsLogger:
         try:
             write()
         except OSError:
-            self.listened_to = False
+            self.reporter.listened_to = False
 
     def evaluation(self, step: int, loss: float, bits_per_byte: float) -> None:
         """Record an evaluation on the validation split."""
@@ -170,7 +168,7 @@ class NoMetrics(MetricsLogger):
     """Of a process that writes nothing, because another one does."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.listened_to = config, True
+        self.config = config
 
     def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None: ...
 

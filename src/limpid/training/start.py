@@ -11,7 +11,7 @@ import torch
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
-from limpid.config.options import shown, to_dict
+from limpid.config.options import as_typed, shown, to_dict
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import CheckpointError, ConfigError, DataError
@@ -150,7 +150,8 @@ def resume(
     for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked)):
         reporter.line(note)
     if before.run.max_steps != config.run.max_steps:
-        reporter.line(f"extended to {max_steps} steps; the learning rate now follows the longer schedule")
+        what = "extended" if before.run.max_steps < config.run.max_steps else "shortened"
+        reporter.line(f"{what} from {before.run.max_steps} to {max_steps} steps; the learning rate now follows these")
     for note in training.tokens.notes:
         reporter.line(note)
     said = f"resuming {run.path} after step {step} of {config.run.max_steps}"
@@ -238,18 +239,19 @@ def _batches(config: TrainConfig, tokens: Tokens) -> Batches:
 
 
 def describe(training: Training) -> list[str]:
-    """What is being trained on how much of what, and every option that is not the default."""
-    config, tokens = training.config, training.tokens
+    """What is being trained on how much of what, and every option that was asked for and is not the default."""
+    config, tokens, asked = training.config, training.tokens, training.run.read_asked()
     model = config.model
     chosen = [
-        f"{name} {value}"
-        for section, default in ((config.model, ModelConfig), (config.update, UpdateConfig), (config.run, RunConfig))
+        f"{name} {as_typed(value)}"
+        for section, default in ((asked.model, ModelConfig), (asked.update, UpdateConfig), (asked.run, RunConfig))
         for name, value in to_dict(section).items()
         if value != to_dict(default()).get(name)
-        and name not in ("vocab_size", "threads", "precision", "compile", "gradient_checkpointing")
     ]
     how = [f"{config.run.precision} on {training.state.mesh.device.type}, {torch.get_num_threads()} threads"]
-    how += [f"{training.state.mesh.world} processes"] if training.state.mesh.world > 1 else []
+    if (processes := training.state.mesh.world) > 1:
+        micro_batches = config.run.gradient_accumulation_steps // processes
+        how += [f"{processes} processes, each {micro_batches} × {config.run.batch_size} rows a step"]
     if config.run.compile == "on":
         how += ["blocks compiled in the first step, which may wait for another process that compiles"]
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []

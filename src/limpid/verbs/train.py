@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from limpid.config.options import from_dict
 from limpid.config.threads import require_threads
 from limpid.errors import ConfigError
 from limpid.files import user_path
-from limpid.terminal import command
+from limpid.terminal import command, say
 
 if TYPE_CHECKING:
     from limpid.reporter import Reporter
@@ -110,19 +111,23 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
 def _shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
     from limpid.console import Console
-    from limpid.reporter import Reporter
+    from limpid.reporter import LastingReporter
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.loop import Diverged, Interrupted
     from limpid.training.mesh import is_main_process
 
     keep_freed_memory()  # the process is ours alone
     console = Console(quiet=not is_main_process())
-    with Reporter(console=console, aside=console) as reporter:
+    with LastingReporter(console=console, aside=console) as reporter:
         try:
             run = train(reporter)
         except Interrupted as stopped:
-            with contextlib.suppress(OSError):  # the terminal may be what is gone
-                reporter.line(f"{stopped}; go on with\n  {command('limpid', 'train', '--resume', stopped.run.path)}")
+            how = f"{stopped}; go on with\n  {command('limpid', 'train', '--resume', stopped.run.path)}"
+            if reporter.listened_to:
+                reporter.line(how)
+            else:
+                with contextlib.suppress(OSError):  # the terminal may be gone, too
+                    say(f"limpid: standard output was closed: {how}", file=sys.stderr)
             return 130
         except Diverged as broken:
             reporter.line(
@@ -136,20 +141,31 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
         further = 2 * run.latest_checkpoint()
         for words, what in (
             (("trace", run.path), "open the last step"),
-            (("generate", run.path, "def "), "continue a prompt"),
+            (("generate", run.path, _prompt(run)), "continue a prompt"),
             (("train", "--resume", run.path, "--max-steps", further), "train on"),
         ):
             reporter.line(f"  {command('limpid', *words):<58}  {what}")
     return 0
 
 
+def _prompt(run: Run) -> str:
+    """What the model may be asked to continue: the samples' prompt, or the first words of the held-out text."""
+    from limpid.data.tokens import open_tokens
+
+    config = run.read_config()
+    record = run.read_state(run.latest_checkpoint())
+    tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
+    return config.run.sample_prompt or tokens.opening()
+
+
 def _contents(run: Run) -> list[tuple[str, str]]:
     loadable = [("model/", "loads in transformers: AutoModelForCausalLM.from_pretrained")]
+    watched = [("findings.jsonl", "what the doctor found; empty is good")]
     return [
         *(loadable if run.model_folder.is_dir() else []),
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
         ("micro_batches.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
-        ("findings.jsonl", "what the doctor found; empty is good"),
+        *(watched if run.read_config().run.doctor else []),
         ("config.toml", "every option, and what was left open resolved"),
     ]
