@@ -45,6 +45,11 @@ def say_json(value: Any, file: IO[str] | None = None) -> None:
     print(COMMANDING.sub(lambda found: f"\\u{ord(found[0]):04x}", document), flush=True, file=out)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 layer, 2 layers."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def command(*words: object) -> str:
     """A command line that a shell reads as these words."""
     return shlex.join(map(str, words))

@@ -138,7 +138,7 @@ def faulty(one: Variant, fault, tokens: np.ndarray, targets: np.ndarray) -> Obse
     seen = {link.name: chain.values[link.name].astype(np.float32).astype(np.float64) for link in chain.links}
     single = FORMATS["fp32"]
     stored = dict.fromkeys(seen, single)
-    return Observed("faulty", parameters, tokens, targets, seen, {}, stored, single, single, single)
+    return Observed("faulty", "plain, fp32", parameters, tokens, targets, seen, {}, stored, single, single, single)
 
 
 @pytest.mark.parametrize("variant", ["llama", "gpt-2", "shared keys in a window", "qwen3"])

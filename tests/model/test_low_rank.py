@@ -1,5 +1,8 @@
 """Low-rank factors beside linear maps: parameters like any other, in engine, mathematics and recorded step."""
 
+import io
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import torch
 
 from limpid import maths
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.console import Console
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.generate.decoder import Decoder
@@ -16,6 +20,8 @@ from limpid.model import Transformer, initialise
 from limpid.model.cache import Cache
 from limpid.model.linear import LowRankLinear, merge
 from limpid.quantities import parameters, trained_parameters
+from limpid.trace import Trace
+from limpid.trace.terminal import show
 from limpid.trace.verify import verify_step
 from limpid.training.record import record_step
 from limpid.training.state import fresh_state
@@ -92,6 +98,17 @@ def test_a_step_opens(precision: str, tmp_path: Path) -> None:
     report = verify_step(recorded(tmp_path, precision))
     assert report.first_disagreement() is None
     assert set(report.update.rules) == {one.name for one in trained_parameters(configured())}
+
+
+def test_a_step_says_how_much_of_the_model_is_trained(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show(Trace.open(recorded(tmp_path, "bf16")), console)
+    shown = console.file.getvalue()
+    trained = sum(math.prod(one.shape) for one in trained_parameters(configured()))
+    assert (
+        f"{sum(math.prod(one.shape) for one in parameters(MODEL)):,} parameters, {trained:,} of them trained" in shown
+    )
+    assert re.search(r"grad\(attention\.output\.lora_b\.weight\) \d", shown)
 
 
 def test_another_scale_is_found_where_it_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,8 @@ def test_every_entry_of_a_recorded_step_ends_at_the_engine_s_number(variant: str
         if found.made is not None:
             size = float(np.abs(np.asarray(step.value(name)).astype(np.float64)).max())
             assert found.made.value == pytest.approx(found.value, abs=16 * unit * size + 1e-30)
+        if name == "loss":  # a sum of float32, recorded in float64
+            assert abs(found.roundings_off) < 16
         bars = step.gradient(name)
         if bars is not None and found.passed and name != "loss":
             size = max(largest(step, one) for one in (name, *(passed.quantity for passed in found.passed)))
@@ -142,3 +144,20 @@ def test_in_the_terminal_and_as_json(capsys) -> None:
 def test_wrong_use_is_one_line(words: list[str], capsys) -> None:
     assert main(["explain", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_the_mask_hides_is_said(worked, capsys) -> None:
+    assert "hidden by the mask" in explain(worked, "blocks.0.attention.scores[0, 1, 1, 2]").note
+    assert "hidden" not in explain(worked, "blocks.0.attention.scores[0, 1, 2, 1]").note
+    assert main(["trace", "--worked", "--quantity", "attention.scores"]) == 0
+    shown = capsys.readouterr().out
+    assert "batch 0, head 0, query down, key across" in shown
+    size = worked.value("blocks.0.attention.scores").shape[-1]
+    rows = shown[shown.index("[[") : shown.index("]]")]
+    assert rows.count("·") == size * (size - 1) // 2
+
+
+def test_a_token_that_is_not_in_the_batch_adds_nothing_to_its_vector(worked) -> None:
+    absent = next(i for i in range(len(worked.value("embed.tokens.weight"))) if i not in worked.value("tokens"))
+    found = explain(worked, f"embed.tokens.weight[{absent}, 0]")
+    assert any("is not in the batch" in passed.symbols for passed in found.passed)

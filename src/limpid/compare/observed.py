@@ -19,6 +19,7 @@ class Observed:
     """One variant, run over a batch."""
 
     name: str
+    way: str  # path and precision
     parameters: dict[str, Array]  # as this variant has them, exact
     tokens: Int[Array, "batch position"]
     targets: Int[Array, "batch position"]

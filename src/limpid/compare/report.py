@@ -28,7 +28,8 @@ def _head(comparison: Comparison) -> list[Text]:
     gradients = len(comparison.differences) - forward
     lines = [
         Text.assemble(
-            (comparison.first.name, "bold"), " against ", (comparison.second.name, "bold"),
+            (comparison.first.name, "bold"), f" ({comparison.first.way}) against ",
+            (comparison.second.name, "bold"), f" ({comparison.second.way})"
             f"  {rows} × {positions} tokens, {forward} quantities and {gradients} gradients "
             "observed in both\n",
         )

@@ -239,7 +239,7 @@ class EntryDocument:
     note: str
     station: Station
     made: DerivationDocument | None  # None where it was given: a parameter, the batch
-    roundings_off: float | None  # engine - derived, in roundings of the format in which the engine keeps it
+    roundings_off: float | None  # engine - derived, in roundings of the format that it or its sums are kept in
     came_from: tuple[Place, ...]
     went_to: tuple[str, ...]
     gradient: float | None
@@ -259,7 +259,8 @@ class ArrayDocument:
     format: str
     statistics: Statistics
     norm: float
-    corner: tuple[tuple[float, ...], ...]
+    corner: tuple[tuple[float, ...], ...]  # of the last two axes, at the first place of all others
+    hidden: tuple[tuple[bool, ...], ...] | None  # which entries of the corner the mask hides
     update: UpdateEntryDocument | None  # of a parameter
 
 

@@ -12,6 +12,7 @@ from limpid.maths.operation import Array
 from limpid.trace.document import DerivationDocument, EntryDocument, Place, Term
 from limpid.trace.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
 from limpid.trace.entries.entry import Index, Key
+from limpid.trace.mask import visible
 from limpid.trace.names import our_name
 from limpid.trace.recorded import Recorded
 from limpid.trace.stations import station
@@ -41,10 +42,12 @@ def _explain(step: Recorded, name: str, index: Index) -> EntryDocument:
         index=index,
         address=address(name, index),
         value=value,
-        note=_note(step, name, value),
+        note=_note(step, name, index, value),
         station=station(name),
         made=made,
-        roundings_off=None if entry is None else _roundings(value, entry.value, step.unit(name)),
+        roundings_off=None
+        if link is None or entry is None
+        else _roundings(value, entry.value, step.unit(name, link.inputs)),
         came_from=() if link is None or entry is None else _places(step, link, entry),
         went_to=tuple(other.name for other in step.links if name in other.inputs),
         gradient=None if bars is None else float(bars[index]) * step.gradient_scale(name),
@@ -103,7 +106,7 @@ def _roundings(engine: float, derived: float, unit: float) -> float:
 
 def _place(step: Recorded, name: str, index: Index, note: str | None = None) -> Place:
     value = float(step.value(name)[index])
-    return Place(name, index, address(name, index), value, _note(step, name, value) if note is None else note)
+    return Place(name, index, address(name, index), value, _note(step, name, index, value) if note is None else note)
 
 
 def _gradient_place(step: Recorded, name: str, index: Index) -> Place:
@@ -150,7 +153,13 @@ def _places(step: Recorded, link: Link, entry: Entry) -> tuple[Place, ...]:
     return tuple(seen.values())
 
 
-def _note(step: Recorded, name: str, value: float) -> str:
+def _note(step: Recorded, name: str, index: Index, value: float) -> str:
+    """The word that an id stands for; that the mask hides a score."""
+    seen = visible(step.record, name, step.value(name).shape)
+    if seen is not None and not seen[index[-2:]]:
+        query, key = index[-2:]
+        why = "comes after it" if key > query else "lies outside its window"
+        return f"hidden by the mask: key {key} is not seen by query {query}, since it {why}"
     return repr(step.word(int(value))) if name in ("tokens", "targets") and value >= 0 else ""
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from limpid.maths.attention import CausalSoftmax
 from limpid.maths.chain import Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
@@ -19,6 +18,7 @@ from limpid.trace.document import Statistics
 from limpid.trace.finite import all_finite, dependent
 from limpid.trace.kernels import Kernel, formats_of, kernel_of
 from limpid.trace.kernels.random_rounding import Sampled
+from limpid.trace.mask import visible
 from limpid.trace.record import Place, Record
 from limpid.trace.segments import Segment, segments
 from limpid.trace.summary import statistics
@@ -119,9 +119,9 @@ def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
     """Scores of hidden keys may be recorded as -inf, which is what the mask makes of them: that is no fault."""
     if not name.endswith("attention.scores") or all_finite(engine.astype(np.float32)):
         return expected
-    block = int(name.split(".")[1])
-    visible = CausalSoftmax(record.config.model.window(block)).visible(*engine.shape[-2:])
-    return np.where(~visible & (engine == -np.inf), -np.inf, expected)
+    seen = visible(record, name, engine.shape)
+    assert seen is not None
+    return np.where(~seen & (engine == -np.inf), -np.inf, expected)
 
 
 def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Check:

@@ -7,7 +7,11 @@ import re
 from collections.abc import Iterable
 
 from limpid.errors import ConfigError
+from limpid.objectives import NEXT_TOKEN
 from limpid.published_names import joined_parts, our_spellings
+from limpid.quantities import parameters
+from limpid.run import Run
+from limpid.source import Checkpoint, open_source
 
 
 def our_name(asked: str, known: Iterable[str]) -> str:
@@ -39,3 +43,18 @@ def _in_the_only_block(asked: str, names: set[str]) -> Iterable[str]:
     """With one block there is no need to say which."""
     if not any(name.startswith("blocks.1.") for name in names):
         yield f"blocks.0.{asked}"
+
+
+def require_known(what: str, asked: str) -> None:
+    """Raise ConfigError, with the nearest names, for an array that no step of a run has: before one is redone.
+
+    A recorded step, or a model, is left to whoever opens it.
+    """
+    source = open_source(what)
+    run = source if isinstance(source, Run) else source.run if isinstance(source, Checkpoint) else None
+    name = re.sub(r"\s*\[[^\]]*\]?$", "", asked.strip())
+    if run is None or "kept(" in name:  # which dropout kept is known from the record
+        return
+    model = run.read_config().model
+    formed = [*NEXT_TOKEN.quantities(model), *parameters(model)]
+    our_name(name, [*NEXT_TOKEN.fields, *(one.name for one in formed)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -58,9 +59,17 @@ class Recorded:
         """What an operation makes of a part of its input: matrix products round it to the compute format."""
         return rounded(part, self.record.compute_format) if isinstance(link.operation, Linear) else part
 
-    def unit(self, name: str) -> float:
-        place = self._place(name)
-        return unit_roundoff(self.record.format(place)) if place else 0.0
+    def unit(self, name: str, inputs: Sequence[str] = ()) -> float:
+        """Unit roundoff of the coarsest format that a quantity is kept, or summed, or rounded to on the way.
+
+        The loss is recorded in float64, and the engine sums it in float32. What was formed on one path, of inputs that
+        only the other one formed, differs by what that one rounded to the compute format.
+        """
+        own, others = self._place(name), filter(None, map(self._place, inputs))
+        formats = {self.record.summed_format, None if own is None else self.record.format(own)}
+        if {(own or "").split("/")[0], *(other.split("/")[0] for other in others)} >= {"fast", "plain"}:
+            formats.add(self.record.compute_format)
+        return max(unit_roundoff(dtype) for dtype in formats if dtype is not None)
 
     def word(self, token: int) -> str:
         return str(self.record.meta["token_texts"].get(str(token), "?"))

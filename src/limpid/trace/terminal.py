@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from limpid.config import ModelConfig
+from limpid.config.options import from_dict
 from limpid.latex import readable
+from limpid.quantities import parameters
+from limpid.terminal import counted
 from limpid.trace.document import LossDocument, QuantityDocument, StationDocument, StepDocument, VerdictDocument
 from limpid.trace.trace import Trace
 from limpid.trace.verdict import Beyond, Check, Holds, NotFinite, Unchecked, address
 
 FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
+NEAR = 0.95
+"""Share of a bound from which it is said why that is none too near."""
 KINDS = {
     "forward": "quantities",
     "backward": "gradients",
@@ -44,11 +51,13 @@ def show(trace: Trace, console: Console, *, everything: bool = False, numbers: b
 
 def _head(step: StepDocument) -> Text:
     model = step.config["model"]
-    size = sum(int(np.prod(parameter.shape)) for parameter in step.parameters)
+    trained = sum(math.prod(parameter.shape) for parameter in step.parameters)
+    every = sum(math.prod(parameter.shape) for parameter in parameters(from_dict(ModelConfig, model)))
+    size = f"{every:,} parameters" + ("" if trained == every else f", {trained:,} of them trained")
     return Text.assemble(
         (f"step {step.step} of {step.run}", "bold"),
         f" · {step.loss.positions:,} tokens, {step.loss.labels:,} labels"
-        f" · {model['num_layers']} layers × {model['d_model']}: {size:,} parameters,"
+        f" · {counted(model['num_layers'], 'layer')} × {model['d_model']}: {size},"
         f" {step.update.optimizer_values:,} optimizer values"
         f" · {step.precision['compute']} with {step.precision['parameters']} parameters · redone in float64\n",
     )
@@ -120,7 +129,9 @@ class _View:
             rows.append((name, parameter.shape, parameter.grad_norm, parameter.gradient))
         for name, shape, norm, check in rows:
             gradient = f"grad({_own(name)})"
-            yield Text.assemble((f"  {gradient:<32}", BACKWARD), f"{_shape(shape):<15}norm {norm:.3e}  ", shown(check))
+            yield Text.assemble(
+                (f"  {gradient:<31} ", BACKWARD), f"{_shape(shape):<14} norm {norm:.3e}  ", shown(check)
+            )
             yield from self._numbers(f"grad({name})")
         for line in filter(None, quantity.adjoint):
             yield Text(f"      {readable(line)}", "dim")
@@ -143,8 +154,8 @@ def _quantity(quantity: QuantityDocument) -> Iterator[Text]:
     odd = f" {numbers.not_finite} NOT FINITE" if numbers.not_finite else ""
     cost = f"  {_si(quantity.flops)}FLOP" if quantity.flops else ""
     yield Text.assemble(
-        (f"  {_own(quantity.name):<24}", FORWARD),
-        f"{_shape(quantity.shape):<15}{quantity.format}  mean {numbers.mean:+.1e}  rms {numbers.rms:.2e}"
+        (f"  {_own(quantity.name):<23} ", FORWARD),
+        f"{_shape(quantity.shape):<14} {quantity.format}  mean {numbers.mean:+.1e}  rms {numbers.rms:.2e}"
         f"  {numbers.smallest:.3g} … {numbers.largest:.3g}{odd}  ",
         shown(quantity.forward),
     )
@@ -211,7 +222,7 @@ def _update(step: StepDocument) -> Iterator[Text]:
         worst = max(parameter.checks, key=severity)
         yield Text.assemble(
             (f"  {parameter.name:<{width}}", UPDATE),
-            f"{_shape(parameter.shape):<10}gradient {parameter.grad_norm:.2e}"
+            f"{_shape(parameter.shape):<9} gradient {parameter.grad_norm:.2e}"
             f"  moved {parameter.relative_change:.1e} of its norm{'' if parameter.decayed else '  no decay'}  ",
             shown(worst),
         )
@@ -249,6 +260,7 @@ def verdict(step: StepDocument) -> Text:
             ("\nagrees", "bold green"),
             f"  {counted} lie within their rounding bounds; {_paths(found)}; "
             f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
+            _at_the_bound(worst.worst, step.precision["compute"]),
             _as_written(step),
         )
     line = _not_finite(found)
@@ -261,6 +273,15 @@ def verdict(step: StepDocument) -> Text:
         line.append(f"; {found.not_checked} not checked: input not finite")
     line.append(f"; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds")
     return line
+
+
+def _at_the_bound(share: float, compute: str) -> str:
+    """Why a share of 1 is no near miss where results are rounded to few digits."""
+    if share < NEAR or compute not in ("bf16", "fp16"):
+        return ""
+    return (
+        f"\n  rounding a result to {compute} once takes it up to half a unit off, and is the whole bound: 1.00 is usual"
+    )
 
 
 def _of_another_run(step: StepDocument) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from limpid.latex import readable
+from limpid.maths.rounding import FORMATS, unit_roundoff
 from limpid.trace.document import ArrayDocument, ParameterDocument, QuantityDocument
 from limpid.trace.terminal import BACKWARD, FORWARD, UPDATE, shown
 from limpid.trace.trace import Trace
@@ -21,17 +23,17 @@ def show(trace: Trace, asked: str, console: Console) -> None:
         name, _ = trace.tensor(asked)
         console.print(f"{name}: this update rule keeps no such array, or nothing here depends on it", markup=False)
         return
-    _numbers(found, console)
     inner, step = re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", found.name), trace.document()
-    for quantity in step.quantities:
-        if quantity.name == inner:
-            _quantity(quantity, console)
+    made = next((quantity for quantity in step.quantities if quantity.name == inner), None)
+    _numbers(found, () if made is None else made.axes, console)
+    if made is not None:
+        _quantity(made, step.precision["compute"], console)
     for parameter in step.parameters:
         if parameter.name == inner:
             _parameter(parameter, found, console)
 
 
-def _numbers(found: ArrayDocument, console: Console) -> None:
+def _numbers(found: ArrayDocument, axes: Sequence[str], console: Console) -> None:
     shape = "×".join(map(str, found.shape)) or "scalar"
     console.print(Text.assemble((found.name, "bold"), f"  {shape}, {found.format}"))
     numbers = found.statistics
@@ -40,11 +42,18 @@ def _numbers(found: ArrayDocument, console: Console) -> None:
         f"  norm {found.norm:.4e}  not finite {numbers.not_finite}",
         markup=False,
     )
-    with np.printoptions(precision=4, suppress=False, linewidth=120):
-        console.print(str(np.array(found.corner)), markup=False, highlight=False)
+    if len(axes) == len(found.shape) > 1:
+        at = "".join(f"{axis} 0, " for axis in axes[:-2])
+        console.print(f"  {at}{axes[-2]} down, {axes[-1]} across", style="dim", markup=False)
+    corner = np.array(found.corner)
+    if found.hidden is not None:
+        corner = np.where(found.hidden, np.nan, corner)
+        console.print("  · is hidden by the mask: nothing reads it", style="dim", markup=False)
+    with np.printoptions(precision=4, suppress=False, linewidth=120, nanstr="·" if found.hidden else "nan"):
+        console.print(str(corner), markup=False, highlight=False)
 
 
-def _quantity(quantity: QuantityDocument, console: Console) -> None:
+def _quantity(quantity: QuantityDocument, compute: str, console: Console) -> None:
     console.print(f"  axes      {', '.join(quantity.axes) or 'none'}   {quantity.unit}", markup=False)
     console.print(f"  made by   {quantity.operation} of {', '.join(quantity.inputs)}", markup=False)
     console.print(Text(f"  forward   {readable(quantity.equation)}", FORWARD))
@@ -53,7 +62,8 @@ def _quantity(quantity: QuantityDocument, console: Console) -> None:
             to = quantity.inputs[place] if place < len(quantity.inputs) else "…"
             console.print(Text(f"  backward  to {to}: {readable(line)}", BACKWARD))
     console.print(f"  source    {quantity.source}", markup=False)
-    drift = f", drift of the whole chain {quantity.drift:.3g} u"
+    unit = unit_roundoff(FORMATS[compute])
+    drift = f", drift of the whole chain {quantity.drift:.3g} u (u = {unit:.2g}, half a unit of {compute})"
     checks = ("  agreement forward ", shown(quantity.forward), ", backward ", shown(quantity.backward), drift)
     console.print(Text.assemble(*checks))
     if quantity.grad_norm is not None:

@@ -58,7 +58,8 @@ def _gradient(found: EntryDocument) -> list[Text]:
     for passed in found.passed:
         lines.append(Text.assemble(("  through ", "dim"), passed.quantity, f"   [{passed.operation}]"))
         lines.append(Text(f"    {passed.symbols}", BACKWARD))
-        lines.append(Text(f"    = {passed.numbers} = {passed.value:.8g}", BACKWARD))
+        total = f"{passed.value:.8g}"
+        lines.append(Text(f"    = {passed.numbers}" + (f" = {total}" if passed.numbers != total else ""), BACKWARD))
     if len(found.passed) > 1:
         together = " + ".join(f"{passed.value:.6g}" for passed in found.passed)
         total = sum(passed.value for passed in found.passed)

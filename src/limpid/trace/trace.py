@@ -18,6 +18,7 @@ from limpid.trace import cache
 from limpid.trace.describe import document
 from limpid.trace.document import ArrayDocument, EntryDocument, StepDocument, UpdateEntryDocument
 from limpid.trace.explain import explain
+from limpid.trace.mask import visible
 from limpid.trace.names import our_name
 from limpid.trace.record import WORDS, Record
 from limpid.trace.recorded import Recorded
@@ -131,8 +132,10 @@ class Trace:
             return None
         with np.errstate(all="ignore"):
             array = self.array(asked)
-            rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+            rows = np.atleast_2d(array[(0,) * (array.ndim - 2)] if array.ndim > 2 else array)
             corner = rows[: CORNER[0], : CORNER[1]].astype(np.float64)
+            seen = visible(self.record, re.sub(r"^grad\((.+)\)$", r"\1", name), array.shape)
+            hidden = None if seen is None else ~seen[: CORNER[0], : CORNER[1]]
             return ArrayDocument(
                 name,
                 tensor,
@@ -141,6 +144,7 @@ class Trace:
                 statistics(array),
                 float(np.linalg.norm(array)),
                 tuple(tuple(float(x) for x in row) for row in corner),
+                None if hidden is None else tuple(tuple(bool(x) for x in row) for row in hidden),
                 self._update(re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", name)),
             )
 

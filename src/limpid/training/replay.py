@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
-from limpid.config import DataConfig, RunConfig, TrainConfig
+from limpid.config import DataConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import load_tokenizer
 from limpid.errors import CheckpointError, ConfigError, DataError
@@ -17,6 +19,7 @@ from limpid.model.weights import load_weights
 from limpid.reporter import Report
 from limpid.run import RUNS, Run
 from limpid.source import (
+    RECORDING,
     Checkpoint,
     Model,
     ModelFolder,
@@ -31,6 +34,9 @@ from limpid.training.record import record_step
 from limpid.training.start import Training, open_run
 from limpid.training.state import fresh_state
 from limpid.training.step import step
+
+TEXT_RATE = 1e-4
+"""Learning rate of the one update that a model takes on a text, as of fine-tuning."""
 
 
 def replay(run: Run, number: int, progress: Report | None = None, at: int | None = None) -> Training:
@@ -85,30 +91,48 @@ def recorded(what: str, step: int | None, text: str | None, output: str | None =
     """The file of the step asked for, recorded now if it was not before."""
     source = open_source(what)
     if isinstance(source, RecordedStep):
-        if step is not None or text is not None:
-            raise ConfigError(f"{what} is one recorded step: leave out {'--step' if text is None else '--text'}")
+        given = {"--step": step is not None, "--text": text is not None, "--output": output is not None}
+        for option, is_given in given.items():
+            if is_given:
+                raise ConfigError(f"{what} is one recorded step: leave out {option}")
         return source.path
     if text is not None:
         if step is not None:
             raise ConfigError("--text takes a step of its own on that text: leave out --step")
         return record_text(find_model(what), text, None if output is None else user_path(output))
     if isinstance(source, ModelFolder):
-        raise ConfigError(f'{what} is a model, which has taken no steps: give a text, as in --text "To be or not"')
+        way = command("limpid", "trace", what, "--text", "To be or not")
+        raise ConfigError(f"{what} is a model, which has taken no steps: `{way}` takes one and names its file")
     begun = source.step if isinstance(source, Checkpoint) and step not in (None, source.step) else None
     run, step = find_step(what, step)
     number = run.read_config().run.max_steps if step is None else step
     if step is None:
         steps = run.checkpoint_steps()
         number = min(number, steps[-1]) if steps and steps[-1] else number
-    if number >= 1 and run.recorded_step(number).is_file():
-        return run.recorded_step(number)
-    return record_past(run, number, at=begun)
+    place = run.recorded_step(number) if output is None else user_path(output)
+    if output is None and number >= 1 and place.is_file():
+        return place
+    require_new_or_recorded(place)
+    if not os.access(run.path, os.W_OK) and output is None:
+        way = command("limpid", "trace", what, "--step", number, "--output", "FILE.safetensors")
+        raise ConfigError(f"{run.path} cannot be written to, so that its step {number} has no place: `{way}`")
+    return record_past(run, number, at=begun, file=place)
 
 
-def record_past(run: Run, number: int, progress: Report | None = None, at: int | None = None) -> Path:
+def require_new_or_recorded(file: Path) -> None:
+    """Raise ConfigError rather than replace a file that is no recorded step, or write one that no reader takes."""
+    if file.suffix != RECORDING:
+        raise ConfigError(f"--output {file}: a recorded step ends in {RECORDING}")
+    if file.exists() and not is_recorded_step(file):
+        raise ConfigError(f"{file} exists and is no recorded step: choose another --output")
+
+
+def record_past(
+    run: Run, number: int, progress: Report | None = None, at: int | None = None, file: Path | None = None
+) -> Path:
     """Record step `number` of a run, replayed from a checkpoint before it, the nearest or `at`; returns its file."""
     training = replay(run, number, progress, at)
-    file = run.recorded_step(number)
+    file = run.recorded_step(number) if file is None else file
     record_step(
         file,
         training.state,
@@ -122,7 +146,7 @@ def record_past(run: Run, number: int, progress: Report | None = None, at: int |
 
 
 def record_text(source: Model, text: str, file: Path | None) -> Path:
-    """Record the first update of a model on one text, with the default update rule, in float32.
+    """Record the first update of a model on one text, by AdamW at `TEXT_RATE`, in float32.
 
     Raises  CheckpointError when the folder has no tokenizer; DataError when the text is too short or too long
     """
@@ -140,14 +164,15 @@ def record_text(source: Model, text: str, file: Path | None) -> Path:
     config = TrainConfig(
         model=dataclasses.replace(model, dropout=0.0),
         data=DataConfig(tokenizer=source.tokenizer_file.name),
+        update=UpdateConfig(learning_rate=TEXT_RATE, schedule="constant", warmup_steps=0),
         run=RunConfig(max_steps=1, batch_size=1, precision="fp32"),
     )
     state = fresh_state(config)
     state.model.load_state_dict(weights)
     batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
     name = source.name
-    file = RUNS / f"{name}-step.safetensors" if file is None else file
-    if file.exists() and not is_recorded_step(file):
-        raise ConfigError(f"{file} exists and is no recorded step: choose another --output")
+    if file is None:  # models of one name lie in different folders
+        file = RUNS / f"{name}-{crc32(str(Path(str(source)).resolve()).encode()):08x}-step.safetensors"
+    require_new_or_recorded(file)
     record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)
     return file

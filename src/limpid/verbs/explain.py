@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from limpid.config.flags import read
 from limpid.config.threads import Threads
 from limpid.errors import ConfigError
+from limpid.terminal import command
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ def verb(argv: Sequence[str]) -> int:
     *before, entry = flags.words or ("",)
     if len(before) > 1 or not entry or (flags.worked and (before or flags.step)):
         raise ConfigError("explain takes a run and an entry, as in: limpid explain last 'logits[0, 0, 7]'")
+    if not before and not flags.worked and _is_source(entry):
+        way = command("limpid", "explain", entry, "logits[0, 0, 7]")
+        raise ConfigError(f"{entry} is no entry: say which one of it to explain, as in: {way}")
     from limpid.console import Console
     from limpid.trace import explain_entry
 
@@ -42,7 +46,22 @@ def verb(argv: Sequence[str]) -> int:
 
         with opened() as trace:
             return explain_entry(trace, entry, as_json=flags.json, console=console)
+    from limpid.trace.names import require_known
+
+    require_known(before[0] if before else "last", entry)
     from limpid.training.replay import recorded
 
     record = recorded(before[0] if before else "last", flags.step, None)
     return explain_entry(record, entry, as_json=flags.json, console=console)
+
+
+def _is_source(what: str) -> bool:
+    """Whether this names a run, a step or a model, and no entry."""
+    from limpid.errors import LimpidError
+    from limpid.source import open_source
+
+    try:
+        open_source(what)
+    except LimpidError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 from limpid.config.flags import read
 from limpid.config.options import require
 from limpid.config.threads import Threads
-from limpid.terminal import say_json
+from limpid.terminal import command, say, say_json
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class TraceFlags(Threads):
     json: bool = False
     """Print the step as one JSON document."""
     output: str | None = None
-    """Where to keep the recorded step of --text."""
+    """Where to keep the recorded step, a .safetensors file; in the run when left out."""
     worked: bool = False
     """Open the worked model instead: 3,456 parameters, every number of its step."""
 
@@ -62,11 +63,19 @@ def verb(argv: Sequence[str]) -> int:
             for entry in () if flags.json or flags.quantity else EXAMPLES:
                 explain_entry(trace, entry, console=console)
             return code
+    if flags.quantity is not None:
+        from limpid.trace.names import require_known
+
+        require_known(flags.what, flags.quantity)
     from limpid.training.allocator import keep_freed_memory
-    from limpid.training.replay import recorded
+    from limpid.training.replay import TEXT_RATE, recorded
 
     keep_freed_memory()
-    return shown(recorded(flags.what, flags.step, flags.text, flags.output))
+    file = recorded(flags.what, flags.step, flags.text, flags.output)
+    if flags.text is not None:
+        how = command("limpid", "explain", file, "logits[0, 0, 1]")
+        say(f"one AdamW update on this text, at a rate of {TEXT_RATE:g}, is kept in {file}; {how}", file=sys.stderr)
+    return shown(file)
 
 
 def _require_effect(flags: TraceFlags) -> None:
@@ -83,9 +92,6 @@ def _require_effect(flags: TraceFlags) -> None:
     for option, (is_given, together) in apart.items():
         others = [other for other in given if other not in together]
         require(not is_given or not others, f"{option} has no use for {' and '.join(others)}: leave one of them out")
-    require(
-        flags.output is None or flags.text is not None, "--output is where the step of --text is kept: give --text too"
-    )
 
 
 def _rows(flags: TraceFlags) -> int:

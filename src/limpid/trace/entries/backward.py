@@ -17,6 +17,7 @@ from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import BatchNorm, LayerNorm, RMSNorm
 from limpid.maths.operation import Array, Operation
+from limpid.terminal import counted
 from limpid.trace.entries.entry import (
     ALL,
     GRADIENT,
@@ -47,7 +48,9 @@ def _embedding(operation: Embedding, place: int, index: Index, reader: Reader) -
     tokens = reader(0, *[ALL] * len(reader.shape(0)))
     places = [(*(int(p) for p in at), i) for at in np.argwhere(tokens == token)]
     bars = np.array([reader.one(GRADIENT, *at) for at in places])
-    symbols = f"Ē[{token}] = Σ ȳ_t over the {len(places)} places of token {token}"
+    if not places:
+        return Entry(0.0, f"Ē[{token}] is 0: token {token} is not in the batch", "0", ())
+    symbols = f"Ē[{token}] = Σ ȳ_t over the {counted(len(places), 'place')} of token {token}"
     return Entry(float(bars.sum()), symbols, sum_of(bars), sources(GRADIENT, places, bars))
 
 
