@@ -3,12 +3,15 @@
 import errno
 import os
 import resource
+import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from limpid.errors import CheckpointError
-from limpid.files import LineFile, explained, folder_written_atomically, write_atomically
+from limpid.files import LineFile, explained, file_written_atomically, folder_written_atomically, write_atomically
 
 
 @pytest.fixture
@@ -110,3 +113,18 @@ def test_a_writer_killed_between_its_renames_loses_nothing(here: Path) -> None:
     assert (here / "model/README.md").read_text() == "mine"
     assert (here / "model/weights").read_text() == "new"
     assert [entry.name for entry in here.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_have_the_rights_that_the_user_gives_new_ones(here: Path, umask: int, mode: int) -> None:
+    """safetensors writes for the owner alone."""
+    before = os.umask(umask)
+    try:
+        with file_written_atomically(here / "step.safetensors") as file:
+            save_file({"a": np.zeros(3)}, file)
+        with folder_written_atomically(here / "model") as folder:
+            save_file({"a": np.zeros(3)}, folder / "model.safetensors")
+    finally:
+        os.umask(before)
+    for file in (here / "step.safetensors", here / "model/model.safetensors"):
+        assert stat.S_IMODE(file.stat().st_mode) == mode

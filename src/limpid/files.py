@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import Collection, Iterator
@@ -122,7 +123,10 @@ def file_written_atomically(file: Path) -> Iterator[Path]:
     temporary = file.with_name(f".{file.name}.writing")
     with explained(f"cannot write {file}", temporary):
         file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        _allow(temporary, mode)
         _sync_file(temporary)
         temporary.replace(file)
         sync_folder(file.parent)
@@ -146,6 +150,7 @@ def folder_written_atomically(folder: Path, ours: Collection[str] | None = None)
             _keep_others(folder, temporary, ours)
         for file in temporary.iterdir():
             if file.is_file():
+                _allow(file, temporary.stat().st_mode & 0o666)
                 _sync_file(file)
         sync_folder(temporary)
         if folder.exists():  # a rename cannot replace a full folder
@@ -167,6 +172,12 @@ def _keep_others(folder: Path, new: Path, ours: Collection[str]) -> None:
             shutil.copytree(entry, new / entry.name, symlinks=True)
         else:
             shutil.copy2(entry, new / entry.name, follow_symlinks=False)
+
+
+def _allow(file: Path, mode: int) -> None:
+    """Give a file the rights that the user's umask leaves new ones: safetensors writes its own for the owner alone."""
+    if stat.S_IMODE(file.stat().st_mode) != stat.S_IMODE(mode):
+        file.chmod(stat.S_IMODE(mode))
 
 
 def _sync_file(file: Path) -> None:
