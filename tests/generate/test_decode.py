@@ -1,6 +1,5 @@
 """Decoding: with and without a cache, alone and in a batch, beside transformers; and text as it comes."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from limpid.errors import ConfigError, DataError
 from limpid.generate import Decoder, generate, stream
 from limpid.generate.chat import chat
 from limpid.generate.detokenize import Detokenizer
-from limpid.generate.sampling import allowed, next_tokens, penalised
+from limpid.generate.sampling import allowed, next_tokens, penalised, row_generator
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 
@@ -57,7 +56,7 @@ def model(variant: str = "llama", context: int = 64, seed: int = 0) -> Transform
 
 def without_cache(model: Transformer, tokens: list[int], sampling: Sampling, count: int) -> list[int]:
     """The whole text through the model for every token."""
-    generator = torch.Generator().manual_seed(sampling.seed)
+    generator = row_generator(sampling.seed, 0)
     tokens = list(tokens)
     with torch.inference_mode():
         for _ in range(count):
@@ -87,8 +86,15 @@ def test_a_row_does_not_depend_on_its_neighbours(variant: str, tokenizer: Tokeni
     prompts = ["a", "a longer prompt", "mid size"]
     together = generate(net, tokenizer, prompts, Sampling(20, 0.8, seed=5))
     for row, prompt in enumerate(prompts):
-        alone = generate(net, tokenizer, [prompt], Sampling(20, 0.8, seed=5 + row))[0]
-        assert together[row] == alone
+        among_others = [*["", "x"][:row], prompt]
+        assert together[row] == generate(net, tokenizer, among_others, Sampling(20, 0.8, seed=5))[row]
+
+
+def test_neighbouring_seeds_share_no_draws(tokenizer: Tokenizer) -> None:
+    """A prompt three times at two seeds: six continuations."""
+    net = model("llama")
+    found = [made for seed in (5, 6) for made in generate(net, tokenizer, ["a"] * 3, Sampling(20, 0.8, seed=seed))]
+    assert len({made.tokens for made in found}) == len(found)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -103,9 +109,9 @@ def test_many_prompts_take_turns_in_few_places(
     prompts = [("To be or not " * 6)[:length] for length in (3, 20, 1, 33, 2, 7, 60, 64, 5, 14, 1)]
     for sampling in (Sampling(temperature=0, max_new_tokens=9, stop=("e",)), Sampling(max_new_tokens=30, seed=4)):
         found = generate(decoder, tokenizer, prompts, sampling)
-        for row, (prompt, made) in enumerate(zip(prompts, found, strict=True)):
-            alone = dataclasses.replace(sampling, seed=sampling.seed + row)
-            assert made == generate(decoder, tokenizer, [prompt], alone)[0]
+        monkeypatch.setattr("limpid.generate.decode.ROWS", len(prompts))
+        assert found == generate(decoder, tokenizer, prompts, sampling)
+        monkeypatch.setattr("limpid.generate.decode.ROWS", 3)
     assert {made.finish for made in found} >= {"length", "context"}
 
 

@@ -14,7 +14,7 @@ from limpid.generate.beam import beam_search
 from limpid.generate.completion import Completion, Piece, encode_prompt, require_room
 from limpid.generate.decoder import Decoder
 from limpid.generate.detokenize import Detokenizer
-from limpid.generate.sampling import next_tokens
+from limpid.generate.sampling import next_tokens, row_generator
 from limpid.model import Cache, Transformer
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _run(
     """At most `ROWS` prompts at once; where one ends, the next in line takes its place at once."""
     rows = [encode_prompt(model.config, tokenizer, prompt) for prompt in prompts]
     room = [min(sampling.max_new_tokens, model.config.context_length - len(row) + 1) for row in rows]
-    generators = [torch.Generator().manual_seed(sampling.seed + row) for row in range(len(rows))]
+    generators = [row_generator(sampling.seed, row) for row in range(len(rows))]
 
     def draw(logits: Tensor, live: list[int]) -> list[tuple[int, Piece]]:
         """The next token of each of these rows, and what it adds."""
