@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from limpid.errors import ConfigError
+from limpid.errors import ConfigError, LimpidError
 from limpid.files import write_atomically
+from limpid.reporter import Reporter
 
 INK, FIRST, SECOND = "#333333", "#1f6fb4", "#c4432b"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#f0e442")
@@ -56,3 +59,14 @@ def save(drawing: Any, file: Path) -> Path:
         drawing.savefig(content, format="svg" if file.suffix.lower() == ".svg" else "png", dpi=110)
     write_atomically(file, content.getvalue())
     return file
+
+
+@contextlib.contextmanager
+def left_out_where_refused(asked: Path | None, reporter: Reporter) -> Iterator[None]:
+    """Say that pictures are left out where they cannot be written, unless their place was asked for."""
+    try:
+        yield
+    except LimpidError as error:
+        if asked is not None:
+            raise
+        reporter.note(f"no pictures: {error}; with -o FOLDER they go elsewhere")

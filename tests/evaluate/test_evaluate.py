@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,18 @@ def test_a_run_reads_what_it_held_out(run: Path, capsys) -> None:
     metric = reading["metrics"]["bits_per_byte"]
     assert metric["low"] < metric["value"] < metric["high"]
     assert (run / "evaluate" / "reliability.png").is_file()
+
+
+def test_numbers_are_shown_where_the_picture_cannot_be_written(run: Path, capsys) -> None:
+    shutil.rmtree(run / "evaluate", ignore_errors=True)
+    (run / "evaluate").write_text("no folder")
+    try:
+        assert main(["evaluate", str(run)]) == 0
+    finally:
+        (run / "evaluate").unlink()
+    shown = capsys.readouterr()
+    assert "bits per byte" in shown.out
+    assert "-o FOLDER" in shown.err
 
 
 def test_a_run_and_its_model_folder_are_the_same_model(run: Path, capsys) -> None:

@@ -148,3 +148,21 @@ def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> No
     save_file(weights | {name: torch.full_like(weights[name], math.inf)}, tmp_path / "broken/model.safetensors")
     with pytest.raises(CheckpointError, match=r"broken: its logits are not numbers, for its weights diverged"):
         inspected(tmp_path / "broken", tmp_path / "out", text="the cat")
+
+
+def test_numbers_are_shown_where_pictures_cannot_be_written(run: Path, tmp_path: Path) -> None:
+    """As of a run on a read-only disk; a place that was asked for is an error, after the numbers."""
+    in_the_way = run / "inspect"
+    in_the_way.write_text("no folder")
+    try:
+        aside, console = Console(file=io.StringIO(), width=500), Console(file=io.StringIO(), width=200)
+        usual = {"text": None, "position": -1, "token": None, "word": (), "landscape": False}
+        assert inspect_model(str(run), output=None, reporter=Reporter(False, console, aside), **usual) == 0
+        assert "logit lens" in console.file.getvalue()
+        assert "written" not in console.file.getvalue()
+        assert aside.file.getvalue().count("-o FOLDER") == 1
+    finally:
+        in_the_way.unlink()
+    (tmp_path / "taken").write_text("no folder")
+    with pytest.raises(CheckpointError, match="taken"):
+        inspected(run, tmp_path / "taken")

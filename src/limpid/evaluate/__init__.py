@@ -37,14 +37,14 @@ def evaluate_model(
     reporter.close()
     run = evaluation.models[0].run
     folder = output if output is not None or run is None else run.path / "evaluate"
-    picture = None
-    if evaluation.texts and folder is not None:
-        from limpid.evaluate.plots import reliability
-
-        picture = reliability(evaluation.texts, folder / "reliability.png")
     reporter.document(document(evaluation))
     for line in lines(evaluation):
         reporter.line(line)
-    if picture is not None:
-        reporter.line(Text.assemble(("\nwritten", "bold"), f"  {picture}"))
+    if evaluation.texts and folder is not None:
+        from limpid.evaluate.plots import reliability
+        from limpid.plots import left_out_where_refused
+
+        with left_out_where_refused(output, reporter):
+            picture = reliability(evaluation.texts, folder / "reliability.png")
+            reporter.line(Text.assemble(("\nwritten", "bold"), f"  {picture}"))
     return 0

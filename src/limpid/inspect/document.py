@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from limpid.jsonable import jsonable
 Plain = dict[str, Any]
 
 
-def document(structure: Structure, landscape: Landscape | None, seconds: float) -> Plain:
+def document(structure: Structure, landscape: Landscape | None, pictures: Sequence[Path], seconds: float) -> Plain:
     """All of it; numbers that are not finite are spelled as float() reads them."""
     sample = structure.sample
     plain = {
@@ -40,7 +41,7 @@ def document(structure: Structure, landscape: Landscape | None, seconds: float) 
         },
         "embedding_neighbours": None if structure.neighbours is None else asdict(structure.neighbours),
         "landscape": None if landscape is None else _landscape(landscape),
-        "pictures": _names(structure.pictures) + ([] if landscape is None else _names(landscape.pictures)),
+        "pictures": [picture.name for picture in pictures],
         "seconds": round(seconds, 3),
     }
     whole: Plain = jsonable(_as_lists(plain))
@@ -54,10 +55,6 @@ def _as_lists(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_as_lists(inner) for inner in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _names(pictures: tuple[Path, ...]) -> list[str]:
-    return [picture.name for picture in pictures]
 
 
 def _attribution(structure: Structure) -> Plain:

@@ -51,11 +51,18 @@ class Landscape:
     variants: tuple[GradientFlow, ...]
     fresh: tuple[GradientFlow, ...]  # of weights drawn anew
     seed: int
-    pictures: tuple[Path, ...]
+
+    def draw(self, folder: Path) -> list[Path]:
+        """Pictures of the spectrum of the Hessian, and of the loss along lines and on a plane."""
+        return [
+            draw_density(self.sharpness, folder / "spectrum.png"),
+            draw_along(self.curves, folder / "loss-curves.png"),
+            draw_surface(self.curves, folder / "loss-surface.png"),
+        ]
 
 
-def measure_landscape(sample: ModelAndText, output: Path, reporter: Reporter = SILENT) -> Landscape:
-    """Measure it all, and draw it into `output`."""
+def measure_landscape(sample: ModelAndText, reporter: Reporter = SILENT) -> Landscape:
+    """Measure it all."""
     inputs, targets = sample.rows(ROWS)
     loss = DifferentiableLoss(sample.model, inputs, targets)
     seed = 0 if sample.config is None else sample.config.run.seed
@@ -76,11 +83,6 @@ def measure_landscape(sample: ModelAndText, output: Path, reporter: Reporter = S
         variants=flow_variants(exact, inputs[:4]),
         fresh=fresh_flows(exact, inputs[:4], seed),
         seed=seed,
-        pictures=(
-            draw_density(curvature, output / "spectrum.png"),
-            draw_along(curves, output / "loss-curves.png"),
-            draw_surface(curves, output / "loss-surface.png"),
-        ),
     )
 
 

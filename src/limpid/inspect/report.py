@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from limpid.inspect.landscape import Landscape
 from limpid.inspect.logit_attribution import LensLayer, LogitPart, TokenRank
 from limpid.inspect.structure import Structure
 from limpid.plan import parameter_count
+from limpid.terminal import counted
 
 HEADING, UP, DOWN = "bold blue", "green", "red"
 STRONGEST = 3
@@ -27,7 +28,7 @@ def structure_lines(structure: Structure) -> Iterator[Text]:
         yield from part(structure)
 
 
-def files_written(folder: Path, pictures: tuple[Path, ...], seconds: float) -> Text:
+def files_written(folder: Path, pictures: Sequence[Path], seconds: float) -> Text:
     """The last line: what was written where."""
     names = ", ".join(picture.name for picture in pictures)
     return Text.assemble(("\nwritten", HEADING), f"  {folder}/  inspect.json, {names}  ({seconds:.1f} s)")
@@ -46,8 +47,8 @@ def _heading(structure: Structure) -> Iterator[Text]:
     when = "" if sample.step is None else f" after step {sample.step:,}"
     yield Text.assemble(
         (f"{sample.name}{when}", "bold"),
-        f" · {parameter_count(model):,} parameters: {model.num_layers} layers × {model.d_model}, "
-        f"{model.num_heads} heads · looked at in float64",
+        f" · {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
+        f"{counted(model.num_heads, 'head')} · looked at in float64",
     )
     shown, given = len(sample.shown), len(sample.tokens)
     count = f"{shown} tokens" if shown == given else f"the first {shown} of {given} tokens"
@@ -114,13 +115,13 @@ def _lens(structure: Structure) -> Iterator[Text]:
 
 def _layer(layer: LensLayer, structure: Structure) -> Text:
     def place(word: str, guess: TokenRank) -> str:
-        return f"{word} {spelled(structure, guess.token)} rank {guess.rank:,}, p {guess.probability:.2g}"
+        return f"{word} {spelled(structure, guess.token)} rank {guess.rank:,}, p {guess.probability:.3g}"
 
     after = "" if layer.next is None else f" · {place('next', layer.next)}"
     return Text.assemble(
         f"  {layer.name:<11}",
         (f"{spelled(structure, layer.top.token):<14}", "bold"),
-        f" p {layer.top.probability:.3f} · {place('final', layer.final)}{after}"
+        f" p {layer.top.probability:.3g} · {place('final', layer.final)}{after}"
         f" · KL {layer.kl:.3f} nats · top as in the end at {layer.agreement:.0%} of positions",
     )
 

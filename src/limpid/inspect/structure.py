@@ -37,7 +37,12 @@ class Structure:
     neurons: tuple[Neurons, ...]
     neuron_positions: int  # over which neurons were observed
     neighbours: Neighbours | None
-    pictures: tuple[Path, ...]
+
+    def draw(self, folder: Path) -> list[Path]:
+        """Pictures of the heads of each block, and of the spectra."""
+        layers = self.sample.model.config.num_layers
+        attention = draw_attention(self.seen, layers, self.sample.text, folder)
+        return [*attention, draw_spectra(self.spectra, folder / "singular-values.png")]
 
 
 def measure_structure(
@@ -45,10 +50,9 @@ def measure_structure(
     position: int,
     token: str | None,
     word: tuple[str, ...],
-    output: Path,
     reporter: Reporter = SILENT,
 ) -> Structure:
-    """Measure all of it in float64, and draw it into `output`.
+    """Measure all of it in float64.
 
     Raises  ConfigError for a position outside the text, or a word that is not one token; CheckpointError for weights
             that give no numbers
@@ -66,23 +70,17 @@ def measure_structure(
         spectra = singular_values(model)
         reporter.progress("MLP neurons", 0)
         observed, positions = neurons(model, _batches(sample))
-        reporter.progress("pictures", 0)
-        layers = model.config.num_layers
         return Structure(
             sample=sample,
             seen=seen,
             position=place,
             attribution=attribute_logit(model, seen, place, likeliest if chosen is None else chosen),
             lens=logit_lens(model, seen, sample.inputs, place),
-            heads=attention_heads(seen, layers),
+            heads=attention_heads(seen, model.config.num_layers),
             spectra=spectra,
             neurons=observed,
             neuron_positions=positions,
             neighbours=neighbours,
-            pictures=(
-                *draw_attention(seen, layers, sample.text, output),
-                draw_spectra(spectra, output / "singular-values.png"),
-            ),
         )
 
 

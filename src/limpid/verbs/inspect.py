@@ -40,16 +40,7 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("inspect", InspectFlags, argv)
     from limpid.inspect import inspect_model
     from limpid.reporter import Reporter
-    from limpid.run import RUNS
-    from limpid.source import ModelFolder, find_model
 
-    source = find_model(flags.what)
-    if flags.output is not None:
-        output = user_path(flags.output)
-    elif isinstance(source, ModelFolder):
-        output = RUNS / f"{source.name}-inspect"
-    else:
-        output = source.run.path / "inspect"
     with Reporter(flags.json) as reporter:
         return inspect_model(
             flags.what,
@@ -57,7 +48,7 @@ def verb(argv: Sequence[str]) -> int:
             position=flags.position,
             token=flags.token,
             word=flags.word,
-            output=output,
+            output=None if flags.output is None else user_path(flags.output),
             landscape=flags.landscape,
             reporter=reporter,
         )
