@@ -222,7 +222,7 @@ def _states(config: TrainConfig, worst: Peak) -> list[Figure]:
         figure("memory.optimizer", "bytes", "(N * moments - single) * p",
                {"N": sum(one.size for one in trained), "p": p, "moments": moments, "single": fewer},
                note=f"moments of {optimizer}; single: parameters with one fewer"),
-        figure("memory.gradients", "bytes", "made * p", {"made": worst.gradients, "p": p},
+        figure("memory.gradients", "bytes", "at_the_peak * p", {"at_the_peak": worst.gradients, "p": p},
                note=f"those that are there when memory is highest, in the backward pass of {worst.row.name}"),
     ]  # fmt: skip
 

@@ -32,7 +32,7 @@ LONGEST_EQUATION = 64
 """Letters of an equation that a table still shows."""
 WORDS = {
     "six_n": "6 N", "mfu": "utilisation (MFU)", "hfu": "with what is repeated (HFU)", "peak": "peak of one device",
-    "measured_mfu": "the run's utilisation (MFU)",
+    "measured_mfu": "the run's utilisation (MFU)", "tokens_per_second": "tokens per second, all devices",
 }  # fmt: skip
 """Figures whose names are not words."""
 REPEATED = ("flops.exact_over_six_n", "memory.share", "memory.device")

@@ -108,7 +108,7 @@ def decoding_speed(
                   "pipeline one after another")  # fmt: skip
     speed = figure("decoding.tokens_per_second", "tokens/s", "copies * b / step",
                    {"copies": layout.replicas, "b": layout.batch, "step": step},
-                   note="of all sequences together")  # fmt: skip
+                   note="of all sequences on all devices together")  # fmt: skip
     return [prompt, step, speed]
 
 

@@ -24,8 +24,9 @@ from limpid.plan.laws.sweep import (
     step_flops,
     train_config,
 )
-from limpid.reporter import Report
+from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, remove_run
+from limpid.terminal import counted
 from limpid.training.loop import Diverged
 from limpid.training.time_budget import StepBudget
 
@@ -59,7 +60,7 @@ def measure_time_model(sweep: Sweep, train: Train) -> TimeModel:
     return TimeModel(max(0.0, around), per_layer, max(1e-15, (seconds[1] - per_layer * second) / large))
 
 
-def train_all(sweep: Sweep, train: Train, report: Report | None = None) -> tuple[list[Run], list[str]]:
+def train_all(sweep: Sweep, train: Train, reporter: Reporter = SILENT) -> tuple[list[Run], list[str]]:
     """Train the runs, the longest first; returns those that were finished, and what happened to the others.
 
     Where they take longer than was predicted, those that are still to come are shortened, and left out at last.
@@ -95,13 +96,18 @@ def train_all(sweep: Sweep, train: Train, report: Report | None = None) -> tuple
         planned[planned.index(one)] = trained
         spent, predicted = spent + time.perf_counter() - began, predicted + speed.of(trained)
         finished.append(trained)
-        if report is not None:
-            report(f"training, {len(finished)} of {len(planned)} runs", len(finished), len(planned))
+        took = time.perf_counter() - began
+        reporter.progress("training runs", len(finished), len(planned))
+        reporter.note(f"{_described(trained)} in {took:.1f} s: {len(finished)} of {len(planned)} runs")
     _write_plan(sweep, planned, speed)
     if left_out:
-        notes.append(f"{sweep.minutes:g} minutes are over: left out are {', '.join(left_out)}; "
-                     "the same command goes on with them")  # fmt: skip
+        notes.append(f"{sweep.minutes:g} minutes are over: {len(finished)} of {len(planned)} runs were trained, left "
+                     f"out are {', '.join(left_out)}; the same command goes on with them")  # fmt: skip
     return [runs[one.name] for one in finished], notes
+
+
+def _described(one: SweepRun) -> str:
+    return f"{one.name}: {counted(one.num_layers, 'layer')} × {one.d_model}, {one.steps:,} steps"
 
 
 def _planned_runs(sweep: Sweep, train: Train, deadline: float) -> tuple[list[SweepRun], TimeModel]:

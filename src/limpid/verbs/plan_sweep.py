@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from limpid.config.flags import read
 from limpid.config.options import require
 from limpid.config.threads import Threads
+from limpid.errors import ConfigError
 from limpid.plan.laws.sweep import Sweep
 
 
@@ -29,7 +30,7 @@ def verb(argv: Sequence[str]) -> int:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from limpid.api import train
     from limpid.console import Console
-    from limpid.plan.laws.fit import FEWEST_FOR_INTERVALS, fit, points_of
+    from limpid.plan.laws.fit import FEWEST, FEWEST_FOR_INTERVALS, fit, points_of
     from limpid.plan.laws.runs import points
     from limpid.reporter import Reporter
     from limpid.training.loop import Interrupted
@@ -37,15 +38,21 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.verbs.plan_fit import show
 
     with Reporter(flags.json) as reporter:
-        if (planned := flags.sweep.budgets * flags.sweep.sizes) < FEWEST_FOR_INTERVALS:
+        planned = flags.sweep.budgets * flags.sweep.sizes
+        if planned < FEWEST_FOR_INTERVALS:
             reporter.note(f"{planned} runs give constants without intervals, which need {FEWEST_FOR_INTERVALS} runs")
         try:
-            runs, notes = train_all(flags.sweep, train, reporter.progress)
+            runs, notes = train_all(flags.sweep, train, reporter)
         except Interrupted:
             reporter.note("stopped, everything saved: the same command goes on from there")
             return 130
         for note in notes:
             reporter.note(note)
+        if len(runs) < FEWEST:
+            raise ConfigError(
+                f"{len(runs)} of {planned} runs are trained, and a law needs {FEWEST}: the same command goes on with "
+                "the others"
+            )
         trained = points_of(*zip(*points([str(run.path) for run in runs]), strict=True))
         fitted = fit(trained, seed=flags.sweep.seed, report=reporter.progress)
     return show(fitted, flags.compute, str(flags.sweep.folder), flags.json, Console())

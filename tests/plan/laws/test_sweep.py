@@ -34,3 +34,11 @@ def test_the_sweep_fills_its_time_and_no_more() -> None:
 def test_too_little_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="give more --minutes"):
         largest_that_fits(0.01, 3, 4, HERE)
+
+
+@pytest.mark.parametrize(("budgets", "sizes"), [(2, 3), (3, 4), (2, 8)])
+def test_a_sweep_has_as_many_runs_as_were_asked_for(budgets: int, sizes: int) -> None:
+    """In little time models are so small that the nearest shapes of several sizes are the same one."""
+    for compute in (1e9, 1e11, 1e13, 1e15):
+        runs = sweep_runs(compute, budgets, sizes)
+        assert len({(run.name[:2], run.num_layers, run.d_model) for run in runs}) == budgets * sizes

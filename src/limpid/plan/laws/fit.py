@@ -18,6 +18,8 @@ from limpid.reporter import Report
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NAMES = ("E", "A", "B", "alpha", "beta")
+FEWEST = len(NAMES) + 1
+"""Runs that tell the constants apart."""
 DELTA = 1e-3
 """Where the Huber loss turns from square to straight, in log loss. Source: Hoffmann et al. 2022, section D.2."""
 SOURCE = "fitted here; method: Hoffmann et al. 2022, section D.2, arXiv:2203.15556"
@@ -130,8 +132,8 @@ def points_of(parameters: Sequence[float], tokens: Sequence[float], loss: Sequen
             odd = column[~(np.isfinite(column) & (column > 0))][0]
             raise ConfigError(f"{name} {odd} among the runs: expected numbers above 0")
     points = Points(*arrays)
-    if len(points) < len(NAMES) + 1:
-        raise ConfigError(f"{len(points)} runs cannot tell five constants apart: give at least {len(NAMES) + 1}")
+    if len(points) < FEWEST:
+        raise ConfigError(f"{len(points)} runs cannot tell five constants apart: give at least {FEWEST}")
     for name, column in (("sizes", arrays[0]), ("numbers of tokens", arrays[1])):
         if len(np.unique(np.round(np.log(column), 6))) < 3:
             raise ConfigError(

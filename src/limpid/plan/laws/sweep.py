@@ -88,9 +88,10 @@ def shapes_to_choose_from() -> tuple[tuple[int, int], ...]:
     return tuple((layers, d) for d in range(16, 1025, 16) for layers in {max(1, round(d / 56)), max(2, round(d / 40))})
 
 
-def nearest_shape(parameters: float) -> tuple[int, int]:
-    """The shape whose count is nearest to a number of parameters."""
-    return min(shapes_to_choose_from(), key=lambda shape: abs(math.log(parameters_of_shape(*shape) / parameters)))
+def nearest_shape(parameters: float, taken: Sequence[tuple[int, int]] = ()) -> tuple[int, int]:
+    """The shape, of those that are left, whose count is nearest to a number of parameters."""
+    left = [shape for shape in shapes_to_choose_from() if shape not in taken]
+    return min(left, key=lambda shape: abs(math.log(parameters_of_shape(*shape) / parameters)))
 
 
 def sweep_runs(compute: float, budgets: int, sizes: int) -> list[SweepRun]:
@@ -101,8 +102,7 @@ def sweep_runs(compute: float, budgets: int, sizes: int) -> list[SweepRun]:
         middle = math.sqrt(c / 6 / TOKENS_PER_PARAMETER)
         shapes: list[tuple[int, int]] = []
         for place in range(sizes):
-            shape = nearest_shape(middle * SIZE_SPREAD ** (2 * place / max(1, sizes - 1) - 1))
-            shapes += [shape] if shape not in shapes else []
+            shapes.append(nearest_shape(middle * SIZE_SPREAD ** (2 * place / max(1, sizes - 1) - 1), shapes))
         for number, shape in enumerate(shapes):
             tokens = c / 6 / parameters_of_shape(*shape)
             steps = max(FEWEST_STEPS, round(tokens / (BATCH * CONTEXT)))
@@ -147,7 +147,7 @@ def largest_that_fits(seconds: float, budgets: int, sizes: int, speed: TimeModel
     if smallest > seconds:
         raise ConfigError(
             f"the smallest sweep takes about {smallest / 60:.1f} minutes here, and {max(0.0, seconds / 60):.1f} are "
-            "left to train: give more --minutes, or fewer --budgets"
+            "left to train: give more --minutes, or fewer --budgets or --sizes"
         )
     while high / low > 1.02:
         middle = math.sqrt(low * high)
