@@ -5,10 +5,12 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -227,7 +229,7 @@ def test_a_run_goes_on_and_says_so_when_there_is_nothing_left(there: Path, capsy
         ("trace small --worked", "--worked has no use for RUN"),
         ("trace --worked --step 3 --text x", "--worked has no use for --step and --text"),
         ("trace small --rows --quantity loss", "--rows has no use for --quantity"),
-        ("trace small --output step.safetensors", "give --text too"),
+        ("trace small --output step.json", "a recorded step ends in .safetensors"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(
@@ -326,6 +328,48 @@ def test_a_shell_completes_options_of_every_verb(tmp_path: Path, capsys: pytest.
     done = subprocess.run(["bash", "-c", f". {tmp_path}/limpid.bash; {ask}"], capture_output=True, text=True)
     assert done.stdout.strip() == "--learning-rate"
     assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["explain", "small", "logitz[0, 0, 1]"], "did you mean logits"),
+        (["explain", "small", "blocks.0.attention.score"], "did you mean blocks.0.attention.scores"),
+        (["trace", "small", "--quantity", "grad(logitz)"], "did you mean logits"),
+        (["explain", "small"], "limpid explain small 'logits[0, 0, 7]'"),
+    ],
+)
+def test_what_no_step_has_is_refused_before_one_is_redone(there: Path, capsys, monkeypatch, words, said: str) -> None:
+    monkeypatch.setattr("limpid.training.replay.recorded", None)
+    assert said in refused(capsys, *words)
+
+
+def test_a_step_of_a_run_that_cannot_be_written_to_is_kept_elsewhere(there: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: "runs" not in str(path))
+    assert "--step 3 --output FILE.safetensors" in refused(capsys, "trace", "small", "--step", "3")
+    assert main(["trace", "small", "--step", "3", "--output", "elsewhere/third.safetensors"]) == 0
+    assert main(["explain", "elsewhere/third.safetensors", "loss"]) == 0
+
+
+def test_models_of_one_name_keep_their_steps_apart(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        shutil.copytree("runs/small/model", f"{folder}/same", dirs_exist_ok=True)
+        assert main(["trace", f"{folder}/same", "--text", "the cat"]) == 0
+    files = re.findall(r"kept in (\S+);", capsys.readouterr().err)
+    assert len(set(files)) == 2
+    assert main(["explain", files[0], "logits[0, 0, 1]"]) == 0
+    assert "limpid trace a/same --text" in refused(capsys, "explain", "a/same", "logits")
+
+
+def test_ctrl_c_ends_quietly_while_limpid_is_still_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from limpid.__main__ import main as command
+
+    class Interrupted(types.ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "limpid.cli", Interrupted("limpid.cli"))
+    assert command() == 130
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:

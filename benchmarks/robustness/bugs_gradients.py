@@ -184,8 +184,8 @@ SCHEDULES = (
         (
             Edit(
                 SCHEDULE,
-                "return peak * warmup(step, update.warmup_steps)",
-                "return peak * warmup(step, max(1, update.warmup_steps - 1))",
+                "return peak * warmup(step, climb)",
+                "return peak * warmup(step, max(1, climb - 1))",
             ),
         ),
         RATE,
@@ -198,7 +198,7 @@ SCHEDULES = (
         (
             Edit(
                 SCHEDULE,
-                "_shape(step - update.warmup_steps, max(1, max_steps - update.warmup_steps), update)",
+                "_shape(step - climb, max(1, max_steps - climb), update)",
                 "_shape(step, max_steps, update)",
             ),
         ),
@@ -213,10 +213,8 @@ SCHEDULES = (
         (
             Edit(
                 SCHEDULE,
-                "return floor + (peak - floor) * _shape(step - update.warmup_steps, "
-                "max(1, max_steps - update.warmup_steps), update)",
-                "return max(floor, peak * _shape(step - update.warmup_steps, "
-                "max(1, max_steps - update.warmup_steps), update))",
+                "return floor + (peak - floor) * _shape(step - climb, max(1, max_steps - climb), update)",
+                "return max(floor, peak * _shape(step - climb, max(1, max_steps - climb), update))",
             ),
         ),
         RATE,

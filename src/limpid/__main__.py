@@ -1,7 +1,17 @@
-"""`python -m limpid`, the same as `limpid`."""
+"""The `limpid` command, and `python -m limpid`: Ctrl-C ends it quietly from its first import on."""
 
 import sys
 
-from limpid.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        from limpid.cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -85,7 +85,7 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> R
         shown = reporter if mesh.is_main else SILENT
         training = begin(mesh, shown)
         shown.close()  # bars of tokenizing and measuring
-        for line in describe(training):
+        for line in describe(training) if mesh.is_main else ():
             shown.line(line)
         doctor = attend(training, shown.line)
         try:

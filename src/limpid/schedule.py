@@ -17,9 +17,10 @@ def learning_rate(step: int, max_steps: int, update: UpdateConfig) -> float:
     warm-up–stable–decay, Hu et al. 2024, eq. 1, arXiv:2404.06395.
     """
     peak, floor = update.learning_rate, update.learning_rate * update.min_learning_rate_ratio
-    if step <= update.warmup_steps:
-        return peak * warmup(step, update.warmup_steps)
-    return floor + (peak - floor) * _shape(step - update.warmup_steps, max(1, max_steps - update.warmup_steps), update)
+    climb = update.warmup(max_steps)
+    if step <= climb:
+        return peak * warmup(step, climb)
+    return floor + (peak - floor) * _shape(step - climb, max(1, max_steps - climb), update)
 
 
 def _shape(step: int, steps: int, update: UpdateConfig) -> float:

@@ -1,11 +1,14 @@
 """Options that would do nothing."""
 
+from itertools import pairwise
+
 import pytest
 
 from limpid.config import RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import require_effect
 from limpid.config.files import read_config, write_config
 from limpid.errors import ConfigError
+from limpid.schedule import learning_rate
 
 
 def test_what_a_run_cannot_notice_is_refused_when_it_is_new_and_still_opens(tmp_path) -> None:
@@ -18,3 +21,11 @@ def test_what_a_run_cannot_notice_is_refused_when_it_is_new_and_still_opens(tmp_
         require_effect(short)
     require_effect(short, steps_are_known=False)
     require_effect(TrainConfig(run=RunConfig(max_steps=3)))
+
+
+def test_a_warm_up_that_nobody_asked_for_follows_a_short_run() -> None:
+    for steps in (1, 8, 20, 100, 400):
+        rates = [learning_rate(step, steps, UpdateConfig()) for step in range(1, steps + 1)]
+        assert sum(one < later for one, later in pairwise(rates)) <= min(20, steps / 10)
+        assert steps == 1 or max(rates) > 0.9 * UpdateConfig().learning_rate
+    assert UpdateConfig(warmup_steps=20).warmup(20) == 20  # what is asked for stays

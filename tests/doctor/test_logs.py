@@ -244,3 +244,10 @@ def test_every_rule_is_explained(slug: str, capsys: pytest.CaptureFixture) -> No
     out = capsys.readouterr().out
     assert RULES[slug].source[:20] in out
     assert "\\lVert" not in out.split("{")[0]
+
+
+def test_a_few_losses_are_not_judged_and_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    log = tmp_path / "nano.log"
+    log.write_text("".join(f"iter {i}: loss {v}, time 10.0ms\n" for i, v in enumerate((10.9, 9.1, 12.1, 15.1))))
+    assert main(["doctor", str(log)]) == 0
+    assert "4 losses are too few to judge" in capsys.readouterr().out

@@ -238,6 +238,18 @@ def test_a_run_starts_from_another_runs_weights(data: Path) -> None:
     assert not torch.equal(ours, theirs)
 
 
+def test_a_model_that_had_dropout_is_not_continued_without_a_word(data: Path) -> None:
+    first = trained(config(data, max_steps=1, model={"dropout": 0.25}), "first")
+    weights = start(config(data), "weights", quiet())
+    finish(weights)
+    said = json.loads((weights.run.model_folder / "config.json").read_text())
+    (weights.run.model_folder / "config.json").write_text(json.dumps(said | {"attention_dropout": 0.25}))
+    for number, source in enumerate((first.path, weights.run.model_folder)):
+        shown = io.StringIO()
+        start(config(data, init_from=str(source)), f"next{number}", Reporter(console=Console(file=shown, width=200)))
+        assert "has dropout 0.25, this run 0: --dropout sets it" in shown.getvalue()
+
+
 def test_accumulated_micro_batches_equal_one_large_batch(data: Path) -> None:
     """The same rows, in one piece or in three, in float64."""
     whole = start(config(data, batch_size=6, precision="fp64"), "whole", quiet())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from limpid.config.options import require
-from limpid.config.sections import ModelConfig, TrainConfig, UpdateConfig
+from limpid.config.sections import ModelConfig, TrainConfig
 
 ADOPTED = ("model.", "data.tokenizer")
 """Options that --init-from takes from the model."""
@@ -37,10 +37,7 @@ NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
 
 
 def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
-    """Raise ConfigError for options that a new run would not notice.
-
-    A warm-up of the default length may be longer than a short run: nobody asked for it.
-    """
+    """Raise ConfigError for options that a new run would not notice."""
     data, update, run = config.data, config.update, config.run
     require(
         data.tokenizer_vocab_size is None or data.tokenizer == "bpe",
@@ -62,7 +59,7 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
         return
     steps = run.max_steps
     require(
-        update.warmup_steps <= steps or update.warmup_steps == UpdateConfig.warmup_steps,
+        update.warmup(steps) <= steps,
         f"warmup_steps is {update.warmup_steps}, and the run has {steps} steps: it would end before its learning rate "
         "is reached",
     )

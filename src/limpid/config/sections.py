@@ -200,6 +200,10 @@ class DataConfig(Checked):
     """Share of the documents (of the text, when there is only one) held out."""
 
 
+USUAL_WARMUP = 20
+"""Steps of warm-up of a run that is long enough for them."""
+
+
 @dataclass(frozen=True, repr=False)
 class UpdateConfig(Checked):
     """How gradients become new parameters."""
@@ -222,8 +226,8 @@ class UpdateConfig(Checked):
     """Gradients are scaled down to this global norm; none never clips."""
     schedule: ScheduleName = "cosine"
     """Shape of the learning rate after warm-up."""
-    warmup_steps: Whole = 20
-    """Steps of linear warm-up from 0."""
+    warmup_steps: Whole | None = None
+    """Steps of linear warm-up from 0; 20 when left out, and at most a tenth of the run."""
     min_learning_rate_ratio: Share = 0.1
     """Final learning rate as a share of the peak."""
     schedule_cycles: Count = 1
@@ -232,6 +236,10 @@ class UpdateConfig(Checked):
     """polynomial: exponent of the decay."""
     decay_fraction: Share = 0.2
     """warmup_stable_decay: share of the run over which the rate decays at the end."""
+
+    def warmup(self, max_steps: int) -> int:
+        """Steps of warm-up in a run of so many steps."""
+        return min(USUAL_WARMUP, max_steps // 10) if self.warmup_steps is None else self.warmup_steps
 
 
 @dataclass(frozen=True, repr=False)

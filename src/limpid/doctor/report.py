@@ -16,6 +16,7 @@ from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
 from limpid.doctor.rule import functions
 from limpid.doctor.rules import RULES
+from limpid.doctor.rules.loss_curve import LOSS_DIVERGES
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import user_path
 from limpid.source import Run, find_source
@@ -34,6 +35,8 @@ UNSEEN = {
     "distributed": "ranks are compared while they train",
 }
 """What no log shows."""
+WATCHED_TOO = ("loss_curve", "learning_rate", "grad_norm", "eval_loss")
+"""What may be missing although the doctor watched the run."""
 
 
 # a log of any tool
@@ -57,6 +60,10 @@ def unchecked(curves: Curves) -> dict[str, str]:
         for name in ("grad_norm", "learning_rate", "eval_loss", "loss_scale")
         if name not in curves.series
     }
+    losses = max(len(curves.series.get(name, [])) for name in ("loss", "eval_loss"))
+    if losses < LOSS_DIVERGES["steps"]:
+        enough = f"{LOSS_DIVERGES['steps']:g} tell one that rises from chance"
+        missing = {"loss_curve": f"{losses} losses are too few to judge: {enough}"} | missing
     return missing | UNSEEN
 
 
@@ -68,7 +75,7 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
     findings = ranked([*(_recorded(path, curves) if watched else ()), *diagnose(curves)])
     skipped = unchecked(curves)
     if watched:
-        skipped = {name: why for name, why in skipped.items() if name in ("learning_rate", "grad_norm", "eval_loss")}
+        skipped = {name: why for name, why in skipped.items() if name in WATCHED_TOO}
     if as_json:
         say_json(document(str(path), curves.kind, len(curves.steps), findings, skipped, curves.notes))
         return exit_code(findings)

@@ -35,7 +35,7 @@ def learning_rate_rounding(number: int, max_steps: int, update: UpdateConfig) ->
 
 
 def _rate(number: int, max_steps: int, update: UpdateConfig, shift: Fraction) -> float:
-    peak, climb = update.learning_rate, update.warmup_steps
+    peak, climb = update.learning_rate, update.warmup(max_steps)
     if number <= climb:
         return peak * number / climb
     floor = peak * update.min_learning_rate_ratio

@@ -68,11 +68,26 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
 
 def step_of(path: Path) -> int | None:
     """After which step of its run the model of a folder is; None where nobody says so."""
-    try:
-        step = json.loads((path / "config.json").read_text(encoding="utf-8"))[STEP]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
+    step = _said(path).get(STEP)
     return step if isinstance(step, int) else None
+
+
+def dropout_of(path: Path) -> float:
+    """The dropout that the model of a folder was trained with, as far as its config.json says; the largest of several.
+
+    It is no part of what is read otherwise: a run that continues a model has its own.
+    """
+    said = (value for name, value in _said(path).items() if name.endswith(("pdrop", "dropout")))
+    return max((float(value) for value in said if isinstance(value, int | float)), default=0.0)
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """What a folder's config.json says, nothing where it cannot be read."""
+    try:
+        said = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def hugging_face_names(config: ModelConfig) -> dict[str, str]:

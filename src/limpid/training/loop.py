@@ -101,6 +101,7 @@ def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watc
                     metrics.config = training.config = budget.adjust_all(training.config, state.step, mesh)
                     if budget.final and mesh.is_main:
                         run.write_config(training.config)
+                        metrics.say(f"step {state.step} | {training.config.run.max_steps} steps fit the time")
     finally:
         metrics.close()
 

@@ -12,17 +12,20 @@ import torch
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
 from limpid.config.options import as_typed, shown, to_dict
+from limpid.config.sections import USUAL_WARMUP
 from limpid.data.batches import Batches
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
+from limpid.model.convert import dropout_of
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.plan import parameter_count
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
-from limpid.source import Model, find_model
+from limpid.source import Model, ModelFolder, find_model
+from limpid.terminal import counted
 from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.memory import require_fits
@@ -62,6 +65,9 @@ def start(
     source = None if config.run.init_from is None else _first_model(config.run.init_from)
     if source is not None:
         sizes, weights = load_weights(source)
+        theirs = dropout_of(source.path) if isinstance(source, ModelFolder) else sizes.dropout
+        if config.model.dropout != theirs:
+            reporter.line(f"{source} has dropout {theirs:g}, this run {config.model.dropout:g}: --dropout sets it")
         config = _adopted(config, sizes, source)
     _require_shareable(config, mesh)
     if mesh.world == 1:
@@ -87,6 +93,8 @@ def start(
     step_budget = None
     if deadline is not None:
         config, step_budget = mesh.decided(lambda: deadline.fit(config, len(tokens.train), mesh.device, reporter))
+    update = dataclasses.replace(config.update, warmup_steps=config.update.warmup(config.run.max_steps))
+    config = dataclasses.replace(config, update=update)  # it stays when the run is extended
     state = fresh_state(config, mesh)
     if source is not None:
         set_weights(state.model, weights)  # all but low-rank factors, which begin here
@@ -256,10 +264,22 @@ def describe(training: Training) -> list[str]:
         how += ["blocks compiled in the first step, which may wait for another process that compiles"]
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [
-        f"model      {parameter_count(model):,} parameters: {model.num_layers} layers × {model.d_model}, "
-        f"{model.num_heads} heads, vocabulary {model.vocab_size:,}, context {model.context_length}",
+        f"model      {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
+        f"{counted(model.num_heads, 'head')}, vocabulary {model.vocab_size:,}, context {model.context_length}",
         f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out",
         f"engine     {', '.join(how)}; `limpid plan --explain-engine` says why",
+        f"schedule   {_schedule(config, asked, timed=training.step_budget is not None)}",
         f"options    {', '.join(chosen) if chosen else 'all at their defaults'}",
         f"run        {training.run.path}/ (config.toml holds every option)",
     ]
+
+
+def _schedule(config: TrainConfig, asked: TrainConfig, timed: bool) -> str:
+    """How many steps there will be, and how the learning rate goes along."""
+    steps, update = config.run.max_steps, config.update
+    warmup = update.warmup(steps)
+    short = asked.update.warmup_steps is None and warmup < USUAL_WARMUP and not timed
+    why = ", a tenth of this short run" if short else ""
+    rises = f"warm-up over {warmup}{why}, then " if warmup else f"no warm-up{' in so short a run' if short else ''}, "
+    count = f"about {steps:,} steps, counted anew while it trains" if timed else f"{steps:,} steps"
+    return f"{count}: {rises}{update.schedule.replace('_', ' ')}"

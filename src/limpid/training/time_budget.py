@@ -62,13 +62,13 @@ class Deadline:
             )
         reporter.progress("measuring steps", 0, 1)
         chosen = best_size(config, self._seconds_left(), unique_tokens, device, size_given=self.size_given)
-        steps, model = chosen.config.run.max_steps, chosen.config.model
+        model = chosen.config.model
+        steps = max(1, int(max(0.0, self._seconds_left()) / chosen.step_seconds))  # measuring took some of the time
         reporter.line(
             f"chosen for the time: {parameter_count(model):,} parameters and about "
             f"{steps * tokens_per_step(chosen.config):,} tokens, {steps:,} steps of "
             f"{1e3 * chosen.step_seconds:.0f} ms",
         )
-        steps = max(1, int(max(0.0, self._seconds_left()) / chosen.step_seconds))  # measuring took some of the time
         return with_max_steps(chosen.config, steps), StepBudget(self.at_seconds)
 
     def _seconds_left(self) -> float:
@@ -122,7 +122,8 @@ class StepBudget:
 
 def decays_next(config: TrainConfig, step: int) -> bool:
     """Whether the learning rate begins to fall within the next step."""
-    warmup, last = config.update.warmup_steps, config.run.max_steps
+    last = config.run.max_steps
+    warmup = config.update.warmup(last)
     return (step + 1 - warmup) / max(1, last - warmup) > 1 - config.update.decay_fraction
 
 
@@ -166,7 +167,8 @@ def best_size(
         measured[best] = measured_step_seconds(configs[best], device)
     chosen = choices[best]
     steps = max(1, int(seconds / chosen.step_seconds))
-    update = dataclasses.replace(chosen.config.update, warmup_steps=min(chosen.config.update.warmup_steps, steps // 10))
+    warmup = min(chosen.config.update.warmup(steps), steps // 10)
+    update = dataclasses.replace(chosen.config.update, warmup_steps=warmup)
     return dataclasses.replace(chosen, config=with_max_steps(dataclasses.replace(chosen.config, update=update), steps))
 
 

@@ -77,8 +77,8 @@ SCHEDULE_NEVER_PEAKS = Rule(
     },
     cost="one simulation of the schedule",
     needs=(Probe.SCHEDULE, Probe.LOG),
-    cause="warm-up given in micro-batches, samples or for another number of processes",
-    fix="warm-up in updates",
+    cause="a warm-up as long as the run, or given in micro-batches, samples or for another number of processes",
+    fix="a warm-up that ends well before the run, in updates",
     explains=("loss-plateau",),
 )
 
@@ -231,7 +231,7 @@ def rates_of_a_log(curves: Curves) -> Iterator[Finding]:
             severity="warning",
             step=last,
             where="learning rate",
-            says=f"the rate rises to the very end ({top:.1e}): the warm-up is longer than the run.",
+            says=f"the rate rises to the very end ({top:.1e}): the warm-up is as long as the run, or longer.",
             sure=0.8,
             refuted_by="a rate that falls before the end",
             evidence={"top": top},
