@@ -39,16 +39,9 @@ def run(
     if variant.adapter is not None:
         weights = variant.adapter.merged(weights)
     way = f"{variant.processes} processes" if variant.path == "processes" else variant.path
-    way += f", {variant.precision}" + (
-        f", matrices as {variant.weights_read}" if variant.weights_read != "auto" else ""
-    )
-    seen = Observed(
-        variant.label,
-        f"{way}, {variant.precision}{read}",
-        {name: tensor.numpy() for name, tensor in weights.items()},
-        tokens,
-        targets,
-    )
+    read = "" if variant.weights_read == "auto" else f", matrices as {variant.weights_read}"
+    exact = {name: tensor.numpy() for name, tensor in weights.items()}
+    seen = Observed(variant.label, f"{way}, {variant.precision}{read}", exact, tokens, targets)
     seen.roundings = 1 if variant.adapter is None else 3  # the adapter's product and sum are rounded too
     kept = torch.promote_types(DTYPES[variant.precision], torch.float32)
     seen.compute, seen.kept = FORMATS[variant.precision], FORMATS[NAMES[kept]]

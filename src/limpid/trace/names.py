@@ -56,5 +56,5 @@ def require_known(what: str, asked: str) -> None:
     if run is None or "kept(" in name:  # which dropout kept is known from the record
         return
     model = run.read_config().model
-    formed = [*NEXT_TOKEN.quantities(model), *parameters(model)]
-    our_name(name, [*NEXT_TOKEN.fields, *(one.name for one in formed)])
+    formed, learned = (one.name for one in NEXT_TOKEN.quantities(model)), (one.name for one in parameters(model))
+    our_name(name, [*NEXT_TOKEN.fields, *formed, *learned])

@@ -58,8 +58,8 @@ def _gradient(found: EntryDocument) -> list[Text]:
     for passed in found.passed:
         lines.append(Text.assemble(("  through ", "dim"), passed.quantity, f"   [{passed.operation}]"))
         lines.append(Text(f"    {passed.symbols}", BACKWARD))
-        total = f"{passed.value:.8g}"
-        lines.append(Text(f"    = {passed.numbers}" + (f" = {total}" if passed.numbers != total else ""), BACKWARD))
+        value = f"{passed.value:.8g}"
+        lines.append(Text(f"    = {passed.numbers}" + (f" = {value}" if passed.numbers != value else ""), BACKWARD))
     if len(found.passed) > 1:
         together = " + ".join(f"{passed.value:.6g}" for passed in found.passed)
         total = sum(passed.value for passed in found.passed)
