@@ -346,9 +346,9 @@ def test_what_no_step_has_is_refused_before_one_is_redone(there: Path, capsys, m
 
 def test_a_step_of_a_run_that_cannot_be_written_to_is_kept_elsewhere(there: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: "runs" not in str(path))
-    assert "--step 3 --output FILE.safetensors" in refused(capsys, "trace", "small", "--step", "3")
-    assert main(["trace", "small", "--step", "3", "--output", "elsewhere/third.safetensors"]) == 0
-    assert main(["explain", "elsewhere/third.safetensors", "loss"]) == 0
+    assert "--step 6 --output FILE.safetensors" in refused(capsys, "trace", "small", "--step", "6")
+    assert main(["trace", "small", "--step", "6", "--output", "elsewhere/sixth.safetensors"]) == 0
+    assert main(["explain", "elsewhere/sixth.safetensors", "loss"]) == 0
 
 
 def test_models_of_one_name_keep_their_steps_apart(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
