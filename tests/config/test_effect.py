@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from limpid.config import RunConfig, TrainConfig, UpdateConfig
+from limpid.config import DataConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import require_effect
 from limpid.config.files import read_config, write_config
 from limpid.errors import ConfigError
@@ -29,3 +29,9 @@ def test_a_warm_up_that_nobody_asked_for_follows_a_short_run() -> None:
         assert sum(one < later for one, later in pairwise(rates)) <= min(20, steps / 10)
         assert steps == 1 or max(rates) > 0.9 * UpdateConfig().learning_rate
     assert UpdateConfig(warmup_steps=20).warmup(20) == 20  # what is asked for stays
+
+
+def test_a_share_to_hold_out_does_nothing_beside_text_to_validate_on() -> None:
+    asked = TrainConfig(data=DataConfig(validation=("test.txt",), validation_fraction=0.3))
+    with pytest.raises(ConfigError, match="which does nothing without a text to divide"):
+        require_effect(asked)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpid.data.batches import Batches, permuted, validation_batches
+from limpid.data.batches import Batches, Region, apportioned, permuted, shares_of, validation_batches
 
 CONTEXT = 7
 
@@ -91,6 +91,36 @@ def test_epoch_counts_the_windows_seen() -> None:
     source = batches()
     assert source.windows == 70
     assert source.epoch(35) == pytest.approx(35 * 6 / 70)
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, 2.5, 1e-9, 7.0]), min_size=1, max_size=5),
+    first=st.sampled_from([0, 1, 999, 10**12]),
+)
+def test_rows_are_shared_out_without_drift(weights: list[float], first: int) -> None:
+    """After however many rows, each share is as many rows as there are shares away from its part at most."""
+    count = 40
+    parts = list(apportioned(np.arange(first, first + count), shares_of(weights)))
+    assert sorted(np.concatenate([places for places, _ in parts]).tolist()) == list(range(count))
+    for weight, (places, own) in zip(weights, parts, strict=True):
+        assert own.tolist() == list(range(int(own[0]), int(own[0]) + len(own))) if len(own) else True
+        for place, number in zip(places, own, strict=True):  # it had `number` of the `first + place` rows before
+            assert abs(number - (first + place) * weight / sum(weights)) <= len(weights) + 1e-3
+
+
+def test_regions_have_rows_of_their_own_and_epochs_of_their_own() -> None:
+    regions = [Region(0, 100, 0.5), Region(100, 300, 0.2), Region(400, 103, 0.3)]
+    source = Batches(np.arange(503, dtype=np.uint16), CONTEXT, 10, 1, 11, regions)
+    for step in range(1, 9):
+        taken = source.batch(step)[0].rows
+        inside = [
+            sum(region.start <= row < region.start + region.tokens - CONTEXT for row in taken) for region in regions
+        ]
+        assert inside == [5, 2, 3]
+    small = [row for row in rows(source, range(1, 14)) if row < 100]
+    assert sorted(small[:13]) == list(range(min(small[:13]), 100 - CONTEXT, CONTEXT))
+    whole = Batches(source.tokens, CONTEXT, 10, 1, 11, [Region(0, 503)])
+    assert rows(whole, range(1, 20)) == rows(Batches(source.tokens, CONTEXT, 10, 1, 11), range(1, 20))
 
 
 @given(size=st.integers(1, 3000), keys=st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=6))

@@ -28,7 +28,7 @@ def talk(*lines: str) -> str:
     ("line", "told"),
     [
         ("/help", "/help is no command: /reset starts anew"),
-        ("x" * 100, "the model's context holds 32: shorten the prompt"),
+        ("x" * 100, "the model's context holds 32: shorten it"),
         ("caf\udce9", "half of a surrogate pair"),
     ],
 )

@@ -101,12 +101,12 @@ def test_targets_that_are_not_shifted_are_named(here: Path, monkeypatch: pytest.
     ("shift", "found"), [("a token later", "rows"), ("another order", "rows"), ("tokens only", "tokens")]
 )
 def test_a_wrong_window_is_named(shift: str, found: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, starts = limpid.data.batches._cut, limpid.data.batches.Batches._starts
+    original, starts = limpid.data.batches._cut, limpid.data.batches.Grid.starts
     match shift:
         case "a token later":
-            monkeypatch.setattr(limpid.data.batches.Batches, "_starts", lambda self, n: starts(self, n) + 1)
+            monkeypatch.setattr(limpid.data.batches.Grid, "starts", lambda self, n: starts(self, n) + 1)
         case "another order":
-            monkeypatch.setattr(limpid.data.batches.Batches, "_starts", lambda self, n: starts(self, n + 1))
+            monkeypatch.setattr(limpid.data.batches.Grid, "starts", lambda self, n: starts(self, n + 1))
         case _:
 
             def other_tokens(tokens, starts, length):

@@ -19,6 +19,7 @@ def _by_wavelength(model: ModelConfig) -> bool:
 
 
 NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
+    ("data", "validation_fraction"): (lambda data: not data.validation, "a text to divide; validation names one"),
     ("model", "rotary_layout"): (lambda model: model.positions == "rotary", "positions rotary"),
     ("model", "rotary_scaling"): (lambda model: model.positions == "rotary", "positions rotary"),
     ("model", "rotary_factor"): (lambda model: model.rotary_scaling != "none", "a rotary_scaling"),

@@ -198,6 +198,17 @@ class DataConfig(Checked):
     """Vocabulary of a trained BPE, tokens; none chooses from the size of the corpus."""
     validation_fraction: Annotated[float, Within("(0, 1)", "for example 0.1")] = 0.1
     """Share of the documents (of the text, when there is only one) held out."""
+    validation: tuple[str, ...] = ()
+    """Text to validate on, which is never trained on; once for each path. Nothing else is held out then."""
+    weights: tuple[Positive, ...] = ()
+    """One per path: its share of the rows, however long it is; none takes every document as often."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            not self.weights or len(self.weights) == len(self.paths),
+            f"weights are {len(self.weights)} and paths {len(self.paths)}: give one weight per path, in their order",
+        )
 
 
 USUAL_WARMUP = 20

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from jaxtyping import Int64, Integer, UInt64
@@ -35,41 +36,97 @@ class MicroBatch:
         return int(self["tokens"].size)
 
 
+@dataclass(frozen=True)
+class Region:
+    """Part of a split that rows are taken from."""
+
+    start: int
+    tokens: int
+    weight: float = 1.0  # its share of the rows, against those of the others
+
+
 class Batches:
     """The training batches of a run.
 
-    Each epoch lays a grid of windows of context_length + 1 tokens over the split, at an offset of its own, and visits
-    every window once, in an order of its own. Neighbours share one token: the last target is the next first input.
+    Each epoch lays a grid of windows of context_length + 1 tokens over a region, at an offset of its own, and visits
+    every window once, in an order of its own. Neighbours share one token: the last target is the next first input. Of
+    several regions each has epochs of its own, and its share of the rows.
     """
 
     def __init__(
-        self, tokens: Integer[Array, " token"], context_length: int, batch_size: int, accumulation: int, seed: int
+        self,
+        tokens: Integer[Array, " token"],
+        context_length: int,
+        batch_size: int,
+        accumulation: int,
+        seed: int,
+        regions: Sequence[Region] = (),
     ) -> None:
-        self.tokens, self.context_length, self.seed = tokens, context_length, seed
+        """`regions` is the whole split when left out."""
+        self.tokens, self.context_length = tokens, context_length
         self.batch_size, self.accumulation = batch_size, accumulation
-        self.windows = max(1, (len(tokens) - context_length) // context_length)
-        self.offsets = len(tokens) - self.windows * context_length  # how many places the grid can start at
+        regions = regions or (Region(0, len(tokens)),)
+        self.shares = shares_of([region.weight for region in regions])
+        self.grids = [Grid(region, context_length, seed, number) for number, region in enumerate(regions)]
+        self.windows = sum(grid.windows for grid in self.grids)
 
     def batch(self, step: int, state: object = None) -> tuple[MicroBatch, ...]:
         """The micro-batches of step `step`, from 1, whatever the state."""
         rows = self.batch_size * self.accumulation
-        starts = self._starts(np.arange((step - 1) * rows, step * rows))
+        numbers = np.arange((step - 1) * rows, step * rows)
+        starts = np.empty_like(numbers)
+        for grid, (taken, own) in zip(self.grids, apportioned(numbers, self.shares), strict=True):
+            starts[taken] = grid.starts(own)
         return tuple(_cut(self.tokens, part, self.context_length) for part in np.split(starts, self.accumulation))
 
     def epoch(self, step: int) -> float:
-        """How often the split has been seen after step `step`."""
+        """How often the split has been seen after step `step`, on average over its regions."""
         return step * self.batch_size * self.accumulation / self.windows
 
-    def _starts(self, numbers: Int64[Array, " row"]) -> Int64[Array, " row"]:
-        """Offsets of the windows that a run visits as its rows number `numbers`, from 0."""
+
+class Grid:
+    """The windows of a region, epoch after epoch."""
+
+    def __init__(self, region: Region, context_length: int, seed: int, number: int) -> None:
+        self.region, self.context_length = region, context_length
+        self.key = (seed,), ((number,) if number else ())  # around the epoch
+        self.windows = max(1, (region.tokens - context_length) // context_length)
+        self.offsets = region.tokens - self.windows * context_length  # how many places it can start at
+
+    def starts(self, numbers: Int64[Array, " row"]) -> Int64[Array, " row"]:
+        """Offsets of the windows that a run visits as this region's rows number `numbers`, from 0."""
         epochs, places = np.divmod(numbers, self.windows)
         starts = np.empty_like(numbers)
         for epoch in np.unique(epochs):
-            offset, *keys = np.random.SeedSequence((self.seed, int(epoch))).generate_state(ROUNDS + 1, np.uint64)
+            seed, number = self.key
+            offset, *keys = np.random.SeedSequence((*seed, int(epoch), *number)).generate_state(ROUNDS + 1, np.uint64)
             here = epochs == epoch
             windows = permuted(places[here], self.windows, keys)
-            starts[here] = int(offset) % self.offsets + windows * self.context_length
+            starts[here] = self.region.start + int(offset) % self.offsets + windows * self.context_length
         return starts
+
+
+def shares_of(weights: Sequence[float]) -> list[Fraction]:
+    """Of the rows that those before it have left, the share of each weight; weights are the decimals they print as."""
+    exact = [Fraction(str(weight)) for weight in weights]
+    return [weight / sum(exact[number:]) for number, weight in enumerate(exact)]
+
+
+def apportioned(
+    numbers: Int64[Array, " row"], shares: Sequence[Fraction]
+) -> Iterator[tuple[Int64[Array, " taken"], Int64[Array, " taken"]]]:
+    """Which of the rows `numbers` each share takes, by place, and the numbers they have among its own.
+
+    Of the first n rows that are left to it, a share q takes floor(n q): one of k shares is never more than k rows away
+    from its part of all, after however many rows.
+    """
+    places = np.arange(len(numbers))
+    for share in shares:
+        exact = numbers.astype(object)  # whole numbers of any length
+        before, after = ((rows * share.numerator // share.denominator).astype(np.int64) for rows in (exact, exact + 1))
+        taken = after > before
+        yield places[taken], before[taken]
+        places, numbers = places[~taken], (numbers - before)[~taken]
 
 
 def validation_batches(

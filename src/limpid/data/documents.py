@@ -8,8 +8,8 @@ import glob
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +27,7 @@ NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "
 """Folders of the standard library that repeat themselves, or are not part of it."""
 HELD = 1 << 22
 """Characters of a file that is being judged that are kept, so that a short one is read once."""
+STANDARD_TEXT = "Python's standard library"
 WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME:CONFIG:SPLIT"
 
 
@@ -36,7 +37,13 @@ class Source:
 
     name: str
     path: Path | None = None  # None is a hub dataset
+    given: int = 0  # which of the given paths it is of
     searched: bool = False  # found by a folder or glob: passed over when it cannot be read
+
+    @property
+    def place(self) -> Path | str:
+        """What two names of one source have in common."""
+        return self.path.resolve() if self.path else self.name
 
 
 class Corpus:
@@ -50,12 +57,32 @@ class Corpus:
         """Files that were searched for: what is wrong with each of them."""
         self._spools: list[object] = []
         self.default = not data.paths
-        found = self._standard_library() if self.default else [s for path in data.paths for s in self._find(path)]
-        places = {source.path.resolve() if source.path else source.name: source for source in reversed(found)}
+        self.given = [*(data.paths or [STANDARD_TEXT]), *data.validation]
+        """The paths as they were given, those to validate on last."""
+        self.validation = frozenset(range(len(self.given) - len(data.validation), len(self.given)))
+        found = [replace(source, given=given) for given in range(len(self.given)) for source in self._of(given)]
+        apart = {source.place for source in found if source.given in self.validation}
+        wanted = [source for source in found if source.given in self.validation or source.place not in apart]
+        self.kept_apart = len(found) - len(wanted)
+        places = {source.place: source for source in reversed(wanted)}
         self.sources = list(reversed(places.values()))
-        self.repeated = len(found) - len(self.sources)
-        if not self.sources:
-            raise DataError(f"no text in {', '.join(data.paths)}: {WAY_OUT}")
+        if data.weights or data.validation:
+            self.sources.sort(key=lambda source: source.given)  # what a path brings lies together
+        self.repeated = len(wanted) - len(self.sources)
+        present = {source.given in self.validation for source in self.sources}
+        if False not in present:
+            besides = " besides what is to be validated on" if self.kept_apart else ""
+            raise DataError(f"no text in {', '.join(data.paths)}{besides}: {WAY_OUT}")
+        if data.validation and True not in present:
+            raise DataError(f"no text to validate on in {', '.join(data.validation)}: {WAY_OUT}")
+
+    @property
+    def path_of(self) -> dict[str, int]:
+        """Which of the given paths each source is of."""
+        return {source.name: source.given for source in self.sources}
+
+    def _of(self, given: int) -> list[Source]:
+        return self._standard_library() if self.default and given == 0 else self._find(self.given[given])
 
     def chunks(self) -> Iterator[Chunk]:
         """Every document that is not empty, read anew each time."""
@@ -89,13 +116,19 @@ class Corpus:
         if self.judged[name] is None:
             yield from chunks_of(path, name, self.text_field)
 
-    def require_text(self, documents: int) -> None:
-        """Raise DataError when a reading found no document, with the reason where a file was passed over."""
-        if documents:
-            return
-        why = next((str(error) for error in self.judged.values() if error is not None), None)
-        named = ", ".join(source.name for source in self.sources[:3])
-        raise DataError(f"no text in {named}: {why or WAY_OUT}")
+    def require_text(self, documents_of: Mapping[int, int], each: bool) -> None:
+        """Raise DataError when a reading found no document (of each path, or at all), with the reason if there is one.
+
+        Paths to validate on must hold some too
+        """
+        training = range(len(self.given) - len(self.validation))
+        groups = [[path] for path in training] if each else [[*training]]
+        for group in [*groups, [*self.validation]]:
+            if group and not any(documents_of.get(path) for path in group):
+                sources = [source.name for source in self.sources if source.given in group]
+                errors = (self.judged.get(name) for name in sources)
+                why = next((str(error) for error in errors if error is not None), WAY_OUT)
+                raise DataError(f"no text in {', '.join(sources[:3] or [self.given[path] for path in group])}: {why}")
 
     def manifest(self) -> list[tuple[str, int, int, int, int]] | None:
         """Path, inode, size and times of change (ns) of every file; None when something else is read too.
@@ -133,6 +166,8 @@ class Corpus:
             remarks.append(f"runs of limpid's own passed over: {self.runs}")
         if self.hidden:
             remarks.append(f"hidden files and folders passed over: {self.hidden}")
+        if self.kept_apart:
+            remarks.append(f"files not trained on because they are to be validated on: {self.kept_apart}")
         if self.repeated:
             remarks.append(f"files named more than once are read once: {self.repeated} repeated")
         return remarks

@@ -1,11 +1,62 @@
-"""The rows of a step for a terminal."""
+"""What a run is trained on, and the rows of a step, for a terminal."""
 
 from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
 
+from limpid.config import DataConfig
+from limpid.data.documents import STANDARD_TEXT
 from limpid.data.lineage import StepRows
+from limpid.data.tokens import Counts, Tokens
+
+MOST = 12
+"""Paths that are shown by themselves; of more, the largest."""
+WIDEST = 36
+"""Characters of a name that are shown."""
+
+
+def data_table(tokens: Tokens, data: DataConfig) -> Table:
+    """What each path brought to train on, its share (of the tokens, or as it was weighted), and what is held out."""
+    names = [*(data.paths or [STANDARD_TEXT]), *data.validation]
+    train, held_out = tokens.counts
+    rows = [(names[path.path], path.train) for path in tokens.paths if path.train.tokens]
+    rows = rows or [(", ".join(names[: len(names) - len(data.validation)]), train)]
+    weights = data.weights or [counts.tokens for _, counts in rows]
+    shares = [weight / sum(weights) for weight in weights]
+    order = sorted(range(len(rows)), key=lambda number: -shares[number])
+    shown, rest = sorted(order[:MOST]), order[MOST:]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("trained on", no_wrap=True)
+    for column in ("documents", "bytes", "tokens", "share"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for number in shown:
+        name, counts = rows[number]
+        table.add_row(_escaped(_short(name)), *_counted(counts), f"{shares[number]:.1%}")
+    if rest:
+        total = Counts(*map(sum, zip(*(rows[number][1] for number in rest), strict=True)))
+        table.add_row(f"{len(rest)} more paths", *_counted(total), f"{sum(shares[number] for number in rest):.1%}")
+    if len(rows) > 1:
+        table.add_row("together", *_counted(train), "")
+    what = f"held out: {', '.join(data.validation)}" if data.validation else "held out"
+    table.add_row(_escaped(_short(what)), *_counted(held_out), "")
+    return table
+
+
+def _counted(counts: Counts) -> tuple[str, str, str]:
+    return f"{counts.documents:,}", _bytes(counts.bytes), f"{counts.tokens:,}"
+
+
+def _short(name: str) -> str:
+    """A name whose end is kept, so that a row fits 80 columns."""
+    return name if len(name) <= WIDEST else f"…{name[1 - WIDEST :]}"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
 
 
 def show_rows(found: StepRows, console: Console) -> None:

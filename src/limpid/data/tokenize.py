@@ -26,27 +26,34 @@ def write_tokens(
 ) -> dict[str, Any]:
     """Write both splits and where the training documents start; memory stays near one batch of chunks.
 
-    Returns what is needed to read them: number format, and tokens and bytes of text of (training, validation)
+    Returns what is needed to read them: number format, tokens and bytes of text of (training, validation), and of each
+    path its number, its documents, and what each split has of it (documents, bytes, tokens)
     """
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
     end = [] if tokenizer.end_of_text is None else [tokenizer.end_of_text]
     documents = array("q")
-    tokens, byte_counts, done, starts = [0, 0], [0, 0], 0, True
+    counts = {path: np.zeros((2, 3), np.int64) for path in stats.documents_of}  # (split, what)
+    train_tokens, done, starts = 0, 0, [True, True]
     with (folder / "train.bin").open("wb") as train, (folder / "validation.bin").open("wb") as validation:
         for batch in _batched(chunks):
             encoded = _encoded([chunk for _, chunk in batch], tokenizer)
             for (held_out, chunk), ids in zip(batch, encoded, strict=True):
-                if starts and not held_out:
-                    documents.extend((tokens[0], stats.sources[chunk.source], chunk.line))
-                starts = chunk.last
+                if starts[held_out] and not held_out:
+                    documents.extend((train_tokens, stats.sources[chunk.source], chunk.line))
                 ids = ids + end if chunk.last else ids
                 (validation if held_out else train).write(np.array(ids, dtype).tobytes())
-                tokens[held_out] += len(ids)
-                byte_counts[held_out] += len(chunk.text.encode())
+                path = stats.path_of.get(chunk.source, 0)
+                counts[path][int(held_out)] += (starts[held_out], len(chunk.text.encode()), len(ids))
+                starts[held_out] = chunk.last
+                train_tokens += 0 if held_out else len(ids)
                 done += len(chunk.text)
             report("tokenizing", done, stats.characters)
     np.save(folder / "documents.npy", np.frombuffer(documents, np.int64).reshape(-1, 3))
-    return {"dtype": dtype.name, "tokens": tokens, "bytes": byte_counts, "sources": list(stats.sources)}
+    _, byte_counts, tokens = np.sum(list(counts.values()), axis=0).T.tolist()
+    paths = [[path, documents, *counts[path].tolist()] for path, documents in stats.documents_of.items()]
+    return {
+        "dtype": dtype.name, "tokens": tokens, "bytes": byte_counts, "sources": list(stats.sources), "paths": paths,
+    }  # fmt: skip
 
 
 def _batched(chunks: Iterator[tuple[bool, Chunk]]) -> Iterator[list[tuple[bool, Chunk]]]:

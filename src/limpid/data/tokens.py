@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -38,6 +39,23 @@ class Passage(NamedTuple):
     tokens: int
 
 
+class Counts(NamedTuple):
+    """How much of a text is in a split."""
+
+    documents: int
+    bytes: int
+    tokens: int
+
+
+class PathTokens(NamedTuple):
+    """What one of the given paths brought."""
+
+    path: int  # its number: those to train on first, then those to validate on
+    documents: int  # that were read
+    train: Counts
+    held_out: Counts
+
+
 @dataclass(frozen=True)
 class Tokens:
     """Both splits of a corpus, in files that are mapped into memory."""
@@ -46,10 +64,22 @@ class Tokens:
     validation: UInt[Array, " held_out"]
     tokenizer: Tokenizer
     fingerprint: str  # changes with the text, the split and the tokenizer
-    validation_bytes: int  # of text, without ends of text
+    counts: tuple[Counts, Counts]  # of both splits
     documents: Int64[Array, "document 3"]  # of the training split: start in tokens, source, line
     sources: list[str]
     notes: list[str]  # what a user should know
+    paths: tuple[PathTokens, ...] = ()  # in order; none where the tokens were made of the same text given otherwise
+
+    @property
+    def validation_bytes(self) -> int:
+        """Bytes of text held out, without ends of text."""
+        return self.counts[1].bytes
+
+    @property
+    def regions(self) -> dict[int, tuple[int, int]]:
+        """Where the tokens of each path begin and end in the training split."""
+        ends = itertools.accumulate(path.train.tokens for path in self.paths)
+        return {path.path: (end - path.train.tokens, end) for path, end in zip(self.paths, ends, strict=True)}
 
     def opening(self, characters: int = 24) -> str:
         """The first words of the held-out text."""
@@ -81,18 +111,17 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
     report = _sparing(progress)
     corpus, cache, settings = Corpus(data, report), Cache(), _settings(data, seed)
     manifest = corpus.manifest()
-    quick = hash_of(settings, data.text_field, manifest)
+    quick = hash_of(settings, data.text_field, bool(data.weights), list(corpus.path_of.items()), manifest)
     tokens = _recalled(cache, quick) if manifest else None
     if tokens is None:
         began = time.time_ns()
-        tokens = _prepared(data, seed, corpus, cache, settings, report)
-        entry = {"fingerprint": tokens.fingerprint, "sources": tokens.sources, "notes": corpus.notes()}
+        tokens, entry = _prepared(data, seed, corpus, cache, settings, report)
         if manifest and max(max(times) for _, _, _, *times in manifest) < began - UNSETTLED:
             cache.remember(quick, entry)
     if cache.damage:
         note = f"the tokens kept from before were not whole, and were made again ({cache.damage})"
         tokens = replace(tokens, notes=[*tokens.notes, note])
-    return _require_length(tokens, context_length)
+    return _require_length(tokens, data, context_length)
 
 
 def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: int) -> Tokens:
@@ -104,7 +133,7 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
     tokens = _read(cache, fingerprint)
     why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
     if tokens is None:
-        if "-" in data.paths:
+        if "-" in (*data.paths, *data.validation):
             raise DataError(
                 f"the run's text came from standard input, and its tokens {why}: start a new run with the same text"
             )
@@ -115,7 +144,7 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
             f"{', '.join(data.paths) or 'the Python standard library'} now have {tokens.fingerprint[:8]}; "
             "bring the old text (and tokenizer) back, or start a new run"
         )
-    return _require_length(tokens, context_length)
+    return _require_length(tokens, data, context_length)
 
 
 def _settings(data: DataConfig, seed: int) -> list[Any]:
@@ -125,30 +154,43 @@ def _settings(data: DataConfig, seed: int) -> list[Any]:
     return [VERSION, seed, data.validation_fraction, tokenizer, data.tokenizer_vocab_size]
 
 
-def _prepared(data: DataConfig, seed: int, corpus: Corpus, cache: Cache, settings: list[Any], report: Report) -> Tokens:
-    """Read the text; tokenize it unless that was done for the same text, wherever it lay."""
-    stats = CorpusStats(seed)
+def _prepared(
+    data: DataConfig, seed: int, corpus: Corpus, cache: Cache, settings: list[Any], report: Report
+) -> tuple[Tokens, dict[str, Any]]:
+    """Read the text; tokenize it unless that was done for the same text, wherever it lay.
+
+    Returns the tokens, and what leads to them from now on
+    """
+    stats = CorpusStats(seed, corpus.path_of)
     for _ in stats.counted(corpus.chunks()):
         report("reading the text", stats.bytes, None)
-    corpus.require_text(stats.documents)
+    by_path = bool(data.weights)
+    corpus.require_text(stats.documents_of, each=by_path)
+    arrangement = list(map(list, stats.documents_of.items()))
+    if by_path or corpus.validation:  # which documents are held out, and where a path begins, depends on it
+        settings = [*settings, by_path, sorted(corpus.validation), arrangement]
     content = hash_of(settings, stats.digest)
-    known = _recalled(cache, content)
+    before = cache.recall(content)
+    known = _read(cache, before["fingerprint"]) if before else None
     if known is None:
-        split = Split(seed, data.validation_fraction, stats)
+        split = Split(seed, data.validation_fraction, stats, by_path, corpus.validation)
         tokenizer, notes = make_tokenizer(data, corpus, split, report)
         fingerprint = hash_of(content, tokenizer.to_json())
-        _make(fingerprint, corpus, split, tokenizer, notes, cache, report)
-        cache.remember(content, {"fingerprint": fingerprint, "sources": list(stats.sources), "notes": []})
-        known = _recalled(cache, content)
+        _make(fingerprint, corpus, split, tokenizer, split.notes() + notes, cache, report)
+        cache.remember(content, {"fingerprint": fingerprint})
+        known = _read(cache, fingerprint)
         assert known is not None
-    return replace(known, sources=list(stats.sources), notes=corpus.notes() + known.notes)
+    entry = {
+        "fingerprint": known.fingerprint, "sources": list(stats.sources), "notes": corpus.notes(), "paths": arrangement,
+    }  # fmt: skip
+    return _named(known, entry), entry
 
 
 def _make(
     fingerprint: str, corpus: Corpus, split: Split, tokenizer: Tokenizer, notes: list[str], cache: Cache, report: Report
 ) -> None:
     """Fill the cache's folder for `fingerprint`."""
-    again = CorpusStats(split.seed)
+    again = CorpusStats(split.seed, split.stats.path_of)
     with cache.filled(fingerprint, lambda: _read(cache, fingerprint) is not None) as folder:
         chunks = split.assign(again.counted(corpus.chunks()))
         meta = write_tokens(folder, chunks, tokenizer, split.stats, report)
@@ -164,7 +206,14 @@ def _recalled(cache: Cache, key: str) -> Tokens | None:
     tokens = entry and _read(cache, entry["fingerprint"])
     if not entry or not tokens:
         return None
-    return replace(tokens, sources=entry["sources"], notes=entry["notes"] + tokens.notes)
+    return _named(tokens, entry)
+
+
+def _named(tokens: Tokens, entry: dict[str, Any]) -> Tokens:
+    """Tokens with the names and notes of the text that led there; by path only where it was given in the same parts."""
+    same = entry.get("paths") == [[path.path, path.documents] for path in tokens.paths]
+    paths = tokens.paths if same else ()
+    return replace(tokens, sources=entry["sources"], notes=entry["notes"] + tokens.notes, paths=paths)
 
 
 def _read(cache: Cache, fingerprint: str) -> Tokens | None:
@@ -184,15 +233,23 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
             _mapped(folder / name, dtype, count)
             for name, count in zip(("train.bin", "validation.bin"), meta["tokens"], strict=True)
         )
+        tokenizer = Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        documents = np.load(folder / "documents.npy", mmap_mode="r")
+        paths = tuple(PathTokens(n, read, Counts(*a), Counts(*b)) for n, read, a, b in meta.get("paths", ()))
+        held_out = sum(path.held_out.documents for path in paths) or int((validation == tokenizer.end_of_text).sum())
+        train_counts, held_out_counts = map(
+            Counts, (len(documents), held_out), meta["bytes"], meta["tokens"]
+        )  # tokens from before paths were counted end their documents with a mark
         return Tokens(
             train=train,
             validation=validation,
-            tokenizer=Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8")),
+            tokenizer=tokenizer,
             fingerprint=fingerprint,
-            validation_bytes=meta["bytes"][1],
-            documents=np.load(folder / "documents.npy", mmap_mode="r"),
+            counts=(train_counts, held_out_counts),
+            documents=documents,
             sources=meta["sources"],
             notes=meta["notes"],
+            paths=paths,
         )
     except (FileNotFoundError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
         cache.damage = one_line(error)
@@ -211,15 +268,22 @@ def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> Array:
     return np.memmap(file, dtype, "r") if count else np.empty(0, dtype)
 
 
-def _require_length(tokens: Tokens, context_length: int) -> Tokens:
-    """The same tokens, when each split holds at least one row; else a DataError."""
-    for name, split in (("training", tokens.train), ("validation", tokens.validation)):
-        if len(split) <= context_length:
-            change = "raise" if name == "validation" else "lower"
+def _require_length(tokens: Tokens, data: DataConfig, context_length: int) -> Tokens:
+    """The same tokens, when each split holds at least one row, and each path with a weight; else a DataError."""
+    held_out = "give more to validate on" if data.validation else "raise --validation-fraction"
+    lengths = {
+        "the training split": (len(tokens.train), "lower --validation-fraction"),
+        "the validation split": (len(tokens.validation), held_out),
+    }
+    for path, (start, end) in tokens.regions.items() if data.weights else ():
+        if path < len(data.weights):
+            lengths[data.paths[path]] = (end - start, "leave it out")
+    for name, (length, change) in lengths.items():
+        if length <= context_length:
             raise DataError(
-                f"the {name} split has {len(split)} tokens, expected at least {context_length + 1} (one row of "
+                f"{name} has {length} tokens, expected at least {context_length + 1} (one row of "
                 f"context_length {context_length} and its last target): give more text, lower "
-                f"--context-length, or {change} --validation-fraction"
+                f"--context-length, or {change}"
             )
     return tokens
 

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
+
 import numpy as np
 from jaxtyping import Int64, Integer
 
@@ -28,9 +31,16 @@ def check_targets(record: Record) -> list[Check]:
     return [equal("targets", targets[:, :-1], np.where(labelled, tokens[:, 1:], NO_LABEL))]
 
 
-def check_windows(record: Record, tokens: Integer[Array, " token"]) -> list[Check]:
-    """The rows of a run on text against its training split: where they start, their tokens and targets."""
-    starts = window_starts(record.config, len(tokens), int(record.meta["step"]))
+def check_windows(
+    record: Record, tokens: Integer[Array, " token"], paths: Sequence[tuple[int, int]] = ()
+) -> list[Check]:
+    """The rows of a run on text against its training split: where they start, their tokens and targets.
+
+    paths  where the tokens of each path with a weight begin and end
+    """
+    weights = record.config.data.weights
+    bounds = list(zip(paths, weights, strict=False)) if weights else [((0, len(tokens)), 1.0)]
+    starts = window_starts(record.config, bounds, int(record.meta["step"]))
     taken = np.array([row for micro in record.meta["micro_batches"] for row in micro["rows"]], np.int64)
     if taken.shape != starts.shape:
         return [equal("number of rows", np.asarray(taken.size), np.asarray(starts.size))]
@@ -49,22 +59,38 @@ def equal(name: str, engine: Array, expected: Array) -> Check:
     return compare(name, "given", engine, Expected(exact, np.zeros(exact.shape), Range(np.float64)))
 
 
-def window_starts(config: TrainConfig, tokens: int, step: int) -> Int64[Array, " row"]:
-    """Where each row of step `step` starts in a split of so many tokens.
+def window_starts(
+    config: TrainConfig, paths: Sequence[tuple[tuple[int, int], float]], step: int
+) -> Int64[Array, " row"]:
+    """Where each row of step `step` starts in a split of such parts: where each begins and ends, and its weight.
 
-    An epoch cuts the split into windows, from an offset that it draws, and visits them in an order that it draws.
+    An epoch cuts a part into windows, from an offset that it draws, and visits them in an order that it draws.
     """
     length, run = config.model.context_length, config.run
-    windows = max(1, (tokens - length) // length)
     rows = run.batch_size * run.gradient_accumulation_steps
     starts = []
-    for number in range((step - 1) * rows, step * rows):
+    for row in range((step - 1) * rows, step * rows):
+        which, number = _part(row, [Decimal(str(weight)) for _, weight in paths])
+        (begin, end), _ = paths[which]
+        windows = max(1, (end - begin - length) // length)
         epoch, place = divmod(number, windows)
-        offset, *keys = (
-            int(word) for word in np.random.SeedSequence((run.seed, epoch)).generate_state(1 + ROUNDS, np.uint64)
-        )
-        starts.append(offset % (tokens - windows * length) + length * _shuffled(place, windows, keys))
+        drawn = np.random.SeedSequence((run.seed, epoch, which) if which else (run.seed, epoch))
+        offset, *keys = (int(word) for word in drawn.generate_state(1 + ROUNDS, np.uint64))
+        starts.append(begin + offset % (end - begin - windows * length) + length * _shuffled(place, windows, keys))
     return np.array(starts, np.int64)
+
+
+def _part(row: int, weights: Sequence[Decimal]) -> tuple[int, int]:
+    """Which part a row is of, and how many of its rows come before: it takes one where its share of the rest grows."""
+    scale = 10 ** max(0, *(-int(weight.as_tuple().exponent) for weight in weights))
+    whole = [int(weight * scale) for weight in weights]
+    for part, weight in enumerate(whole[:-1]):
+        rest = sum(whole[part:])
+        before = row * weight // rest
+        if (row + 1) * weight // rest > before:
+            return part, before
+        row -= before
+    return len(whole) - 1, row
 
 
 def _shuffled(place: int, windows: int, keys: list[int]) -> int:

@@ -86,7 +86,7 @@ class _Against:
             self.not_compared.append(f"the batch with the text: {error}")
             return
         place = f"the text, by seed {config.run.seed} and step {self.number}"
-        for check in check_windows(self.record, tokens.train):
+        for check in check_windows(self.record, tokens.train, list(tokens.regions.values())):
             yield _written(check, place, "the text or its cached tokens have changed since: bring the old text back")
 
     def log(self) -> Iterator[WrittenCheck]:

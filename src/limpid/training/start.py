@@ -13,7 +13,8 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
 from limpid.config.options import as_typed, shown, to_dict
 from limpid.config.sections import USUAL_WARMUP
-from limpid.data.batches import Batches
+from limpid.data.batches import Batches, Region
+from limpid.data.terminal import data_table
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
@@ -74,6 +75,7 @@ def start(
         require_fits(config, mesh.device)
     with mesh.main_first():
         tokens = prepare(config.data, config.model.context_length, config.run.seed, reporter.progress)
+    reporter.line(data_table(tokens, config.data))
     for note in tokens.notes:
         reporter.line(note)
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
@@ -237,13 +239,19 @@ def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
 def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
     if config.run.record_steps:
         mesh.require_one("--record-steps", "leave it out; `limpid trace RUN --step N` records any step afterwards")
-    if "-" in config.data.paths:
+    if "-" in (*config.data.paths, *config.data.validation):
         mesh.require_one("text from standard input", "put it into a file")
 
 
 def _batches(config: TrainConfig, tokens: Tokens) -> Batches:
-    run = config.run
-    return Batches(tokens.train, config.model.context_length, run.batch_size, run.gradient_accumulation_steps, run.seed)
+    run, weights = config.run, config.data.weights
+    rows = run.batch_size, run.gradient_accumulation_steps
+    regions = [
+        Region(start, end - start, weights[path])
+        for path, (start, end) in tokens.regions.items()
+        if path < len(weights)
+    ]
+    return Batches(tokens.train, config.model.context_length, *rows, run.seed, regions)
 
 
 def describe(training: Training) -> list[str]:
