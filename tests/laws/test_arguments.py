@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -78,6 +79,9 @@ def test_the_sections_of_a_configuration_are_among_them() -> None:
         (lambda: limpid.watch(nn.Identity(), total_steps=-1), "total_steps is -1: it must be at least 1"),
         (lambda: limpid.watch(nn.Identity(), rules=3), "rules is 3: expected text"),
         (lambda: limpid.watch(nn.Identity(), say=3), "say is 3: expected a function or yes or no"),
+        (lambda: limpid.watch(nn.Identity(), scaler=3), r"scaler is 3: expected Scaler \(limpid\)"),
+        (lambda: limpid.ModelConfig(norm=np.array([1, 2])), r"norm is array\(\[1, 2\]\): choose one of rms, layer"),
+        (lambda: limpid.train({"model": {"d_ff": np.array(["none"])}}), r"config.model.d_ff is array"),
         (lambda: limpid.ModelConfig(d_model=10**5000), "d_model is of type int: it must fit in 64 bits"),
     ],
 )

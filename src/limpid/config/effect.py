@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from limpid.config.options import require
+from limpid.config.options import require, shown, to_dict
 from limpid.config.sections import ModelConfig, TrainConfig
+from limpid.errors import ConfigError
 
 ADOPTED = ("model.", "data.tokenizer")
 """Options that --init-from takes from the model."""
@@ -52,6 +53,10 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
             value == default or bool(has_effect(options)),
             f"{name} is {value}, which does nothing without {with_what}: give that too, or leave it out",
         )
+    for options in to_dict(config).values():
+        for name, value in options.items():
+            for text in value if isinstance(value, list) else [value]:
+                _require_writable(name, text)
     require(
         config.model.rotary_original_context != 0,
         "rotary_original_context is 0: give the context before stretching, tokens, or leave it out",
@@ -70,6 +75,16 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
     )
     beyond = [step for step in run.record_steps if step > steps]
     require(not beyond, f"record_steps names step {max(run.record_steps, default=0)}, and the run has {steps} steps")
+
+
+def _require_writable(name: str, value: Any) -> None:
+    """Raise ConfigError for a text that config.toml, which is UTF-8, could not hold."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{name} is {shown(value)}, which UTF-8 cannot hold, and a run's config.toml is UTF-8: rename it"
+        ) from error
 
 
 def require_not_adopted(typed: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def from_dict(kind: type[T], plain: Mapping[str, Any], where: str = "") -> T:
     for key, value in plain.items():
         if key not in known:
             raise unknown_key(f"{where}{key}", known)
-        left_out = value == "none" and type(None) in get_args(known[key])  # TOML has no null
+        left_out = isinstance(value, str) and value == "none" and type(None) in get_args(known[key])  # TOML has no null
         values[key] = None if left_out else converted(known[key], value, f"{where}{key}")
     return kind(**values)
 
@@ -215,8 +215,9 @@ def _plain(kind: Any, value: Any) -> Any:
 
 
 def _word(words: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value in words:
-        return value
+    for word in words:
+        if isinstance(value, type(word)) and value == word:
+            return word
     close = difflib.get_close_matches(str(value), [str(word) for word in words], 1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise ConfigError(f"{where} is {shown(value)}: choose one of {', '.join(map(str, words))}{hint}")

@@ -25,7 +25,7 @@ from limpid.doctor.rules import RULES
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.step_recorder import StepRecorder
-from limpid.doctor.watched import Watched, as_list
+from limpid.doctor.watched import Scaler, Watched, as_list
 from limpid.doctor.weights import local
 from limpid.errors import ConfigError
 from limpid.files import user_path
@@ -41,7 +41,7 @@ class Doctor:
         optimizer: Any = None,
         *,
         scheduler: Any = None,
-        scaler: Any = None,
+        scaler: Scaler | None = None,
         output: str | Path | None = None,
         total_steps: Count | None = None,
         pretrained: bool | None = None,

@@ -6,7 +6,7 @@ import copy
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,17 @@ from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.undisturbed import undisturbed
 
 
+@runtime_checkable
+class Scaler(Protocol):
+    """What scales a loss against underflow, as torch.amp.GradScaler does."""
+
+    def is_enabled(self) -> bool:
+        """Whether it scales at all."""
+
+    def get_scale(self) -> float:
+        """What the loss is multiplied by."""
+
+
 @dataclass
 class Watched:
     """A model and what trains it."""
@@ -24,7 +35,7 @@ class Watched:
     info: ModelInfo
     optimizers: list[Any] = field(default_factory=list)
     schedulers: list[Any] = field(default_factory=list)
-    scaler: Any = None
+    scaler: Scaler | None = None
     total_steps: int | None = None
     pretrained: bool | None = None
 
@@ -47,7 +58,7 @@ class Watched:
 
     @property
     def scale(self) -> float:
-        return float(self.scaler.get_scale()) if self.scaling else 1.0
+        return float(self.scaler.get_scale()) if self.scaler is not None and self.scaling else 1.0
 
     @property
     def groups(self) -> list[tuple[int, dict[str, Any]]]:

@@ -120,5 +120,6 @@ def chosen(
         and (paper is None or paper.lower() in entry.source.lower())
     )
     if not found:
-        raise ConfigError("no equation matches: `limpid equations` alone lists all of them")
+        asked = ", ".join(repr(word) for word in (*words, branch, stage, paper) if word is not None)
+        raise ConfigError(f"no equation matches {asked}: `limpid equations` alone lists all of them")
     return found

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from limpid.errors import CheckpointError
 from limpid.evaluate.windows import Window
 from limpid.model import Cache, Transformer
 from limpid.objectives.losses import log_probabilities
@@ -87,11 +86,7 @@ def _score_batch(model: Transformer, rows: list[Window]) -> list[TokenScores]:
     tokens = torch.zeros(len(rows), length + 1, dtype=torch.int64)
     for place, row in enumerate(rows):
         tokens[place, : row.length + 1] = torch.from_numpy(row.tokens)
-    if (largest := int(tokens.max())) >= model.config.vocab_size:
-        raise CheckpointError(
-            f"token {largest} lies outside the model's vocabulary of {model.config.vocab_size}: tokenizer and model do "
-            "not belong together"
-        )
+    model.require_known(int(tokens.max()))
     where = model.embed.tokens.weight.device
     tokens = tokens.to(where)
     at_once = max(1, LOGITS // (model.config.vocab_size * len(rows)))

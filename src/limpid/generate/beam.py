@@ -24,7 +24,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
     The search ends when no running beam, at its present length, could still beat the worst of as many finished ones,
     which is what transformers' `generate` does. Source: Wu et al. 2016, section 7, arXiv:1609.08144.
     """
-    prompt_tokens = encode_prompt(model.config, tokenizer, prompt)
+    prompt_tokens = encode_prompt(model.model, tokenizer, prompt)
     room = min(sampling.max_new_tokens, model.config.context_length - len(prompt_tokens) + 1)
     beams, end = sampling.num_beams, tokenizer.end_of_text
     require_room(model.config, beams, len(prompt_tokens) + room, model.compute.itemsize)
@@ -34,6 +34,8 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, room + 1):
         logits = model(inputs, cache, last_only=True)[:, -1].float()
+        if not torch.isfinite(logits.amax(-1)).all():
+            raise model.model.diverged()
         scores = logits.log_softmax(-1)
         seen = [torch.tensor(prompt_tokens + tokens) for _, tokens in running]
         scores = penalised(scores, seen, sampling.repetition_penalty)

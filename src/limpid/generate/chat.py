@@ -72,7 +72,7 @@ def _make_room(turns: list[str], model: Decoder, tokenizer: Tokenizer, sampling:
 
     Raises  DataError for a turn that does not fit by itself, or is no text
     """
-    encode_prompt(model.config, tokenizer, turns[-1])
+    encode_prompt(model.model, tokenizer, turns[-1])
     context = model.config.context_length
     answer = min(sampling.max_new_tokens, max(1, context // 4))
     dropped = 0

@@ -9,6 +9,7 @@ from limpid.config import ModelConfig
 from limpid.config.options import shown
 from limpid.errors import ConfigError, DataError
 from limpid.machine import total_memory
+from limpid.model.transformer import Transformer
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -43,7 +44,7 @@ def require_room(config: ModelConfig, rows: int, positions: int, entry_bytes: in
         )
 
 
-def encode_prompt(config: ModelConfig, tokenizer: Tokenizer, prompt: str) -> list[int]:
+def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: str) -> list[int]:
     """A prompt's tokens; an empty one starts a new document.
 
     Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no end of text
@@ -55,14 +56,10 @@ def encode_prompt(config: ModelConfig, tokenizer: Tokenizer, prompt: str) -> lis
                 "the prompt is empty, and the tokenizer has no end-of-text token to start from: give a prompt"
             )
         tokens = [tokenizer.end_of_text]
-    context = config.context_length
+    context = model.config.context_length
     if len(tokens) > context:
         raise DataError(
             f"the prompt {shown(prompt)} has {len(tokens)} tokens, the model's context holds {context}: shorten it"
         )
-    if max(tokens) >= config.vocab_size:
-        raise DataError(
-            f"token {max(tokens)} of the prompt lies outside the model's vocabulary of {config.vocab_size}: "
-            "tokenizer and model do not belong together"
-        )
+    model.require_known(max(tokens))
     return tokens

@@ -55,7 +55,7 @@ def _run(
     model: Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling, texts: list[Detokenizer]
 ) -> Iterator[Piece]:
     """At most `ROWS` prompts at once; where one ends, the next in line takes its place at once."""
-    rows = [encode_prompt(model.config, tokenizer, prompt) for prompt in prompts]
+    rows = [encode_prompt(model.model, tokenizer, prompt) for prompt in prompts]
     room = [min(sampling.max_new_tokens, model.config.context_length - len(row) + 1) for row in rows]
     generators = [row_generator(sampling.seed, row) for row in range(len(rows))]
 

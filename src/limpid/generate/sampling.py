@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limpid.config import Sampling
+from limpid.errors import ConfigError
 
 
 def penalised(
@@ -20,6 +21,10 @@ def penalised(
     for row, tokens in enumerate(seen):
         seen_logits = logits[row, tokens]
         logits[row, tokens] = torch.where(seen_logits < 0, seen_logits * penalty, seen_logits / penalty)
+    if not torch.isfinite(logits.amax(-1)).all():
+        raise ConfigError(
+            f"repetition_penalty is {penalty:g}: it takes the logits out of float32; take one nearer to 1"
+        )
     return logits
 
 

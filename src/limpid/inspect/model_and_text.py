@@ -125,11 +125,7 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
         raise ConfigError(f"--text cannot be tokenized: {error}") from error
     if not tokens:
         raise ConfigError(f"--text is {text!r}, which has no tokens: give at least one")
-    if max(tokens) >= model.config.vocab_size:
-        raise ConfigError(
-            f"token {max(tokens)} of --text lies outside the model's vocabulary of {model.config.vocab_size}: "
-            "tokenizer and model do not belong together; give a model with its own tokenizer.json"
-        )
+    model.require_known(max(tokens))
     return tokens
 
 

@@ -132,6 +132,14 @@ class Transformer(nn.Module):
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 
+    def require_known(self, largest: int) -> None:
+        """Raise CheckpointError when the largest id of a text is no token of the model."""
+        if largest >= self.config.vocab_size:
+            raise CheckpointError(
+                f"{self.title}: token {largest} of the text lies outside its vocabulary of {self.config.vocab_size}: "
+                "tokenizer and model do not belong together; give a model with its own tokenizer.json"
+            )
+
     def diverged(self) -> CheckpointError:
         """The error for logits that are not numbers."""
         return CheckpointError(

@@ -159,7 +159,7 @@ def record_text(source: Model, text: str, file: Path | None) -> Path:
             "every token but the first is a label, and the context holds the rest"
         )
     if tokens.max() >= model.vocab_size:
-        raise DataError(f"token {tokens.max()} lies outside the model's vocabulary of {model.vocab_size}: "
+        raise DataError(f"{source}: token {tokens.max()} lies outside the model's vocabulary of {model.vocab_size}: "
                         "tokenizer and model do not belong together")  # fmt: skip
     config = TrainConfig(
         model=dataclasses.replace(model, dropout=0.0),

@@ -25,7 +25,7 @@ class TraceFlags(Threads):
     what: str = field(default="last", metadata={"positional": "RUN"})
     """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
     step: int | None = None
-    """Which step of the run, 1 being the first; the last one when left out."""
+    """Which step of the run, 1 being the first; the last one when left out. Of RUN@M: replayed from that checkpoint."""
     text: str | None = None
     """Take one step of this model on this text."""
     quantity: str | None = None
