@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
 from limpid.doctor.report import diagnose
 from limpid.doctor.rules import RULES
+from limpid.errors import CheckpointError
 
 
 def falling(count: int, seed: int = 0) -> list[float]:
@@ -251,3 +253,9 @@ def test_a_few_losses_are_not_judged_and_that_is_said(tmp_path: Path, capsys: py
     log.write_text("".join(f"iter {i}: loss {v}, time 10.0ms\n" for i, v in enumerate((10.9, 9.1, 12.1, 15.1))))
     assert main(["doctor", str(log)]) == 0
     assert "4 losses are too few to judge" in capsys.readouterr().out
+
+
+def test_a_pipe_in_the_place_of_events_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.out.tfevents.1")
+    with pytest.raises(CheckpointError, match=r"tfevents\.1 is no file"):
+        read_record(tmp_path)

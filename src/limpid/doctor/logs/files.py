@@ -143,7 +143,11 @@ def tensorboard_events(path: Path) -> Curves:
             "TensorBoard events need an extra: pip install 'limpid[tensorboard]', or export the scalars as CSV"
         ) from error
     curves = Curves(str(path), "TensorBoard events")
-    folders = [path] if path.is_file() else sorted({file.parent for file in path.glob("**/*tfevents*")})
+    files = [path] if path.is_file() else sorted(path.glob("**/*tfevents*"))
+    for file in files:
+        if not file.is_file():  # a pipe, which reading would wait for
+            raise CheckpointError(f"{file} is no file: move it, or give another folder")
+    folders = [path] if path.is_file() else sorted({file.parent for file in files})
     table: dict[int, dict[str, float]] = {}
     for folder in folders:
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
