@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from limpid.config import TrainConfig as TrainConfig
     from limpid.config import UpdateConfig as UpdateConfig
     from limpid.doctor import watch as watch
+    from limpid.training.callbacks import Callback as Callback
 
 __all__ = [
+    "Callback",
     "DataConfig",
     "ModelConfig",
     "RunConfig",
@@ -44,7 +46,8 @@ def __getattr__(name: str) -> Any:
     if name == "maths":
         return import_module("limpid.maths")
     if name in __all__:
-        home = "limpid.config" if name.endswith("Config") else "limpid.doctor" if name == "watch" else "limpid.api"
+        homes = {"watch": "limpid.doctor", "Callback": "limpid.training.callbacks"}
+        home = "limpid.config" if name.endswith("Config") else homes.get(name, "limpid.api")
         return getattr(import_module(home), name)
     raise AttributeError(f"limpid has no public name {name!r}; there are {', '.join(__all__)}")
 

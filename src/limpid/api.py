@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from limpid.run import Run, place_of
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
+    from limpid.training.callbacks import Callback
     from limpid.training.mesh import Mesh
     from limpid.training.start import Training
     from limpid.training.time_budget import Deadline, StepBudget
@@ -33,12 +34,14 @@ def train(
     reporter: Reporter = SILENT,
     deadline: Deadline | None = None,
     step_budget: StepBudget | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train a model to the last step and return its run; silent unless a reporter is given.
 
     config       a configuration, or its sections as plain values: {"model": {"d_model": 64}}
     deadline     when the run is to end: it sets the number of steps, and the size where that is open
     step_budget  the same for a configuration that is complete; both need the schedule warmup_stable_decay
+    callbacks    objects that are told of every step, evaluation and checkpoint: see limpid.Callback
     Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
     """
     asked: TrainConfig = converted(TrainConfig, {} if config is None else config, "config")
@@ -53,11 +56,16 @@ def train(
         training.step_budget = training.step_budget or step_budget
         return training
 
-    return _train(begin, reporter)
+    return _train(begin, reporter, callbacks)
 
 
 @checked
-def resume(what: str | Path, max_steps: Count | None = None, reporter: Reporter = SILENT) -> Run:
+def resume(
+    what: str | Path,
+    max_steps: Count | None = None,
+    reporter: Reporter = SILENT,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
     """Continue a run bit for bit, as it was configured, to its last step or to another one.
 
     what   a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
@@ -69,10 +77,10 @@ def resume(what: str | Path, max_steps: Count | None = None, reporter: Reporter 
         run, step = find_checkpoint(what)
         return resume(run, max_steps, shown, mesh, step)
 
-    return _train(begin, reporter)
+    return _train(begin, reporter, callbacks)
 
 
-def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> Run:
+def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, callbacks: Sequence[Callback]) -> Run:
     """From the first step that is left to the last: the loop, watched by the doctor; a sample; the model's folder."""
     from limpid.diagnose import attend
     from limpid.generate import continue_text
@@ -89,7 +97,7 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter) -> R
             shown.line(line)
         doctor = attend(training, shown.line)
         try:
-            loop(training, shown, continue_text, doctor)
+            loop(training, shown, continue_text, doctor, callbacks)
         except (Interrupted, Diverged):
             finish(training)  # the folder is that of the newest checkpoint then, too
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import shutil
 import unicodedata
@@ -104,6 +105,19 @@ class Run:
         if not steps:
             raise CheckpointError(f"{self.path} holds no complete checkpoint yet: let it train past its first one")
         return steps[-1]
+
+    def best_checkpoint(self) -> int:
+        """Step of the checkpoint whose evaluation had the lowest loss on the validation split.
+
+        Raises  CheckpointError when no step was both saved and evaluated
+        """
+        losses = {line["step"]: float(line["eval_loss"]) for line in self.read_metrics().evaluations}
+        judged = [step for step in self.checkpoint_steps() if not math.isnan(losses.get(step, math.nan))]
+        if not judged:
+            raise CheckpointError(
+                f"{self.path} has no checkpoint that was evaluated: train with equal --eval-steps and --save-steps"
+            )
+        return min(judged, key=lambda step: losses[step])
 
     def read_state(self, step: int) -> dict[str, Any]:
         """state.json of a checkpoint: where it stands, and what it was trained on.

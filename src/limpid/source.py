@@ -108,7 +108,7 @@ KINDS: dict[type[Source], str] = {
 
 
 def open_source(what: str | Path) -> Source:
-    """What a path or name stands for: `last`, NAME under runs/, NAME@STEP, a folder, or the file of a recorded step.
+    """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file.
 
     Nothing is read but names. A path comes before a name under runs/, and a run before a model in the same folder.
 
@@ -227,8 +227,12 @@ def _recognised(place: Path) -> Source | None:
 
 
 def _checkpoint(run: Run, step: str) -> Checkpoint:
+    if step == "best":
+        return Checkpoint(run, run.best_checkpoint())
     if not is_number(step) or len(step) > MOST_DIGITS:
-        raise CheckpointError(f"{run.path}@{step} names no step: expected a number after @, as in {run.path}@400")
+        raise CheckpointError(
+            f"{run.path}@{step} names no step: expected a number or best after @, as in {run.path}@400"
+        )
     steps = run.checkpoint_steps()
     if int(step) not in steps:
         nearest = sorted(sorted(steps, key=lambda there: abs(there - int(step)))[:SHOWN])

@@ -29,7 +29,8 @@ def public() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:
-    return kinds(function.__init__ if inspect.isclass(function) else function)
+    made = function.__init__ if inspect.isclass(function) else function
+    return {} if made is object.__init__ else kinds(made)
 
 
 @pytest.mark.parametrize(("name", "function"), list(public()))

@@ -275,6 +275,8 @@ class RunConfig(Checked):
     """Steps between evaluations on the validation split; 0 never."""
     eval_batches: Count = 8
     """Validation batches per evaluation, always the same ones."""
+    early_stopping: Whole = 0
+    """Evaluations without a lower validation loss after which training ends; 0 never. RUN@best names the best one."""
     sample_steps: Whole = 0
     """Steps between printed samples; 0 only at the end."""
     sample_prompt: str = ""
@@ -282,7 +284,7 @@ class RunConfig(Checked):
     save_steps: Whole = 100
     """Steps between checkpoints; 0 only at the end."""
     save_total_limit: Whole = 3
-    """How many periodic checkpoints are kept; 0 keeps all."""
+    """How many periodic checkpoints are kept, besides the one with the lowest validation loss; 0 keeps all."""
     record_steps: tuple[Count, ...] = ()
     """Steps that are recorded for `limpid trace` while training."""
     report_to: Literal["none", "tensorboard"] = "none"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from limpid.objectives import NEXT_TOKEN
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
+from limpid.training.callbacks import Best, Callback
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import MetricsLogger, NoMetrics
 from limpid.training.record import record_step
@@ -68,8 +70,14 @@ class Interrupted(Exception):
         super().__init__(f"stopped after step {step}, everything saved")
 
 
-def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watcher | None = None) -> None:
-    """Train to the last step, and show every step to the watcher.
+def loop(
+    training: Training,
+    reporter: Reporter,
+    sampler: Sampler,
+    watcher: Watcher | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> None:
+    """Train to the last step, or until the validation loss falls no more; show every step to the watcher.
 
     Raises  Interrupted when asked to end or when the console is gone, everything saved; Diverged at a number that is
             not finite
@@ -77,23 +85,35 @@ def loop(training: Training, reporter: Reporter, sampler: Sampler, watcher: Watc
     run, state, every = training.run, training.state, training.config.run
     mesh, config = state.mesh, training.config
     metrics = MetricsLogger(run, config, reporter, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
+    best = mesh.agree(Best.of(run.read_metrics().evaluations))
+    told = Told(training, metrics, best, callbacks if mesh.is_main else ())
+    told.tell("on_start")
     try:
         with interruptions(mesh) as asked:
             while state.step < (last := training.config.run.max_steps):
                 outcome = _one(training, metrics, watcher)
+                told.tell("on_step", outcome)
                 if not outcome.updated and not state.scaler.is_enabled():
                     state.step -= 1  # nothing moved: the state is still the one before this step
-                    _save(training, metrics)
+                    told.save()
                     raise Diverged(run, outcome)
-                if _due(state.step, every.eval_steps, last):
-                    metrics.evaluation(state.step, *evaluate(training))
+                judged = _due(state.step, every.eval_steps, last)
+                if judged:
+                    loss, bits_per_byte = evaluate(training)
+                    best.add(state.step, loss)
+                    metrics.evaluation(state.step, loss, bits_per_byte)
+                    told.tell("on_evaluation", state.step, loss, bits_per_byte)
                 if every.sample_steps and state.step % every.sample_steps == 0 and state.step < last:
                     metrics.say(sample(training, sampler))
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
-                    _save(training, metrics)  # the state before the last step too: that step then opens at once
+                    told.save()  # the state before the last step too: that step then opens at once
                 if mesh.any(asked() or not reporter.listened_to):
-                    _save(training, metrics)
+                    told.save()
                     raise Interrupted(run, state.step)
+                if judged and state.step < last and 0 < every.early_stopping <= best.worse_since:
+                    told.save()
+                    metrics.say(f"stopped after step {state.step}: no evaluation since step {best.step} was better")
+                    return
                 budget = training.step_budget
                 if budget is not None and not budget.final:
                     if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
@@ -223,15 +243,39 @@ def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) ->
     return outcome
 
 
-def _save(training: Training, metrics: MetricsLogger) -> None:
-    run, state, every = training.run, training.state, training.config.run
-    metrics.sync()
-    if state.mesh.decided(lambda: run.checkpoint(state.step).is_dir()):
-        return  # this process has just saved this very state
-    checkpoint.save(run, state, training.config, training.tokens.fingerprint)
-    if state.mesh.is_main:
-        protected = {0, every.max_steps - 1, every.max_steps, state.step}
-        checkpoint.prune(run, every.save_total_limit, protected)
+@dataclass
+class Told:
+    """A run's checkpoints, and its user's code, which is told of them."""
+
+    training: Training
+    metrics: MetricsLogger
+    best: Best
+    callbacks: Sequence[Callback]
+
+    def tell(self, event: str, *about: Any) -> None:
+        """Call every callback; at an error everything is saved first."""
+        try:
+            for callback in self.callbacks:
+                getattr(callback, event)(self.training.run, *about)
+        except Exception:
+            self._write()
+            raise
+
+    def save(self) -> None:
+        """Save the state, unless it was just saved."""
+        if self._write():
+            self.tell("on_checkpoint", self.training.state.step)
+
+    def _write(self) -> bool:
+        run, state, every = self.training.run, self.training.state, self.training.config.run
+        self.metrics.sync()
+        if state.mesh.decided(lambda: run.checkpoint(state.step).is_dir()):
+            return False
+        checkpoint.save(run, state, self.training.config, self.training.tokens.fingerprint)
+        if state.mesh.is_main:
+            protected = {0, every.max_steps - 1, every.max_steps, state.step, self.best.step or 0}
+            checkpoint.prune(run, every.save_total_limit, protected)
+        return True
 
 
 def _due(number: int, every: int, last: int) -> bool:

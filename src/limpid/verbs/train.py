@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 EVERYDAY = (
     "paths", "minutes", "name", "resume", "config", "recipe", "max_steps", "batch_size", "context_length", "d_model",
     "num_layers", "num_heads", "learning_rate", "warmup_steps", "weight_decay", "optimizer", "schedule", "dropout",
-    "precision", "tokenizer", "text_field", "init_from", "lora_rank", "eval_steps", "save_steps", "sample_steps",
-    "sample_prompt", "seed", "threads", "report_to",
+    "precision", "tokenizer", "text_field", "init_from", "lora_rank", "eval_steps", "early_stopping", "save_steps",
+    "sample_steps", "sample_prompt", "seed", "threads", "report_to",
 )  # fmt: skip
 """What --help shows; --help-all shows the rest, in sections."""
 
