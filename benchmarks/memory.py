@@ -1,15 +1,18 @@
 """Planned against measured memory of training, in more sizes than the tests have time for.
 
-Measured: the peak of all tensors in one step, from PyTorch's profiler on a processor.
+Measured: the peak of all tensors in one step, from PyTorch's profiler on a processor. With `process`: what the process
+holds beside them, which is Python and PyTorch, and what the C library's heap keeps of tensors that were freed.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from limpid.machine import process_peak
 from limpid.plan import engine_memory
 from limpid.plan.figure import shown
 from plan.measured import configured, peak_bytes
@@ -39,5 +42,25 @@ def main() -> None:
                 )
 
 
+def process() -> None:
+    """The peak of the process in two steps, each size in a child of its own."""
+    started = process_peak() or 0
+    print(f"Python, PyTorch and limpid: {shown(started, 'bytes')}")
+    print(f"{'rows':>6} {'tensors, planned':>18} {'process':>10}   more, over planned tensors", flush=True)
+    for rows in (8, 16, 32, 64):
+        size = {"d_model": 256, "num_layers": 6, "num_heads": 8, "context_length": 256, "vocab_size": 2048}
+        config = configured(**size, batch_size=rows)
+        planned = engine_memory.total_bytes(config)
+        if (child := os.fork()) == 0:
+            peak_bytes(config)
+            held = process_peak() or 0
+            print(
+                f"{rows:>6} {shown(planned, 'bytes'):>18} {shown(held, 'bytes'):>10}   {(held - started) / planned:.2f}"
+            )
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
-    main()
+    process() if "process" in sys.argv[1:] else main()

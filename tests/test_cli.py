@@ -65,6 +65,7 @@ def test_training_says_where_everything_lies_and_what_to_type_next(
     assert main(["train", "corpus", "--name", "told", "--max-steps", "3", "--doctor", "no", *TINY]) == 0
     shown = capsys.readouterr().out
     assert "findings.jsonl" not in shown  # nobody looked
+    assert " of this process at most" in shown
     assert "doctor no" in shown
     prompt = re.search(r"limpid generate runs/told '(.+)'  ", shown)
     assert prompt is not None
@@ -79,6 +80,13 @@ def test_training_says_where_everything_lies_and_what_to_type_next(
         assert word in shown
     for name in ("config.toml", "metrics.jsonl", "micro_batches.jsonl", "model/config.json", "model/model.safetensors"):
         assert (there / "runs/told" / name).is_file()
+
+
+def test_the_plan_of_a_run_shows_what_its_process_held(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "small"]) == 0
+    assert "process here" in capsys.readouterr().out
+    assert main(["plan", "small", "--batch-size", "7"]) == 0
+    assert "process here" not in capsys.readouterr().out  # which is of the run as it was
 
 
 def test_low_rank_factors_are_trained_beside_the_weights_of_a_run(there: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -33,3 +34,13 @@ def available_memory() -> int:
         return min(1024 * int(lines["MemAvailable"].split()[0]), total_memory())
     except (OSError, KeyError, ValueError):  # not Linux
         return total_memory()
+
+
+def process_peak() -> int | None:
+    """Bytes of memory that this process has held at most; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -27,6 +27,8 @@ class Progress:
     """Median over the steps since it was last started."""
     peak_share: float | None
     """Share of the peak, which is measured at every start, at that speed; None for runs that do not record it."""
+    process_peak: float | None = None
+    """Bytes that the process has held at most; None for runs that do not record it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Metrics:
         ratios = [line.get("peak_share", 0.0) / line["tokens_per_second"] for line in steps]
         together = [line for line, ratio in zip(steps, ratios, strict=True) if math.isclose(ratio, ratios[-1])]
         speed = statistics.median(line["tokens_per_second"] for line in together)
-        return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None)
+        held = [number for line in steps if (number := _number(line.get("process_peak_bytes"))) is not None]
+        return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None, max(held) if held else None)
 
     def _repr_html_(self) -> str:
         return titled(self, self.loss_curve())

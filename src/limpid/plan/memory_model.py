@@ -8,16 +8,26 @@ from typing import Any
 from limpid.config import TrainConfig
 from limpid.plan import engine_memory, memory
 from limpid.plan.cluster import Layout, Recompute
-from limpid.plan.figure import Figure
+from limpid.plan.figure import Figure, given
 from limpid.plan.options import Options
 from limpid.plan.subject import Subject
+
+BESIDE_TENSORS = (
+    "; these are tensors: the process takes about 1.4 times as much, since the C library's heap keeps what is freed "
+    "between others, and 0.24 GB for Python and PyTorch"
+)
+"""Measured: `python benchmarks/memory.py process`. Where each array is mapped by itself, the heap's share is gone."""
 
 
 def memory_model(subject: Subject, options: Options, context: int) -> tuple[list[Figure], str]:
     """Memory of training, and in words which model of it this is."""
     if subject.config is not None and _on_one_device(options):
         config = with_options(subject.config, options)
-        return engine_memory.figures(config, options.device is None), _engine_said(config, options.device is None)
+        figures = engine_memory.figures(config, options.device is None)
+        if subject.process_peak is not None and config == subject.config:
+            figures.append(given("memory.process_here", subject.process_peak, "bytes",
+                                 note="what the whole process of the run held at most"))  # fmt: skip
+        return figures, _engine_said(config, options.device is None)
     layout = layout_of(subject, options, context)
     return memory.training(subject.architecture, layout), _standard_said(layout)
 
@@ -35,7 +45,8 @@ def _engine_said(config: TrainConfig, on_processor: bool) -> str:
     where = "a processor" if on_processor else "a graphics processor"
     recomputed = ", each block recomputed" if run.gradient_checkpointing == "on" else ""
     return (f"memory: as limpid trains it on one device, {where}: {run.precision}, {run.batch_size} × "
-            f"{config.model.context_length:,} tokens per micro-batch{recomputed}")  # fmt: skip
+            f"{config.model.context_length:,} tokens per micro-batch{recomputed}"
+            + (BESIDE_TENSORS if on_processor else ""))  # fmt: skip
 
 
 def _standard_said(layout: Layout) -> str:

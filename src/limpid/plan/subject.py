@@ -31,6 +31,8 @@ class Subject:
     """Tokens per second that a run measured."""
     peak: float | None = None
     """FLOP/s that the run measured on its machine before its first step."""
+    process_peak: float | None = None
+    """Bytes that the run's process held at most."""
     precision_open: bool = False
     """Whether `precision` is an assumption, to be decided by measuring."""
 
@@ -75,7 +77,10 @@ def _named(what: str) -> Subject:
         return found
     flops = 3 * flops_per_token(found.config.model, found.config.model.context_length) if found.config else 0
     peak = progress.peak_share and flops * progress.tokens_per_second / progress.peak_share
-    return dataclasses.replace(found, trained_tokens=progress.tokens, speed=progress.tokens_per_second, peak=peak)
+    return dataclasses.replace(
+        found, trained_tokens=progress.tokens, speed=progress.tokens_per_second, peak=peak,
+        process_peak=progress.process_peak,
+    )  # fmt: skip
 
 
 def _trained_here(config: TrainConfig, name: str) -> Subject:

@@ -16,6 +16,7 @@ from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.files import LineFile, explained, write_atomically
 from limpid.jsonable import jsonable
+from limpid.machine import process_peak
 from limpid.plan import flops_per_token
 from limpid.reporter import Reporter
 from limpid.run import Run
@@ -71,6 +72,7 @@ class MetricsLogger:
             "seconds": seconds,
             "tokens_per_second": tokens / seconds,
             "peak_share": tokens / seconds * self.flops / self.peak,
+            "process_peak_bytes": process_peak(),
             "updated": outcome.updated,
             "max_steps": self.config.run.max_steps,  # the rate follows from it, and a resume may change it
         }

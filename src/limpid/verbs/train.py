@@ -111,6 +111,8 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
 def _shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
     from limpid.console import Console
+    from limpid.machine import process_peak
+    from limpid.plan.figure import shown
     from limpid.reporter import LastingReporter
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.loop import Diverged, Interrupted
@@ -134,6 +136,8 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
                 f"{broken}; open it with\n  {command('limpid', 'trace', broken.run.path, '--step', broken.step)}"
             )
             return 1
+        if (held := process_peak()) is not None:
+            reporter.line(f"memory     {shown(held, 'bytes')} of this process at most")
         reporter.line(f"\n{run.path}/")
         for what, where in _contents(run):
             reporter.line(f"  {what:<24}{where}")
