@@ -110,6 +110,10 @@ def stepped_twice(loop: Loop) -> None:
     loop.clip = lambda: loop.optimizer.step()
 
 
+def not_normalised(loop: Loop) -> None:
+    loop.loss = lambda given: F.nll_loss(loop.model(given[0]).flatten(0, 1), given[1].flatten())
+
+
 def smoothed(loop: Loop) -> None:
     def loss(given: Any) -> Tensor:
         return F.cross_entropy(loop.model(given[0]).flatten(0, 1), given[1].flatten(), label_smoothing=0.9)
@@ -212,6 +216,7 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (noise, "corrupt-batch", 1, 33),
     (sorted_data, "data-sorted", 1, 34),
     (a_word_is_ignored, "token-never-a-label", 1, 3),
+    (not_normalised, "loss-formula-unusual", 1, 1),
     (smoothed, "loss-formula-unusual", 1, 1),
     (compared_with_itself, "loss-constant", 1, 12),
     (divergence_of_probabilities, "probabilities-to-loss", 1, 1),

@@ -63,7 +63,11 @@ def spread_over_few(model: nn.Module, given: Any) -> Tensor:
     return F.cross_entropy(logits, given[1].flatten(), label_smoothing=0.01) + 1e-4 * logits.pow(2).mean()
 
 
-@pytest.mark.parametrize("loss", [preferred, by_policy, spread_over_few])
+def of_normalised(model: nn.Module, given: Any) -> Tensor:
+    return F.nll_loss(model(given[0]).log_softmax(-1).flatten(0, 1), given[1].flatten())
+
+
+@pytest.mark.parametrize("loss", [preferred, by_policy, spread_over_few, of_normalised])
 def test_objectives_that_are_no_cross_entropy_are_not_taken_for_a_slip_of_one(loss: Callable[..., Tensor]) -> None:
     assert preflight(Decoder(), loss=loss) == []
 

@@ -48,7 +48,13 @@ LOSS_SUMMED = Rule(
     cause='reduction="sum" without a division',
     fix="divide by the number of labels of the whole step",
     refuted_by="weights of the tokens that add up to 1",
-    explains=("clipped-every-step", "loss-formula-unusual", "initial-loss-off", "gradient-explodes"),
+    explains=(
+        "clipped-every-step",
+        "loss-formula-unusual",
+        "initial-loss-off",
+        "gradient-explodes",
+        "learning-rate-too-high",
+    ),
 )
 
 SOFTMAX_TWICE = Rule(
@@ -80,7 +86,7 @@ FORMULA_UNUSUAL = Rule(
     threshold="a notice where {misfit:.0%} of the gradient is no cross-entropy's (a warning where it adds up to more "
     "than {unbalanced:g} of its size over the vocabulary), or weights add up to less than {low:g} or {high:g} and "
     "more; a warning where they add up to the labelled share of all positions within {near:g}, below {part:g}; a fault "
-    "for -p, sigmoid or tanh in place of logits; a warning for labels smoothed by {smoothed:g} or more: less, extra "
+    "for -p, -z, sigmoid or tanh in place of logits; a warning for labels smoothed by {smoothed:g} or more: other "
     "terms and weights are choices",
     thresholds={
         "misfit": Threshold(0.5, "less is smoothing, an extra term, a temperature"),
@@ -115,7 +121,7 @@ def judged(formula: Formula) -> Iterator[Finding]:
     """Which formula these gradients are of."""
     if not bool(formula.first.labelled.any()):
         return
-    for wrong in (squashed, probabilities, log_forgotten, over_smoothed, no_cross_entropy):
+    for wrong in (squashed, probabilities, log_forgotten, not_normalised, over_smoothed, no_cross_entropy):
         finding = wrong(formula)
         if finding is not None:  # its weights mean nothing
             yield finding
@@ -181,6 +187,26 @@ def log_forgotten(formula: Formula) -> Finding | None:
         fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
         sure=0.95,
         refuted_by="equal weights of likely and unlikely targets",
+    )
+
+
+def not_normalised(formula: Formula) -> Finding | None:
+    """Only the label has a gradient, as of nll_loss, and what it was given adds up to more than one."""
+    first = formula.first
+    alone = first.zeros > 1 - 1.5 / first.shape[-1] and first.unbalanced > 0.99
+    if not alone or first.simplex or abs(first.log_z) < 1e-2:
+        return None
+    return FORMULA_UNUSUAL.finding(
+        severity="fault",
+        step=formula.step,
+        where="loss",
+        says=f"the loss is -z of each target, of logits that are not normalised (log Σ exp z = {first.log_z:.2f}, 0 of "
+        "log-probabilities): it has no floor, and falls without limit as logits grow.",
+        cause="nll_loss of logits, which expects log-probabilities",
+        fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
+        sure=0.95,
+        refuted_by="log Σ exp of 0, or a gradient at other tokens than the target",
+        evidence={"log_z": first.log_z, "zeros": first.zeros},
     )
 
 

@@ -31,10 +31,11 @@ NEVER_TAUGHT = Rule(
     source="definition; documentation of torch.nn.functional.cross_entropy (ignore_index)",
     threshold="of a next-token loss read in full, a token that makes up {share:.0%} of the text or more, at least "
     "{count:g} times, after {before:g} different tokens or more, in the main between two that are labels, and never "
-    "one itself",
+    "one itself, while logits are below {logits:g}",
     thresholds={
         "share": Threshold(0.05, "a mark of structure or an unknown word is rarer, and may well be left out"),
         "count": Threshold(16, "a label left out here and there is no rule"),
+        "logits": Threshold(20, "beyond, the gradient of a sure prediction underflows to the 0 of no label"),
         "before": Threshold(4, "a start of text follows an end, and a role its turn"),
     },
     cost="counts of an integer tensor, in the first steps and every 50th",
@@ -239,7 +240,8 @@ def worse_than_chance(exam: Exam) -> Iterator[Finding]:
 @on_step(NEVER_TAUGHT)
 def never_taught(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for first in record.downhill[:1]:
-        if first.ids is None or not first.complete or first.match(1)[0] < NEAR_ALL:
+        sure = first.of_half or first.largest > NEVER_TAUGHT["logits"]
+        if first.ids is None or not first.complete or sure or first.match(1)[0] < NEAR_ALL:
             continue
         ids, taught = first.ids.cpu(), first.taught_ids.cpu()[:, :-1]
         following, left_out = ids[:, 1:], taught < 0
