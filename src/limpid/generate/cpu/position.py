@@ -33,7 +33,7 @@ FIRST_POSITIONS = 1024
 """Positions whose angles are worked out at least."""
 
 
-UNSAID_SECONDS = 3.0
+UNSAID_SECONDS = 10.0
 """A wait that nobody has to be told of: kernels that are compiled already are loaded in less."""
 
 
