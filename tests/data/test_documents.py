@@ -163,8 +163,34 @@ def test_a_pipe_that_the_disk_cannot_hold_is_one_line(monkeypatch: pytest.Monkey
         said = refusal(lambda: read("-"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
-    assert re.match(rf"cannot copy standard input to {tmp_path}: File too large after [\d,]+ bytes; point TMPDIR", said)
+    assert re.match(rf"cannot keep standard input in {tmp_path}: File too large after [\d,]+ bytes; point TMPDIR", said)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_is_judged_while_it_comes() -> None:
+    """Its other end is still open, and has more to say."""
+    for said, told in ((b"\x1f\x8b\x08", "is not UTF-8: byte 1 is 0x8b"), (b"abc\0", "byte 3 is NUL")):
+        reader, writer = os.pipe()
+        os.write(writer, said)
+        assert told in refusal(lambda reader=reader: read(f"/dev/fd/{reader}"))
+        os.close(writer)
+        os.close(reader)
+
+
+@pytest.mark.parametrize("content", [JSON_LINES, json.dumps([{"text": text} for text in TEXTS], indent=1).encode()])
+def test_records_of_json_are_recognised_in_a_pipe(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    corpus = Corpus(DataConfig(paths=("-",)))
+    begun = corpus.chunks()
+    assert next(begun).text == TEXTS[0]
+    assert [chunk.text for chunk in corpus.chunks()] == TEXTS
+    assert [chunk.text for chunk in begun] == TEXTS[1:]
+    for prose in (b'{"text": "cut', b"[see] {text}", b"{"):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(prose)))
+        if prose.startswith(b'{"'):
+            assert "standard input holds neither" in refusal(lambda: read("-"))
+        else:
+            assert read("-") == [prose.decode()]
 
 
 def test_a_pipe_is_read_once_too() -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import difflib
 import glob
-import io
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from limpid.config import DataConfig
 from limpid.data.columns import HUB
-from limpid.data.decoding import READ_SIZE, NoText, NotText, decoded
-from limpid.data.formats import Chunk, chunks_of, chunks_of_hub
+from limpid.data.decoding import NoText, NotText
+from limpid.data.formats import Chunk, chunks_of, chunks_of_hub, chunks_of_stream
+from limpid.data.spool import Spool
 from limpid.errors import DataError
 from limpid.files import open_to_read, standard_input, user_path
-from limpid.reporter import Report
 
 STANDARD_LIBRARY = Path(os.__file__).parent
 NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "encodings",
@@ -27,16 +24,18 @@ NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "
 """Folders of the standard library that repeat themselves, or are not part of it."""
 HELD = 1 << 22
 """Characters of a file that is being judged that are kept, so that a short one is read once."""
+STANDARD_INPUT = "standard input"
 STANDARD_TEXT = "Python's standard library"
 WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME:CONFIG:SPLIT"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file or hub dataset."""
+    """A file, a stream or a hub dataset."""
 
     name: str
-    path: Path | None = None  # None is a hub dataset
+    path: Path | None = None  # of a file
+    spool: Spool | None = None  # of a stream
     given: int = 0  # which of the given paths it is of
     searched: bool = False  # found by a folder or glob: passed over when it cannot be read
 
@@ -49,13 +48,11 @@ class Source:
 class Corpus:
     """All documents of a configuration, always in the same order; only their places are held in memory."""
 
-    def __init__(self, data: DataConfig, report: Report = lambda *_: None) -> None:
-        self._report = report
+    def __init__(self, data: DataConfig) -> None:
         self.text_field = data.text_field
         self.hidden = self.runs = 0
         self.judged: dict[str, DataError | None] = {}
         """Files that were searched for: what is wrong with each of them."""
-        self._spools: list[object] = []
         self.default = not data.paths
         self.given = [*(data.paths or [STANDARD_TEXT]), *data.validation]
         """The paths as they were given, those to validate on last."""
@@ -87,7 +84,9 @@ class Corpus:
     def chunks(self) -> Iterator[Chunk]:
         """Every document that is not empty, read anew each time."""
         for source in self.sources:
-            if source.path is None:
+            if source.spool is not None:
+                yield from chunks_of_stream(source.spool.blocks(), source.name, self.text_field)
+            elif source.path is None:
                 yield from chunks_of_hub(source.name, self.text_field)
             elif source.searched:
                 yield from self._searched(source.name, source.path)
@@ -135,7 +134,7 @@ class Corpus:
 
         The time that the system keeps itself (ctime) tells of a change that put the other one back, as `cp -p` does.
         """
-        if self._spools or any(source.path is None for source in self.sources):
+        if any(source.path is None for source in self.sources):
             return None
         states = []
         for source in self.sources:
@@ -177,7 +176,7 @@ class Corpus:
         if not path:
             raise DataError(f"a path is empty: {WAY_OUT}")
         if path == "-":
-            return [self._spooled(standard_input().buffer, "standard input")]
+            return [Source(STANDARD_INPUT, spool=Spool(standard_input().buffer, STANDARD_INPUT))]
         if path.startswith(HUB):
             return [Source(path)]
         place = user_path(path)
@@ -186,8 +185,7 @@ class Corpus:
         if place.is_file():
             return [Source(path, place)]
         if place.exists():  # a pipe, such as the shell's <(…)
-            with open_to_read(place, path) as stream:
-                return [self._spooled(stream, path)]
+            return [Source(path, spool=Spool(open_to_read(place, path), path))]
         if glob.has_magic(path):
             matches = sorted(glob.glob(str(place), recursive=True))
             if not matches:
@@ -212,34 +210,6 @@ class Corpus:
             paths = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
             sources += [Source(str(path), path, searched=True) for path in paths if path.is_file()]
         return sources
-
-    def _spooled(self, stream: IO[bytes] | io.BufferedIOBase, name: str) -> Source:
-        """A source that can be read only once, copied to a file that lasts as long as the corpus."""
-        copied = 0
-
-        def blocks() -> Iterator[bytes]:
-            nonlocal copied
-            while block := stream.read(READ_SIZE):
-                spool.write(block)
-                copied += len(block)
-                self._report(f"reading {name}", copied, None)
-                yield block
-
-        with contextlib.ExitStack() as on_error:
-            try:
-                spool = tempfile.NamedTemporaryFile(prefix="limpid-")  # noqa: SIM115 - it closes with the corpus
-                on_error.callback(_close, spool)
-                for _ in decoded(blocks(), name):  # what is no text ends at the byte that shows it
-                    continue
-                spool.flush()
-            except OSError as error:
-                raise DataError(
-                    f"cannot copy {name} to {tempfile.gettempdir()}: {error.strerror} after {copied:,} bytes; point "
-                    "TMPDIR at a folder with more room, or put the text into a file"
-                ) from error
-            on_error.pop_all()
-        self._spools.append(spool)
-        return Source(name, Path(spool.name))
 
     def _standard_library(self) -> list[Source]:
         sources = []
@@ -269,9 +239,3 @@ def _missing(path: str, place: Path) -> DataError:
         names = [entry.name for entry in place.parent.iterdir()]
     close = difflib.get_close_matches(place.name, names, 1)
     return DataError(f"{path} does not exist: {f'did you mean {place.parent / close[0]}?' if close else WAY_OUT}")
-
-
-def _close(file: IO[bytes]) -> None:
-    """Close a file whose content may not fit the disk, and is not wanted."""
-    with contextlib.suppress(OSError):
-        file.close()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from limpid.data.columns import arrow_rows, hub_rows, parquet_rows
 from limpid.data.decoding import COMPRESSED, NoText, bytes_of, decoded
-from limpid.data.records import Records, document_name, json_document, json_lines, table_rows, text_of
+from limpid.data.records import Records, begin, document_name, json_document, json_lines, table_rows, text_of
 
 CHUNK_SIZE = 1 << 18  # characters of one document held at once
 JSON_LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv")
+JSON_BEGINS = re.compile(r'\s*(\[\s*)?\{\s*"')
+"""An object with a name, or an array of them: no prose begins like this."""
+JSON_SHOWS = 64  # characters, by which that can be seen
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,15 @@ def chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
 
     Raises  DataError naming the file and the place that cannot be read
     """
-    empty = True
-    for chunk in _chunks_of(path, name, text_field):
-        empty = False
-        yield chunk
-    if empty:
-        raise NoText(f"{name} holds no text: leave it out, or give another file")
+    return _or_none(_chunks_of(path, name, text_field), name)
+
+
+def chunks_of_stream(blocks: Iterator[bytes], name: str, text_field: str) -> Iterator[Chunk]:
+    """The same of bytes that no name says more of: records of JSON where they begin as such, else text."""
+    begun, texts = begin(decoded(blocks, name), JSON_SHOWS)
+    if JSON_BEGINS.match(begun):
+        return _or_none(_each(json_document(texts, name), name, text_field), name)
+    return _plain(texts, name)
 
 
 def chunks_of_hub(name: str, text_field: str) -> Iterator[Chunk]:
@@ -61,6 +68,16 @@ def _chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
     if ending in TABLES:
         return _each(table_rows(texts, name, text_field), name, text_field)
     return _plain(texts, name)
+
+
+def _or_none(chunks: Iterator[Chunk], name: str) -> Iterator[Chunk]:
+    """The same chunks; NoText when there is none."""
+    empty = True
+    for chunk in chunks:
+        empty = False
+        yield chunk
+    if empty:
+        raise NoText(f"{name} holds no text: leave it out, or give another file")
 
 
 def _each(records: Records, name: str, text_field: str) -> Iterator[Chunk]:

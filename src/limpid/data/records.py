@@ -36,22 +36,31 @@ def json_document(texts: Iterator[str], name: str) -> Records:
 
     Raises  DataError for JSON of another kind, with the element that is not JSON
     """
-    begun = ""
-    for text in texts:
-        begun += text
-        if begun.strip():
-            break
-    texts = itertools.chain([begun], texts)
+    begun, texts = begin(texts)
     if begun.lstrip()[:1] == "[":
         yield from _elements(texts, name)
         return
+    found = json_lines(texts, name)
     try:
-        yield from json_lines(texts, name)
+        first = next(found, None)
     except DataError as error:
         raise DataError(
-            f"{name} holds neither an array nor an object per line: give such a file, or rename it to .txt to train on "
-            "it as it stands"
+            f"{name} holds neither an array nor an object per line: give such JSON, or a file that ends in .txt to "
+            "train on it as it stands"
         ) from error
+    if first is not None:
+        yield first
+        yield from found
+
+
+def begin(texts: Iterator[str], characters: int = 1) -> tuple[str, Iterator[str]]:
+    """How a text begins, to so many characters that are not blank at its start; and all of it."""
+    begun = ""
+    for text in texts:
+        begun += text
+        if len(begun.lstrip()) >= characters:
+            break
+    return begun, itertools.chain([begun], texts)
 
 
 def _elements(texts: Iterator[str], name: str) -> Records:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from limpid.config import DataConfig
-from limpid.data.documents import STANDARD_TEXT
+from limpid.data.documents import STANDARD_INPUT, STANDARD_TEXT
 from limpid.data.lineage import StepRows
 from limpid.data.tokens import Counts, Tokens
 
@@ -18,7 +18,7 @@ WIDEST = 36
 
 def data_table(tokens: Tokens, data: DataConfig) -> Table:
     """What each path brought to train on, its share (of the tokens, or as it was weighted), and what is held out."""
-    names = [*(data.paths or [STANDARD_TEXT]), *data.validation]
+    names = [STANDARD_INPUT if path == "-" else path for path in (*(data.paths or [STANDARD_TEXT]), *data.validation)]
     train, held_out = tokens.counts
     rows = [(names[path.path], path.train) for path in tokens.paths if path.train.tokens]
     rows = rows or [(", ".join(names[: len(names) - len(data.validation)]), train)]

@@ -109,7 +109,7 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
     Raises  DataError for text that cannot be read or is too short
     """
     report = _sparing(progress)
-    corpus, cache, settings = Corpus(data, report), Cache(), _settings(data, seed)
+    corpus, cache, settings = Corpus(data), Cache(), _settings(data, seed)
     manifest = corpus.manifest()
     quick = hash_of(settings, data.text_field, bool(data.weights), list(corpus.path_of.items()), manifest)
     tokens = _recalled(cache, quick) if manifest else None
