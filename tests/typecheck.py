@@ -63,11 +63,14 @@ def once_per_kind(function: Callable[..., Any], check: Callable[..., Any]) -> Ca
 
 def kind(value: Any) -> Hashable:
     """All of a value that a named axis can depend on."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return type(value), getattr(value, "dtype", None), shape
     if isinstance(value, tuple | list):
         return type(value), *map(kind, value)
     if isinstance(value, dict):
         return type(value), *map(kind, value.values())
-    return type(value), getattr(value, "dtype", None), getattr(value, "shape", None)
+    return type(value)
 
 
 def _returning(result: Any, function: Callable[..., Any]) -> Callable[..., Any]:
