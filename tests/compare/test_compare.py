@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from recorded import SMALL, VARIANTS
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from tests.compare.compared import PUBLISHED, a_folder, compared
 
 import small
 from limpid.cli import main
@@ -23,21 +23,8 @@ from limpid.maths.step import forward
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 from limpid.source import ModelFolder
-from limpid.trace.verdict import Holds, NotFinite, Unchecked
 from limpid.training.loop import finish, loop
 from limpid.training.start import start
-
-LLAMA = {
-    "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "max_position_embeddings": 32, "initializer_range": 0.2,
-}  # fmt: skip
-PUBLISHED = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**LLAMA, head_dim=8)),
-    "gpt-2": lambda: GPT2LMHeadModel(
-        GPT2Config(vocab_size=61, n_positions=32, n_embd=24, n_layer=2, n_head=6, initializer_range=0.2)
-    ),
-}
 
 
 @pytest.fixture(params=PUBLISHED)
@@ -45,13 +32,6 @@ def folder(request, tmp_path: Path) -> Path:
     torch.manual_seed(0)
     PUBLISHED[request.param]().save_pretrained(tmp_path / "model")
     return tmp_path / "model"
-
-
-def compared(first: str, second: str, *, backward: bool = True):
-    variants = parse_variant(first), parse_variant(second)
-    tokens, targets = batch_for(variants, None)
-    observed = [run(one, tokens, targets, backward=backward) for one in variants]
-    return judge(variants[0].config, observed[0], observed[1], variants[1].config)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +101,6 @@ def test_a_runs_folder_that_is_stale_or_missing_is_written_anew(tmp_path: Path, 
     assert parse_variant("run:transformers").source.path == Path("runs/run/model")
     assert parse_variant("run@3:transformers").source.path != Path("runs/run/model")
     assert compared("run@3", "run@3:transformers").agrees
-
-
-def a_folder(path: Path, variant: str, **changes: object) -> Path:
-    config = dataclasses.replace(ModelConfig(**(SMALL | VARIANTS[variant])), dropout=0.0, **changes)
-    model = initialise(Transformer(config), 3)
-    save_folder(path, config, model.state_dict(), tokenizer_json=None, end_of_text=None)
-    return path
 
 
 def faulty(one: Variant, fault, tokens: np.ndarray, targets: np.ndarray) -> Observed:
@@ -258,99 +231,3 @@ def test_wrong_use_is_one_line(words: list[str], named: str, tmp_path: Path, cap
     error = capsys.readouterr().err
     assert named in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ["llama", "gpt-2"])
-@pytest.mark.parametrize("stabilised", [False, True])
-def test_an_adapter_beside_the_weights_equals_one_added_in_and_peft(
-    kind: str, stabilised: bool, tmp_path: Path
-) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(0)
-    model = PUBLISHED[kind]()
-    model.save_pretrained(tmp_path / "base")
-    modules = ["q_proj", "v_proj", "down_proj"] if kind == "llama" else ["c_attn", "c_proj"]
-    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=12, target_modules=modules, use_rslora=stabilised))
-    for name, parameter in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.1)
-    adapted.save_pretrained(tmp_path / "adapter")
-    base = str(tmp_path / "base")
-    verdict = compared(f"{base}:lora={tmp_path / 'adapter'}", f"{base}:merged={tmp_path / 'adapter'}")
-    assert verdict.agrees, verdict.first_disagreement
-    logits = adapted.eval()(torch.from_numpy(verdict.first.tokens)).logits.detach().numpy()
-    assert verdict.first.values["logits"] == pytest.approx(logits, abs=2e-5)
-    without = compared(base, f"{base}:lora={tmp_path / 'adapter'}")
-    assert not without.agrees
-    assert without.weights.differing
-
-
-def test_an_adapter_of_another_model_is_refused(tmp_path: Path, capsys) -> None:
-    from safetensors.torch import save_file
-
-    folder = a_folder(tmp_path / "a", "llama")
-    (tmp_path / "adapter").mkdir()
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 4}))
-    at = "base_model.model.model.layers.9.mlp.up_proj"
-    tensors = {f"{at}.lora_A.weight": torch.ones(2, 12), f"{at}.lora_B.weight": torch.ones(17, 2)}
-    save_file(tensors, tmp_path / "adapter" / "adapter_model.safetensors")
-    assert main(["compare", str(folder), f"{folder}:lora={tmp_path / 'adapter'}"]) == 2
-    assert "layers.9.mlp.up_proj" in capsys.readouterr().err
-    assert main(["compare", str(folder), f"{folder}:lora={tmp_path / 'none'}"]) == 2
-    assert "no adapter" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("both", [False, True])
-def test_a_number_that_is_not_finite_is_never_agreement(value: float, both: bool, tmp_path: Path) -> None:
-    one = parse_variant(str(a_folder(tmp_path / "a", "llama")))
-    tokens, targets = batch_for((one, one), None)
-    first, second = (run(one, tokens, targets, backward=True) for _ in range(2))
-    for seen in (first, second) if both else (second,):
-        for name in ("blocks.1.mlp.hidden", "blocks.1.mlp.output", "logits"):
-            seen.values[name] = seen.values[name].copy()
-            seen.values[name][0, 7, 3] = value
-    comparison = judge(one.config, first, second)
-    assert not comparison.agrees
-    origin = comparison.verdict
-    assert isinstance(origin, NotFinite)
-    assert (origin.quantity, origin.index, origin.count) == ("blocks.1.mlp.hidden", (0, 7, 3), 1)
-    assert origin.cause == "operation"
-    assert str(origin.value) == str(value)
-    after = {one.name: one.verdict for one in comparison.differences if one.kind == "forward"}
-    assert isinstance(after["logits"], Unchecked)
-    assert isinstance(after["blocks.0.mlp.hidden"], Holds)
-
-
-def test_weights_that_are_not_finite_are_not_checked_or_not_finite(tmp_path: Path) -> None:
-    one = parse_variant(str(a_folder(tmp_path / "a", "llama")))
-    one.weights["blocks.0.mlp.up.weight"][3, 4] = torch.nan
-    tokens, targets = batch_for((one, one), None)
-    comparison = judge(one.config, *(run(one, tokens, targets, backward=True) for _ in range(2)))
-    assert not comparison.agrees
-    assert isinstance(comparison.verdict, NotFinite)
-    assert comparison.verdict.quantity == "blocks.0.mlp.up"
-    assert comparison.verdict.cause == "no value"
-
-
-def test_what_overflows_a_format_is_said_to_overflow_it(tmp_path: Path) -> None:
-    one = parse_variant(str(a_folder(tmp_path / "a", "llama")))
-    one.weights["blocks.0.mlp.up.weight"].mul_(1e6)
-    half = dataclasses.replace(one, label="half", precision="fp16")
-    tokens, targets = batch_for((one, half), None)
-    comparison = judge(one.config, *(run(each, tokens, targets, backward=False) for each in (one, half)))
-    assert isinstance(comparison.verdict, NotFinite)
-    assert comparison.verdict.cause == "overflow"
-    assert comparison.verdict.largest == 65504.0
-    assert comparison.outlier == 1
-
-
-def test_variants_that_show_nothing_in_common_are_not_checked(tmp_path: Path) -> None:
-    one = parse_variant(str(a_folder(tmp_path / "a", "llama")))
-    tokens, targets = batch_for((one, one), None)
-    first, second = (run(one, tokens, targets, backward=False) for _ in range(2))
-    second.values.clear()
-    comparison = judge(one.config, first, second)
-    assert isinstance(comparison.verdict, Unchecked)
-    assert not comparison.agrees

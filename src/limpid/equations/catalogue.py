@@ -20,7 +20,7 @@ STAGES = {
     "attention": ("attention", "attention_variants", "attention_linear", "attention_tiled"),
     "mlp": ("mlp", "activation", "linear", "dropout", "perceptron"),
     "logits": ("linear",),
-    "loss": ("loss", "losses", "information", "answers", "preference", "policy"),
+    "loss": ("loss", "losses", "information", "answers", "preference", "advantages", "policy"),
     "backward": ("calculus", "curvature"),
     "update": ("update", "muon", "optimisation", "schedule"),
     "decoding": ("sampling",),
