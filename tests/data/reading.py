@@ -1,11 +1,15 @@
 """Documents read, and refusals heard."""
 
+import bz2
+import gzip
 import json
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from limpid.config import DataConfig
 from limpid.data.documents import Corpus
@@ -13,6 +17,7 @@ from limpid.errors import DataError
 
 TEXTS = ["one\r\nline, naïve ☃\n", "two\u2028three 🦊", "  \n"]
 JSON_LINES = "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS)).encode()
+PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
 def read(*paths: Path | str, text_field: str = "text") -> list[str]:

@@ -1,12 +1,10 @@
 """Documents: every kind of source gives the same text; every kind of bad input one line that says what and where."""
 
 import builtins
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 import os
 import random
 import re
@@ -20,7 +18,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from tests.data.reading import JSON_LINES, TEXTS, names, read, refusal, written
+from tests.data.reading import JSON_LINES, PACKED, TEXTS, names, read, refusal, written
 
 from limpid.config import DataConfig
 from limpid.data import columns, decoding, formats
@@ -40,9 +38,6 @@ def test_a_json_line_is_a_document_and_blank_lines_are_none(tmp_path: Path) -> N
 
 def test_the_text_field_can_be_another(tmp_path: Path) -> None:
     assert read(written(tmp_path / "a.ndjson", b'{"text": 1, "body": "here"}'), text_field="body") == ["here"]
-
-
-PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
 @pytest.mark.parametrize("ending", PACKED)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.data.reading import read, refusal, written
+from tests.data.reading import PACKED, read, refusal, written
 
 from limpid.data import decoding
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import pytest
+import recorded as module
 from recorded import configuration as of_two_blocks
 from rich.console import Console
 
@@ -30,3 +32,14 @@ def printed(path: Path, **options):
         warnings.simplefilter("error")
         code = open_step(path, console=Console(file=out, width=240), **options)
     return out.getvalue(), code, verify_step(path)
+
+
+def with_state(monkeypatch: pytest.MonkeyPatch, change) -> None:
+    """Change the model just before the step that is recorded."""
+    original = module.record_step
+
+    def record_step(file, state, *rest, **options):
+        change(state.model)
+        return original(file, state, *rest, **options)
+
+    monkeypatch.setattr(module, "record_step", record_step)

@@ -13,7 +13,7 @@ import torch
 from recorded import record
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tests.trace.one_block import configuration, first, printed
+from tests.trace.one_block import configuration, first, printed, with_state
 
 from limpid.maths.attention import CausalSoftmax
 from limpid.quantities import parameters, quantities

@@ -8,22 +8,10 @@ import recorded as module
 import torch
 from recorded import configuration as of_two_blocks
 from recorded import record
-from tests.trace.one_block import configuration, first, printed
+from tests.trace.one_block import configuration, first, printed, with_state
 
 from limpid.trace import verify_step
 from limpid.trace.verdict import Unchecked
-
-
-def with_state(monkeypatch: pytest.MonkeyPatch, change) -> None:
-    """Change the model just before the step that is recorded."""
-    original = module.record_step
-
-    def record_step(file, state, *rest, **options):
-        change(state.model)
-        return original(file, state, *rest, **options)
-
-    monkeypatch.setattr(module, "record_step", record_step)
-
 
 BLOCK = "blocks.0."
 
