@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from limpid.config import TrainConfig
-from limpid.config.domain import Count, NotNegative, Positive, Whole
+from limpid.config.domain import Count, NotNegative, Whole
 from limpid.config.options import Checked, from_dict, hints
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import explained, one_line, parse_json
@@ -65,7 +65,7 @@ class Described(Checked):
     objective: Mapping[str, Any] | None = None
     precision: PrecisionDescribed
     learning_rate: NotNegative
-    loss_scale: Positive
+    loss_scale: float  # any at all: one that is not finite is the step's fault, and the trace names it
     labels: Whole
     micro_batches: tuple[MicroBatchDescribed, ...]
     token_texts: Mapping[str, str]
