@@ -120,7 +120,9 @@ def _held(kind: Any, value: Any, where: str) -> Any:
         return [_held(inner[0], one, where) for one in several]
     if (arrays := _arrays(kind)) or np.ndarray in (kind, *inner):
         read = {READERS.get(array.__name__.partition("[")[0], numbers) for array in arrays}
-        return (read.pop() if len(read) == 1 else numbers)(value, where)
+        made = (read.pop() if len(read) == 1 else numbers)(value, where)
+        one_for_all = float in inner and np.ndim(made) == 0 and np.asarray(made).dtype.kind == "f"
+        return float(made) if one_for_all else made
     if int in (kind, *inner) or float in (kind, *inner):
         if isinstance(value, np.ndarray | np.generic):
             return numbers(value, where)
