@@ -179,7 +179,11 @@ def _prepared(
         _make(fingerprint, corpus, split, tokenizer, split.notes() + notes, cache, report)
         cache.remember(content, {"fingerprint": fingerprint})
         known = _read(cache, fingerprint)
-        assert known is not None
+        if known is None:
+            raise DataError(
+                f"tokenizer {data.tokenizer} does not come back from its own JSON as it was, as one does whose tokens "
+                "share an id: give another"
+            )
     entry = {
         "fingerprint": known.fingerprint, "sources": list(stats.sources), "notes": corpus.notes(), "paths": arrangement,
     }  # fmt: skip
