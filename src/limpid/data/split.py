@@ -32,7 +32,7 @@ class CorpusStats:
     path_of: Mapping[str, int] = field(default_factory=dict)  # which of the given paths a source is of, where several
     characters: int = 0
     bytes: int = 0
-    alphabet: set[str] = field(default_factory=set)
+    alphabet: set[str] | None = field(default_factory=set)  # its characters, unless nobody asks for them
     sources: dict[str, int] = field(default_factory=dict)  # that hold a document, numbered in order
     draws: array[float] = field(default_factory=lambda: array("d"))  # of the documents
     texts: array[int] = field(default_factory=lambda: array("Q"))  # hashes of the documents
@@ -57,7 +57,8 @@ class CorpusStats:
             self.characters += len(chunk.text)
             self.characters_of[path] += len(chunk.text)
             self.bytes += len(text)
-            self.alphabet.update(chunk.text)
+            if self.alphabet is not None:
+                self.alphabet.update(chunk.text)
             self._hash.update(text)
             self._document.update(text)
             if chunk.last:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,12 @@ from limpid.data.documents import Corpus
 from limpid.data.formats import Chunk
 from limpid.data.split import CorpusStats, Split, hash_uniform
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, chosen_vocab_size, train_bpe
+from limpid.data.words import Words
 from limpid.errors import DataError
 from limpid.reporter import Report
+
+Array = np.ndarray
+Encoder = Callable[[list[str]], list[Array]]
 
 BPE_SAMPLE = 64 * 2**20  # bytes of text that BPE learns from at most
 AT_ONCE = 2**20  # characters tokenized together
@@ -30,18 +34,19 @@ def write_tokens(
     path its number, its documents, and what each split has of it (documents, bytes, tokens)
     """
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
-    end = [] if tokenizer.end_of_text is None else [tokenizer.end_of_text]
+    encode = _encoder(tokenizer, dtype)
+    end = np.array([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype)
     documents = array("q")
     counts = {path: np.zeros((2, 3), np.int64) for path in stats.documents_of}  # (split, what)
     train_tokens, done, starts = 0, 0, [True, True]
     with (folder / "train.bin").open("wb") as train, (folder / "validation.bin").open("wb") as validation:
         for batch in _batched(chunks):
-            encoded = _encoded([chunk for _, chunk in batch], tokenizer)
+            encoded = _encoded([chunk for _, chunk in batch], tokenizer, encode)
             for (held_out, chunk), ids in zip(batch, encoded, strict=True):
                 if starts[held_out] and not held_out:
                     documents.extend((train_tokens, stats.sources[chunk.source], chunk.line))
-                ids = ids + end if chunk.last else ids
-                (validation if held_out else train).write(np.array(ids, dtype).tobytes())
+                ids = np.concatenate([ids, end]) if chunk.last else ids
+                (validation if held_out else train).write(ids.tobytes())
                 path = stats.path_of.get(chunk.source, 0)
                 counts[path][int(held_out)] += (starts[held_out], len(chunk.text.encode()), len(ids))
                 starts[held_out] = chunk.last
@@ -69,9 +74,17 @@ def _batched(chunks: Iterator[tuple[bool, Chunk]]) -> Iterator[list[tuple[bool, 
         yield batch
 
 
-def _encoded(chunks: list[Chunk], tokenizer: Tokenizer) -> list[list[int]]:
+def _encoder(tokenizer: Tokenizer, dtype: np.dtype[Any]) -> Encoder:
+    """Texts to ids: word by word where that is the same."""
+    if tokenizer.splits_at_words:
+        words = Words(tokenizer.encode_batch)
+        return lambda texts: words.ids(texts, dtype)
+    return lambda texts: [np.array(ids, dtype) for ids in tokenizer.encode_batch(texts)]
+
+
+def _encoded(chunks: list[Chunk], tokenizer: Tokenizer, encode: Encoder) -> list[Array]:
     try:
-        return tokenizer.encode_batch([chunk.text for chunk in chunks])
+        return encode([chunk.text for chunk in chunks])
     except DataError:
         for chunk in chunks:
             try:
@@ -87,7 +100,7 @@ def make_tokenizer(data: DataConfig, corpus: Corpus, split: Split, report: Repor
         case "bytes":
             return byte_tokenizer(), []
         case "characters":
-            return character_tokenizer(split.stats.alphabet), []
+            return character_tokenizer(split.stats.alphabet or ()), []
         case "bpe":
             return _trained(data.tokenizer_vocab_size, corpus, split, report)
         case path:

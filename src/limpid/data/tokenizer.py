@@ -15,6 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.data.panics import is_panic, panics_unsaid
+from limpid.data.words import splits_at_words
 from limpid.errors import CheckpointError, DataError
 from limpid.files import one_line, parse_json, read_whole, user_path
 from limpid.source import Model, ModelFolder
@@ -46,6 +47,7 @@ class Tokenizer:
         self._special = set(special.values())
         self.byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
         """Whether texts are joined from the bytes of their tokens, each by itself."""
+        self.splits_at_words = splits_at_words(tokenizer)
         whole = isinstance(tokenizer.model, models.BPE) and tokenizer.pre_tokenizer is None
         single = whole and all(len(token) == 1 for token in tokenizer.get_vocab(with_added_tokens=False))
         self._characters = frozenset(tokenizer.get_vocab(with_added_tokens=False)) if single else None

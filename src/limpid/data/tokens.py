@@ -161,7 +161,7 @@ def _prepared(
 
     Returns the tokens, and what leads to them from now on
     """
-    stats = CorpusStats(seed, corpus.path_of)
+    stats = CorpusStats(seed, corpus.path_of, alphabet=set() if data.tokenizer == "characters" else None)
     for _ in stats.counted(corpus.chunks()):
         report("reading the text", stats.bytes, None)
     by_path = bool(data.weights)
@@ -194,7 +194,7 @@ def _make(
     fingerprint: str, corpus: Corpus, split: Split, tokenizer: Tokenizer, notes: list[str], cache: Cache, report: Report
 ) -> None:
     """Fill the cache's folder for `fingerprint`."""
-    again = CorpusStats(split.seed, split.stats.path_of)
+    again = CorpusStats(split.seed, split.stats.path_of, alphabet=None)
     with cache.filled(fingerprint, lambda: _read(cache, fingerprint) is not None) as folder:
         chunks = split.assign(again.counted(corpus.chunks()))
         meta = write_tokens(folder, chunks, tokenizer, split.stats, report)
