@@ -37,7 +37,7 @@ SPACES = [
 
 
 def by_words(*texts: str) -> list[list[int]]:
-    return [ids.tolist() for ids in Words(BPE.encode_batch).ids(texts, np.dtype(np.uint16))]
+    return [ids.tolist() for ids in Words(BPE.encode_batch, np.dtype(np.uint16)).ids(texts)]
 
 
 @given(st.lists(st.text(st.sampled_from([*SPACES, *"aé1'.s☃t中"]) | st.characters(exclude_categories=("Cs",)))))
@@ -55,10 +55,10 @@ def test_every_character_that_could_be_white_space_is_judged_as_the_library_does
 
 def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 10)
-    words = Words(BPE.encode_batch)
+    words = Words(BPE.encode_batch, np.dtype(np.uint16))
     for number in range(30):
         text = f"number {number} " + "x" * 100 + PROSE[0]
-        assert words.ids([text], np.dtype(np.uint16))[0].tolist() == BPE.encode(text)
+        assert words.ids([text])[0].tolist() == BPE.encode(text)
         assert len(words._known) < 60
         assert all(len(word) <= module.LONGEST for word in words._known)
 

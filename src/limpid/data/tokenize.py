@@ -77,8 +77,7 @@ def _batched(chunks: Iterator[tuple[bool, Chunk]]) -> Iterator[list[tuple[bool, 
 def _encoder(tokenizer: Tokenizer, dtype: np.dtype[Any]) -> Encoder:
     """Texts to ids: word by word where that is the same."""
     if tokenizer.splits_at_words:
-        words = Words(tokenizer.encode_batch)
-        return lambda texts: words.ids(texts, dtype)
+        return Words(tokenizer.encode_batch, dtype).ids
     return lambda texts: [np.array(ids, dtype) for ids in tokenizer.encode_batch(texts)]
 
 

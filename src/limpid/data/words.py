@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,19 +29,20 @@ LONGEST = 48
 class Words:
     """What a byte-level vocabulary makes of words, kept from text to text."""
 
-    def __init__(self, encode: Encode) -> None:
-        self.encode = encode
-        self._known: dict[str, list[int]] = {}
+    def __init__(self, encode: Encode, dtype: np.dtype[Any]) -> None:
+        self.encode, self.dtype = encode, dtype
+        self._known: dict[str, bytes] = {}  # ids as they lie in a file
 
-    def ids(self, texts: Sequence[str], dtype: np.dtype[Any]) -> list[Integer[Array, " token"]]:
+    def ids(self, texts: Sequence[str]) -> list[Integer[Array, " token"]]:
         """Ids of each text."""
         words = [WORD.findall(text) for text in texts]
         if len(self._known) > REMEMBERED:
             self._known.clear()
-        new = list(set(itertools.chain.from_iterable(words)).difference(self._known))
         known = self._known
-        known.update(zip(new, self.encode(new), strict=True))
-        found = [np.fromiter(itertools.chain.from_iterable(map(known.__getitem__, text)), dtype) for text in words]
+        new = list(set(itertools.chain.from_iterable(words)).difference(known))
+        known.update(zip(new, (array(self.dtype.char, ids).tobytes() for ids in self.encode(new)), strict=True))
+        joined = (b"".join(map(known.__getitem__, text)) for text in words)
+        found = [np.frombuffer(ids, self.dtype) for ids in joined]
         for word in new:
             if len(word) > LONGEST:
                 del known[word]
