@@ -114,7 +114,7 @@ def test_a_run_whose_text_is_gone_is_still_inspected_on_another(
 
 def test_without_matplotlib_the_way_out_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigError, match="pip install matplotlib"):
+    with pytest.raises(ConfigError, match=r"pip install 'limpid\[plots\]'"):
         inspected(run, tmp_path)
 
 
