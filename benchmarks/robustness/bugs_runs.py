@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 from benchmarks.robustness.bugs_patch import Tree
 from benchmarks.robustness.bugs_settings import Setting, flags
