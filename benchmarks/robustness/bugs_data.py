@@ -41,8 +41,8 @@ DATA = (
         (
             Edit(
                 BATCHES,
-                "starts[here] = int(offset) % self.offsets + windows * self.context_length",
-                "starts[here] = int(offset) % self.offsets + windows * (self.context_length - 1)",
+                "int(offset) % self.offsets + windows * self.context_length",
+                "int(offset) % self.offsets + windows * (self.context_length - 1)",
             ),
         ),
         BATCH,
@@ -51,7 +51,7 @@ DATA = (
         "same-order-every-epoch",
         "batch",
         "The second epoch visits the windows in the order of the first.",
-        (Edit(BATCHES, "SeedSequence((self.seed, int(epoch)))", "SeedSequence((self.seed, 0))"),),
+        (Edit(BATCHES, "SeedSequence((*seed, int(epoch), *number))", "SeedSequence((*seed, 0, *number))"),),
         BATCH,
         "second epoch",
     ),

@@ -30,7 +30,7 @@ def called(one: Any, value: Any) -> None:
     one(*[value] * (len(needed) - len(by_name)), **by_name)
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
 def test_what_is_no_number_is_refused_in_one_line(wrong: Any) -> None:
     operations = [getattr(maths, name) for name in ("gelu", "swish", "relu", "swiglu", "tanh", "sigmoid")]
     for one in (*maths.catalogue(maths.Formula), *operations, *PLAIN):
@@ -39,7 +39,7 @@ def test_what_is_no_number_is_refused_in_one_line(wrong: Any) -> None:
         assert "\n" not in str(caught.value), one
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
 def test_so_is_a_hyperparameter(wrong: Any) -> None:
     for kind in (*maths.catalogue(maths.Operation), *maths.catalogue(maths.UpdateRule)):
         for name in inspect.signature(kind).parameters:
