@@ -7,7 +7,9 @@ import pytest
 
 from limpid.api import train
 from limpid.cli import main
-from limpid.data.lineage import rows_of_step
+from limpid.config import DataConfig
+from limpid.data.lineage import _byte_range, rows_of_step
+from limpid.data.tokens import prepare
 from limpid.errors import CheckpointError
 from limpid.run import Run
 from limpid.source import find_step
@@ -45,6 +47,8 @@ def test_a_row_is_spelled_by_its_documents(run: Run, step: int) -> None:
         spelled: list[int] = []
         for part in row.parts:  # a byte is a token here
             spelled += [*document(part.document), end][part.offset : part.offset + part.tokens]
+            first, after = part.bytes
+            assert document(part.document)[first:after] == bytes(id for id in spelled[-part.tokens :] if id != end)
         assert spelled == [*tokens.tolist(), int(targets[-1])]
         assert sum(part.tokens for part in row.parts) == LENGTH
 
@@ -98,3 +102,28 @@ def test_the_command_shows_and_prints_them(run: Run, capsys: pytest.CaptureFixtu
     rows = json.loads(capsys.readouterr().out)["rows"]
     expected = [part.document for part in rows_of_step(run, 4).rows[0].parts]
     assert [part["document"] for part in rows[0]["parts"]] == expected
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "characters"])
+def test_bytes_are_those_of_the_document(tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of text with characters of several bytes, of which a row may begin or end with a part."""
+    monkeypatch.chdir(tmp_path)
+    text = "".join(f"naïve ☃ {n} 🦊\n" for n in range(300))
+    Path("a.txt").write_text(text)
+    data = DataConfig(("a.txt",), tokenizer=tokenizer)
+    tokens = prepare(data, LENGTH, 0)
+    for start in (0, 1, 7, 500):
+        (passage,) = tokens.passages(start, 40)
+        first, after = _byte_range(tokens, passage)
+        spelled = tokens.tokenizer.decode(tokens.train[start : start + 40].tolist())
+        assert text.encode()[first:after].decode(errors="replace") == spelled
+
+
+def test_the_documents_of_a_copy_are_named_by_the_copy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokens are those of the first."""
+    monkeypatch.setattr("limpid.data.tokens.UNSETTLED", -(10**12))  # also what was written just now
+    Path("corpus").rename("moved")
+    other = train(config(Path("moved"), max_steps=3, gradient_accumulation_steps=2), "other")
+    assert other.fingerprint() == run.fingerprint()
+    parts = [part for row in rows_of_step(other, 1).rows for part in row.parts]
+    assert all(part.document.startswith("moved/") for part in parts)

@@ -147,3 +147,14 @@ def test_sources_of_a_corpus_are_in_the_order_of_its_paths(tmp_path: Path) -> No
     found = Corpus(data(tmp_path / "c", tmp_path, validation=(str(tmp_path / "a"),)))
     assert [(source.path.name, source.given) for source in found.sources] == [("c", 0), ("b", 1), ("a", 2)]
     assert found.validation == {2}
+
+
+def test_documents_of_the_same_text_in_other_files_keep_the_names_of_the_first(tmp_path: Path) -> None:
+    """A line of one file is not a file of a folder."""
+    folder = corpus(tmp_path / "text", 12)
+    first = prepare(data(folder), CONTEXT, 0)
+    other = prepare(
+        data(lines(tmp_path / "all.jsonl", *(file.read_text() for file in sorted(folder.iterdir())))), CONTEXT, 0
+    )
+    assert other.fingerprint == first.fingerprint
+    assert [one.document for one in other.passages(0, 400)] == [one.document for one in first.passages(0, 400)]

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from limpid.data.tokens import Passage, Tokens, open_tokens
+from limpid.data.tokens import Passage, Tokens, named_as_given, open_tokens
 from limpid.errors import CheckpointError
 from limpid.run import Run
 
 WORDS = 12
 """Tokens of a passage that are spelled out."""
+BLOCK = 1 << 20
+"""Tokens that are measured at once."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Part:
     document: str  # its file, and its line or record when the file holds several
     offset: int  # tokens of the document that come before
     tokens: int
+    bytes: tuple[int, int] | None  # of the document's text: the first, and the one after the last; None where not known
     text: str  # its first tokens in this row
 
 
@@ -52,6 +55,7 @@ def rows_of_step(run: Run, step: int | None) -> StepRows:
     taken = list(_micro_batches(run, step))
     config = run.read_config()
     tokens = open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed)
+    tokens = named_as_given(tokens, config.data, config.run.seed)
     length = config.model.context_length + 1
     rows = tuple(
         Row(entry["micro_batch"], place, start, tuple(_part(tokens, one) for one in tokens.passages(start, length)))
@@ -63,7 +67,20 @@ def rows_of_step(run: Run, step: int | None) -> StepRows:
 
 def _part(tokens: Tokens, passage: Passage) -> Part:
     shown = tokens.train[passage.start : passage.start + min(WORDS, passage.tokens)]
-    return Part(passage.document, passage.offset, passage.tokens, tokens.tokenizer.decode(shown.tolist()))
+    text = tokens.tokenizer.decode(shown.tolist())
+    return Part(passage.document, passage.offset, passage.tokens, _byte_range(tokens, passage), text)
+
+
+def _byte_range(tokens: Tokens, passage: Passage) -> tuple[int, int] | None:
+    """Where a passage lies in the text of its document, which begins `offset` tokens before it."""
+    sizes = tokens.tokenizer.sizes
+    if sizes is None:
+        return None
+    begin, end = passage.start - passage.offset, passage.start + passage.tokens
+    before = sum(
+        int(sizes[tokens.train[at : min(at + BLOCK, passage.start)]].sum()) for at in range(begin, passage.start, BLOCK)
+    )
+    return before, before + int(sizes[tokens.train[passage.start : end]].sum())
 
 
 def _micro_batches(run: Run, step: int | None) -> Iterator[dict[str, Any]]:

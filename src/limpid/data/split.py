@@ -39,6 +39,7 @@ class CorpusStats:
     documents_of: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # by path, in order
     characters_of: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _hash: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    _places: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     _document: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
     _bytes_before: int = 0  # this document
 
@@ -53,7 +54,7 @@ class CorpusStats:
                     "pair, which UTF-8 cannot hold: mend or remove the document"
                 ) from error
             path = self.path_of.get(chunk.source, 0)
-            self.sources.setdefault(chunk.source, len(self.sources))
+            source = self.sources.setdefault(chunk.source, len(self.sources))
             self.characters += len(chunk.text)
             self.characters_of[path] += len(chunk.text)
             self.bytes += len(text)
@@ -67,6 +68,7 @@ class CorpusStats:
                 self.texts.append(int.from_bytes(self._document.digest(), "big"))
                 self._document = hashlib.blake2b(digest_size=8)
                 self.draws.append(hash_uniform(self.seed, self.documents))
+                self._places.update(b"%d:%d," % (source, chunk.line))
                 self.documents_of[path] += 1
             yield chunk
 
@@ -78,6 +80,11 @@ class CorpusStats:
     def digest(self) -> str:
         """Hash of every document's bytes and of where it ends."""
         return self._hash.hexdigest()
+
+    @property
+    def places(self) -> str:
+        """Hash of the number of each document's source and of its line there."""
+        return self._places.hexdigest()
 
 
 @dataclass(frozen=True)

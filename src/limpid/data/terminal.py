@@ -7,7 +7,7 @@ from rich.table import Table
 
 from limpid.config import DataConfig
 from limpid.data.documents import STANDARD_INPUT, STANDARD_TEXT
-from limpid.data.lineage import StepRows
+from limpid.data.lineage import Part, StepRows
 from limpid.data.tokens import Counts, Tokens
 
 MOST = 12
@@ -43,6 +43,10 @@ def data_table(tokens: Tokens, data: DataConfig) -> Table:
     return table
 
 
+def _where(part: Part) -> str:
+    return f"{part.bytes[0]:,} … {part.bytes[1]:,}" if part.bytes else f"from token {part.offset:,}"
+
+
 def _counted(counts: Counts) -> tuple[str, str, str]:
     return f"{counts.documents:,}", _bytes(counts.bytes), f"{counts.tokens:,}"
 
@@ -65,14 +69,14 @@ def show_rows(found: StepRows, console: Console) -> None:
     several = f" in {batches} micro-batches" if batches > 1 else ""
     console.print(f"{found.run}, step {found.step}: {len(found.rows)} rows{several}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("row", "from token", "tokens", "begins"):
+    for column in ("row", "bytes", "tokens", "begins"):
         table.add_column(column, justify="left" if column == "begins" else "right", no_wrap=column != "begins")
     table.add_column("document", overflow="fold")
     for row in found.rows:
         number = f"{row.micro_batch}.{row.row}" if batches > 1 else str(row.row)
         for part in row.parts:
             words = repr(part.text)[1:-1]
-            table.add_row(number, f"{part.offset:,}", f"{part.tokens:,}", _escaped(words), _escaped(part.document))
+            table.add_row(number, _where(part), f"{part.tokens:,}", _escaped(words), _escaped(part.document))
             number = ""
     console.print(table)
 

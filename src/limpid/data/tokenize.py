@@ -57,7 +57,8 @@ def write_tokens(
     _, byte_counts, tokens = np.sum(list(counts.values()), axis=0).T.tolist()
     paths = [[path, documents, *counts[path].tolist()] for path, documents in stats.documents_of.items()]
     return {
-        "dtype": dtype.name, "tokens": tokens, "bytes": byte_counts, "sources": list(stats.sources), "paths": paths,
+        "dtype": dtype.name, "tokens": tokens, "bytes": byte_counts,
+        "sources": list(stats.sources), "places": stats.places, "paths": paths,
     }  # fmt: skip
 
 

@@ -7,11 +7,13 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
+from jaxtyping import Int64
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.data.panics import is_panic, panics_unsaid
@@ -20,6 +22,7 @@ from limpid.errors import CheckpointError, DataError
 from limpid.files import one_line, parse_json, read_whole, user_path
 from limpid.source import Model, ModelFolder
 
+Array = np.ndarray
 END_OF_TEXT = "<|endoftext|>"
 ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>")
 """How families of models spell the token that ends a document, ours first."""
@@ -84,6 +87,18 @@ class Tokenizer:
         """The bytes that a token of a byte-level vocabulary adds to a text; None for ids outside of it."""
         token: str | None = self._tokenizer.id_to_token(id)
         return None if token is None or id in self._special else spelled(token)
+
+    @cached_property
+    def sizes(self) -> Int64[Array, " vocabulary"] | None:
+        """Bytes of text that each token stands for; None where that depends on the text."""
+        form = json.loads(self._tokenizer.to_str())
+        changed = form["normalizer"] or '"add_prefix_space": true' in json.dumps(form["pre_tokenizer"])
+        if changed or not (self.byte_level or self._characters):
+            return None
+        tokens = [self._tokenizer.id_to_token(id) for id in range(self.vocab_size)]
+        spell = spelled if self.byte_level else str.encode
+        kept = [token if token is not None and id not in self._special else "" for id, token in enumerate(tokens)]
+        return np.array([len(spell(token)) for token in kept], np.int64)
 
     def special_id(self, content: str) -> int | None:
         """Id of the special token that is spelled `content`, if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import time
@@ -21,7 +22,7 @@ from limpid.data.split import CorpusStats, Split
 from limpid.data.tokenize import make_tokenizer, write_tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line
+from limpid.files import one_line, user_path
 from limpid.manifest import damage_within
 from limpid.reporter import Report
 
@@ -68,6 +69,7 @@ class Tokens:
     documents: Int64[Array, "document 3"]  # of the training split: start in tokens, source, line
     sources: list[str]
     notes: list[str]  # what a user should know
+    places: str | None = None  # hash of each document's source and line, where known
     paths: tuple[PathTokens, ...] = ()  # in order; none where the tokens were made of the same text given otherwise
 
     @property
@@ -111,7 +113,7 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
     report = _sparing(progress)
     corpus, cache, settings = Corpus(data), Cache(), _settings(data, seed)
     manifest = corpus.manifest()
-    quick = hash_of(settings, data.text_field, bool(data.weights), list(corpus.path_of.items()), manifest)
+    quick = _key(settings, data, corpus, manifest)
     tokens = _recalled(cache, quick) if manifest else None
     if tokens is None:
         began = time.time_ns()
@@ -145,6 +147,21 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
             "bring the old text (and tokenizer) back, or start a new run"
         )
     return _require_length(tokens, data, context_length)
+
+
+def named_as_given(tokens: Tokens, data: DataConfig, seed: int) -> Tokens:
+    """The same tokens with the names that a configuration's files have now, where they are the text that was read."""
+    places = [user_path(path) for path in (*data.paths, *data.validation) if not glob.has_magic(path)]
+    if not all(place.is_file() or place.is_dir() for place in places):  # a pipe is not to be opened for its name
+        return tokens
+    cache, corpus = Cache(), Corpus(data)
+    entry = cache.recall(_key(_settings(data, seed), data, corpus, corpus.manifest()))
+    return _named(tokens, entry) if entry and entry["fingerprint"] == tokens.fingerprint else tokens
+
+
+def _key(settings: list[Any], data: DataConfig, corpus: Corpus, manifest: Any) -> str:
+    """What the same files, unchanged and given alike, are remembered by."""
+    return hash_of(settings, data.text_field, bool(data.weights), list(corpus.path_of.items()), manifest)
 
 
 def _settings(data: DataConfig, seed: int) -> list[Any]:
@@ -185,7 +202,8 @@ def _prepared(
                 "share an id: give another"
             )
     entry = {
-        "fingerprint": known.fingerprint, "sources": list(stats.sources), "notes": corpus.notes(), "paths": arrangement,
+        "fingerprint": known.fingerprint, "sources": list(stats.sources), "places": stats.places,
+        "notes": corpus.notes(), "paths": arrangement,
     }  # fmt: skip
     return _named(known, entry), entry
 
@@ -214,10 +232,10 @@ def _recalled(cache: Cache, key: str) -> Tokens | None:
 
 
 def _named(tokens: Tokens, entry: dict[str, Any]) -> Tokens:
-    """Tokens with the names and notes of the text that led there; by path only where it was given in the same parts."""
+    """Tokens with the names and notes of the text that led there, where its documents lie in files and paths alike."""
     same = entry.get("paths") == [[path.path, path.documents] for path in tokens.paths]
-    paths = tokens.paths if same else ()
-    return replace(tokens, sources=entry["sources"], notes=entry["notes"] + tokens.notes, paths=paths)
+    sources = entry["sources"] if tokens.places in (None, entry.get("places")) else tokens.sources
+    return replace(tokens, sources=sources, notes=entry["notes"] + tokens.notes, paths=tokens.paths if same else ())
 
 
 def _read(cache: Cache, fingerprint: str) -> Tokens | None:
@@ -253,6 +271,7 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
             documents=documents,
             sources=meta["sources"],
             notes=meta["notes"],
+            places=meta.get("places"),
             paths=paths,
         )
     except (FileNotFoundError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
