@@ -1,15 +1,17 @@
 """What is held out: text of its own, or a part of each path; and what a user is told of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.data.corpora import CONTEXT, corpus, data
+from tests.data.corpora import CONTEXT, corpus, data, document
 
 from limpid.config import DataConfig
 from limpid.data.documents import Corpus
+from limpid.data.split import CorpusStats, Split
 from limpid.data.terminal import data_table
 from limpid.data.tokens import Tokens, open_tokens, prepare
 from limpid.errors import ConfigError, DataError
@@ -158,3 +160,13 @@ def test_documents_of_the_same_text_in_other_files_keep_the_names_of_the_first(t
     )
     assert other.fingerprint == first.fingerprint
     assert [one.document for one in other.passages(0, 400)] == [one.document for one in first.passages(0, 400)]
+
+
+def test_text_that_grows_between_two_readings_is_one_line() -> None:
+    stats = CorpusStats(0)
+    texts = [document(f"text {number}") for number in range(5)]
+    list(stats.counted(texts))
+    elsewhere = replace(texts[4], source="b")
+    for later in ([*texts, document("new")], [*texts[:4], elsewhere]):
+        with pytest.raises(DataError, match="the text changed while it was being read"):
+            list(Split(0, 0.5, stats).assign(later))

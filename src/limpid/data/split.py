@@ -16,12 +16,38 @@ from limpid.data.formats import Chunk
 from limpid.errors import DataError
 
 Array = np.ndarray
+CHANGED = "the text changed while it was being read: start again when nothing writes to it"
 
 
 def hash_uniform(seed: int, *numbers: int) -> float:
     """A number in [0, 1) that only `seed` and `numbers` decide."""
     key = ",".join(map(str, (seed, *numbers))).encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big") / 2**56
+
+
+class Digest:
+    """Hash of every document's bytes and of where it ends."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._length = 0  # of this document, bytes
+
+    def add(self, text: bytes, last: bool) -> None:
+        """Count a part of a document, with which it may end."""
+        self._hash.update(text)
+        self._length += len(text)
+        if last:
+            self._hash.update(self._length.to_bytes(8, "big"))
+            self._length = 0
+
+    def of(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The same chunks, each added as it passes."""
+        for chunk in chunks:
+            self.add(chunk.text.encode(errors="surrogatepass"), chunk.last)
+            yield chunk
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()
 
 
 @dataclass
@@ -38,10 +64,9 @@ class CorpusStats:
     texts: array[int] = field(default_factory=lambda: array("Q"))  # hashes of the documents
     documents_of: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # by path, in order
     characters_of: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    _hash: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    _digest: Digest = field(default_factory=Digest)
     _places: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     _document: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
-    _bytes_before: int = 0  # this document
 
     def counted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same chunks, each added to the stats as it passes."""
@@ -60,11 +85,9 @@ class CorpusStats:
             self.bytes += len(text)
             if self.alphabet is not None:
                 self.alphabet.update(chunk.text)
-            self._hash.update(text)
+            self._digest.add(text, chunk.last)
             self._document.update(text)
             if chunk.last:
-                self._hash.update((self.bytes - self._bytes_before).to_bytes(8, "big"))
-                self._bytes_before = self.bytes
                 self.texts.append(int.from_bytes(self._document.digest(), "big"))
                 self._document = hashlib.blake2b(digest_size=8)
                 self.draws.append(hash_uniform(self.seed, self.documents))
@@ -79,7 +102,7 @@ class CorpusStats:
     @property
     def digest(self) -> str:
         """Hash of every document's bytes and of where it ends."""
-        return self._hash.hexdigest()
+        return str(self._digest)
 
     @property
     def places(self) -> str:
@@ -102,9 +125,14 @@ class Split:
     validation: frozenset[int] = frozenset()  # paths
 
     def assign(self, chunks: Iterable[Chunk]) -> Iterator[tuple[bool, Chunk]]:
-        """Each chunk that is used, and whether it is held out."""
+        """Each chunk that is used, and whether it is held out.
+
+        Raises  DataError for a document that was not there when the stats were made
+        """
         document, left = 0, dict(self._trained_on_of_single)
         for chunk in chunks:
+            if document == self.stats.documents or chunk.source not in self.stats.sources:
+                raise DataError(CHANGED)
             path = self._group(self.stats.path_of.get(chunk.source, 0))
             if path in left:
                 yield from _divided(chunk, left[path])

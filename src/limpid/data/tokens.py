@@ -18,7 +18,7 @@ from limpid.config import DataConfig
 from limpid.data.cache import Cache, hash_of
 from limpid.data.documents import Corpus
 from limpid.data.records import document_name
-from limpid.data.split import CorpusStats, Split
+from limpid.data.split import CHANGED, CorpusStats, Digest, Split
 from limpid.data.tokenize import make_tokenizer, write_tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
@@ -212,12 +212,12 @@ def _make(
     fingerprint: str, corpus: Corpus, split: Split, tokenizer: Tokenizer, notes: list[str], cache: Cache, report: Report
 ) -> None:
     """Fill the cache's folder for `fingerprint`."""
-    again = CorpusStats(split.seed, split.stats.path_of, alphabet=None)
+    again = Digest()
     with cache.filled(fingerprint, lambda: _read(cache, fingerprint) is not None) as folder:
-        chunks = split.assign(again.counted(corpus.chunks()))
+        chunks = split.assign(again.of(corpus.chunks()))
         meta = write_tokens(folder, chunks, tokenizer, split.stats, report)
-        if again.digest != split.stats.digest:
-            raise DataError("the text changed while it was being read: start again when nothing writes to it")
+        if str(again) != split.stats.digest:
+            raise DataError(CHANGED)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         (folder / "meta.json").write_text(json.dumps(meta | {"notes": notes}), encoding="utf-8")
 
