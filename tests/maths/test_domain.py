@@ -98,7 +98,7 @@ REFUSED: list[tuple[Callable[[], object], type[LimpidError], str]] = [
     (lambda: alignment.implicit_reward([0.0], [0.0], 0.0), DomainError, "beta is 0"),
     (lambda: alignment.group_advantages([[0.0, 1.0]], eps=-1.0), DomainError, "eps is -1"),
     (lambda: alignment.generalised_advantages([1.0], [1.0], gamma=2.0), DomainError, "gamma is 2"),
-    (lambda: alignment.generalised_advantages([1.0, 1.0], [1.0, 1.0], [1.0]), ShapeError, "gamma has shape (1,)"),
+    (lambda: alignment.generalised_advantages([1.0, 1.0], [1.0, 1.0], [1.0]), ShapeError, "values (2,), gamma (1,)"),
     (lambda: foundations.adam_epsilon(1e-7, 1.0), DomainError, "beta2 1.0"),
     (lambda: maths.rms_norm([2.0, 2.0], [1.0, 1.0], eps=-1), DomainError, "eps is -1"),
     (lambda: schedule.linear_schedule(-0.1), DomainError, "progress is -0.1"),

@@ -147,7 +147,8 @@ def generalised_advantages(
     rewards, values = _alike(rewards=rewards, values=values)
     if rewards.ndim == 0:
         raise ShapeError(f"rewards have shape {rewards.shape}: advantages need an axis of time")
-    discount, last = _filled("gamma", gamma, rewards.shape), _filled("last_value", last_value, rewards.shape[:-1])
+    discount = np.broadcast_to(floats(gamma), rewards.shape)
+    last = np.broadcast_to(floats(last_value), rewards.shape[:-1])
     require(
         0 <= lam <= 1 and bool(((discount >= 0) & (discount <= 1)).all()),
         f"gamma is {gamma}, lam {lam}: both lie in [0, 1]",
@@ -159,14 +160,3 @@ def generalised_advantages(
         running = surprise[..., t] + discount[..., t] * lam * running
         advantages[..., t] = running
     return advantages
-
-
-def _filled(name: str, numbers: float | Array, shape: tuple[int, ...]) -> Array:
-    """One number for all, or an array that has this shape.
-
-    Raises  ShapeError when it has another one
-    """
-    array = floats(numbers)
-    if array.ndim and array.shape != shape:
-        raise ShapeError(f"{name} has shape {array.shape}: expected one number or {shape}")
-    return np.broadcast_to(array, shape)
