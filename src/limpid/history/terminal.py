@@ -75,7 +75,7 @@ def details(one: Summary) -> RenderableType:
     if one.state == "unreadable":
         return shown
     usual = dict(flat(to_dict(TrainConfig())))
-    chosen = {key: value for key, value in flat(to_dict(one.run.read_config())) if value != usual.get(key)}
+    chosen = {key: value for key, value in flat(to_dict(one.run.read_asked())) if value != usual.get(key)}
     options = Table("option", "value", "default", box=None, pad_edge=False, header_style=HEADING)
     for key, value in chosen.items():
         options.add_row(key, said(value), said(usual.get(key)))

@@ -49,7 +49,7 @@ class MetricsLogger:
         if not self.reporter.is_terminal:
             return None, TaskID(0)
         progress = Progress(
-            BarColumn(bar_width=24), TextColumn("{task.description}"), console=self.reporter.console, transient=True
+            BarColumn(bar_width=12), TextColumn("{task.description}"), console=self.reporter.console, transient=True
         )
         progress.start()
         return progress, progress.add_task("first step", total=self.config.run.max_steps, completed=first - 1)
@@ -96,19 +96,20 @@ class MetricsLogger:
 
     def _speak(self, outcome: Outcome, tokens: int) -> None:
         last = self.config.run.max_steps
+        step, loss = f"step {outcome.number}/{last}", f"loss {outcome.loss:.4f}"
+        speed = f"{self.seconds * 1e3:.0f} ms | {tokens / self.seconds:,.0f} tok/s"
+        left = f"{_clock((last - outcome.number) * self.seconds)} left"
+        live = f"{step} | {left} | {loss} | {speed}"  # with its bar not wider than 80 columns
         line = (
-            f"step {outcome.number}/{last} ({outcome.number / last:.0%})"
-            f" | loss {outcome.loss:.4f} | lr {outcome.learning_rate:.2e}"
-            f" | grad norm {outcome.grad_norm:.3f} before clip"
-            f" | {self.seconds * 1e3:.0f} ms | {tokens / self.seconds:,.0f} tok/s"
-            f" | {tokens / self.seconds * self.flops / self.peak:.0%} of peak"
-            f" | {_clock((last - outcome.number) * self.seconds)} left"
+            f"{step} ({outcome.number / last:.0%}) | {loss} | lr {outcome.learning_rate:.2e}"
+            f" | grad norm {outcome.grad_norm:.3f} before clip | {speed}"
+            f" | {tokens / self.seconds * self.flops / self.peak:.0%} of peak | {left}"
         )
         if not outcome.finite:
             skipped = "update skipped, loss scale lowered" if outcome.loss_scale != 1 else "no update made"
             line += f"  ← NOT FINITE: {skipped}"
         if self.progress is not None:
-            self._show(partial(self.progress.update, self.task, completed=outcome.number, description=line))
+            self._show(partial(self.progress.update, self.task, completed=outcome.number, description=live))
         due = outcome.number % self.config.run.logging_steps == 0 or outcome.number == last
         if due or not outcome.finite:
             self.say(line)
