@@ -333,6 +333,12 @@ def test_help_of_every_verb_names_its_options(capsys: pytest.CaptureFixture[str]
         assert capsys.readouterr().out == shown
 
 
+def test_help_of_a_verb_below_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["help", "plan", "fit"])
+    assert "usage: limpid plan fit" in capsys.readouterr().out
+
+
 def test_a_shell_completes_options_of_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     (tmp_path / "limpid.bash").write_text(capsys.readouterr().out)

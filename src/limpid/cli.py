@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wait_briefly()
     words = list(sys.argv[1:] if argv is None else argv)
     if len(words) > 1 and words[0] == "help":
-        words = [words[1], "--help"]
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         say(HELP, end="")
         return 0

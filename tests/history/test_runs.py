@@ -103,10 +103,13 @@ def test_a_run_is_deleted_after_a_question(
 
 def test_what_no_run_wrote_or_a_process_writes_is_not_deleted(here: Path, capsys: pytest.CaptureFixture) -> None:
     run = made(here, "a", STEPS)
-    (run.path / "thesis.txt").write_text("mine")
-    assert main(["runs", "a", "--delete", "--yes"]) == 2
-    assert "holds thesis.txt, which no run writes" in capsys.readouterr().err
-    (run.path / "thesis.txt").unlink()
+    for name in ("thesis.txt", "figure.png", "after-thoughts.md", "draft.writing"):
+        (run.path / name).write_text("mine")
+        assert main(["runs", "a", "--delete", "--yes"]) == 2
+        assert f"holds {name}, which no run writes" in capsys.readouterr().err
+        (run.path / name).unlink()
+    for name in ("curves.png", "metrics.jsonl.unreadable", ".tokenizer.json.writing", "after-000003-2"):
+        (run.path / name).write_text("its own")
     assert main(["runs", "a", "--delete", "--yes"]) == 0
     assert not run.path.exists()
 

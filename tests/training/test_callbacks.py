@@ -56,6 +56,14 @@ def test_an_error_in_a_callback_ends_training_with_everything_saved(data: Path) 
     with pytest.raises(ZeroDivisionError, match="mine"):
         limpid.train(config(data, max_steps=9, eval_steps=0, save_steps=0), "wrong", callbacks=[Wrong()])
     assert Run(Path("runs/wrong")).latest_checkpoint() == 3
+
+    class WrongAtOnce(limpid.Callback):
+        def on_start(self, run: Run) -> None:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        limpid.train(config(data, max_steps=9), "at-once", callbacks=[WrongAtOnce()])
+    limpid.resume("at-once", 2)
     with pytest.raises(ConfigError, match="callbacks"):
         limpid.train(config(data), callbacks=3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from rich.filesize import decimal
@@ -10,15 +11,17 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.history.labels import FILE
 from limpid.history.summary import Summary
 from limpid.lock import LOCK
-from limpid.run import Run, remove_run
+from limpid.run import STARTING, Run, remove_run
 from limpid.terminal import say
 
 WRITTEN = {
     "config.toml", "tokenizer.json", "metrics.jsonl", "micro_batches.jsonl", "ledger.jsonl", "findings.jsonl",
-    "checkpoints", "model", "steps", "inspect", "evaluate", "tensorboard", FILE, LOCK,
+    "checkpoints", "model", "steps", "inspect", "evaluate", "tensorboard", "curves.png", FILE, LOCK, STARTING,
+    "metrics.jsonl.unreadable", "micro_batches.jsonl.unreadable", "ledger.jsonl.unreadable",
 }  # fmt: skip
 """What a run writes into its folder."""
-ENDINGS = (".unreadable", ".png", ".svg", ".writing", ".retired")
+UNFINISHED = re.compile(r"after-\d+(-\d+)?|\..+\.(writing|retired)")
+"""What was set aside when an earlier step was resumed, and what a write that was killed leaves."""
 
 
 def question(one: Summary) -> str:
@@ -43,9 +46,7 @@ def delete(run: Run) -> None:
     Raises  CheckpointError when a process writes it, when it holds something that is not its own, and for what stays
     """
     foreign = sorted(
-        entry.name
-        for entry in run.path.iterdir()
-        if entry.name not in WRITTEN and not entry.name.startswith("after-") and not entry.name.endswith(ENDINGS)
+        entry.name for entry in run.path.iterdir() if entry.name not in WRITTEN and not UNFINISHED.fullmatch(entry.name)
     )
     if foreign:
         raise CheckpointError(f"{run.path} holds {', '.join(foreign)}, which no run writes: move it away first")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Callback:
     """Override what you want to hear of. Called in the main process, after the event; it changes nothing by itself.
 
-    An error in it ends training with everything saved.
+    An error in it ends training, with everything saved where one process trains.
     """
 
     def on_start(self, run: Run) -> None:

@@ -87,14 +87,15 @@ def loop(
     metrics = MetricsLogger(run, config, reporter, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
     best = mesh.agree(Best.of(run.read_metrics().evaluations))
     told = Told(training, metrics, best, callbacks if mesh.is_main else ())
-    told.tell("on_start")
     try:
+        told.tell("on_start")
         with interruptions(mesh) as asked:
             while state.step < (last := training.config.run.max_steps):
                 outcome = _one(training, metrics, watcher)
+                broken = not outcome.updated and not state.scaler.is_enabled()
+                state.step -= broken  # nothing moved: the state is still the one before this step
                 told.tell("on_step", outcome)
-                if not outcome.updated and not state.scaler.is_enabled():
-                    state.step -= 1  # nothing moved: the state is still the one before this step
+                if broken:
                     told.save()
                     raise Diverged(run, outcome)
                 judged = _due(state.step, every.eval_steps, last)
@@ -253,12 +254,13 @@ class Told:
     callbacks: Sequence[Callback]
 
     def tell(self, event: str, *about: Any) -> None:
-        """Call every callback; at an error everything is saved first."""
+        """Call every callback; at an error everything is saved first, where that takes one process."""
         try:
             for callback in self.callbacks:
                 getattr(callback, event)(self.training.run, *about)
         except Exception:
-            self._write()
+            if self.training.state.mesh.world == 1:
+                self._write()
             raise
 
     def save(self) -> None:

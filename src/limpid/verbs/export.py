@@ -27,11 +27,13 @@ class ExportFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("export", ExportFlags, argv)
+    from rich.filesize import decimal
+
     from limpid.api import export
     from limpid.reporter import Reporter
 
     written = export(flags.what, flags.output, flags.stored_as)
     size = sum(file.stat().st_size for file in (written.rglob("*") if written.is_dir() else [written]))
     with Reporter() as reporter:
-        reporter.line(f"written {written} ({size / 1e6:.1f} MB)")
+        reporter.line(f"written {written} ({decimal(size)})")
     return 0

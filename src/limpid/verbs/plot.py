@@ -31,7 +31,7 @@ class PlotFlags:
     window: Count | None = None
     """Steps that the loss is averaged over; a fiftieth of the run when left out, 1 averages nothing."""
     output: str | None = field(default=None, metadata={"short": "o"})
-    """Picture to write, .png or .svg; curves.png in the run's folder when left out, curves.png here for several."""
+    """Picture to write, .png or .svg; curves.png in the run's folder when left out, under runs/ for several."""
 
 
 def verb(argv: Sequence[str]) -> int:
@@ -44,6 +44,7 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.history.curves import curves
     from limpid.history.picture import draw, in_letters
     from limpid.reporter import Reporter
+    from limpid.run import RUNS
     from limpid.source import find_run
 
     runs = list({run.path.resolve(): run for run in map(find_run, flags.what)}.values())
@@ -52,6 +53,6 @@ def verb(argv: Sequence[str]) -> int:
         console = reporter.console
         coloured = console.is_terminal and not console.no_color
         reporter.line(Text.from_ansi(in_letters(drawn, flags.along, console.width, LINES, coloured)))
-        written = draw(drawn, flags.along, file or (runs[0].path if len(runs) == 1 else Path()) / "curves.png")
+        written = draw(drawn, flags.along, file or (runs[0].path if len(runs) == 1 else RUNS) / "curves.png")
         reporter.line(f"written {written}")
     return 0
