@@ -17,13 +17,13 @@ import time
 from typing import Any
 
 import torch
+from generate import MODELS
 from rich.console import Console
 
-from generate import MODELS
-from limpid.compress import compress
-from limpid.compress.coder import Compressor, Decompressor
-from limpid.compress.lossless_tokenizer import LosslessTokenizer
-from limpid.compress.predictor import Predictor
+from limpid.compression import compress
+from limpid.compression.coder import Compressor, Decompressor
+from limpid.compression.lossless_tokenizer import LosslessTokenizer
+from limpid.compression.predictor import Predictor
 from limpid.config import ModelConfig, WeightFormat
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.model import Cache, Transformer, initialise

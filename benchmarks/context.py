@@ -20,7 +20,7 @@ from rich.table import Table
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.plan import flops_per_token
+from limpid.planning import flops_per_token
 from limpid.training.allocator import keep_freed_memory
 from limpid.training.mesh import best_device
 from limpid.training.precision import resolve

@@ -23,10 +23,10 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 
 from limpid.config import ModelConfig
-from limpid.generate import Decoder
+from limpid.generation import Decoder
 from limpid.model import Cache, Transformer, initialise
 from limpid.model.convert import save_folder
-from limpid.plan import parameter_count
+from limpid.planning import parameter_count
 
 MODELS = {
     "default": ModelConfig(vocab_size=2048),

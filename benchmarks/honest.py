@@ -27,9 +27,9 @@ from limpid.config.sections import Activation, OptimizerName, ScheduleName
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.objectives import DPO, NEXT_TOKEN, Objective
-from limpid.trace import Trace
-from limpid.trace.document import StepDocument
-from limpid.trace.verdict import Beyond, Check, NotFinite
+from limpid.tracing import Trace
+from limpid.tracing.document import StepDocument
+from limpid.tracing.verdict import Beyond, Check, NotFinite
 from limpid.training.loop import Diverged
 from limpid.training.record import record_step
 from limpid.training.replay import record_past

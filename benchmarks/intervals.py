@@ -20,13 +20,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from limpid.evaluate.blocks import autocovariance, blocks_of, significant_lags, totals
-from limpid.evaluate.calibration import binned, calibration
-from limpid.evaluate.inputs import EvaluatedModel
-from limpid.evaluate.intervals import DIFFERENCE, RATIO, estimate
-from limpid.evaluate.scored_text import ScoredText
-from limpid.evaluate.token_scores import TokenScores
-from limpid.evaluate.windows import Windows
+from limpid.evaluation.blocks import autocovariance, blocks_of, significant_lags, totals
+from limpid.evaluation.calibration import binned, calibration
+from limpid.evaluation.inputs import EvaluatedModel
+from limpid.evaluation.intervals import DIFFERENCE, RATIO, estimate
+from limpid.evaluation.scored_text import ScoredText
+from limpid.evaluation.token_scores import TokenScores
+from limpid.evaluation.windows import Windows
 
 BESIDE = 600
 """Texts of which other intervals are made too."""

@@ -7,8 +7,8 @@ import time
 from itertools import pairwise
 
 import numpy as np
-
 from generate import MODELS
+
 from limpid.config import RunConfig, TrainConfig
 from limpid.maths import Chain
 from limpid.maths.step import forward, update

@@ -14,8 +14,8 @@ import time
 
 import numpy as np
 
-from limpid.plan.laws.fit import NAMES, Points, fit, points_of
-from limpid.plan.laws.scaling import REFIT
+from limpid.planning.laws.fit import NAMES, Points, fit, points_of
+from limpid.planning.laws.scaling import REFIT
 
 
 def drawn(noise: float, seed: int, runs: int | None = None) -> Points:

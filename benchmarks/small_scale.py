@@ -22,7 +22,7 @@ from limpid.api import train
 from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.config.recipes import recipe
-from limpid.plan import parameter_count
+from limpid.planning import parameter_count
 from limpid.training.time_budget import tokens_per_step, with_width
 
 TABLE = Path(__file__).with_suffix(".csv")

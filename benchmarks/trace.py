@@ -44,7 +44,7 @@ import io, resource, sys, time
 from pathlib import Path
 from rich.console import Console
 from limpid.training.allocator import keep_freed_memory
-from limpid.trace import open_step
+from limpid.tracing import open_step
 keep_freed_memory()
 start = time.perf_counter()
 code = open_step(Path(sys.argv[1]), console=Console(file=io.StringIO()))

@@ -26,7 +26,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.plan import flops_per_token, parameter_count
+from limpid.planning import flops_per_token, parameter_count
 from limpid.training.allocator import keep_freed_memory
 from limpid.training.mesh import best_device
 from limpid.training.precision import measured_peak, resolve

@@ -25,8 +25,8 @@ from honest import honest
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "trace"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "compare"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "tracing"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "comparison"))
 import planted_update
 import test_decoder_faults as decoder
 from planted import RESULTS, SAMPLED_RESULTS, disagreements, pinned, planted, times

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "trace"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "tracing"))
 from planted import FAULTS, disagreements
 from recorded import configuration, record
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from limpid.trace import open_step
+from limpid.tracing import open_step
 from limpid.training.replay import recorded
 
 COLUMNS, HEAD, TAIL = 132, 46, 3

@@ -10,7 +10,7 @@ import limpid
 from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig
 from limpid.html import curve, folded, table, titled
 from limpid.metrics import Metrics
-from limpid.plan import plan
+from limpid.planning import plan
 from limpid.run import Run
 
 

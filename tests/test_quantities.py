@@ -6,7 +6,7 @@ import pytest
 
 from limpid.config import ModelConfig, OptimizerName, UpdateConfig
 from limpid.maths.step import rule
-from limpid.plan import flops_per_token, parameter_count
+from limpid.planning import flops_per_token, parameter_count
 from limpid.quantities import MOMENTS, parameters, quantities, update_rule
 
 GPT2 = ModelConfig(

@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "limpid"
 NAMED = re.compile(r"\b(Float|Int|UInt|Integer|Bool|Real|Shaped|Complex)\d*\[")
 """In the source of an annotation."""
 
-NUMBA = "limpid.generate.cpu.kernels"
+NUMBA = "limpid.generation.cpu.kernels"
 """Compiled by numba, which takes no wrapped function."""
 
 

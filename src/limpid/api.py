@@ -83,7 +83,7 @@ def resume(
 def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, callbacks: Sequence[Callback]) -> Run:
     """From the first step that is left to the last: the loop, watched by the doctor; a sample; the model's folder."""
     from limpid.diagnose import attend
-    from limpid.generate import continue_text
+    from limpid.generation import continue_text
     from limpid.lock import released_after
     from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
     from limpid.training.mesh import open_mesh
@@ -163,8 +163,8 @@ def open_step(what: str | Path, step: Count | None = None, text: str | None = No
 
     what   run, recorded step, or Hugging Face folder (with `text`)
     """
-    from limpid.trace import Trace
-    from limpid.trace.schema import to_json
+    from limpid.tracing import Trace
+    from limpid.tracing.schema import to_json
     from limpid.training.replay import recorded
 
     document: dict[str, Any] = to_json(Trace.open(recorded(str(what), step, text)).document())

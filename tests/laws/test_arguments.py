@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 import limpid
-import limpid.plan
+import limpid.planning
 from limpid.config.arguments import checked, kinds
 from limpid.errors import ConfigError, LimpidError
 
@@ -22,7 +22,7 @@ FITTING = {"str": "x", "Module": nn.Identity()}
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every function and class of the API."""
-    for room, names in ((limpid, limpid.__all__), (limpid.plan, ["plan"])):
+    for room, names in ((limpid, limpid.__all__), (limpid.planning, ["plan"])):
         for name in names:
             if callable(found := getattr(room, name)):
                 yield name, found
@@ -73,7 +73,7 @@ def test_the_sections_of_a_configuration_are_among_them() -> None:
         (lambda: limpid.load("runs/a\0"), "runs/a␀ can be no path"),
         (lambda: limpid.load("\udfff"), "can be no path"),
         (lambda: limpid.load("~nobodyatall/run"), "a home that does not exist"),
-        (lambda: limpid.plan.plan(["gpt2"]), "what is .*: expected text or a path or .*Architecture"),
+        (lambda: limpid.planning.plan(["gpt2"]), "what is .*: expected text or a path or .*Architecture"),
         (lambda: limpid.train(deadline=3), "deadline is 3: expected Deadline"),
         (lambda: limpid.train(reporter=3), r"reporter is 3: expected Reporter \(limpid\)"),
         (lambda: limpid.watch(nn.Identity(), every="often"), "every is 'often': expected a whole number"),

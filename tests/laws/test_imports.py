@@ -21,8 +21,8 @@ def modules_after(code: str) -> set[str]:
     [
         "import limpid",
         "import limpid.maths",
-        "import limpid.trace",
-        "import limpid.plan",
+        "import limpid.tracing",
+        "import limpid.planning",
         "import limpid.run",
         "import limpid.schedule",
         "from limpid.doctor import RULES",
@@ -38,7 +38,20 @@ def test_these_rooms_load_nothing_heavy(code: str) -> None:
 
 @pytest.mark.parametrize(
     "room",
-    ["config", "run", "source", "quantities", "schedule", "reporter", "maths", "data", "plan", "trace", "api", "verbs"],
+    [
+        "config",
+        "run",
+        "source",
+        "quantities",
+        "schedule",
+        "reporter",
+        "maths",
+        "data",
+        "planning",
+        "tracing",
+        "api",
+        "verbs",
+    ],
 )
 def test_no_file_of_these_rooms_loads_torch(room: str) -> None:
     code = f"""
@@ -64,7 +77,7 @@ import os, logging
 import numpy, torch
 before = (dict(os.environ), torch.get_num_threads(), torch.get_default_dtype(),
           torch.initial_seed(), logging.getLogger().handlers[:], str(numpy.random.get_state()))
-import limpid.training.loop, limpid.trace, limpid.generate, limpid.cli
+import limpid.training.loop, limpid.tracing, limpid.generation, limpid.cli
 after = (dict(os.environ), torch.get_num_threads(), torch.get_default_dtype(),
          torch.initial_seed(), logging.getLogger().handlers[:], str(numpy.random.get_state()))
 assert before == after

@@ -14,8 +14,8 @@ from limpid.errors import ConfigError, DomainError, LimpidError, ShapeError
 from limpid.maths import alignment, foundations
 from limpid.maths.embedding import Rotary, SinusoidalPositions
 from limpid.maths.update import Adam, Momentum, UpdateInput, clip
-from limpid.plan import critical_batch
-from limpid.plan.laws.scaling import REFIT, kaplan_factor, kaplan_loss, power_law
+from limpid.planning import critical_batch
+from limpid.planning.laws.scaling import REFIT, kaplan_factor, kaplan_loss, power_law
 
 NOWHERE = ([0.5, 0.5, 0.0], [0.4, 0.6, 0.0])
 """Two distributions without any support on the last outcome."""

@@ -15,14 +15,14 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.console import Console
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
-from limpid.generate.decoder import Decoder
+from limpid.generation.decoder import Decoder
 from limpid.model import Transformer, initialise
 from limpid.model.cache import Cache
 from limpid.model.linear import LowRankLinear, merge
 from limpid.quantities import parameters, trained_parameters
-from limpid.trace import Trace
-from limpid.trace.terminal import show
-from limpid.trace.verify import verify_step
+from limpid.tracing import Trace
+from limpid.tracing.terminal import show
+from limpid.tracing.verify import verify_step
 from limpid.training.record import record_step
 from limpid.training.state import fresh_state
 from limpid.training.step import step

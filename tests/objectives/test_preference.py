@@ -13,7 +13,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.objectives import DPO, NEXT_TOKEN, from_document, to_document
 from limpid.objectives.losses import log_probabilities, token_log_probabilities
-from limpid.trace.verify import verify_step
+from limpid.tracing.verify import verify_step
 from limpid.training.record import record_step
 from limpid.training.state import State, fresh_state
 from limpid.training.step import backward, step

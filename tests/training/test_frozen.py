@@ -14,7 +14,7 @@ from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.quantities import parameters, trained_parameters
 from limpid.run import Run
-from limpid.trace.verify import verify_step
+from limpid.tracing.verify import verify_step
 from limpid.training import checkpoint
 from limpid.training.record import record_step
 from limpid.training.state import fresh_state

@@ -9,7 +9,7 @@ import torch
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
-from limpid.plan import engine_memory, parameter_count
+from limpid.planning import engine_memory, parameter_count
 from limpid.quantities import parameters
 from limpid.training.memory import require_fits
 from limpid.training.state import fresh_state

@@ -12,7 +12,7 @@ from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
 from limpid.quantities import parameters, quantities
-from limpid.trace import Trace
+from limpid.tracing import Trace
 from limpid.training.loop import loop
 from limpid.training.replay import record_past
 from limpid.training.start import start

@@ -18,7 +18,7 @@ from limpid.model.weights import read_weights
 from limpid.reporter import Reporter, Silent
 from limpid.run import Run
 from limpid.source import Checkpoint, find_model, find_run
-from limpid.trace.record import Record
+from limpid.tracing.record import Record
 from limpid.training.loop import loop
 from limpid.training.replay import recorded, replay
 from limpid.training.start import resume, start

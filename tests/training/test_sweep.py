@@ -12,9 +12,9 @@ import pytest
 from limpid.api import train
 from limpid.console import Console
 from limpid.errors import ConfigError
-from limpid.plan.laws.runs import points
-from limpid.plan.laws.sweep import BATCH, CONTEXT, FEWEST_STEPS, Sweep, SweepRun, TimeModel, model_config
-from limpid.plan.parameters import parameter_count
+from limpid.planning.laws.runs import points
+from limpid.planning.laws.sweep import BATCH, CONTEXT, FEWEST_STEPS, Sweep, SweepRun, TimeModel, model_config
+from limpid.planning.parameters import parameter_count
 from limpid.reporter import Reporter
 from limpid.training.sweep import train_all
 

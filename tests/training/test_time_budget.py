@@ -13,7 +13,7 @@ from limpid.config.options import from_dict
 from limpid.config.recipes import RECIPES, TIMED, recipe
 from limpid.errors import ConfigError
 from limpid.model.families import family_of
-from limpid.plan import parameter_count
+from limpid.planning import parameter_count
 from limpid.schedule import learning_rate
 from limpid.training import time_budget
 from limpid.training.time_budget import StepBudget, decays_next
@@ -89,7 +89,7 @@ def test_a_step_is_really_measured() -> None:
 
 
 def test_the_law_is_that_of_the_runs_on_file() -> None:
-    from limpid.plan.laws.fit import fit, points_of
+    from limpid.planning.laws.fit import fit, points_of
 
     with (Path(__file__).parents[2] / "benchmarks" / "small_scale.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -36,7 +36,7 @@ def call(code: str) -> Callable[[], None]:
 
     def command() -> None:
         space: dict[str, object] = {"__name__": "case"}
-        exec("import math\nimport numpy as np\nimport torch\nimport limpid\nimport limpid.plan\n", space)
+        exec("import math\nimport numpy as np\nimport torch\nimport limpid\nimport limpid.planning\n", space)
         try:
             exec(compile(code, "<case>", "exec"), space)
         except Exception as problem:

@@ -104,7 +104,7 @@ def _penalty() -> Numbers:
 
 
 def _worked() -> Numbers:
-    from limpid.trace.worked import worked_step
+    from limpid.tracing.worked import worked_step
 
     step = worked_step()
     return [

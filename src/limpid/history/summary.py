@@ -9,7 +9,7 @@ from limpid.errors import LimpidError
 from limpid.history.labels import Labels
 from limpid.lock import is_held
 from limpid.metrics import Metrics
-from limpid.plan import parameter_count
+from limpid.planning import parameter_count
 from limpid.run import Run
 
 State = Literal["training", "finished", "stopped", "diverged", "new", "unreadable"]

@@ -14,7 +14,7 @@ from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
 from limpid.kernel_limits import MATERIALISED_POSITIONS
 from limpid.machine import available_memory
-from limpid.plan import engine_memory, flops_per_token
+from limpid.planning import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, measured_peak, resolve
 
 ASSUMED_UTILISATION = 0.3

@@ -11,8 +11,8 @@ import torch
 from limpid.config import TrainConfig
 from limpid.errors import ConfigError
 from limpid.machine import total_memory
-from limpid.plan import engine_memory, parameter_count
-from limpid.plan.figure import shown
+from limpid.planning import engine_memory, parameter_count
+from limpid.planning.figure import shown
 from limpid.quantities import MOMENTS
 
 SMALLEST_VOCABULARY = 257

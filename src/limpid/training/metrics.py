@@ -17,7 +17,7 @@ from limpid.data.batches import MicroBatch
 from limpid.files import LineFile, explained, write_atomically
 from limpid.jsonable import jsonable
 from limpid.machine import process_peak
-from limpid.plan import flops_per_token
+from limpid.planning import flops_per_token
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training.precision import FORMATS, measured_peak

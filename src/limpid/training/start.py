@@ -22,7 +22,7 @@ from limpid.lock import hold
 from limpid.model.convert import dropout_of
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective
-from limpid.plan import parameter_count
+from limpid.planning import parameter_count
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
 from limpid.source import Model, ModelFolder, find_model

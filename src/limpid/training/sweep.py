@@ -15,7 +15,7 @@ from limpid.config import TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
 from limpid.files import write_atomically
-from limpid.plan.laws.sweep import (
+from limpid.planning.laws.sweep import (
     Sweep,
     SweepRun,
     TimeModel,

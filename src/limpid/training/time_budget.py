@@ -14,8 +14,8 @@ import torch
 from limpid.config import ModelConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
-from limpid.plan import parameter_count
-from limpid.plan.laws.scaling import Law
+from limpid.planning import parameter_count
+from limpid.planning.laws.scaling import Law
 from limpid.reporter import Reporter
 from limpid.training.autotune import estimated_step_seconds, resolve_auto
 from limpid.training.mesh import Mesh

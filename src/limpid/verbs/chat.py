@@ -28,7 +28,7 @@ class ChatFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("chat", ChatFlags, argv)
-    from limpid.generate.chat import chat as converse
+    from limpid.generation.chat import chat as converse
 
     prompt = "> " if standard_input().isatty() else ""  # before the model is loaded
     model, tokenizer = decoder(flags.what)

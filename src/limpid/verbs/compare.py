@@ -35,7 +35,7 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("compare", CompareFlags, argv)
     if len(flags.words) != 2:
         raise ConfigError("compare takes two variants, as in: limpid compare last last:transformers")
-    from limpid.compare import compare_variants
+    from limpid.comparison import compare_variants
     from limpid.reporter import Reporter
 
     first, second = flags.words

@@ -37,7 +37,7 @@ class CompressFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("compress", CompressFlags, argv)
-    from limpid.compress.files import compress_file
+    from limpid.compression.files import compress_file
 
     return compress_file(
         flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, as_json=flags.json

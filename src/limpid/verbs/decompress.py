@@ -30,6 +30,6 @@ class DecompressFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("decompress", DecompressFlags, argv)
-    from limpid.compress.files import decompress_file
+    from limpid.compression.files import decompress_file
 
     return decompress_file(flags.file, flags.model, flags.output, force=flags.force, as_json=flags.json)

@@ -53,8 +53,8 @@ class EvaluateFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("evaluate", EvaluateFlags, argv)
-    from limpid.evaluate import evaluate_model
-    from limpid.evaluate.evaluation import EvaluationConfig
+    from limpid.evaluation import evaluate_model
+    from limpid.evaluation.evaluation import EvaluationConfig
     from limpid.reporter import Reporter
 
     config = EvaluationConfig(

@@ -38,15 +38,15 @@ def verb(argv: Sequence[str]) -> int:
         way = command("limpid", "explain", entry, "logits[0, 0, 7]")
         raise ConfigError(f"{entry} is no entry: say which one of it to explain, as in: {way}")
     from limpid.console import Console
-    from limpid.trace import explain_entry
+    from limpid.tracing import explain_entry
 
     console = Console()
     if flags.worked:
-        from limpid.trace.worked import opened
+        from limpid.tracing.worked import opened
 
         with opened() as trace:
             return explain_entry(trace, entry, as_json=flags.json, console=console)
-    from limpid.trace.names import require_known
+    from limpid.tracing.names import require_known
 
     require_known(before[0] if before else "last", entry)
     from limpid.training.replay import recorded

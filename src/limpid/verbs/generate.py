@@ -13,7 +13,7 @@ from limpid.terminal import say, say_json
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
-    from limpid.generate import Decoder
+    from limpid.generation import Decoder
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class GenerateFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("generate", GenerateFlags, argv)
-    from limpid.generate import generate as complete
-    from limpid.generate import stream
+    from limpid.generation import generate as complete
+    from limpid.generation import stream
 
     model, tokenizer = decoder(flags.what, flags.weights)
     prompts = flags.prompts or ("",)
@@ -61,7 +61,7 @@ def verb(argv: Sequence[str]) -> int:
 def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokenizer]:
     """A model ready to decode, and its tokenizer; a bar says that the first call on a machine compiles."""
     from limpid.data.tokenizer import load_tokenizer
-    from limpid.generate import Decoder
+    from limpid.generation import Decoder
     from limpid.model.weights import load_model
     from limpid.reporter import Reporter
     from limpid.source import find_model

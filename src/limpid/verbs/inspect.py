@@ -38,7 +38,7 @@ class InspectFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("inspect", InspectFlags, argv)
-    from limpid.inspect import inspect_model
+    from limpid.inspection import inspect_model
     from limpid.reporter import Reporter
 
     with Reporter(flags.json) as reporter:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.errors import ConfigError
-from limpid.plan.options import Options
+from limpid.planning.options import Options
 from limpid.terminal import say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limpid.plan.report import Plan
+    from limpid.planning.report import Plan
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def verb(argv: Sequence[str]) -> int:
 
 def _plan(flags: PlanFlags, console: Console) -> int:
     """Every figure about one model, or one of them; 1 when it does not fit."""
-    from limpid.plan.report import plan_subject
-    from limpid.plan.subject import subject
+    from limpid.planning.report import plan_subject
+    from limpid.planning.subject import subject
 
     what, options = subject(flags.what), flags.training
     if options.device == "here":
@@ -80,7 +80,7 @@ def _plan(flags: PlanFlags, console: Console) -> int:
     if flags.json:
         say_json(plan.document())
     else:
-        from limpid.plan.terminal import print_plan
+        from limpid.planning.terminal import print_plan
 
         print_plan(plan, console)
     return 1 if plan.fits is False else 0
@@ -88,7 +88,7 @@ def _plan(flags: PlanFlags, console: Console) -> int:
 
 def _figure(plan: Plan, flags: PlanFlags, console: Console) -> int:
     """The figure that --why names."""
-    from limpid.plan.terminal import print_figure
+    from limpid.planning.terminal import print_figure
 
     figure = plan.figure(flags.why or "")
     if flags.json:
@@ -100,9 +100,9 @@ def _figure(plan: Plan, flags: PlanFlags, console: Console) -> int:
 
 def _compute_optimal(flags: PlanFlags, console: Console) -> int:
     """The best partners of a number; of parameters and tokens, how far they are from the best."""
-    from limpid.plan.laws.allocation import compute_optimal
-    from limpid.plan.laws.terminal import print_allocation, print_judgement
-    from limpid.plan.report import Plan
+    from limpid.planning.laws.allocation import compute_optimal
+    from limpid.planning.laws.terminal import print_allocation, print_judgement
+    from limpid.planning.report import Plan
 
     figures = compute_optimal(flags.compute, flags.params, flags.training.tokens)
     if flags.why is not None:
@@ -117,8 +117,8 @@ def _compute_optimal(flags: PlanFlags, console: Console) -> int:
 
 def _engine(flags: PlanFlags, console: Console) -> int:
     """How limpid would compute this model's training here, and why."""
-    from limpid.plan.subject import subject
-    from limpid.plan.terminal import print_decisions
+    from limpid.planning.subject import subject
+    from limpid.planning.terminal import print_decisions
     from limpid.training.autotune import decisions
     from limpid.training.mesh import best_device
 

@@ -16,7 +16,7 @@ from limpid.terminal import say_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limpid.plan.laws.fit import Fit
+    from limpid.planning.laws.fit import Fit
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def verb(argv: Sequence[str]) -> int:
     if flags.compute is not None:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from limpid.console import Console
-    from limpid.plan.laws.fit import fit, points_of
-    from limpid.plan.laws.runs import points
+    from limpid.planning.laws.fit import fit, points_of
+    from limpid.planning.laws.runs import points
     from limpid.reporter import Reporter
 
     notes: list[str] = []
@@ -67,11 +67,11 @@ def verb(argv: Sequence[str]) -> int:
 
 def show(fitted: Fit, compute: float | None, output: str | None, as_json: bool, console: Console) -> int:
     """Print a fitted law and its predictions, and draw it."""
-    from limpid.plan.laws.terminal import print_fit, print_prediction
+    from limpid.planning.laws.terminal import print_fit, print_prediction
 
     drawn = []
     if output is not None:
-        from limpid.plan.laws.plots import draw_fit
+        from limpid.planning.laws.plots import draw_fit
 
         drawn = draw_fit(fitted, user_path(output))
     if as_json:

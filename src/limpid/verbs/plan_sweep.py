@@ -10,7 +10,7 @@ from limpid.config.flags import read
 from limpid.config.options import require
 from limpid.config.threads import Threads
 from limpid.errors import ConfigError
-from limpid.plan.laws.sweep import Sweep
+from limpid.planning.laws.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def verb(argv: Sequence[str]) -> int:
         require(0 < flags.compute < math.inf, f"compute is {flags.compute}: FLOPs, above 0")
     from limpid.api import train
     from limpid.console import Console
-    from limpid.plan.laws.fit import FEWEST, FEWEST_FOR_INTERVALS, fit, points_of
-    from limpid.plan.laws.runs import points
+    from limpid.planning.laws.fit import FEWEST, FEWEST_FOR_INTERVALS, fit, points_of
+    from limpid.planning.laws.runs import points
     from limpid.reporter import Reporter
     from limpid.training.loop import Interrupted
     from limpid.training.sweep import train_all

@@ -48,15 +48,15 @@ def verb(argv: Sequence[str]) -> int:
     if flags.rows:
         return _rows(flags)
     from limpid.console import Console
-    from limpid.trace import open_step
+    from limpid.tracing import open_step
 
     console = Console()
     shown = partial(
         open_step, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console
     )
     if flags.worked:
-        from limpid.trace import explain_entry
-        from limpid.trace.worked import EXAMPLES, opened
+        from limpid.tracing import explain_entry
+        from limpid.tracing.worked import EXAMPLES, opened
 
         with opened() as trace:
             code: int = shown(trace, numbers=True)
@@ -64,7 +64,7 @@ def verb(argv: Sequence[str]) -> int:
                 explain_entry(trace, entry, console=console)
             return code
     if flags.quantity is not None:
-        from limpid.trace.names import require_known
+        from limpid.tracing.names import require_known
 
         require_known(flags.what, flags.quantity)
     from limpid.training.allocator import keep_freed_memory

@@ -112,7 +112,7 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
     from limpid.console import Console
     from limpid.machine import process_peak
-    from limpid.plan.figure import shown
+    from limpid.planning.figure import shown
     from limpid.reporter import LastingReporter
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.loop import Diverged, Interrupted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, kind
-from limpid.plan import adapters
-from limpid.plan.architecture import Architecture, architecture
+from limpid.planning import adapters
+from limpid.planning.architecture import Architecture, architecture
 
 
 def _model(x: Inputs) -> Architecture:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
-from limpid.plan import time
-from limpid.plan.laws import scaling
+from limpid.planning import time
+from limpid.planning.laws import scaling
 
 
 @kind("cluster.training_days_8tp")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from limpid import plan
+from limpid import planning
 from limpid.equations.answers.kinds import Inputs, a, kind
 from limpid.maths import foundations
 
@@ -74,7 +74,7 @@ def _speculative(x: Inputs) -> Any:
 
 @kind("decode.step_time_memory_bound")
 def _decode_step(x: Inputs) -> Any:
-    seconds = plan.decode_step_seconds(x["weight_bytes"], x["kv_bytes"], x["chips"] * x["bandwidth"])
+    seconds = planning.decode_step_seconds(x["weight_bytes"], x["kv_bytes"], x["chips"] * x["bandwidth"])
     per_second = x["batch"] / seconds
     return {"ms": 1e3 * seconds, "tokens_per_s": per_second, "tokens_per_s_per_chip": per_second / x["chips"]}
 
@@ -82,6 +82,6 @@ def _decode_step(x: Inputs) -> Any:
 @kind("decode.critical_batch")
 def _critical(x: Inputs) -> Any:
     return {
-        "bf16_weights": plan.critical_batch(x["peak"], x["bandwidth"], bytes_per_weight=2),
-        "int8_weights": plan.critical_batch(x["peak"], x["bandwidth"], bytes_per_weight=1),
+        "bf16_weights": planning.critical_batch(x["peak"], x["bandwidth"], bytes_per_weight=2),
+        "int8_weights": planning.critical_batch(x["peak"], x["bandwidth"], bytes_per_weight=1),
     }

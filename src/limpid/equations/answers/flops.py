@@ -6,16 +6,16 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.equations.answers.parameters import chinchilla, decoder, entries
-from limpid.plan import hardware, time
-from limpid.plan.flops import (
+from limpid.planning import hardware, time
+from limpid.planning.flops import (
     attention_widths,
     forward_flops_per_token,
     megatron_flops,
     palm_flops_per_token,
     weights_that_multiply,
 )
-from limpid.plan.laws import scaling
-from limpid.plan.parameters import count
+from limpid.planning.laws import scaling
+from limpid.planning.parameters import count
 
 PEAK_A100 = hardware.DEVICES["a100"].flops_per_second
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
-from limpid.plan import memory, number_formats
-from limpid.plan.activations import korthikanti
-from limpid.plan.architecture import architecture
+from limpid.planning import memory, number_formats
+from limpid.planning.activations import korthikanti
+from limpid.planning.architecture import architecture
 from limpid.quantities import MOMENTS
 
 GIB = 2.0**30

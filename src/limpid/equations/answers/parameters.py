@@ -6,11 +6,11 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, each, kind
 from limpid.errors import ConfigError
-from limpid.plan.architecture import Architecture, Norm, architecture
-from limpid.plan.figure import evaluate
-from limpid.plan.flops import active_parameters
-from limpid.plan.huggingface import read_config
-from limpid.plan.parameters import count, pieces
+from limpid.planning.architecture import Architecture, Norm, architecture
+from limpid.planning.figure import evaluate
+from limpid.planning.flops import active_parameters
+from limpid.planning.huggingface import read_config
+from limpid.planning.parameters import count, pieces
 
 NORMS: dict[str, Norm] = {"layernorm": "layer", "layernorm_no_bias": "layer_no_bias", "rmsnorm": "rms"}
 THEIRS = {

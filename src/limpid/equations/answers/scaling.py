@@ -8,7 +8,7 @@ from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, kind
 from limpid.errors import ConfigError
-from limpid.plan.laws import scaling
+from limpid.planning.laws import scaling
 
 
 def law(x: Inputs) -> scaling.Law:
@@ -56,8 +56,8 @@ def _exponent(x: Inputs) -> Any:
 @kind("scaling.fit_parametric")
 def _fit(x: Inputs) -> Any:
     """The constants that fit a table of runs: the path of a CSV in `data`, or rows under `points`."""
-    from limpid.plan.laws.fit import minimum, points_of
-    from limpid.plan.laws.runs import points
+    from limpid.planning.laws.fit import minimum, points_of
+    from limpid.planning.laws.runs import points
 
     if "points" in x:
         found = [(p["params"], p.get("tokens") or p["flops"] / (6 * p["params"]), p["loss"]) for p in x["points"]]

@@ -1,0 +1,158 @@
+"""The verdict in plain words, or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from limpid.comparison.difference import Difference
+from limpid.comparison.observed import Observed
+from limpid.comparison.verdict import Comparison
+from limpid.jsonable import jsonable
+from limpid.tracing.verdict import Beyond, NotFinite, Unchecked, address
+
+SHOWN = 8
+
+
+def lines(comparison: Comparison) -> list[Text]:
+    """What was compared, the verdict, and where it comes from."""
+    kernels = [line for variant in (comparison.first, comparison.second) for line in _kernels(variant)]
+    return [*_head(comparison), *_verdict(comparison), *kernels, *_table(comparison)]
+
+
+def _head(comparison: Comparison) -> list[Text]:
+    rows, positions = comparison.first.tokens.shape
+    forward = sum(difference.kind == "forward" for difference in comparison.differences)
+    gradients = len(comparison.differences) - forward
+    lines = [
+        Text.assemble(
+            (comparison.first.name, "bold"), f" ({comparison.first.way}) against ",
+            (comparison.second.name, "bold"), f" ({comparison.second.way})"
+            f"  {rows} × {positions} tokens, {forward} quantities and {gradients} gradients "
+            "observed in both\n",
+        )
+    ]  # fmt: skip
+    weights = comparison.weights
+    if weights.differing:
+        lines.append(
+            Text(
+                f"not the same weights: {len(weights.differing)} of {weights.count} parameters differ, "
+                f"{weights.differing[0]} by {weights.worst:.2g} of its largest entry",
+                "bold red",
+            )
+        )
+    lines += [Text(f"their configurations differ: {option}", "bold yellow") for option in comparison.options]
+    return lines
+
+
+def _verdict(comparison: Comparison) -> list[Text]:
+    outcome, where = comparison.verdict, comparison.first_disagreement
+    if isinstance(outcome, Unchecked):
+        return [Text.assemble(("not checked", "bold red"), f": {outcome.why}")]
+    if isinstance(outcome, NotFinite):
+        return [Text.assemble(("not finite", "bold red"), f": {outcome.explanation}")]
+    if where is None and isinstance(outcome, Beyond):
+        return [
+            Text.assemble(("not rounding", "bold red"), ": what was observed agrees, but not each kernel by itself")
+        ]
+    if where is None:
+        worst = max(comparison.differences, key=lambda difference: difference.worst)
+        if comparison.bitwise and worst.worst == 0:
+            return [Text("identical to the last bit", "bold green")]
+        how = f"worst {worst.worst:.2g} of the bound at {worst.title}"
+        return [Text.assemble(("identical up to rounding", "bold green"), f": {how}")]
+    lines = [
+        Text.assemble(
+            ("not rounding", "bold red"),
+            f": {where.title} differs by {where.worst:.3g} bounds{_where(where)} "
+            f"(by {where.distance:.3g} where its size is {where.size:.3g})",
+        )
+    ]
+    if comparison.outlier is not None:
+        right, wrong = (
+            (comparison.second, comparison.first) if comparison.outlier == 0 else (comparison.first, comparison.second)
+        )
+        lines.append(Text(f"  {wrong.name} departs from the mathematics there; {right.name} agrees with it"))
+    elif where.off[0] > 1:
+        lines.append(Text("  both depart from the mathematics there"))
+    for explanation in comparison.explanations[:3]:
+        lines.append(
+            Text.assemble(
+                "  explained: ", (explanation.words, "bold"), f" (then it agrees, {explanation.worst:.2g} bounds)"
+            )
+        )
+    if not comparison.explanations and where.kind == "forward" and comparison.outlier is not None:
+        lines.append(Text("  no known fault explains it"))
+    return lines
+
+
+def _kernels(variant: Observed) -> list[Text]:
+    """What came of redoing each kernel of a variant from its own inputs."""
+    if not variant.kernels:
+        return []
+    wrong = [check for check in variant.kernels if not check.holds]
+    head = Text(f"each kernel of {variant.name} redone from its own inputs: ")
+    if not wrong:
+        worst = max(variant.kernels, key=lambda check: check.worst)
+        head.append(f"all {len(variant.kernels)} hold", "bold green")
+        return [head.append(f", worst {worst.worst:.2g} of the bound at {worst.name}")]
+    head.append(f"{len(wrong)} of {len(variant.kernels)} do not hold", "bold red")
+    lines = [
+        Text(
+            f"  {address(check.name, check.index)} is {check.engine:.6g}, from its inputs {check.expected:.6g}"
+            f" ± {check.bound:.1g}"
+        )
+        for check in wrong[:SHOWN]
+    ]
+    return [head, *lines]
+
+
+def _where(difference: Difference) -> str:
+    if not difference.positions:
+        return ""
+    if len(difference.positions) == difference.length:
+        return " at every position"
+    if difference.positions == tuple(range(difference.positions[0], difference.length)):
+        return f" from position {difference.positions[0]} on"
+    shown = ", ".join(map(str, difference.positions[:SHOWN]))
+    return f" at positions {shown}{' …' if len(difference.positions) > SHOWN else ''}"
+
+
+def _table(comparison: Comparison) -> list[Text]:
+    worst = sorted(comparison.differences, key=lambda difference: -difference.worst)[:SHOWN]
+    lines = [Text("\nlargest differences, in bounds of rounding", "bold")]
+    for difference in worst:
+        colour = "green" if difference.holds else "red"
+        lines.append(
+            Text.assemble(
+                f"  {difference.title:<44}", (f"{difference.worst:8.3g}", colour),
+                f"   from the mathematics: {difference.off[0]:.3g} and {difference.off[1]:.3g}",
+            )
+        )  # fmt: skip
+    return lines
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """The verdict as plain values, for JSON."""
+    where, outlier = comparison.first_disagreement, comparison.outlier
+    return {
+        "first": comparison.first.name,
+        "second": comparison.second.name,
+        "verdict": comparison.verdict.verdict,
+        "agrees": comparison.agrees,
+        "bitwise": comparison.bitwise,
+        "weights": asdict(comparison.weights),
+        "options": list(comparison.options),
+        "first_disagreement": None if where is None else _in_json(where),
+        "outlier": None if outlier is None else (comparison.first, comparison.second)[outlier].name,
+        "explanations": [asdict(explanation) for explanation in comparison.explanations],
+        "kernels": [jsonable(asdict(check)) for check in comparison.kernels],
+        "differences": [_in_json(difference) for difference in comparison.differences],
+    }
+
+
+def _in_json(difference: Difference) -> dict[str, Any]:
+    plain: dict[str, Any] = jsonable(asdict(difference))
+    return plain

@@ -1,0 +1,20 @@
+"""A model continues text: sampling, beam search, chat, and the decoder that makes them fast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limpid.config import Sampling as Sampling
+from limpid.generation.completion import Completion as Completion
+from limpid.generation.decode import generate as generate
+from limpid.generation.decode import stream as stream
+from limpid.generation.decoder import Decoder as Decoder
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Transformer
+
+
+def continue_text(model: Transformer, tokenizer: Tokenizer, prompt: str, seed: int) -> str:
+    """A sample as the training loop prints it."""
+    return generate(model, tokenizer, [prompt], Sampling(max_new_tokens=100, seed=seed))[0].text

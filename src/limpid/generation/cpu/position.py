@@ -1,0 +1,106 @@
+"""A model that decodes one position of every row in one compiled call."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from limpid.config import WeightFormat
+from limpid.generation.cpu import kernels
+from limpid.generation.cpu.kernels import decode_position
+from limpid.generation.cpu.pace import Pace
+from limpid.generation.cpu.seen import matrices, no_room, quantities, room_for
+from limpid.generation.cpu.weights import Weights, options_of, rotation_tables, stack_weights
+from limpid.maths.operation import Array
+from limpid.model.cache import Cache
+from limpid.model.observe import FAST, Mode, Observe
+from limpid.model.transformer import Transformer
+from limpid.terminal import say
+
+FIRST_POSITIONS = 1024
+"""Positions whose angles are worked out at least."""
+
+
+UNSAID_SECONDS = 10.0
+"""A wait that nobody has to be told of: kernels that are compiled already are loaded in less."""
+
+
+class PositionDecoder:
+    """Logits of one more position of every row. Making the first one on a machine compiles the kernels: seconds."""
+
+    def __init__(self, model: Transformer, weights: WeightFormat) -> None:
+        self.config, self.embed, self.weights_read = model.config, model.embed, weights
+        self.weights, self.options = stack_weights(model, weights), options_of(model.config)
+        self.rotation, self.dtype, self.context = model.rotation, model.compute, model.config.context_length
+        self.nothing = no_room(self.weights.norm1.dtype)
+        self.pace = Pace(1)
+        with alone_compiling():
+            self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
+        self.pace = Pace.here()  # compiling takes seconds, and says nothing of threads
+
+    def __call__(
+        self, tokens: Int[Tensor, "batch 1"], cache: Cache, observe: Observe | None = None
+    ) -> Float[Tensor, "batch 1 vocab"]:
+        """Logits; keys and values go into the cache. The observer is shown what every kernel made."""
+        mode = FAST if observe is None else Mode(observe=observe)
+        x = self.embed(tokens, cache.positions(1), mode)[:, 0].detach().numpy()
+        padding = np.zeros(len(x), np.int64) if cache.padding is None else cache.padding.numpy()
+        keys, values = cache.keys.numpy(), cache.values.numpy()
+        weights = self._weights(cache)
+        seen = self.nothing if observe is None else room_for(weights, self.options, x, keys.shape[4])
+        with self.pace.timed():
+            made = decode_position(x.copy(), weights, self.options, keys, values, padding, cache.length, seen)
+        cache.advance(1)
+        if observe is not None:
+            for name, array in quantities(seen, self.options):
+                observe(name, torch.from_numpy(array)[:, None])
+        return mode.report("logits", torch.from_numpy(made)[:, None])
+
+    def matrices(self) -> dict[str, Float[Array, "out in"]]:
+        """Every matrix as it is read, exact; the one that makes logits as logits.weight."""
+        return dict(matrices(self.weights, self.config))
+
+    def _weights(self, cache: Cache) -> Weights:
+        """The weights, with angles of as many positions as the cache has room for: a context may be far longer."""
+        if self.rotation is not None and self.weights.cos.shape[0] <= cache.length:
+            positions = min(self.context, max(FIRST_POSITIONS, 2 * cache.keys.shape[3]))
+            cos, sin = rotation_tables(self.rotation, positions, self.dtype)
+            self.weights = self.weights._replace(cos=cos, sin=sin)
+        return self.weights
+
+
+@contextlib.contextmanager
+def alone_compiling() -> Iterator[None]:
+    """Be the one process that may compile the kernels; that another one is waited for is said."""
+    lock = FileLock(compile_lock())
+    try:
+        lock.acquire(timeout=UNSAID_SECONDS)
+    except Timeout:
+        say("waiting for another process that compiles the decoder: once per installation", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def compile_lock() -> Path:
+    """A file to lock: processes that compile at once would overwrite each other's entries in numba's cache.
+
+    The cache lies beside the kernels, so that another installation need not wait.
+    """
+    user = getattr(os, "getuid", getpass.getuser)()
+    here = hashlib.blake2b(kernels.__file__.encode(), digest_size=8).hexdigest()
+    return Path(tempfile.gettempdir()) / f"limpid-compile-{user}-{here}.lock"

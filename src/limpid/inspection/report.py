@@ -1,0 +1,257 @@
+"""What was measured in a model, printed in the terminal: short lines, every number with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.text import Text
+
+from limpid.inspection.activations import AttentionHead
+from limpid.inspection.gradient_flow import GradientFlow
+from limpid.inspection.landscape import Landscape
+from limpid.inspection.logit_attribution import LensLayer, LogitPart, TokenRank
+from limpid.inspection.structure import Structure
+from limpid.planning import parameter_count
+from limpid.terminal import counted
+
+HEADING, UP, DOWN = "bold blue", "green", "red"
+STRONGEST = 3
+"""Heads of a block that are named, beyond the sum of all."""
+BAR = 16
+
+
+def structure_lines(structure: Structure) -> Iterator[Text]:
+    """Everything measured inside the model."""
+    for part in (_heading, _attribution, _lens, _attention, _spectra, _dead_neurons, _neighbours):
+        yield from part(structure)
+
+
+def files_written(folder: Path, pictures: Sequence[Path], seconds: float) -> Text:
+    """The last line: what was written where."""
+    names = ", ".join(picture.name for picture in pictures)
+    return Text.assemble(("\nwritten", HEADING), f"  {folder}/  inspect.json, {names}  ({seconds:.1f} s)")
+
+
+def heading(title: str, explained: str) -> Text:
+    return Text.assemble((f"\n{title}", HEADING), f"  {explained}")
+
+
+def spelled(structure: Structure, token: int) -> str:
+    return repr(structure.sample.tokenizer.token_text(token))
+
+
+def _heading(structure: Structure) -> Iterator[Text]:
+    sample, model = structure.sample, structure.sample.model.config
+    when = "" if sample.step is None else f" after step {sample.step:,}"
+    yield Text.assemble(
+        (f"{sample.name}{when}", "bold"),
+        f" · {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
+        f"{counted(model.num_heads, 'head')} · looked at in float64",
+    )
+    shown, given = len(sample.shown), len(sample.tokens)
+    count = f"{shown} tokens" if shown == given else f"the first {shown} of {given} tokens"
+    text = Text(f"{count} of {sample.origin}: ", "dim")
+    for position, token in enumerate(sample.text):
+        text.append(token, "reverse" if position == structure.position else "")
+    yield text
+    for note in sample.notes:
+        yield Text(note, "yellow")
+
+
+def _attribution(structure: Structure) -> Iterator[Text]:
+    """The parts of one logit, block by block."""
+    attribution, text = structure.attribution, structure.sample.text
+    yield heading(
+        "logit attribution",
+        f"the logit of {spelled(structure, attribution.token)} after {text[structure.position]!r} "
+        f"(position {structure.position}) is {attribution.logit:+.4f} nats, the sum of {len(attribution.parts)} parts "
+        f"to {attribution.error:.1e}",
+    )
+    yield Text("  nats above the mean over all tokens, which is what softmax sees; in brackets the logit's part", "dim")
+    largest = max(abs(part.above_mean) for part in attribution.parts) or 1.0
+    for block, group in groupby(attribution.parts, lambda part: part.block):
+        parts = list(group)
+        if block is None:
+            for part in parts:
+                yield _part(part.name, [part], largest)
+            continue
+        heads = [part for part in parts if ".head." in part.name]
+        yield _part(f"block {block} attention", heads, largest, _strongest(heads))
+        for part in parts[len(heads) :]:
+            yield _part(f"block {block} {part.name.split('.', 2)[2]}", [part], largest)
+    total = sum(part.above_mean for part in attribution.parts)
+    yield Text(
+        f"  {'together':<28}{total:+9.4f}  ({attribution.logit:+.4f}; the mean logit is {attribution.mean_logit:+.4f})"
+    )
+
+
+def _part(name: str, parts: list[LogitPart], largest: float, after: str = "") -> Text:
+    above, logit = sum(part.above_mean for part in parts), sum(part.logit for part in parts)
+    bar = "█" * min(BAR, round(BAR * abs(above) / largest))
+    return Text.assemble(
+        f"  {name:<28}{above:+9.4f}  ({logit:+.4f})  ",
+        (bar, UP if above > 0 else DOWN),
+        (f"  {after}" if after else "", "dim"),
+    )
+
+
+def _strongest(heads: list[LogitPart]) -> str:
+    order = sorted(heads, key=lambda part: -abs(part.above_mean))[:STRONGEST]
+    return ", ".join(f"head {part.name.rsplit('.', 1)[1]} {part.above_mean:+.3f}" for part in order)
+
+
+def _lens(structure: Structure) -> Iterator[Text]:
+    """What would be predicted after each block."""
+    position = structure.position
+    yield heading(
+        "logit lens",
+        f"the prediction after {structure.sample.text[position]!r} (position {position}), if the stream ended there",
+    )
+    for layer in structure.lens:
+        yield _layer(layer, structure)
+
+
+def _layer(layer: LensLayer, structure: Structure) -> Text:
+    def place(word: str, guess: TokenRank) -> str:
+        return f"{word} {spelled(structure, guess.token)} rank {guess.rank:,}, p {guess.probability:.3g}"
+
+    after = "" if layer.next is None else f" · {place('next', layer.next)}"
+    return Text.assemble(
+        f"  {layer.name:<11}",
+        (f"{spelled(structure, layer.top.token):<14}", "bold"),
+        f" p {layer.top.probability:.3g} · {place('final', layer.final)}{after}"
+        f" · KL {layer.kl:.3f} nats · top as in the end at {layer.agreement:.0%} of positions",
+    )
+
+
+def _attention(structure: Structure) -> Iterator[Text]:
+    """One line per block: how spread its heads are, and which have a simple habit."""
+    yield heading("attention", "share of a head's attention, averaged over the text; more in attention-NN.png")
+    for block, group in groupby(structure.heads, lambda head: head.block):
+        heads = list(group)
+        spread = f"entropy {min(h.entropy for h in heads):.2f} … {max(h.entropy for h in heads):.2f} nats"
+        habits = ", ".join(_habit(head) for head in heads if head.habit)
+        yield Text(f"  block {block:<3} {len(heads)} heads · {spread} · {habits or 'no head has a simple habit'}")
+
+
+def _habit(head: AttentionHead) -> str:
+    return f"head {head.head}: {head.habit}"
+
+
+def _spectra(structure: Structure) -> Iterator[Text]:
+    yield heading(
+        "matrices",
+        "singular values; ranks: effective, stable, enough for 90% of the squared norm; error with 1/4 of full rank",
+    )
+    columns = ("shape", "largest", "smallest", "full rank", "effective", "stable", "for 90%", "error of 1/4")
+    yield Text(f"  {'':<28}" + "".join(f"{column:>13}" for column in columns), "dim")
+    for one in structure.spectra:
+        shape = "×".join(map(str, one.shape))
+        yield Text(
+            f"  {one.name.removesuffix('.weight'):<28}{shape:>13}{one.values[0]:>13.4g}{one.values[-1]:>13.2e}"
+            f"{min(one.shape):>13}{one.effective_rank:>13.1f}{one.stable_rank:>13.1f}{one.rank_needed:>13}"
+            f"{one.quarter_error:>13.1%}"
+        )
+
+
+def _dead_neurons(structure: Structure) -> Iterator[Text]:
+    rule = structure.neurons[0].rule
+    yield heading("dead neurons", f"of the MLPs over {structure.neuron_positions:,} positions; dead when {rule}")
+    for block in structure.neurons:
+        named = ", ".join(map(str, block.dead[:8])) + (" …" if len(block.dead) > 8 else "")
+        yield Text(
+            f"  block {block.block:<3} {len(block.dead):,} of {block.count:,} dead ({block.share:.1%}) · "
+            f"rms {block.rms:.3g}{' · neurons ' + named if named else ''}",
+            "yellow" if block.dead else "",
+        )
+
+
+def _neighbours(structure: Structure) -> Iterator[Text]:
+    if structure.neighbours is None:
+        return
+    yield heading("embedding neighbours", f"{structure.neighbours.question}, by cosine in the token embedding")
+    yield Text("  " + ", ".join(f"{text!r} {cosine:.3f}" for _, text, cosine in structure.neighbours.answers))
+
+
+def landscape_lines(landscape: Landscape) -> Iterator[Text]:
+    """Everything measured around the weights."""
+    for part in (_curvature, _curves, _noise, _flows):
+        yield from part(landscape)
+
+
+def _curvature(landscape: Landscape) -> Iterator[Text]:
+    sharp = landscape.sharpness
+    yield heading(
+        "curvature",
+        f"of the loss {landscape.loss:.4f} nats per token on {landscape.rows} rows of {landscape.length} tokens, "
+        "in float32",
+    )
+    yield Text(
+        f"  largest eigenvalue of the Hessian   {sharp.largest:<9.4g} nats per squared length (sharpness; "
+        f"within {sharp.largest_within:.1g} after {sharp.steps} Lanczos steps)"
+    )
+    yield Text(f"  smallest                            {sharp.smallest:<9.4g} (within {sharp.smallest_within:.1g})")
+    yield Text(
+        f"  mean of all {landscape.parameters:<24,}{sharp.mean:<9.3g} estimated from {len(sharp.runs)} random starts"
+    )
+    yield Text(
+        f"  plain gradient descent is stable below a learning rate of 2/λ = {sharp.stable_rate:.3g} in the steepest "
+        "direction (Adam rescales directions: it may exceed this)",
+        "dim",
+    )
+
+
+def _curves(landscape: Landscape) -> Iterator[Text]:
+    curves = landscape.curves
+    middle = len(curves.at) // 2
+    ends = [f"{values[0]:.2f} ← {values[middle]:.2f} → {values[-1]:.2f}" for values in curves.along]
+    yield heading(
+        "loss curves",
+        f"nats per token, one filter-normalised step to each side (seed {landscape.seed}): {'; '.join(ends)}",
+    )
+
+
+def _noise(landscape: Landscape) -> Iterator[Text]:
+    noise = landscape.noise
+    yield heading("gradient noise", f"from {noise.sequences} sequences of {noise.length} tokens, one gradient each")
+    if noise.gradient_squared > 0:
+        yield Text(
+            f"  noise scale {noise.scale:.3g} sequences = {noise.tokens:,.0f} tokens: where noise equals signal; "
+            "larger batches help less and less"
+        )
+    else:
+        yield Text("  the true gradient cannot be distinguished from 0 with so few sequences: noise scale ∞", "yellow")
+    yield Text(f"  |G|² {noise.gradient_squared:.3g} · variance of one sequence's gradient {noise.variance:.4g}")
+    for row in noise.averaged:
+        yield Text(
+            f"  batch of {row.batch_size}   variance σ²/b = {row.predicted:<8.4g} predicted, measured "
+            f"{row.shuffled:<8.4g} for random sequences, {row.consecutive:<8.4g} for consecutive ones in the text"
+        )
+
+
+def _flows(landscape: Landscape) -> Iterator[Text]:
+    yield heading("gradient flow", "length of a gradient before a block / after it, block 0 first; means are geometric")
+    for flow in (landscape.gradient, *landscape.variants):
+        yield _flow(flow)
+    yield Text("  freshly drawn weights, from narrow to wide", "dim")
+    for flow in landscape.fresh:
+        yield _flow(flow)
+    clip = landscape.clipping
+    if clip.limit is None:
+        clipped = "never clipped"
+    else:
+        clipped = f"{clip.after:.4g} after clipping to {clip.limit:g} ({clip.whose})"
+    yield Text(f"  global norm of the gradient  {clip.before:.4g} before, {clipped}")
+
+
+def _flow(flow: GradientFlow) -> Text:
+    shown = flow.gains if len(flow.gains) <= 12 else flow.gains[:12]
+    gains = " ".join(f"{gain:.3g}" for gain in shown) + (" …" if len(flow.gains) > 12 else "")
+    style = "red" if "explodes" in flow.verdict else "yellow" if "vanishes" in flow.verdict else ""
+    return Text.assemble(
+        f"  {flow.name:<38} mean {flow.mean:<8.2g} after block 0 {flow.later:<8.2g} ",
+        (f"{flow.verdict:<32} ", style),
+        (gains, "dim"),
+    )

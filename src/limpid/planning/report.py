@@ -1,0 +1,241 @@
+"""The plan of one model: all its figures, whether it fits its devices, and what would make it fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from limpid.config import ModelConfig, TrainConfig
+from limpid.config.arguments import checked
+from limpid.config.options import require
+from limpid.errors import ConfigError
+from limpid.html import folded, table, titled
+from limpid.planning import flops, hardware, number_formats, parameters, time
+from limpid.planning.advice import what_would_fit, what_would_generate
+from limpid.planning.architecture import Architecture
+from limpid.planning.figure import Figure, Number, figure, given, plain, readable, shown, total
+from limpid.planning.laws.allocation import allocate, judgements
+from limpid.planning.laws.scaling import LAWS
+from limpid.planning.memory_model import decoding, generating_layout, memory_model, recomputation
+from limpid.planning.number_formats import TRAINING_BYTES
+from limpid.planning.options import Options
+from limpid.planning.subject import Subject, subject
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """Figures by section, in the order in which they are printed."""
+
+    name: str
+    sections: dict[str, list[Figure]]
+    notes: list[str] = field(default_factory=list)
+    fits: bool | None = None
+    """None when no memory was given."""
+    advice: list[str] = field(default_factory=list)
+    limited: str = "memory.total"
+    """The figure that has to fit: training, or generating where the format is one to generate in."""
+
+    def __repr__(self) -> str:
+        fits = {None: "", True: ", fits", False: ", does not fit"}[self.fits]
+        total = self.sections.get("parameters", [])
+        size = next((f", {plain(one.value)} parameters" for one in total if one.name == "parameters.total"), "")
+        return f"Plan({self.name!r}{size}{fits}: {', '.join(self.sections)})"
+
+    def _repr_html_(self) -> str:
+        parts = [
+            folded(title, table([(one.name, shown(one.value, one.unit), readable(one.equation)) for one in section],
+                                ("figure", "value", "equation"), numbers=(1,)))
+            for title, section in self.sections.items()
+        ]  # fmt: skip
+        return titled(self, *(table([(note,)]) for note in (*self.notes, *self.advice)), *parts)
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [one for section in self.sections.values() for one in section]
+
+    @checked
+    def figure(self, name: str) -> Figure:
+        """One figure by its name, or by the last words of it where that is enough.
+
+        Raises  ConfigError naming the closest ones
+        """
+        names = {one.name: one for one in self.figures}
+        if name in names:
+            return names[name]
+        ending = [one for one in names if one.endswith(f".{name}") or one.replace("_", ".").endswith(f".{name}")]
+        if len(ending) == 1:
+            return names[ending[0]]
+        if ending:
+            raise ConfigError(f"{name!r} is the end of several figures: choose one of {', '.join(ending)}")
+        close = difflib.get_close_matches(name, names, 4, 0.4)
+        raise ConfigError(f"no figure is called {name!r}: " + ("did you mean " if close else "there are ")
+                          + ", ".join(close or names))  # fmt: skip
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON: figures by section, whether it fits, what would make it fit."""
+        sections = {title: [one.document() for one in section] for title, section in self.sections.items()}
+        return {"name": self.name, **sections} | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
+
+
+@checked
+def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = None, **options: Any) -> Plan:
+    """Plan a model: a published name, a run, `last`, a Hugging Face folder, config.json, a TOML, or a configuration.
+
+    options: the fields of Options, as in plan("llama-3-8b", devices=8, device="h100", zero=3, tokens=1e12)
+    Raises  ConfigError, CheckpointError for what is not known
+    """
+    unknown = set(options) - {entry.name for entry in dataclasses.fields(Options)}
+    require(not unknown, f"plan has no option {', '.join(sorted(unknown))}: see limpid plan --help")
+    return plan_subject(subject(what), Options(**options))
+
+
+def plan_subject(subject: Subject, options: Options) -> Plan:
+    """Every figure about a subject under some options.
+
+    Raises  ConfigError for an option that nothing here could use, and for sizes that no memory could hold
+    """
+    model = subject.architecture
+    context = options.context_length or model.context_length or 2048
+    device = None if options.device is None else hardware.device_named(options.device)
+    number_formats.require_addressable(parameters.count(model), model.name)
+    sections = {"parameters": parameters.figures(model), "flops": flops.figures(model, context)}
+    notes = list(subject.notes)
+    generating = options.precision if options.precision not in TRAINING_BYTES else None
+    trained = options if generating is None else dataclasses.replace(options, precision=None)
+    if generating is not None:
+        notes.append(f"{generating} is a format to generate in: training is planned without it")
+    sections["memory"], which_model = memory_model(subject, trained, context)
+    notes.append(which_model)
+    needed = next(one.value for one in sections["memory"] if one.name == "memory.total")
+    require(
+        needed < number_formats.ADDRESSABLE,
+        f"training at context_length {context:,} would take {needed:.3g} bytes of one device, and no device addresses "
+        "2^64: give a shorter --context-length",
+    )
+    if model.output.head:
+        sections["decoding"] = decoding(subject, options, context)
+        if device is not None:
+            sections["decoding"] += _decoding_speed(subject, options, sections, context, device)
+    limited = "decoding.total" if generating is not None and model.output.head else "memory.total"
+    fits, advice = None, []
+    if (limit := _limit(options, device)) is not None:
+        used = next(one for section in sections.values() for one in section if one.name == limited)
+        sections["memory"].append(given("memory.device", limit, "bytes", "" if device is None else device.source))
+        share = figure("memory.share", "share", "total / device", {"total": used, "device": limit})
+        sections["memory"].append(share)
+        fits = used.value <= limit
+        if not fits:
+            what = what_would_fit if limited == "memory.total" else what_would_generate
+            advice = list(what(subject, trained if limited == "memory.total" else options, context, limit))
+    sections |= _time(subject, trained, context, device, notes)
+    for name in ("price", "utilisation"):
+        require(
+            getattr(options, name) is None or ("time" in sections and len(sections["time"]) > 1),
+            f"{name} is {getattr(options, name)}, but nothing here takes time: give --tokens, and --device or --flops",
+        )
+    if model.output.head:
+        sections["scaling"] = _scaling(subject, options)
+    return Plan(model.name, sections, notes, fits, advice, limited)
+
+
+def _decoding_speed(
+    subject: Subject, options: Options, sections: dict[str, list[Figure]], context: int, device: hardware.Device
+) -> list[Figure]:
+    """How fast it generates at best, and how long a text the device has memory for."""
+    found = {one.name: one for section in sections.values() for one in section}
+    model, layout = subject.architecture, generating_layout(subject, options, context)
+    figures: list[Figure] = []
+    numbers: dict[str, Number | Figure] = {"weights": found["decoding.weights"], "b": layout.batch}
+    if (experts := model.experts) is not None:
+        size, rest = parameters.count(model), 1 - experts.experts_per_token / experts.num_experts
+        share = (size - flops.active_parameters(model)) / size / rest if rest else 0.0
+        numbers |= {"experts": share, "E": experts.num_experts, "k": experts.experts_per_token}
+        equation = "weights * (1 - experts * (1 - k / E) ** b)"
+        note = "experts: their share of the weights; those are read that some token of the batch is expected to go to"
+        figures.append(figure("decoding.weights_read", "bytes", equation, numbers, time.ROOFLINE, note))
+    weights = figures[0] if figures else found["decoding.weights"]
+    held = [found[name] for name in ("decoding.cache", "decoding.states") if name in found]
+    read = total("decoding.read", [weights, *held])
+    rate = hardware.peak_of(device, options.precision or "bf16")
+    figures += [read, *time.decoding_speed(read, weights, found["flops.forward"], layout, rate,
+                                           device.bytes_per_second)]  # fmt: skip
+    if "decoding.cache_per_token" in found and model.sliding_window is None:
+        numbers |= {"device": device.memory_bytes, "per_token": found["decoding.cache_per_token"]}
+        figures.append(figure("decoding.longest_context", "tokens", "max(0, (device - weights) / (b * per_token))",
+                              numbers, note="that memory has room for beside the weights"))  # fmt: skip
+    return figures
+
+
+def _limit(options: Options, device: hardware.Device | None) -> float | None:
+    if options.memory is not None:
+        return options.memory * 1e9
+    return None if device is None else device.memory_bytes
+
+
+def _time(
+    subject: Subject, options: Options, context: int, device: hardware.Device | None, notes: list[str]
+) -> dict[str, list[Figure]]:
+    """How long, and what it costs; how well a run used the machine."""
+    model = subject.architecture
+    step = next(one for one in flops.figures(model, context) if one.name == "flops.step")
+    precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
+    if options.flops is not None:
+        rate = given("time.peak", options.flops, "FLOP/s", note="as given, or measured here")
+    elif device is not None:
+        rate = hardware.peak_of(device, precision)
+    else:
+        return {}
+    figures: list[Figure] = []
+    utilisation = options.utilisation or time.UTILISATION
+    if subject.speed is not None and device is None:
+        figures.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
+        measured = _measured_utilisation(subject, float(rate.value))
+        if measured[0].value > 1:
+            notes.append(
+                f"no utilisation is given: at {subject.speed:,.0f} tokens/s the run took {measured[0].value:.2f} × the "
+                f"{rate.value:.3g} FLOP/s that were measured as the peak, so something else kept the machine busy then"
+            )
+            return {"time": figures}
+        figures.append(measured[0])
+        utilisation = options.utilisation or measured[1]
+    tokens = options.tokens or _tokens_of(subject)
+    if tokens:
+        repeated = flops.recomputed(model, context, recomputation(subject, options), options.attention)
+        micro_batches = options.gradient_accumulation_steps
+        work = time.Work(tokens, step, repeated, options.devices, options.pipeline, micro_batches)
+        figures += time.time_and_money(work, rate, utilisation, options.price)
+        if options.pipeline > 1 and micro_batches < options.pipeline:
+            notes.append(
+                f"a pipeline of {options.pipeline} stages waits while {micro_batches} micro-batches pass: "
+                f"--gradient-accumulation-steps {8 * options.pipeline} would cut its idle time to about an eighth"
+            )
+    return {"time": figures} if figures else {}
+
+
+def _measured_utilisation(subject: Subject, rate: float) -> tuple[Figure, float]:
+    """Of a run: the model's own FLOPs over the peak, and the same with what its backward pass repeated."""
+    context = subject.architecture.context_length
+    step = next(one for one in flops.figures(subject.architecture, context) if one.name == "flops.step")
+    own = time.utilisation_of(float(step.value), subject.speed or 0.0, 1, rate, "time.measured_mfu")
+    repeated = flops.recomputed(subject.architecture, context, recomputation(subject, Options()), "fused")
+    return own, min(1.0, own.value * (1 + (repeated.value / step.value if repeated else 0)))
+
+
+def _tokens_of(subject: Subject) -> float | None:
+    """Tokens that the configuration trains on."""
+    if subject.config is None:
+        return None
+    run = subject.config.run
+    return float(run.max_steps * run.batch_size * run.gradient_accumulation_steps * subject.config.model.context_length)
+
+
+def _scaling(subject: Subject, options: Options) -> list[Figure]:
+    """For how many tokens this size is the best one; and of a number of tokens, how far it is from that."""
+    size = float(flops.active_parameters(subject.architecture))
+    tokens = options.tokens or subject.trained_tokens or _tokens_of(subject)
+    if tokens:
+        return judgements(size, tokens)
+    return [one for law in LAWS for one in allocate(law, parameters=size)]

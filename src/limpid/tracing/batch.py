@@ -1,0 +1,117 @@
+"""The batch of a step, derived a second time: which windows of the corpus it has, and that each target comes next.
+
+`limpid.data.batches` is the engine's derivation. The two are written apart, so that a slip in either is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import numpy as np
+from jaxtyping import Int64, Integer
+
+from limpid.config import TrainConfig
+from limpid.maths.operation import Array
+from limpid.quantities import NO_LABEL
+from limpid.tracing.comparison import Expected, Range, compare
+from limpid.tracing.record import Record
+from limpid.tracing.verdict import Check
+
+WORD = 2**64
+ROUNDS = 6
+
+
+def check_targets(record: Record) -> list[Check]:
+    """A label is the token of the next position; that of the last one lies outside the batch."""
+    if not {"batch/tokens", "batch/targets"} <= record.names:
+        return []
+    tokens, targets = (record.exact(f"batch/{name}") for name in ("tokens", "targets"))
+    labelled = targets[:, :-1] != NO_LABEL
+    return [equal("targets", targets[:, :-1], np.where(labelled, tokens[:, 1:], NO_LABEL))]
+
+
+def check_windows(
+    record: Record, tokens: Integer[Array, " token"], paths: Sequence[tuple[int, int]] = ()
+) -> list[Check]:
+    """The rows of a run on text against its training split: where they start, their tokens and targets.
+
+    paths  where the tokens of each path with a weight begin and end
+    """
+    weights = record.config.data.weights
+    bounds = list(zip(paths, weights, strict=False)) if weights else [((0, len(tokens)), 1.0)]
+    starts = window_starts(record.config, bounds, int(record.meta["step"]))
+    taken = np.array([row for micro in record.meta["micro_batches"] for row in micro["rows"]], np.int64)
+    if taken.shape != starts.shape:
+        return [equal("number of rows", np.asarray(taken.size), np.asarray(starts.size))]
+    window = starts[:, None] + np.arange(record.config.model.context_length + 1)
+    expected = tokens[window].astype(np.int64)
+    return [
+        equal("rows", taken, starts),
+        equal("tokens", record.exact("batch/tokens"), expected[:, :-1]),
+        equal("targets", record.exact("batch/targets"), expected[:, 1:]),
+    ]
+
+
+def equal(name: str, engine: Array, expected: Array) -> Check:
+    """Ids must be these."""
+    exact = expected.astype(np.float64)
+    return compare(name, "given", engine, Expected(exact, np.zeros(exact.shape), Range(np.float64)))
+
+
+def window_starts(
+    config: TrainConfig, paths: Sequence[tuple[tuple[int, int], float]], step: int
+) -> Int64[Array, " row"]:
+    """Where each row of step `step` starts in a split of such parts: where each begins and ends, and its weight.
+
+    An epoch cuts a part into windows, from an offset that it draws, and visits them in an order that it draws.
+    """
+    length, run = config.model.context_length, config.run
+    rows = run.batch_size * run.gradient_accumulation_steps
+    starts = []
+    for row in range((step - 1) * rows, step * rows):
+        which, number = _part(row, [Decimal(str(weight)) for _, weight in paths])
+        (begin, end), _ = paths[which]
+        windows = max(1, (end - begin - length) // length)
+        epoch, place = divmod(number, windows)
+        drawn = np.random.SeedSequence((run.seed, epoch, which) if which else (run.seed, epoch))
+        offset, *keys = (int(word) for word in drawn.generate_state(1 + ROUNDS, np.uint64))
+        starts.append(begin + offset % (end - begin - windows * length) + length * _shuffled(place, windows, keys))
+    return np.array(starts, np.int64)
+
+
+def _part(row: int, weights: Sequence[Decimal]) -> tuple[int, int]:
+    """Which part a row is of, and how many of its rows come before: it takes one where its share of the rest grows."""
+    scale = 10 ** max(0, *(-int(weight.as_tuple().exponent) for weight in weights))
+    whole = [int(weight * scale) for weight in weights]
+    for part, weight in enumerate(whole[:-1]):
+        rest = sum(whole[part:])
+        before = row * weight // rest
+        if (row + 1) * weight // rest > before:
+            return part, before
+        row -= before
+    return len(whole) - 1, row
+
+
+def _shuffled(place: int, windows: int, keys: list[int]) -> int:
+    """The window at `place`: a Feistel network over two halves of equal width, repeated until it is one of `windows`.
+
+    Source: Black & Rogaway 2002, section 3, cycle walking.
+    """
+    width = 2
+    while width * width < windows:
+        width *= 2
+    while True:
+        left, right = divmod(place, width)
+        for key in keys:
+            left, right = right, left ^ _scrambled(right ^ key) % width
+        place = left * width + right
+        if place < windows:
+            return place
+
+
+def _scrambled(x: int) -> int:
+    """SplitMix64's finalizer. Source: Steele, Lea & Flood 2014, figure 14, doi:10.1145/2714064.2660195."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % WORD
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % WORD
+    return x ^ x >> 31

@@ -1,0 +1,260 @@
+"""Local comparison: each kernel gets the engine's own inputs, so that a fault is pinned to the one that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from limpid.maths.chain import Link
+from limpid.maths.linear import Linear
+from limpid.maths.operation import Array
+from limpid.maths.rounding import unit_roundoff
+from limpid.tracing.ball import Ball, nearest
+from limpid.tracing.comparison import Expected, Range, compare, largest
+from limpid.tracing.document import Statistics
+from limpid.tracing.finite import all_finite, dependent
+from limpid.tracing.kernels import Kernel, formats_of, kernel_of
+from limpid.tracing.kernels.random_rounding import Sampled
+from limpid.tracing.mask import visible
+from limpid.tracing.record import Place, Record
+from limpid.tracing.segments import Segment, segments
+from limpid.tracing.summary import statistics
+from limpid.tracing.sums import Sum
+from limpid.tracing.systematic import with_systematic
+from limpid.tracing.verdict import Check
+
+
+@dataclass
+class Compared:
+    """One quantity: what made it, and the checks of its value and of the gradients completed by its kernel."""
+
+    link: Link
+    path: Place
+    arithmetic: str  # from which the limits follow
+    shape: tuple[int, ...]
+    statistics: Statistics  # of the engine's
+    flops: int
+    forward: Check
+    backward: list[Check] = field(default_factory=list)
+
+
+def compare_operations(record: Record) -> Iterator[Compared]:
+    """Every quantity in turn, forward and backward, each on the path that trains if that forms it."""
+    pieces = segments(record)
+    uses: dict[tuple[Place, str], int] = {}
+    for piece in pieces:
+        for name in piece.inputs:
+            uses[piece.path, name] = uses.get((piece.path, name), 0) + 1
+    sums: dict[tuple[Place, str], Sum] = {}
+    completed: list[Check] = []
+    with np.errstate(all="ignore"):
+        for piece in pieces:
+            compared = _compare_piece(record, piece, sums)
+            for name in piece.inputs:
+                uses[piece.path, name] -= 1
+                if uses[piece.path, name] == 0 and (piece.path, name) in sums:
+                    completed.append(_compare_gradient(record, name, piece.path, sums.pop((piece.path, name))))
+            if compared is not None:
+                compared.backward, completed = completed, []
+                yield compared
+
+
+def _compare_piece(record: Record, piece: Segment, sums: dict[tuple[Place, str], Sum]) -> Compared | None:
+    """The result of one kernel; what it adds to gradients is left in `sums`. None where the other path made it."""
+    kernel, inputs = kernel_of(record, piece), [_input(record, piece, name) for name in piece.inputs]
+    compared, saved = None, None
+    if piece.makes:
+        compared, saved = _compare_result(record, piece, kernel, inputs)
+    wanted = [name for name in piece.inputs if f"{piece.path}/grad({name})" in record.names]
+    if wanted and f"{piece.path}/grad({piece.name})" in record.names:
+        y_bar = record.exact(f"{piece.path}/grad({piece.name})")
+        work = Backward(record, piece, kernel, formats_of(record, piece).gradients, sums)
+        if len(record.micro_batches()) > 1 and any(work.learned(name) for name in wanted):
+            work.in_parts(inputs, y_bar)
+        else:
+            work.add(inputs, y_bar, kernel.forward(inputs)[1] if saved is None else saved)
+    return compared
+
+
+def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array]) -> tuple[Compared, Any]:
+    """The result of one kernel, and what its backward pass needs."""
+    name = piece.name
+    ball, saved = kernel.forward(inputs)
+    engine = record.stored(f"{piece.path}/{name}")
+    unknown = dependent(lambda arrays: [kernel.forward(arrays)[0].value], inputs)
+    check = compare(
+        name, "forward", engine,
+        Expected(
+            _masked(record, name, engine, ball.value), ball.reach, Range(engine.dtype), engine.dtype,
+            lambda: _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
+            _why(_names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
+        ),
+    )  # fmt: skip
+    if isinstance(ball, Sampled):
+        check = with_systematic(check, engine.astype(np.float64), ball, record.axes(name))
+    flops = _flops(record, piece.link)
+    return Compared(piece.link, piece.path, kernel.arithmetic, engine.shape, statistics(engine), flops, check), saved
+
+
+def _on_the_way(record: Record, ball: Ball, dtype: Any) -> Array:
+    """How large intermediate results may be, against the largest number of `dtype`.
+
+    What a kernel adds up lies in the summed format, what it stores in `dtype`: each overflows at its own largest.
+    """
+    summed = record.summed_format
+    in_sums = ball.reach / unit_roundoff(summed) * (largest(dtype) / largest(summed))
+    return np.maximum(in_sums, ball.reach / unit_roundoff(dtype))
+
+
+def _flops(record: Record, link: Link) -> int:
+    """Of one operation, from the shapes alone."""
+    shapes = (record.mapped(record.place(name)).shape for name in link.inputs)
+    return link.operation.flops(*(np.broadcast_to(0.0, shape) for shape in shapes))
+
+
+def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
+    """Scores of hidden keys may be recorded as -inf, which is what the mask makes of them: that is no fault."""
+    if not name.endswith("attention.scores") or all_finite(engine.astype(np.float32)):
+        return expected
+    seen = visible(record, name, engine.shape)
+    assert seen is not None
+    return np.where(~seen & (engine == -np.inf), -np.inf, expected)
+
+
+def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Check:
+    """A gradient once every kernel that used the array has added its part."""
+    gradient = record.stored(f"{path}/grad({name})")
+    scale = record.loss_scale if total.learned else 1.0
+    narrowest = min((*total.formats, gradient.dtype), key=largest)
+    allowed = Range(narrowest, scale, record.loss_scale, not record.meta["updated"])
+    ball = total.total()
+    if scale != 1.0:
+        ball = replace(ball, value=ball.value / scale, reach=ball.reach / scale)
+    expected = Expected(
+        ball.value, ball.reach, allowed, gradient.dtype,
+        lambda: np.maximum(_on_the_way(record, ball, narrowest), 0.0 if total.formed is None else total.formed),
+        total.unknown, _why(total.why),
+    )  # fmt: skip
+    check = compare(name, "backward", gradient, expected)
+    return (
+        with_systematic(check, gradient.astype(np.float64), ball, record.axes(name))
+        if isinstance(ball, Sampled)
+        else check
+    )
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The backward pass of one kernel: what it adds to the gradients of its inputs."""
+
+    record: Record
+    piece: Segment
+    kernel: Kernel
+    formats: tuple[Any, ...]  # in which it hands back the gradient of each input
+    sums: dict[tuple[Place, str], Sum]
+
+    def learned(self, name: str) -> bool:
+        return f"before/{name}" in self.record.names
+
+    def in_parts(self, inputs: list[Array], y_bar: Array) -> None:
+        """One micro-batch after the other, as the engine does: each rounds its own part of a parameter's gradient."""
+        names, whole = self.piece.inputs, self.record.micro_batches()
+        if not self.record.has_rows(self.piece.name) and y_bar.ndim:
+            return self._of_positions(y_bar)
+        parts: dict[str, list[Ball]] = {}
+        for part in whole:
+            own = [array[part] if self.record.has_rows(name) else array
+                   for name, array in zip(names, inputs, strict=True)]  # fmt: skip
+            own_bar = y_bar[part] if self.record.has_rows(self.piece.name) else y_bar
+            balls = self.kernel.backward(own_bar, self.kernel.forward(own)[1])
+            for name, ball, dtype in zip(names, balls, self.formats, strict=False):
+                if ball is None:
+                    continue
+                if self.learned(name):
+                    self._add(name, ball, dtype)
+                else:
+                    parts.setdefault(name, []).append(ball)
+        for name, balls_of in parts.items():
+            formed = [ball.formed for ball in balls_of if ball.formed is not None]
+            joined = Ball(
+                np.concatenate([ball.value for ball in balls_of]), np.concatenate([ball.reach for ball in balls_of]),
+                np.concatenate(formed) if formed else None,
+            )  # fmt: skip
+            self._add(name, joined, self.formats[names.index(name)])
+        self._doubt(inputs, y_bar)
+        return None
+
+    def _of_positions(self, y_bar: Array) -> None:
+        """Vectors of positions are the same for every row: of their gradient only the sum of the parts is recorded.
+
+        Engine and record add the parts up in float32, each with n - 1 roundings of at most Σ |parts|.
+        """
+        parts = len(self.record.micro_batches())
+        rows = np.abs(self.record.exact(f"{self.piece.path}/grad(embed.sum)")).sum(0)
+        unit = unit_roundoff(self.record.parameters_format)
+        (bar,) = self.kernel.backward(
+            y_bar, self.kernel.forward([self.record.exact(f"before/{self.piece.inputs[0]}")])[1]
+        )
+        assert bar is not None
+        reach = np.zeros(bar.value.shape)
+        reach[: len(rows)] = 2 * (parts - 1) * unit * rows
+        self._add(self.piece.inputs[0], Ball(bar.value, bar.reach + reach), self.formats[0])
+
+    def add(self, inputs: list[Array], y_bar: Array, saved: Any) -> None:
+        """All rows at once."""
+        balls = self.kernel.backward(y_bar, saved)
+        for name, ball, dtype in zip(self.piece.inputs, balls, self.formats, strict=False):
+            if ball is not None:
+                self._add(name, ball, dtype)
+        self._doubt(inputs, y_bar)
+
+    def _add(self, name: str, ball: Ball, dtype: Any) -> None:
+        target = f"{self.piece.path}/grad({name})"
+        if target in self.record.names:
+            key = (self.piece.path, name)
+            total = self.sums.setdefault(key, Sum(self.record.format(target), self.learned(name)))
+            total.add(ball, dtype)
+
+    def _doubt(self, inputs: list[Array], y_bar: Array) -> None:
+        """Which entries follow from numbers that are not finite."""
+
+        def run(arrays: Sequence[Array]) -> list[Array | None]:
+            balls = self.kernel.backward(arrays[-1], self.kernel.forward(arrays[:-1])[1])
+            return [None if ball is None else ball.value for ball in balls]
+
+        unknown = dependent(run, [*inputs, y_bar])
+        if unknown is None:
+            return
+        why = _names_not_finite((*self.piece.inputs, f"grad({self.piece.name})"), [*inputs, y_bar])
+        for name, entries in zip(self.piece.inputs, unknown, strict=False):
+            if (self.piece.path, name) in self.sums:
+                self.sums[self.piece.path, name].doubt(entries, why)
+
+
+def _names_not_finite(names: Sequence[str], arrays: Sequence[Array]) -> list[str]:
+    return [name for name, array in zip(names, arrays, strict=True) if not all_finite(array)]
+
+
+def _why(names: list[str]) -> str:
+    """Why entries were not checked."""
+    if not names:
+        return ""
+    return f"input not finite: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def _input(record: Record, piece: Segment, name: str) -> Array:
+    """A kernel's input as the engine had it: matrix products round theirs to the compute format."""
+    array = record.exact(record.place(name, piece.path))
+    alone = len(piece.links) == 1 and isinstance(piece.link.operation, Linear)
+    return nearest(array, record.compute_format) if alone else array
+
+
+def _too_large(record: Record, piece: Segment, inputs: list[Array]) -> str:
+    """The first input of a matrix product with numbers that the compute format cannot hold."""
+    into = {name for link in piece.links if isinstance(link.operation, Linear) for name in link.inputs}
+    highest = largest(record.compute_format)
+    pairs = zip(piece.inputs, inputs, strict=True)
+    return next((name for name, array in pairs if name in into and (np.abs(array) > highest).any()), "")

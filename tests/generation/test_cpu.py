@@ -1,0 +1,76 @@
+"""The compiled arithmetic rounds in the order that is written, and nowhere else."""
+
+import fcntl
+import math
+from pathlib import Path
+from threading import Timer
+
+import numpy as np
+import pytest
+
+from limpid.generation.cpu import position
+from limpid.generation.cpu.kernels import exp, product
+
+FORMATS = {
+    "float64": lambda w: (w, w),
+    "float32": lambda w: (w.astype(np.float32),) * 2,
+    "int8": lambda w: ((9 * w).astype(np.int8), (9 * w).astype(np.int8).astype(np.float32)),
+    "bf16": lambda w: (upper_half(w), (upper_half(w).astype(np.uint32) << 16).view(np.float32)),
+}
+"""How weights are stored, and what is read from that."""
+
+
+def upper_half(w: np.ndarray) -> np.ndarray:
+    return (w.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def in_order(terms: np.ndarray) -> float:
+    """64 running sums, of the rest 16, added in pairs; what is left one by one."""
+    whole, single = len(terms) // 64 * 64, len(terms) // 16 * 16
+    sums = np.zeros((4, 16), terms.dtype)
+    for part in terms[:whole].reshape(-1, 4, 16):
+        sums = sums + part
+    for part in terms[whole:single].reshape(-1, 16):
+        sums[0] = sums[0] + part
+    lanes = (sums[0] + sums[1]) + (sums[2] + sums[3])
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    return sum(terms[single:], lanes[0])
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 63, 64, 65, 203])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_sum_is_taken_in_one_order(kind: str, count: int) -> None:
+    draw = np.random.default_rng(count)
+    stored, read = FORMATS[kind](draw.standard_normal((5, count)))
+    x = draw.standard_normal((1, count)).astype(read.dtype)
+    y, none = np.empty((1, 5), x.dtype), np.empty(0, x.dtype)
+    product(x, stored, none, none, y)
+    assert y[0].tolist() == [in_order(terms) for terms in read * x]
+
+
+def test_exp_is_right_to_a_unit_in_the_last_place() -> None:
+    for x in (*np.random.default_rng(0).uniform(-40, 40, 500), *np.linspace(-708, 708, 99), 0.0, 1e-9):
+        assert abs(exp(x) - math.exp(x)) <= 2 * math.ulp(math.exp(x))
+
+
+def test_exp_far_out_is_almost_zero_or_huge_and_of_no_number_is_none() -> None:
+    assert 0 <= exp(-1e9) < 1e-300
+    assert exp(1e9) > 1e300
+    assert math.isnan(exp(math.nan))
+
+
+def test_a_wait_for_another_process_that_compiles_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(position, "compile_lock", lambda: tmp_path / "lock")
+    monkeypatch.setattr(position, "UNSAID_SECONDS", 0.0)
+    other = (tmp_path / "lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    Timer(0.2, other.close).start()
+    with position.alone_compiling():
+        assert other.closed
+    assert capsys.readouterr().err == "waiting for another process that compiles the decoder: once per installation\n"
+    with position.alone_compiling():
+        pass
+    assert capsys.readouterr().err == ""
