@@ -132,7 +132,7 @@ def documents(seed: int) -> Iterator[StepDocument]:
     for _ in range(draw.whole(0, 3)):
         step(state, batch(draw, config, objective), config, objective)
     record_step(file, state, batch(draw, config, objective), config, run="honest", token_text=str, objective=objective)
-    yield Trace.open(file, on_disk=False).document()
+    yield Trace.open(file, on_disk=False).step
 
 
 def run_documents(draw: Draw, config: TrainConfig) -> Iterator[StepDocument]:
@@ -147,7 +147,7 @@ def run_documents(draw: Draw, config: TrainConfig) -> Iterator[StepDocument]:
         run = diverged.run
     last = min(run.latest_checkpoint() + 1, config.run.max_steps)
     for number in sorted({draw.whole(1, last), last}):
-        yield Trace.open(record_past(run, number), on_disk=False).document()
+        yield Trace.open(record_past(run, number), on_disk=False).step
 
 
 def accused(seed: int) -> list[str]:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from plan.measured import configured, peak_bytes
-
 from limpid.machine import process_peak
 from limpid.planning import engine_memory
 from limpid.planning.figure import shown
+from planning.measured import configured, peak_bytes
 
 SIZES = (
     {"d_model": 192, "num_layers": 4, "num_heads": 6, "context_length": 128, "batch_size": 16, "vocab_size": 2048},

@@ -44,10 +44,10 @@ import io, resource, sys, time
 from pathlib import Path
 from rich.console import Console
 from limpid.training.allocator import keep_freed_memory
-from limpid.tracing import open_step
+from limpid.tracing import show_step
 keep_freed_memory()
 start = time.perf_counter()
-code = open_step(Path(sys.argv[1]), console=Console(file=io.StringIO()))
+code = show_step(Path(sys.argv[1]), console=Console(file=io.StringIO()))
 print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, code)
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from limpid.tracing import open_step
+from limpid.tracing import show_step
 from limpid.training.replay import recorded
 
 COLUMNS, HEAD, TAIL = 132, 46, 3
@@ -19,7 +19,7 @@ COLUMNS, HEAD, TAIL = 132, 46, 3
 def main() -> None:
     printed = io.StringIO()
     screen = Console(file=printed, force_terminal=True, color_system="truecolor", width=COLUMNS, highlight=False)
-    open_step(recorded(sys.argv[1], None, None), console=screen)
+    show_step(recorded(sys.argv[1], None, None), console=screen)
     lines = printed.getvalue().rstrip("\n").split("\n")
     drawing = Console(file=io.StringIO(), record=True, width=COLUMNS, highlight=False)
     for line in [*lines[:HEAD], "  ⋮", *lines[-TAIL:]]:

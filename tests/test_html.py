@@ -7,10 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 import limpid
+import small
+from limpid import plan
 from limpid.config import DataConfig, ModelConfig, RunConfig, Sampling, TrainConfig, UpdateConfig
 from limpid.html import curve, folded, table, titled
 from limpid.metrics import Metrics
-from limpid.planning import plan
 from limpid.run import Run
 
 
@@ -69,3 +70,14 @@ def test_runs_metrics_and_plans_are_short_and_shown(tmp_path: Path) -> None:
 
 def test_the_version_is_that_of_the_package() -> None:
     assert limpid.__version__.count(".") == 2
+
+
+def test_a_step_is_shown_whole(tmp_path: Path) -> None:
+    run = limpid.train(
+        small.config(small.corpus(tmp_path / "text"), update={"warmup_steps": 1}, max_steps=2), str(tmp_path / "run")
+    )
+    trace = limpid.trace(run)
+    shown = parsed(trace._repr_html_())
+    assert "verdict" in [cell.text for cell in shown.iter("td")]
+    assert "blocks.0.attention.scores" in [cell.text for cell in shown.iter("td")]
+    assert repr(trace).startswith("Trace(step 2 of run")

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from limpid import maths as maths
     from limpid.api import export as export
     from limpid.api import load as load
-    from limpid.api import open_step as open_step
+    from limpid.api import plan as plan
     from limpid.api import resume as resume
+    from limpid.api import trace as trace
     from limpid.api import train as train
     from limpid.config import DataConfig as DataConfig
     from limpid.config import ModelConfig as ModelConfig
@@ -20,21 +21,24 @@ if TYPE_CHECKING:
     from limpid.doctor import watch as watch
     from limpid.training.callbacks import Callback as Callback
 
-__all__ = [
-    "Callback",
-    "DataConfig",
-    "ModelConfig",
-    "RunConfig",
-    "TrainConfig",
-    "UpdateConfig",
-    "export",
-    "load",
-    "maths",
-    "open_step",
-    "resume",
-    "train",
-    "watch",
-]
+HOMES = {
+    "Callback": "limpid.training.callbacks",
+    "DataConfig": "limpid.config",
+    "ModelConfig": "limpid.config",
+    "RunConfig": "limpid.config",
+    "TrainConfig": "limpid.config",
+    "UpdateConfig": "limpid.config",
+    "export": "limpid.api.models",
+    "load": "limpid.api.models",
+    "maths": "limpid.maths",
+    "plan": "limpid.api.plans",
+    "resume": "limpid.api.runs",
+    "trace": "limpid.api.steps",
+    "train": "limpid.api.runs",
+    "watch": "limpid.doctor",
+}
+"""Every public name, and where it is."""
+__all__ = list(HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -43,12 +47,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("limpid")
-    if name == "maths":
-        return import_module("limpid.maths")
-    if name in __all__:
-        homes = {"watch": "limpid.doctor", "Callback": "limpid.training.callbacks"}
-        home = "limpid.config" if name.endswith("Config") else homes.get(name, "limpid.api")
-        return getattr(import_module(home), name)
+    if name in HOMES:
+        home = import_module(HOMES[name])
+        return home if name == "maths" else getattr(home, name)
     raise AttributeError(f"limpid has no public name {name!r}; there are {', '.join(__all__)}")
 
 

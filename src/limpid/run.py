@@ -44,6 +44,9 @@ class Run:
 
     path: Path
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def __repr__(self) -> str:
         """The folder, and how far it came."""
         steps = self.read_metrics().steps

@@ -107,21 +107,24 @@ KINDS: dict[type[Source], str] = {
 }
 
 
-def open_source(what: str | Path) -> Source:
+def open_source(what: str | Path | Source) -> Source:
     """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file.
 
     Nothing is read but names. A path comes before a name under runs/, and a run before a model in the same folder.
+    What is one of these already stands for itself.
 
     Raises  CheckpointError that says what there is instead, when it is none of these
     """
     source = find_source(what)
     if source is None:
-        raise _nothing(user_path(what))
+        raise _nothing(user_path(str(what)))
     return source
 
 
-def find_source(what: str | Path) -> Source | None:
+def find_source(what: str | Path | Source) -> Source | None:
     """The same, but None for what is none of these: where other names are possible."""
+    if not isinstance(what, str | Path):
+        return what
     if str(what) == "last":
         return last_run()
     path = user_path(what)
@@ -135,7 +138,7 @@ def find_source(what: str | Path) -> Source | None:
     return None
 
 
-def find_run(what: str | Path) -> Run:
+def find_run(what: str | Path | Source) -> Run:
     """The run that a path or name stands for; `last` is the one that was written to most recently.
 
     Raises  CheckpointError naming what there is instead
@@ -148,7 +151,7 @@ def find_run(what: str | Path) -> Run:
     return source
 
 
-def find_checkpoint(what: str | Path) -> tuple[Run, int | None]:
+def find_checkpoint(what: str | Path | Source) -> tuple[Run, int | None]:
     """The run that a path or name stands for, and the step of the checkpoint that it names; None is the newest one.
 
     Raises  CheckpointError naming what there is instead
@@ -157,7 +160,7 @@ def find_checkpoint(what: str | Path) -> tuple[Run, int | None]:
     return (source.run, source.step) if isinstance(source, Checkpoint) else (find_run(what), None)
 
 
-def find_model(what: str | Path) -> Model:
+def find_model(what: str | Path | Source) -> Model:
     """The weights that a path or name stands for; those of a run at its newest checkpoint.
 
     Raises  CheckpointError naming what there is instead
@@ -170,7 +173,7 @@ def find_model(what: str | Path) -> Model:
     return source
 
 
-def find_step(what: str | Path, step: int | None = None) -> tuple[Run, int | None]:
+def find_step(what: str | Path | Source, step: int | None = None) -> tuple[Run, int | None]:
     """The run and step that `what` and `step` name together; no step is the last one, or the checkpoint's.
 
     Raises  CheckpointError when it is no step of a run, or the step is named twice

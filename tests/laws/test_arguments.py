@@ -11,7 +11,6 @@ import pytest
 from torch import nn
 
 import limpid
-import limpid.planning
 from limpid.config.arguments import checked, kinds
 from limpid.errors import ConfigError, LimpidError
 
@@ -22,10 +21,9 @@ FITTING = {"str": "x", "Module": nn.Identity()}
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every function and class of the API."""
-    for room, names in ((limpid, limpid.__all__), (limpid.planning, ["plan"])):
-        for name in names:
-            if callable(found := getattr(room, name)):
-                yield name, found
+    for name in limpid.__all__:
+        if callable(found := getattr(limpid, name)):
+            yield name, found
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:
@@ -57,23 +55,21 @@ def test_every_argument_of_another_type_is_refused_by_name(name: str, function: 
 
 
 def test_the_sections_of_a_configuration_are_among_them() -> None:
-    assert {"train", "resume", "load", "open_step", "watch", "plan", "ModelConfig", "RunConfig"} <= dict(
-        public()
-    ).keys()
+    assert {"train", "resume", "load", "trace", "watch", "plan", "ModelConfig", "RunConfig"} <= dict(public()).keys()
     assert all(annotated(limpid.ModelConfig)[field.name] for field in dataclasses.fields(limpid.ModelConfig))
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: limpid.open_step("runs/a", step="2"), "step is '2': expected a whole number"),
-        (lambda: limpid.open_step("runs/a", step=0), "step is 0: it must be at least 1"),
-        (lambda: limpid.open_step("runs/a", text=b"hello"), "text is b'hello': expected text"),
+        (lambda: limpid.trace("runs/a", step="2"), "step is '2': expected a whole number"),
+        (lambda: limpid.trace("runs/a", step=0), "step is 0: it must be at least 1"),
+        (lambda: limpid.trace("runs/a", text=b"hello"), "text is b'hello': expected text"),
         (lambda: limpid.load("x" * 10**5), "cannot look at x.*…: File name too long; choose a shorter name"),
         (lambda: limpid.load("runs/a\0"), "runs/a␀ can be no path"),
         (lambda: limpid.load("\udfff"), "can be no path"),
         (lambda: limpid.load("~nobodyatall/run"), "a home that does not exist"),
-        (lambda: limpid.planning.plan(["gpt2"]), "what is .*: expected text or a path or .*Architecture"),
+        (lambda: limpid.plan(["gpt2"]), "what is .*: expected text or a path or .*Architecture"),
         (lambda: limpid.train(deadline=3), "deadline is 3: expected Deadline"),
         (lambda: limpid.train(reporter=3), r"reporter is 3: expected Reporter \(limpid\)"),
         (lambda: limpid.watch(nn.Identity(), every="often"), "every is 'often': expected a whole number"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from plan.measured import configured, peak_bytes
 
 from limpid.planning import engine_memory
 from limpid.planning.figure import evaluate
+from planning.measured import configured, peak_bytes
 
 PLAIN = {"norm": "layer", "mlp": "plain", "activation": "gelu", "positions": "learned", "attention_bias": True,
          "mlp_bias": True, "tied": False}  # fmt: skip

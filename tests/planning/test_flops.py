@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from plan.families import their_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from limpid.config import ModelConfig
@@ -17,6 +16,7 @@ from limpid.planning.flops import figures, forward_flops_per_token, megatron_flo
 from limpid.planning.huggingface import read_config
 from limpid.planning.published import published
 from limpid.quantities import parameters
+from planning.families import their_config
 
 BATCH, POSITIONS = 3, 17
 PLAIN = {"norm": "layer", "mlp": "plain", "positions": "learned", "attention_bias": True, "mlp_bias": True}

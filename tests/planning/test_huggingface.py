@@ -8,16 +8,16 @@ import json
 from pathlib import Path
 
 import pytest
-from plan.families import CHANGES, their_config, their_count
 
+from limpid import plan
 from limpid.config import ModelConfig
 from limpid.errors import ConfigError
 from limpid.planning.architecture import architecture, of_config
 from limpid.planning.huggingface import FAMILIES, read_config, read_file
 from limpid.planning.parameters import count, figures
 from limpid.planning.published import published
-from limpid.planning.report import plan
 from limpid.quantities import parameters
+from planning.families import CHANGES, their_config, their_count
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from limpid import plan
 from limpid.cli import main
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.config.files import write_config
 from limpid.errors import ConfigError
-from limpid.planning import parameters, plan
+from limpid.planning import parameters
 from limpid.planning.figure import evaluate
 from limpid.planning.subject import subject
 
@@ -170,7 +171,7 @@ def test_the_command_line_prints_a_plan(capsys: pytest.CaptureFixture) -> None:
         (["gpt2", "--compute", "1e20"], "leave gpt2 out"),
         (["--compute", "1e20", "--tokens", "1e9"], "no choice"),
         (["--compute", "0"], "above 0"),
-        (["--params", "inf"], "above 0"),
+        (["--params", "inf"], "a finite number"),
         (["--compute", "many"], "number"),
         (["gpt2", "--batch-size", "0"], "at least 1"),
         (["gpt2", "--memory", "0"], "above 0"),

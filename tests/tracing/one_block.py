@@ -11,7 +11,7 @@ from recorded import configuration as of_two_blocks
 from rich.console import Console
 
 from limpid.config import TrainConfig
-from limpid.tracing import open_step, verify_step
+from limpid.tracing import show_step, verify_step
 
 
 def configuration(variant: str, precision: str, **options) -> TrainConfig:
@@ -30,7 +30,7 @@ def printed(path: Path, **options):
     out = StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        code = open_step(path, console=Console(file=out, width=240), **options)
+        code = show_step(path, console=Console(file=out, width=240), **options)
     return out.getvalue(), code, verify_step(path)
 
 

@@ -21,7 +21,7 @@ import limpid.training.step
 from limpid import maths
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.quantities import quantities
-from limpid.tracing import open_step, verify_step
+from limpid.tracing import show_step, verify_step
 from limpid.training.record import Observation
 
 LINEAR_CROSS_ENTROPY = limpid.model.kernels.linear_cross_entropy.linear_cross_entropy
@@ -329,7 +329,7 @@ def test_a_broken_reference_is_caught_too(kind, tmp_path: Path, monkeypatch: pyt
 
 def test_the_verdict_says_where_and_exits_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(limpid.model.attention, "rotate", wrong_rotation)
-    code = open_step(record(tmp_path, configuration("llama", "bf16")), console=Console(width=200))
+    code = show_step(record(tmp_path, configuration("llama", "bf16")), console=Console(width=200))
     printed = capsys.readouterr().out
     assert code == 1
     assert "DISAGREES  first at blocks.0.attention.query_rotated (forward)" in printed

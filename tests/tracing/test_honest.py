@@ -11,7 +11,7 @@ from rich.console import Console
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.quantities import quantities
-from limpid.tracing import open_step, verify_step
+from limpid.tracing import show_step, verify_step
 from limpid.tracing.describe import document
 from limpid.tracing.schema import to_json
 
@@ -50,7 +50,7 @@ def test_the_first_step_agrees(tmp_path: Path) -> None:
 
 def printed(path: Path, **options) -> tuple[str, int]:
     out = StringIO()
-    code = open_step(path, console=Console(file=out, width=200), **options)
+    code = show_step(path, console=Console(file=out, width=200), **options)
     return out.getvalue(), code
 
 

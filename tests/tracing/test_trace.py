@@ -9,7 +9,7 @@ from recorded import configuration, record
 import limpid.tracing.trace
 from limpid.errors import ConfigError
 from limpid.quantities import quantities
-from limpid.tracing import Trace, open_step
+from limpid.tracing import Trace, show_step
 from limpid.tracing.document import ArrayDocument, EntryDocument, StepDocument
 from limpid.tracing.schema import FILE, from_json, json_schema, to_json, written
 from limpid.tracing.stations import stages, station
@@ -39,11 +39,11 @@ def test_nothing_is_computed_before_it_is_asked_for_and_nothing_twice(path, monk
     trace.array("logits", (0, 1))
     trace.explain("blocks.0.attention.scores", (0, 1, 5, 3))
     assert calls == []
-    assert trace.document() is trace.document()
+    assert trace.step is trace.step
     assert len(calls) == 1
-    assert Trace.open(path).document() == trace.document()
+    assert Trace.open(path).step == trace.step
     assert len(calls) == 1, "the document on the disk was not used"
-    assert Trace.open(path, on_disk=False).document() == trace.document()
+    assert Trace.open(path, on_disk=False).step == trace.step
     assert len(calls) == 2
 
 
@@ -71,10 +71,10 @@ def test_a_folder_that_cannot_be_written_to_keeps_no_document(path, monkeypatch:
 
     with monkeypatch.context() as read_only:
         read_only.setattr("pathlib.Path.write_bytes", refused)
-        assert Trace.open(path).document().verdict.agrees
+        assert Trace.open(path).step.verdict.agrees
     assert not path.with_suffix(".trace.json").exists()
     path.with_suffix(".trace.json").write_text("somebody's own notes")
-    assert Trace.open(path).document().verdict.agrees
+    assert Trace.open(path).step.verdict.agrees
     assert path.with_suffix(".trace.json").read_text() == "somebody's own notes"
 
 
@@ -94,7 +94,7 @@ def test_arrays_are_read_in_parts(path) -> None:
 def test_a_document_survives_the_way_through_json(path) -> None:
     trace = Trace.open(path)
     for kind, document in (
-        (StepDocument, trace.document()),
+        (StepDocument, trace.step),
         (EntryDocument, trace.explain("blocks.0.mlp.up.weight[3, 4]")),
         (ArrayDocument, trace.look("blocks.0.mlp.up.weight")),
     ):
@@ -109,7 +109,7 @@ def test_the_schema_file_is_current() -> None:
 def test_documents_are_as_the_schema_says(path) -> None:
     definitions = json_schema()["$defs"]
     trace = Trace.open(path)
-    assert_fits(to_json(trace.document()), definitions["StepDocument"], definitions)
+    assert_fits(trace.document(), definitions["StepDocument"], definitions)
     assert_fits(to_json(trace.explain("logits")), definitions["EntryDocument"], definitions)
     assert_fits(to_json(trace.look("logits")), definitions["ArrayDocument"], definitions)
 
@@ -151,7 +151,7 @@ def fits(value, schema, definitions) -> bool:
 
 
 def test_every_quantity_belongs_to_one_station(path) -> None:
-    document = Trace.open(path).document()
+    document = Trace.open(path).step
     names = [quantity.name for quantity in quantities(configuration("llama", "bf16").model)]
     forward = [one for one in document.stations if one.station not in ("backward", "update")]
     assert [name for one in forward for name in one.quantities] == names
@@ -168,12 +168,12 @@ def test_every_quantity_belongs_to_one_station(path) -> None:
 def test_the_terminal_renders_a_document_from_the_disk_alone(path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     from rich.console import Console
 
-    assert open_step(path, console=Console(width=200)) == 0
+    assert show_step(path, console=Console(width=200)) == 0
     first = capsys.readouterr().out
 
     def never(_record):
         raise AssertionError("the step was redone")
 
     monkeypatch.setattr(limpid.tracing.trace, "verify_record", never)
-    assert open_step(path, console=Console(width=200)) == 0
+    assert show_step(path, console=Console(width=200)) == 0
     assert capsys.readouterr().out == first

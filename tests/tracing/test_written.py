@@ -17,7 +17,7 @@ import limpid.training.checkpoint
 from limpid.api import resume, train
 from limpid.config import TrainConfig
 from limpid.run import Run
-from limpid.tracing import Trace, open_step
+from limpid.tracing import Trace, show_step
 from limpid.tracing.document import WrittenCheck
 from limpid.training.replay import record_past
 from small import config, corpus
@@ -57,7 +57,7 @@ def run(trained: Path, here: Path) -> Run:
 
 def told(run: Run, step: int) -> tuple[WrittenCheck | None, list[str]]:
     """The first thing of a step that is not as the run wrote it down, and what could not be compared."""
-    document = Trace.open(record_past(run, step), on_disk=False).document()
+    document = Trace.open(record_past(run, step), on_disk=False).step
     assert document.written is not None
     wrong = next((one for one in document.written.checks if not one.check.holds), None)
     if wrong is not None:
@@ -89,11 +89,11 @@ def test_targets_that_are_not_shifted_are_named(here: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(limpid.data.batches, "_cut", unshifted)
     run = train(tiny(here), "run")
-    document = Trace.open(record_past(run, 3), on_disk=False).document()
+    document = Trace.open(record_past(run, 3), on_disk=False).step
     assert document.verdict.first_disagreement.name == "targets"
     alone = here / "alone.safetensors"
     run.recorded_step(3).rename(alone)
-    document = Trace.open(alone, on_disk=False).document()
+    document = Trace.open(alone, on_disk=False).step
     assert (document.written, document.verdict.first_disagreement.name) == (None, "targets")
 
 
@@ -187,7 +187,7 @@ def test_flipped_moments_right_before_the_step_are_noticed_after_it(run: Run) ->
 def test_another_step_is_said_before_anything_else(run: Run) -> None:
     flipped(run, 2, "model.safetensors")
     out = StringIO()
-    code = open_step(record_past(run, 3), console=Console(file=out, width=300))
+    code = show_step(record_past(run, 3), console=Console(file=out, width=300))
     lines = out.getvalue().split("\n\n")
     assert code == 1
     assert lines[1].lstrip().startswith("NOT THE RUN'S STEP  ")
@@ -228,7 +228,7 @@ def test_what_is_gone_is_said_and_is_no_fault(run: Run) -> None:
     Path("corpus/00.txt").unlink()
     record_past(run, 3)
     shutil.rmtree("cache")
-    document = Trace.open(run.recorded_step(3), on_disk=False).document()
+    document = Trace.open(run.recorded_step(3), on_disk=False).step
     assert document.verdict.agrees
     assert [line.split(":")[0] for line in document.written.not_compared] == [
         "the batch with the text",

@@ -11,15 +11,11 @@ from limpid.planning.time import decode_step_seconds as decode_step_seconds
 
 if TYPE_CHECKING:
     from limpid.planning.report import Plan as Plan
-    from limpid.planning.report import plan as plan
-
-LATER = ("Plan", "plan")
-"""Names whose module is loaded on first use: training needs the counts only."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in LATER:
-        from limpid.planning import report
+    if name == "Plan":  # loaded on first use: training needs the counts only
+        from limpid.planning.report import Plan
 
-        return getattr(report, name)
+        return Plan
     raise AttributeError(f"limpid.planning has no name {name!r}")

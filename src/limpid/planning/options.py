@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from limpid.config.domain import Count, NotNegative, Positive, Whole, Within
 from limpid.config.options import Checked, require
@@ -67,3 +69,13 @@ class Options(Checked):
             self.precision is None or self.precision in known,
             f"precision is {self.precision!r}: choose one of {', '.join(known)}",
         )
+
+
+def options_by_name(options: Mapping[str, Any]) -> Options:
+    """Options by their names.
+
+    Raises  ConfigError for a name that there is not
+    """
+    unknown = set(options) - {entry.name for entry in dataclasses.fields(Options)}
+    require(not unknown, f"plan has no option {', '.join(sorted(unknown))}: see limpid plan --help")
+    return Options(**options)

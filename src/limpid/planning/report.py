@@ -5,24 +5,21 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from limpid.config import ModelConfig, TrainConfig
 from limpid.config.arguments import checked
 from limpid.config.options import require
 from limpid.errors import ConfigError
 from limpid.html import folded, table, titled
 from limpid.planning import flops, hardware, number_formats, parameters, time
 from limpid.planning.advice import what_would_fit, what_would_generate
-from limpid.planning.architecture import Architecture
 from limpid.planning.figure import Figure, Number, figure, given, plain, readable, shown, total
 from limpid.planning.laws.allocation import allocate, judgements
 from limpid.planning.laws.scaling import LAWS
 from limpid.planning.memory_model import decoding, generating_layout, memory_model, recomputation
 from limpid.planning.number_formats import TRAINING_BYTES
 from limpid.planning.options import Options
-from limpid.planning.subject import Subject, subject
+from limpid.planning.subject import Subject
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,18 +75,6 @@ class Plan:
         """The plan as JSON: figures by section, whether it fits, what would make it fit."""
         sections = {title: [one.document() for one in section] for title, section in self.sections.items()}
         return {"name": self.name, **sections} | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
-
-
-@checked
-def plan(what: str | Path | ModelConfig | TrainConfig | Architecture | None = None, **options: Any) -> Plan:
-    """Plan a model: a published name, a run, `last`, a Hugging Face folder, config.json, a TOML, or a configuration.
-
-    options: the fields of Options, as in plan("llama-3-8b", devices=8, device="h100", zero=3, tokens=1e12)
-    Raises  ConfigError, CheckpointError for what is not known
-    """
-    unknown = set(options) - {entry.name for entry in dataclasses.fields(Options)}
-    require(not unknown, f"plan has no option {', '.join(sorted(unknown))}: see limpid plan --help")
-    return plan_subject(subject(what), Options(**options))
 
 
 def plan_subject(subject: Subject, options: Options) -> Plan:

@@ -37,7 +37,7 @@ class Subject:
     """Whether `precision` is an assumption, to be decided by measuring."""
 
 
-def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) -> Subject:
+def subject(what: str | Path | Run | ModelConfig | TrainConfig | Architecture | None) -> Subject:
     """Whatever can be planned, found by its name, path or kind."""
     if isinstance(what, Architecture):
         return Subject(what)
@@ -47,6 +47,8 @@ def subject(what: str | Path | ModelConfig | TrainConfig | Architecture | None) 
         return _trained_here(TrainConfig(), "the default model")
     if isinstance(what, TrainConfig):
         return _trained_here(what, "model")
+    if isinstance(what, Run):
+        return _trained(what)
     path = user_path(what)
     if path.suffix == ".json" and path.is_file():
         return Subject(read_file(path))
@@ -69,7 +71,11 @@ def _named(what: str) -> Subject:
         )
     if isinstance(source, ModelFolder):
         return Subject(read_file(source.config_file))
-    run = source if isinstance(source, Run) else source.run
+    return _trained(source if isinstance(source, Run) else source.run)
+
+
+def _trained(run: Run) -> Subject:
+    """A run, with what it measured."""
     config = run.read_config()
     progress = run.read_metrics().progress()
     found = _trained_here(config, run.path.name)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from limpid.planning.figure import Figure, Number, plain, readable, shown
-from limpid.planning.laws.terminal import scaling_lines
+from limpid.planning.laws.terminal import print_allocation, print_judgement, scaling_lines
 from limpid.planning.report import Plan
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ REPEATED = ("flops.exact_over_six_n", "memory.share", "memory.device")
 
 def print_plan(report: Plan, console: Console) -> None:
     """Print all sections, whether the plan fits, and what would make it fit."""
+    if list(report.sections) == ["scaling"]:
+        judged = any(one.name.endswith(".training") for one in report.figures)
+        (print_judgement if judged else print_allocation)(report.figures, console)
+        return
     total, active = report.figure("parameters.total"), [f for f in report.figures if f.name == "parameters.active"]
     sparse = f", {shown(active[0].value, 'parameters')} per token" if active else ""
     console.print(Text.assemble((report.name, "bold"), f" · {plain(total.value)} parameters{sparse}"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def open_step(
+def show_step(
     step: Path | Trace,
     *,
     quantity: str | None = None,
@@ -30,18 +30,17 @@ def open_step(
     Raises  CheckpointError when the file is not a whole recorded step, ConfigError for an unknown quantity
     """
     from limpid.tracing import terminal, terminal_array
-    from limpid.tracing.schema import to_json
 
     trace = step if isinstance(step, Trace) else Trace.open(step)
     if as_json and quantity is not None:
         console.file.writelines(array_as_json(trace, quantity))
     elif as_json:
-        say_json(to_json(trace.document()), console.file)
+        say_json(trace.document(), console.file)
     elif quantity is not None:
         terminal_array.show(trace, quantity, console)
     else:
         terminal.show(trace, console, everything=everything, numbers=numbers)
-    return 0 if trace.document().verdict.agrees else 1
+    return 0 if trace.step.verdict.agrees else 1
 
 
 def array_as_json(trace: Trace, asked: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ def show(trace: Trace, console: Console, *, everything: bool = False, numbers: b
     everything   do not fold the blocks after the first
     numbers      print the arrays too: whole with `everything`, a corner otherwise
     """
-    step = trace.document()
+    step = trace.step
     view = _View(trace if numbers else None, everything, step)
     for part in (
         _head(step),

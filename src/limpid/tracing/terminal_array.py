@@ -23,7 +23,7 @@ def show(trace: Trace, asked: str, console: Console) -> None:
         name, _ = trace.tensor(asked)
         console.print(f"{name}: this update rule keeps no such array, or nothing here depends on it", markup=False)
         return
-    inner, step = re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", found.name), trace.document()
+    inner, step = re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", found.name), trace.step
     made = next((quantity for quantity in step.quantities if quantity.name == inner), None)
     _numbers(found, () if made is None else made.axes, console)
     if made is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from limpid.maths.operation import Array
 from limpid.maths.step import rule
 from limpid.maths.update import UpdateInput
 from limpid.quantities import parameters
-from limpid.source import RecordedStep
+from limpid.source import RecordedStep, find_step
 from limpid.tracing import cache
 from limpid.tracing.describe import document
 from limpid.tracing.document import ArrayDocument, EntryDocument, StepDocument, UpdateEntryDocument
@@ -26,6 +27,9 @@ from limpid.tracing.schema import from_json, to_json
 from limpid.tracing.summary import statistics
 from limpid.tracing.verify import verify_record
 
+if TYPE_CHECKING:
+    from limpid.data.lineage import StepRows
+
 CORNER = (6, 8)
 """Rows and columns of an array that are shown."""
 Index = tuple[int | slice, ...]
@@ -35,7 +39,7 @@ class Trace:
     """A recorded step, opened; nothing is computed before it is asked for, and nothing twice.
 
     trace = Trace.open("runs/001/steps/000500.safetensors")
-    trace.document().verdict; trace.array("blocks.0.attention.scores", (0, 1)); trace.explain("logits", (0, 3, 7))
+    trace.step.verdict; trace.array("blocks.0.attention.scores", (0, 1)); trace.explain("logits", (0, 3, 7))
     """
 
     def __init__(self, record: Record, *, on_disk: bool = True) -> None:
@@ -43,7 +47,7 @@ class Trace:
 
     @classmethod
     def open(cls, record: str | Path | Record, *, on_disk: bool = True) -> Trace:
-        """Open a recorded step; with `on_disk` its document is kept beside it.
+        """Open a recorded step; with `on_disk` what came of it is kept beside it.
 
         Raises  CheckpointError when the file is not a whole recorded step
         """
@@ -53,12 +57,19 @@ class Trace:
         meta = self.record.meta
         return f"Trace(step {meta['step']} of {meta['run']}, {self.record.path})"
 
-    def document(self) -> StepDocument:
-        """The whole step, redone and compared."""
-        return self._document
+    def _repr_html_(self) -> str:
+        from limpid.tracing.notebook import page
+
+        return page(self.step)
+
+    def document(self) -> dict[str, Any]:
+        """The whole step, redone and compared, as plain values: what `limpid trace --json` prints."""
+        plain: dict[str, Any] = to_json(self.step)
+        return plain
 
     @cached_property
-    def _document(self) -> StepDocument:
+    def step(self) -> StepDocument:
+        """The whole step, redone and compared."""
         run = RecordedStep(self.record.path).run
         if run is None:
             return self._redone()
@@ -77,6 +88,15 @@ class Trace:
         if self.on_disk:
             cache.write(self.record.path, to_json(made))
         return made
+
+    def rows(self) -> StepRows:
+        """Which documents made each row of the step's batch.
+
+        Raises  CheckpointError where the record lies in no run's folder
+        """
+        from limpid.data.lineage import rows_of_step
+
+        return rows_of_step(*find_step(self.record.path))
 
     @cached_property
     def entries(self) -> Recorded:
@@ -157,7 +177,7 @@ class Trace:
         gradient = record.exact(f"fast/grad({name})")
         sizes = np.nan_to_num(np.abs(gradient), nan=np.inf, posinf=np.inf)
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(sizes)), gradient.shape))
-        how, update = rule(record.config.update, parameter), self.document().update
+        how, update = rule(record.config.update, parameter), self.step.update
         moments = {kind: record.exact(f"before/{kind}/{name}") for kind in how.moments}
         given = UpdateInput(
             record.exact(f"before/{name}"), gradient * update.clip_scale, moments, update.learning_rate,

@@ -87,7 +87,9 @@ def _as_it_was(config: TrainConfig, logged: dict[str, Any] | None) -> TrainConfi
     return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
 
 
-def recorded(what: str, step: int | None, text: str | None, output: str | None = None) -> Path:
+def recorded(
+    what: str | Path | Run, step: int | None = None, text: str | None = None, output: str | Path | None = None
+) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
     source = open_source(what)
     if isinstance(source, RecordedStep):

@@ -44,15 +44,14 @@ def verb(argv: Sequence[str]) -> int:
     if flags.worked:
         from limpid.tracing.worked import opened
 
-        with opened() as trace:
-            return explain_entry(trace, entry, as_json=flags.json, console=console)
+        with opened() as worked:
+            return explain_entry(worked, entry, as_json=flags.json, console=console)
+    from limpid.api import trace
     from limpid.tracing.names import require_known
 
-    require_known(before[0] if before else "last", entry)
-    from limpid.training.replay import recorded
-
-    record = recorded(before[0] if before else "last", flags.step, None)
-    return explain_entry(record, entry, as_json=flags.json, console=console)
+    what = before[0] if before else "last"
+    require_known(what, entry)
+    return explain_entry(trace(what, flags.step), entry, as_json=flags.json, console=console)
 
 
 def _is_source(what: str) -> bool:

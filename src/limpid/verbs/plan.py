@@ -14,8 +14,6 @@ from limpid.terminal import say_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from limpid.planning.report import Plan
-
 
 @dataclass(frozen=True)
 class PlanFlags:
@@ -53,66 +51,27 @@ def verb(argv: Sequence[str]) -> int:
 
     console = Console()
     flags = read("plan", PlanFlags, argv)
-    numbers = {"compute": flags.compute, "params": flags.params}
-    given = [name for name, value in numbers.items() if value is not None]
-    if flags.what is None and (given or flags.training.tokens is not None):
-        return _compute_optimal(flags, console)
-    if given:
-        raise ConfigError(f"--{given[0]} asks for the best partner of a number: leave {flags.what} out")
     return _engine(flags, console) if flags.explain_engine else _plan(flags, console)
 
 
 def _plan(flags: PlanFlags, console: Console) -> int:
-    """Every figure about one model, or one of them; 1 when it does not fit."""
-    from limpid.planning.report import plan_subject
-    from limpid.planning.subject import subject
+    """Every figure, or the one that --why names; 1 when what is planned does not fit."""
+    from limpid.api import plan
+    from limpid.planning.terminal import print_figure, print_plan
 
-    what, options = subject(flags.what), flags.training
-    if options.device == "here":
-        from limpid.training.autotune import peak_here
-        from limpid.training.mesh import best_device
-
-        peak = options.flops or what.peak or peak_here(options.precision, what.config, best_device())
-        options = replace(options, device=None, flops=peak)
-    plan = plan_subject(what, options)
+    report = plan(flags.what, compute=flags.compute, params=flags.params, **flags.training.chosen())
     if flags.why is not None:
-        return _figure(plan, flags, console)
+        figure = report.figure(flags.why)
+        if flags.json:
+            say_json(figure.document())
+        else:
+            print_figure(figure, console)
+        return 0
     if flags.json:
-        say_json(plan.document())
+        say_json(report.document())
     else:
-        from limpid.planning.terminal import print_plan
-
-        print_plan(plan, console)
-    return 1 if plan.fits is False else 0
-
-
-def _figure(plan: Plan, flags: PlanFlags, console: Console) -> int:
-    """The figure that --why names."""
-    from limpid.planning.terminal import print_figure
-
-    figure = plan.figure(flags.why or "")
-    if flags.json:
-        say_json(figure.document())
-    else:
-        print_figure(figure, console)
-    return 0
-
-
-def _compute_optimal(flags: PlanFlags, console: Console) -> int:
-    """The best partners of a number; of parameters and tokens, how far they are from the best."""
-    from limpid.planning.laws.allocation import compute_optimal
-    from limpid.planning.laws.terminal import print_allocation, print_judgement
-    from limpid.planning.report import Plan
-
-    figures = compute_optimal(flags.compute, flags.params, flags.training.tokens)
-    if flags.why is not None:
-        return _figure(Plan("scaling", {"scaling": figures}), flags, console)
-    if flags.json:
-        say_json({"scaling": [figure.document() for figure in figures]})
-    else:
-        judged = flags.params is not None and flags.training.tokens is not None
-        (print_judgement if judged else print_allocation)(figures, console)
-    return 0
+        print_plan(report, console)
+    return 1 if report.fits is False else 0
 
 
 def _engine(flags: PlanFlags, console: Console) -> int:

@@ -48,11 +48,11 @@ def verb(argv: Sequence[str]) -> int:
     if flags.rows:
         return _rows(flags)
     from limpid.console import Console
-    from limpid.tracing import open_step
+    from limpid.tracing import show_step
 
     console = Console()
     shown = partial(
-        open_step, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console
+        show_step, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console
     )
     if flags.worked:
         from limpid.tracing import explain_entry
@@ -67,15 +67,17 @@ def verb(argv: Sequence[str]) -> int:
         from limpid.tracing.names import require_known
 
         require_known(flags.what, flags.quantity)
+    from limpid.api import trace as open_trace
     from limpid.training.allocator import keep_freed_memory
-    from limpid.training.replay import TEXT_RATE, recorded
+    from limpid.training.replay import TEXT_RATE
 
     keep_freed_memory()
-    file = recorded(flags.what, flags.step, flags.text, flags.output)
+    opened_step = open_trace(flags.what, flags.step, flags.text, flags.output)
     if flags.text is not None:
+        file = opened_step.record.path
         how = command("limpid", "explain", file, "logits[0, 0, 1]")
         say(f"one AdamW update on this text, at a rate of {TEXT_RATE:g}, is kept in {file}; {how}", file=sys.stderr)
-    return shown(file)
+    return shown(opened_step)
 
 
 def _require_effect(flags: TraceFlags) -> None:

@@ -1,4 +1,4 @@
-"""limpid from Python: the same rooms as the command line, without printing."""
+"""Training from Python."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from limpid.config.arguments import checked
 from limpid.config.domain import Count
 from limpid.config.effect import require_effect
 from limpid.config.options import converted
-from limpid.config.sections import StoredAs
 from limpid.data.documents import require_there
-from limpid.errors import CheckpointError, ConfigError
-from limpid.files import user_path
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, place_of
 
 if TYPE_CHECKING:
-    from limpid.data.tokenizer import Tokenizer
-    from limpid.model import Transformer
     from limpid.training.callbacks import Callback
     from limpid.training.mesh import Mesh
     from limpid.training.start import Training
@@ -61,7 +56,7 @@ def train(
 
 @checked
 def resume(
-    what: str | Path,
+    what: str | Path | Run,
     max_steps: Count | None = None,
     reporter: Reporter = SILENT,
     callbacks: Sequence[Callback] = (),
@@ -110,62 +105,3 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
         if why_no_folder is not None:
             shown.line(f"model/ was not written: {why_no_folder}")
     return training.run
-
-
-@checked
-def load(path: str | Path) -> tuple[Transformer, Tokenizer]:
-    """Model and tokenizer of a run, or of a Hugging Face folder."""
-    from limpid.data.tokenizer import load_tokenizer
-    from limpid.model.weights import load_model
-    from limpid.source import find_model
-
-    source = find_model(path)
-    tokenizer = load_tokenizer(source)
-    return load_model(source), tokenizer
-
-
-@checked
-def export(what: str | Path, output: str | Path, stored_as: StoredAs = "fp32") -> Path:
-    """Write a model for other programs, low-rank factors added in: a Hugging Face folder, or a file ending in .gguf.
-
-    what       run, RUN@STEP, or Hugging Face folder
-    stored_as  of matrices; q8_0 (blocks of 32 numbers, 8 bits each) in GGUF alone
-    Raises     CheckpointError for an output that is there already; ConfigError for what the other format cannot express
-    """
-    from limpid.data.tokenizer import load_tokenizer
-    from limpid.model.convert import save_folder
-    from limpid.model.gguf_file import save_gguf
-    from limpid.model.weights import load_weights
-    from limpid.source import Checkpoint, find_model
-    from limpid.training.precision import FORMATS
-
-    source, file = find_model(what), user_path(output)
-    if file.exists():
-        raise CheckpointError(f"{file} exists already: name another output, or move it away")
-    is_gguf = file.suffix.lower() == ".gguf"
-    if stored_as == "q8_0" and not is_gguf:
-        raise ConfigError("stored_as is q8_0, which Hugging Face's folders do not have: name a file that ends in .gguf")
-    tokenizer = load_tokenizer(source)
-    config, weights = load_weights(source)
-    text, end = tokenizer.to_json(), tokenizer.end_of_text
-    if is_gguf:
-        save_gguf(file, config, weights, name=source.name, tokenizer_json=text, end_of_text=end, stored_as=stored_as)
-    else:
-        kept = {name: tensor.to(FORMATS[stored_as]) for name, tensor in weights.items()}
-        step = source.step if isinstance(source, Checkpoint) else None
-        save_folder(file, config, kept, tokenizer_json=text, end_of_text=end, step=step)
-    return file
-
-
-@checked
-def open_step(what: str | Path, step: Count | None = None, text: str | None = None) -> dict[str, Any]:
-    """One step, redone in float64 and compared: the document that `limpid trace --json` prints.
-
-    what   run, recorded step, or Hugging Face folder (with `text`)
-    """
-    from limpid.tracing import Trace
-    from limpid.tracing.schema import to_json
-    from limpid.training.replay import recorded
-
-    document: dict[str, Any] = to_json(Trace.open(recorded(str(what), step, text)).document())
-    return document

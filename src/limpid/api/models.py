@@ -1,0 +1,61 @@
+"""Models, from Python: opened, and written for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpid.config.arguments import checked
+from limpid.config.sections import StoredAs
+from limpid.errors import CheckpointError, ConfigError
+from limpid.files import user_path
+from limpid.run import Run
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Transformer
+
+
+@checked
+def load(what: str | Path | Run) -> tuple[Transformer, Tokenizer]:
+    """Model and tokenizer of a run, or of a Hugging Face folder."""
+    from limpid.data.tokenizer import load_tokenizer
+    from limpid.model.weights import load_model
+    from limpid.source import find_model
+
+    source = find_model(what)
+    tokenizer = load_tokenizer(source)
+    return load_model(source), tokenizer
+
+
+@checked
+def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp32") -> Path:
+    """Write a model for other programs, low-rank factors added in: a Hugging Face folder, or a file ending in .gguf.
+
+    what       run, RUN@STEP, or Hugging Face folder
+    stored_as  of matrices; q8_0 (blocks of 32 numbers, 8 bits each) in GGUF alone
+    Raises     CheckpointError for an output that is there already; ConfigError for what the other format cannot express
+    """
+    from limpid.data.tokenizer import load_tokenizer
+    from limpid.model.convert import save_folder
+    from limpid.model.gguf_file import save_gguf
+    from limpid.model.weights import load_weights
+    from limpid.source import Checkpoint, find_model
+    from limpid.training.precision import FORMATS
+
+    source, file = find_model(what), user_path(output)
+    if file.exists():
+        raise CheckpointError(f"{file} exists already: name another output, or move it away")
+    is_gguf = file.suffix.lower() == ".gguf"
+    if stored_as == "q8_0" and not is_gguf:
+        raise ConfigError("stored_as is q8_0, which Hugging Face's folders do not have: name a file that ends in .gguf")
+    tokenizer = load_tokenizer(source)
+    config, weights = load_weights(source)
+    text, end = tokenizer.to_json(), tokenizer.end_of_text
+    if is_gguf:
+        save_gguf(file, config, weights, name=source.name, tokenizer_json=text, end_of_text=end, stored_as=stored_as)
+    else:
+        kept = {name: tensor.to(FORMATS[stored_as]) for name, tensor in weights.items()}
+        step = source.step if isinstance(source, Checkpoint) else None
+        save_folder(file, config, kept, tokenizer_json=text, end_of_text=end, step=step)
+    return file

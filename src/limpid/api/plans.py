@@ -1,0 +1,61 @@
+"""What a model costs, from Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limpid.config import ModelConfig, TrainConfig
+from limpid.config.arguments import checked
+from limpid.config.domain import Positive
+from limpid.errors import ConfigError
+from limpid.run import Run
+
+if TYPE_CHECKING:
+    from limpid.planning import Plan
+    from limpid.planning.architecture import Architecture
+    from limpid.planning.options import Options
+    from limpid.planning.subject import Subject
+
+
+@checked
+def plan(
+    what: str | Path | Run | ModelConfig | TrainConfig | Architecture | None = None,
+    *,
+    compute: Positive | None = None,
+    params: Positive | None = None,
+    **options: Any,
+) -> Plan:
+    """Parameters, FLOPs, memory, time and money of a model, each figure with its equation.
+
+    what     published name, run, `last`, Hugging Face folder, config.json, TOML, a configuration; the default model
+    compute  training FLOPs, without a model: the best size and number of tokens for them
+    params   parameters, without a model: the best number of tokens for them; with tokens, how far off they are
+    options  of `limpid plan --help`, as in plan("llama-3-8b", devices=8, device="h100", zero=3, tokens=1e12)
+    Raises   ConfigError, CheckpointError for what is not known
+    """
+    from limpid.planning.laws.allocation import compute_optimal
+    from limpid.planning.options import options_by_name
+    from limpid.planning.report import Plan, plan_subject
+    from limpid.planning.subject import subject
+
+    asked = options_by_name(options)
+    numbers = {"compute": compute, "params": params}
+    given = [name for name, value in numbers.items() if value is not None]
+    if what is None and (given or asked.tokens is not None):
+        return Plan("scaling", {"scaling": compute_optimal(compute, params, asked.tokens)})
+    if given:
+        named = what if isinstance(what, str | Path | Run) else "the model"
+        raise ConfigError(f"{given[0]} asks for the best partner of a number: leave {named} out")
+    found = subject(what)
+    return plan_subject(found, _measured_here(found, asked) if asked.device == "here" else asked)
+
+
+def _measured_here(subject: Subject, options: Options) -> Options:
+    """The options with what this machine reaches in place of a device's name."""
+    from limpid.training.autotune import peak_here
+    from limpid.training.mesh import best_device
+
+    peak = options.flops or subject.peak or peak_here(options.precision, subject.config, best_device())
+    return dataclasses.replace(options, device=None, flops=peak)
