@@ -32,6 +32,23 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What the model made of a prompt after a step."""
+
+    step: int
+    prompt: str
+    text: str
+    """Without the prompt."""
+
+    @staticmethod
+    def read(file: Path) -> tuple[Sample, ...]:
+        """Every line of a file that is whole and a sample."""
+        lines = Metrics.read(file).lines
+        texts = (line for line in lines if isinstance(line.get("prompt"), str) and isinstance(line.get("text"), str))
+        return tuple(Sample(line["step"], line["prompt"], line["text"]) for line in texts)
+
+
+@dataclass(frozen=True)
 class Metrics:
     """Lines in the order in which they were written: one per step, one per evaluation."""
 

@@ -21,7 +21,7 @@ from limpid.files import explained
 from limpid.html import table, titled
 from limpid.lock import LOCK, hold, released_after
 from limpid.manifest import MANIFEST, damage, damage_within
-from limpid.metrics import Metrics
+from limpid.metrics import Metrics, Sample
 from limpid.terminal import command
 
 RUNS = Path("runs")
@@ -36,7 +36,7 @@ STARTING = ".limpid-starting"
 class Run:
     """One run's folder.
 
-    config.toml  tokenizer.json  metrics.jsonl  micro_batches.jsonl  findings.jsonl
+    config.toml  tokenizer.json  metrics.jsonl  micro_batches.jsonl  samples.jsonl  findings.jsonl
     checkpoints/000500/   model.safetensors  optimizer.safetensors  state.json  manifest.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step
@@ -81,6 +81,11 @@ class Run:
         """A line per micro-batch; older runs call it ledger.jsonl."""
         old = self.path / "ledger.jsonl"
         return old if old.is_file() else self.path / "micro_batches.jsonl"
+
+    @property
+    def samples_file(self) -> Path:
+        """A line per sample."""
+        return self.path / "samples.jsonl"
 
     @property
     def model_folder(self) -> Path:
@@ -219,6 +224,10 @@ class Run:
         files = [file for file in (self.config_file, self.metrics_file) if file.is_file()]
         return max(file.stat().st_mtime for file in files)
 
+    def read_samples(self) -> tuple[Sample, ...]:
+        """What the model made of the sample prompts, with the steps after which it did."""
+        return Sample.read(self.samples_file)
+
     def read_metrics(self) -> Metrics:
         """What it measured at every step and evaluation, as arrays."""
         return Metrics.read(self.metrics_file)
@@ -251,7 +260,13 @@ class Run:
         aside = next(place for name in names if not (place := self.path / name).exists())
         with explained(f"cannot move what came after step {step} to {aside}"):
             aside.mkdir()
-            for file in (self.metrics_file, self.micro_batches_file, self.config_file, self.tokenizer_file):
+            for file in (
+                self.metrics_file,
+                self.micro_batches_file,
+                self.samples_file,
+                self.config_file,
+                self.tokenizer_file,
+            ):
                 if file.is_file():
                     shutil.copy2(file, aside / file.name)
             for entry in later:  # the newest first: what is left at any moment is a run

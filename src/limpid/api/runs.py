@@ -80,7 +80,7 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
     from limpid.diagnose import attend
     from limpid.generation import continue_text
     from limpid.lock import released_after
-    from limpid.training.loop import Diverged, Interrupted, finish, loop, sample
+    from limpid.training.loop import Diverged, Interrupted, finish, loop
     from limpid.training.mesh import open_mesh
     from limpid.training.start import describe
 
@@ -92,15 +92,13 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
             shown.line(line)
         doctor = attend(training, shown.line)
         try:
-            loop(training, shown, continue_text, doctor, callbacks)
+            loop(training, shown, continue_text, doctor, callbacks, sample_at_end=reporter is not SILENT)
         except (Interrupted, Diverged):
             finish(training)  # the folder is that of the newest checkpoint then, too
             raise
         finally:
             if doctor is not None:
                 doctor.close()
-        if reporter is not SILENT:
-            shown.line(sample(training, continue_text))
         why_no_folder = finish(training)
         if why_no_folder is not None:
             shown.line(f"model/ was not written: {why_no_folder}")

@@ -227,7 +227,10 @@ NOUNS = {
 
 def _noun(option: Option) -> str:
     """What stands for an option's value in a help text: nothing for a switch, the words of a choice."""
-    if _element(option.kind) not in (None, str):
+    element = _element(option.kind)
+    if get_origin(element) is Literal:
+        return "{" + ",".join(map(str, get_args(element))) + "}"
+    if element not in (None, str):
         return "A,B,…"
     kind = required(option.kind)
     if kind is bool:

@@ -14,6 +14,7 @@ Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
 Switch = Literal["auto", "on", "off"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 OptimizerName = Literal["adamw", "muon", "adam", "momentum", "sgd"]
+ReportTo = Literal["none", "tensorboard", "wandb", "trackio"]
 ScheduleName = Literal["cosine", "cosine_restarts", "polynomial", "linear", "constant", "warmup_stable_decay"]
 
 
@@ -278,17 +279,17 @@ class RunConfig(Checked):
     early_stopping: Whole = 0
     """Evaluations without a lower validation loss after which training ends; 0 never. RUN@best names the best one."""
     sample_steps: Whole = 0
-    """Steps between printed samples; 0 only at the end."""
-    sample_prompt: str = ""
-    """Text that samples continue."""
+    """Steps between samples of text, kept in samples.jsonl; 0 only at the end, where somebody looks on."""
+    sample_prompt: tuple[str, ...] = ("",)
+    """Text that samples continue; several times for several. An empty one begins a document."""
     save_steps: Whole = 100
     """Steps between checkpoints; 0 only at the end."""
     save_total_limit: Whole = 3
     """How many periodic checkpoints are kept, besides the one with the lowest validation loss; 0 keeps all."""
     record_steps: tuple[Count, ...] = ()
     """Steps that are recorded for `limpid trace` while training."""
-    report_to: Literal["none", "tensorboard"] = "none"
-    """Where else metrics go."""
+    report_to: tuple[ReportTo, ...] = ()
+    """Where else metrics and samples go, several with commas: wandb is Weights & Biases."""
     compile: Switch = "auto"
     """Fuse the blocks' passes over arrays with torch.compile; auto when the run is long enough to pay for compiling."""
     gradient_checkpointing: Switch = "auto"
@@ -297,6 +298,11 @@ class RunConfig(Checked):
     """Watch the run and name what is wrong, in findings.jsonl and on the console; it changes no number."""
     threads: Annotated[int, Within("[0, 8192]", "Linux runs on no more processors")] = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        trackers = dict.fromkeys(name for name in self.report_to if name != "none")
+        object.__setattr__(self, "report_to", tuple(trackers))
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,6 +16,7 @@ from limpid.terminal import say
 
 WRITTEN = {
     "config.toml", "tokenizer.json", "metrics.jsonl", "micro_batches.jsonl", "ledger.jsonl", "findings.jsonl",
+    "samples.jsonl", "trackers.json", "wandb",
     "checkpoints", "model", "steps", "inspect", "evaluate", "tensorboard", "curves.png", FILE, LOCK, STARTING,
     "metrics.jsonl.unreadable", "micro_batches.jsonl.unreadable", "ledger.jsonl.unreadable",
 }  # fmt: skip

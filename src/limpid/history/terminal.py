@@ -68,6 +68,7 @@ def details(one: Summary) -> RenderableType:
         "on the disk": decimal(one.size),
         "checkpoints": "after steps " + ", ".join(map(str, one.run.checkpoint_steps())),
         "last written": f"{written:%Y-%m-%d %H:%M}",
+        **_samples(one),
     }
     for name, value in rows.items():
         if value:
@@ -86,6 +87,16 @@ def _validation(one: Summary) -> str:
     if one.eval_loss is None or one.best_eval_loss is None:
         return ""
     return f"{one.eval_loss:.4f} nats per token, in the last evaluation; best {one.best_eval_loss:.4f}"
+
+
+def _samples(one: Summary) -> dict[str, str]:
+    """What the model made of each prompt last, and how often it was asked."""
+    samples = one.run.read_samples()
+    last = {sample.prompt: f"after step {sample.step}: {sample.prompt}{sample.text}" for sample in samples}
+    names = [f"sample {number}" if len(last) > 1 else "sample" for number in range(1, len(last) + 1)]
+    steps = len({sample.step for sample in samples})
+    kept = {"samples": f"of {steps} steps in {one.run.samples_file}"} if steps > 1 else {}
+    return kept | dict(zip(names, last.values(), strict=True))
 
 
 def comparison(summaries: Sequence[Summary]) -> RenderableType:

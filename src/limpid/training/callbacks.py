@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from limpid.metrics import Sample
     from limpid.run import Run
     from limpid.training.step import Outcome
 
@@ -26,6 +27,9 @@ class Callback:
 
     def on_evaluation(self, run: Run, step: int, loss: float, bits_per_byte: float) -> None:
         """After every evaluation on the validation split; the loss in nats per token."""
+
+    def on_sample(self, run: Run, sample: Sample) -> None:
+        """After every sample: its step, prompt and text."""
 
     def on_checkpoint(self, run: Run, step: int) -> None:
         """After every checkpoint, which `RUN@STEP` names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import time
@@ -17,6 +18,7 @@ from torch import Tensor
 from limpid.data.batches import validation_batches
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
+from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.model.observe import FAST
@@ -76,9 +78,11 @@ def loop(
     sampler: Sampler,
     watcher: Watcher | None = None,
     callbacks: Sequence[Callback] = (),
+    sample_at_end: bool = False,
 ) -> None:
     """Train to the last step, or until the validation loss falls no more; show every step to the watcher.
 
+    sample_at_end   whether a sample is drawn after the last step although the configuration asks for none
     Raises  Interrupted when asked to end or when the console is gone, everything saved; Diverged at a number that is
             not finite
     """
@@ -86,7 +90,8 @@ def loop(
     mesh, config = state.mesh, training.config
     metrics = MetricsLogger(run, config, reporter, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
     best = mesh.agree(Best.of(run.read_metrics().evaluations))
-    told = Told(training, metrics, best, callbacks if mesh.is_main else ())
+    sampled = mesh.agree(max((sample.step for sample in run.read_samples()), default=None))
+    told = Told(training, metrics, best, callbacks if mesh.is_main else (), sampled)
     try:
         told.tell("on_start")
         with interruptions(mesh) as asked:
@@ -104,8 +109,8 @@ def loop(
                     best.add(state.step, loss)
                     metrics.evaluation(state.step, loss, bits_per_byte)
                     told.tell("on_evaluation", state.step, loss, bits_per_byte)
-                if every.sample_steps and state.step % every.sample_steps == 0 and state.step < last:
-                    metrics.say(sample(training, sampler))
+                if every.sample_steps and state.step % every.sample_steps == 0:
+                    told.sample(sampler)
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
                     told.save()  # the state before the last step too: that step then opens at once
                 if mesh.any(asked() or not reporter.listened_to):
@@ -114,7 +119,7 @@ def loop(
                 if judged and state.step < last and 0 < every.early_stopping <= best.worse_since:
                     told.save()
                     metrics.say(f"stopped after step {state.step}: no evaluation since step {best.step} was better")
-                    return
+                    break
                 budget = training.step_budget
                 if budget is not None and not budget.final:
                     if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
@@ -123,6 +128,8 @@ def loop(
                     if budget.final and mesh.is_main:
                         run.write_config(training.config)
                         metrics.say(f"step {state.step} | {training.config.run.max_steps} steps fit the time")
+        if (sample_at_end or every.sample_steps) and told.sampled != state.step:
+            told.sample(sampler)
     finally:
         metrics.close()
 
@@ -171,22 +178,23 @@ def rehearsed(training: Training, sampler: Sampler) -> float:
     for _ in range(2):
         began = time.perf_counter()
         evaluate(training)
-        sample(training, sampler)
+        with contextlib.suppress(CheckpointError):
+            samples(training, sampler)
     return time.perf_counter() - began
 
 
-def sample(training: Training, sampler: Sampler) -> str:
-    """What the model makes of the sample prompt now, set off from the log by its first line."""
-    prompt, state = training.config.run.sample_prompt, training.state
+def samples(training: Training, sampler: Sampler) -> list[Sample]:
+    """What the model makes of each sample prompt now.
+
+    Raises  CheckpointError when it has no form that the sampler takes
+    """
+    every, state = training.config.run, training.state
     weights = {} if state.mesh.world == 1 else state.mesh.gathered(state.model)
 
-    def draw() -> str:
+    def draw() -> list[Sample]:
         model = state.model if state.mesh.world == 1 else _with_weights(state.model, weights)
-        try:
-            text = sampler(model.eval(), training.tokens.tokenizer, prompt, training.config.run.seed)
-        except CheckpointError as error:
-            return f"── no sample after step {state.step}: {error} ──"
-        return f"── sample after step {state.step} ──\n{prompt}{text}\n──"
+        texts = (sampler(model.eval(), training.tokens.tokenizer, prompt, every.seed) for prompt in every.sample_prompt)
+        return [Sample(state.step, prompt, text) for prompt, text in zip(every.sample_prompt, texts, strict=True)]
 
     return state.mesh.decided(draw)
 
@@ -252,6 +260,20 @@ class Told:
     metrics: MetricsLogger
     best: Best
     callbacks: Sequence[Callback]
+    sampled: int | None = None
+    """Step of the last sample."""
+
+    def sample(self, sampler: Sampler) -> None:
+        """Draw samples, keep and show them."""
+        self.sampled = self.training.state.step
+        try:
+            drawn = samples(self.training, sampler)
+        except CheckpointError as error:
+            self.metrics.say(f"no sample after step {self.sampled}: {error}")
+            return
+        self.metrics.samples(drawn)
+        for one in drawn:
+            self.tell("on_sample", one)
 
     def tell(self, event: str, *about: Any) -> None:
         """Call every callback; at an error everything is saved first, where that takes one process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from limpid.data.batches import MicroBatch
 from limpid.files import LineFile, explained, write_atomically
 from limpid.jsonable import jsonable
 from limpid.machine import process_peak
+from limpid.metrics import Sample
 from limpid.planning import flops_per_token
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training.precision import FORMATS, measured_peak
 from limpid.training.step import Outcome
+from limpid.training.trackers import Trackers
 
 ALIASES = {
     "loss": "train/loss",
@@ -33,6 +35,20 @@ ALIASES = {
 """Names that dashboards of the field look for, beside ours."""
 
 
+def tracked(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers of a line by the names that trackers show them under: train/…, or val/… of an evaluation."""
+    numbers = {name: value for name, value in entry.items() if type(value) in (int, float) and name not in UNTRACKED}
+    return {ALIASES.get(name) or _tracked(name): value for name, value in numbers.items()}
+
+
+def _tracked(name: str) -> str:
+    return f"val/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
+
+
+UNTRACKED = {"step", "max_steps"}
+"""The axis, and what the configuration says."""
+
+
 class MetricsLogger:
     """Appends to the run's records, and shows its user how it goes."""
 
@@ -42,7 +58,8 @@ class MetricsLogger:
         self.flops = 3 * flops_per_token(config.model, config.model.context_length)
         self.peak = measured_peak(FORMATS[config.run.precision], device)
         self.seconds = 0.0
-        self.tensorboard = _tensorboard(run) if config.run.report_to == "tensorboard" else None
+        self.samples_kept = LineFile(run.samples_file) if run.samples_file.is_file() else None
+        self.trackers = Trackers(run, config, self.say) if config.run.report_to else None
         self.progress, self.task = self._bar(first)
 
     def _bar(self, first: int) -> tuple[Progress | None, TaskID]:
@@ -140,6 +157,16 @@ class MetricsLogger:
             f" | {bits_per_byte:.3f} bits per byte"
         )
 
+    def samples(self, drawn: Sequence[Sample]) -> None:
+        """Keep samples with their step, and show them, set off from the log by their first line."""
+        if self.samples_kept is None:
+            self.samples_kept = LineFile(self.run.samples_file)
+        self.samples_kept.write(*(json.dumps(vars(sample)) for sample in drawn))
+        for sample in drawn:
+            self.say(f"── sample after step {sample.step} ──\n{sample.prompt}{sample.text}\n──")
+            if self.trackers is not None:
+                self.trackers.sample(sample)
+
     def write(self, entry: dict[str, Any]) -> None:
         """One line of metrics; what is not finite is written as a word and listed under non_finite."""
         odd = [key for key, value in entry.items() if isinstance(value, float) and not math.isfinite(value)]
@@ -147,24 +174,26 @@ class MetricsLogger:
         if odd:
             named["non_finite"] = odd
         self.metrics.write(json.dumps(jsonable(named)))
-        if self.tensorboard is not None:
-            for key, value in named.items():
-                if isinstance(value, (int, float)) and key != "step":
-                    self.tensorboard.add_scalar(key, value, entry["step"])
+        if self.trackers is not None:
+            self.trackers.log(entry["step"], tracked(entry))
 
     def sync(self) -> None:
         """Push what was written to the disk: a checkpoint must not be newer than its metrics."""
-        self.metrics.sync()
-        self.micro_batches.sync()
+        for stream in self._files:
+            stream.sync()
 
     def close(self) -> None:
         """End the bar and the files."""
         if self.progress is not None:
             self._show(self.progress.stop)
-        for stream in (self.metrics, self.micro_batches):
+        for stream in self._files:
             stream.close()
-        if self.tensorboard is not None:
-            self.tensorboard.close()
+        if self.trackers is not None:
+            self.trackers.finish()
+
+    @property
+    def _files(self) -> list[LineFile]:
+        return [file for file in (self.metrics, self.micro_batches, self.samples_kept) if file is not None]
 
 
 class NoMetrics(MetricsLogger):
@@ -176,6 +205,8 @@ class NoMetrics(MetricsLogger):
     def step(self, outcome: Outcome, batch: Sequence[MicroBatch], seconds: float, epoch: float) -> None: ...
 
     def say(self, line: str) -> None: ...
+
+    def samples(self, drawn: Sequence[Sample]) -> None: ...
 
     def write(self, entry: dict[str, Any]) -> None: ...
 
@@ -190,7 +221,7 @@ def take_up(run: Run, first: int) -> list[str]:
     Lines that cannot be read are set aside in a file beside. Returns what a user should know about what is left.
     """
     notes: list[str] = []
-    for file in (run.metrics_file, run.micro_batches_file):
+    for file in (run.metrics_file, run.micro_batches_file, run.samples_file):
         kept, unreadable, steps = _lines_before(file, first)
         if unreadable:
             aside = file.with_name(f"{file.name}.unreadable")
@@ -198,7 +229,7 @@ def take_up(run: Run, first: int) -> list[str]:
             notes.append(f"{file}: {len(unreadable)} of its lines cannot be read, and are set aside in {aside.name}")
         if file.is_file() and sum(map(len, kept)) != file.stat().st_size:
             write_atomically(file, b"".join(kept))
-        if missing := first - 1 - len(steps):
+        if file != run.samples_file and (missing := first - 1 - len(steps)):
             notes.append(f"{file} has no line for {missing:,} of the {first - 1:,} steps before; training needs none")
     return notes
 
@@ -229,15 +260,3 @@ def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
-def _tensorboard(run: Run) -> Any:
-    from limpid.errors import ConfigError
-
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError(
-            "report_to tensorboard needs an extra: pip install 'limpid[tensorboard]', or leave report_to at none"
-        ) from error
-    return SummaryWriter(str(run.path / "tensorboard"))

@@ -35,6 +35,7 @@ from limpid.training.metrics import take_up
 from limpid.training.state import State, fresh_state, set_threads, set_weights
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
+from limpid.training.trackers import require_installed
 
 
 @dataclass
@@ -71,6 +72,7 @@ def start(
             reporter.line(f"{source} has dropout {theirs:g}, this run {config.model.dropout:g}: --dropout sets it")
         config = _adopted(config, sizes, source)
     _require_shareable(config, mesh)
+    require_installed(config.run.report_to)
     if mesh.world == 1:
         require_fits(config, mesh.device)
     with mesh.main_first():
@@ -115,15 +117,16 @@ def start(
 
 def _require_sample(config: TrainConfig, tokens: Tokens) -> None:
     """Raise ConfigError for a prompt of samples that no sample could continue, before the run begins."""
-    try:
-        count = len(tokens.tokenizer.encode(config.run.sample_prompt))
-    except DataError as error:
-        raise ConfigError(f"sample_prompt: {error}") from error
-    if count > config.model.context_length:
-        raise ConfigError(
-            f"sample_prompt {shown(config.run.sample_prompt)} has {count} tokens, and context_length is "
-            f"{config.model.context_length}: shorten it"
-        )
+    for prompt in config.run.sample_prompt:
+        try:
+            count = len(tokens.tokenizer.encode(prompt))
+        except DataError as error:
+            raise ConfigError(f"sample_prompt: {error}") from error
+        if count > config.model.context_length:
+            raise ConfigError(
+                f"sample_prompt {shown(prompt)} has {count} tokens, and context_length is "
+                f"{config.model.context_length}: shorten it"
+            )
 
 
 def _first_model(what: str) -> Model:
@@ -148,6 +151,7 @@ def resume(
     """
     mesh = Mesh() if mesh is None else mesh
     before, asked, step = mesh.decided(lambda: _taken_up(run, at))
+    require_installed(before.run.report_to)
     _require_shareable(before, mesh)
     config = share_micro_batches(before, mesh.world)
     if max_steps is not None and max_steps != config.run.max_steps:

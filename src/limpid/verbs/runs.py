@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from limpid.config.flags import read
 from limpid.errors import ConfigError
@@ -111,7 +111,9 @@ def _show(summaries: list[Summary], reporter: Reporter) -> None:
     from limpid.history import differences
     from limpid.history.terminal import comparison, details
 
-    document = {"runs": [one.document() for one in summaries]}
+    document: dict[str, Any] = {"runs": [one.document() for one in summaries]}
+    if len(summaries) == 1:
+        document["samples"] = [vars(sample) for sample in summaries[0].run.read_samples()]
     if len(summaries) > 1:
         document["differences"] = [
             {"option": name, "values": values} for name, values in differences([one.run for one in summaries]).items()

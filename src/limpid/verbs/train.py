@@ -159,7 +159,7 @@ def _prompt(run: Run) -> str:
     config = run.read_config()
     record = run.read_state(run.latest_checkpoint())
     tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
-    return config.run.sample_prompt or tokens.opening()
+    return next(filter(None, config.run.sample_prompt), None) or tokens.opening()
 
 
 def _contents(run: Run) -> list[tuple[str, str]]:
@@ -169,6 +169,7 @@ def _contents(run: Run) -> list[tuple[str, str]]:
         *(loadable if run.model_folder.is_dir() else []),
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
+        *([("samples.jsonl", "what the model made of the sample prompts")] if run.samples_file.is_file() else []),
         ("micro_batches.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
         *(watched if run.read_config().run.doctor else []),
         ("config.toml", "every option, and what was left open resolved"),
