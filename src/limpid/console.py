@@ -11,15 +11,44 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from limpid.terminal import printable
 
+UNLIMITED = 1 << 16
+"""Columns of a file or pipe: no table has as many."""
+INDENT = 2
+"""Columns by which a line's continuation stands further in than its beginning."""
+NARROWEST = 24
+"""Columns that continuations keep, however far in a line begins."""
+
 
 class Console(RichConsole):
-    """Colours and tables as rich makes them; words are not coloured by what they look like."""
+    """Colours and tables as rich makes them; words are not coloured by what they look like.
+
+    On a terminal, text that is too long for a line goes on below, a little further in. In a file or a pipe every line
+    stays whole, tables are as wide as they are, and nothing moves, even where FORCE_COLOR asks for colours.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"highlight": False, **options})
+        forced = options.get("force_terminal")
+        self.in_columns = self.file.isatty() if forced is None else bool(forced)
+        """Whether somebody looks on, at lines of so many columns."""
+        if not self.in_columns:
+            self.is_interactive = False
+            if options.get("width") is None:
+                self.width = UNLIMITED
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich prints; text is wrapped at words on a terminal, and left on its line everywhere else."""
+        if len(objects) == 1 and isinstance(objects[0], str | Text):
+            text = objects[0]
+            if isinstance(text, str):
+                text = self.render_str(text, markup=options.get("markup"), highlight=bool(options.get("highlight")))
+            objects = (hanging(text, self) if self.in_columns else text,)
+            options["soft_wrap"] = True
+        super().print(*objects, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The pieces of what is printed: all but rich's own control codes is text."""
@@ -34,3 +63,21 @@ class Console(RichConsole):
         with contextlib.suppress(OSError):  # no descriptor: a file made in Python
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def hanging(text: Text, console: RichConsole) -> Text:
+    """The text broken at words where a line is wider than the console; what follows a break stands further in."""
+    lines, width = [], console.width
+    for line in text.split("\n", allow_blank=True):
+        line.expand_tabs()
+        if line.cell_len <= width:
+            lines.append(line)
+            continue
+        begins = len(line.plain) - len(line.plain.lstrip(" "))
+        indent = min(begins + INDENT, max(0, width - NARROWEST))
+        first, *rest = line[begins:].wrap(console, width - indent)
+        parts = [Text(" " * min(begins, indent)) + first, *(Text(" " * indent) + part for part in rest)]
+        for part in parts:
+            part.rstrip()
+        lines += parts
+    return Text("\n", end=text.end).join(lines)

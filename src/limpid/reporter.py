@@ -42,7 +42,7 @@ class Reporter:
     @property
     def is_terminal(self) -> bool:
         """Whether lines go to somebody who looks on, and not to a file."""
-        return not self.as_json and self.console.is_terminal
+        return not self.as_json and self.console.is_interactive
 
     @cached_property
     def aside(self) -> Console:
@@ -53,10 +53,8 @@ class Reporter:
 
     def line(self, content: RenderableType = "") -> None:
         """Print something to read, unless a document was asked for; a string is shown as it is, without markup."""
-        from rich.text import Text
-
         if not self.as_json:
-            self.console.print(content, soft_wrap=isinstance(content, str | Text), markup=False)
+            self.console.print(content, markup=False)
 
     def document(self, value: Any) -> None:
         """Print plain values as one line of JSON, if that was asked for."""
@@ -65,16 +63,18 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """Print something beside the result, on standard error."""
-        self.aside.print(text, soft_wrap=True, markup=False)
+        self.aside.print(text, markup=False)
 
     def progress(self, task: str, done: int, total: int | None = None) -> None:
-        """Show how far a task is; a total of None is not known."""
-        if not self.aside.is_terminal:  # a file gets no carriage returns
+        """Show how far a task is, and how long it takes yet; a total of None is not known."""
+        if not self.aside.is_interactive:  # a file gets no carriage returns
             return
         if self._bars is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.table import Column
 
-            columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn()
+            name = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+            columns = name, BarColumn(bar_width=16), TimeElapsedColumn(), TimeRemainingColumn(compact=True)
             self._bars = Progress(*columns, console=self.aside, transient=True)
             self._bars.start()
         if task not in self._tasks:

@@ -11,6 +11,7 @@ from limpid.comparison.difference import Difference
 from limpid.comparison.observed import Observed
 from limpid.comparison.verdict import Comparison
 from limpid.jsonable import jsonable
+from limpid.theme import FAULT, GOOD, HEADING, WARNING
 from limpid.tracing.verdict import Beyond, NotFinite, Unchecked, address
 
 SHOWN = 8
@@ -28,8 +29,8 @@ def _head(comparison: Comparison) -> list[Text]:
     gradients = len(comparison.differences) - forward
     lines = [
         Text.assemble(
-            (comparison.first.name, "bold"), f" ({comparison.first.way}) against ",
-            (comparison.second.name, "bold"), f" ({comparison.second.way})"
+            (comparison.first.name, HEADING), f" ({comparison.first.way}) against ",
+            (comparison.second.name, HEADING), f" ({comparison.second.way})"
             f"  {rows} × {positions} tokens, {forward} quantities and {gradients} gradients "
             "observed in both\n",
         )
@@ -40,32 +41,34 @@ def _head(comparison: Comparison) -> list[Text]:
             Text(
                 f"not the same weights: {len(weights.differing)} of {weights.count} parameters differ, "
                 f"{weights.differing[0]} by {weights.worst:.2g} of its largest entry",
-                "bold red",
+                f"bold {FAULT}",
             )
         )
-    lines += [Text(f"their configurations differ: {option}", "bold yellow") for option in comparison.options]
+    lines += [Text(f"their configurations differ: {option}", f"bold {WARNING}") for option in comparison.options]
     return lines
 
 
 def _verdict(comparison: Comparison) -> list[Text]:
     outcome, where = comparison.verdict, comparison.first_disagreement
     if isinstance(outcome, Unchecked):
-        return [Text.assemble(("not checked", "bold red"), f": {outcome.why}")]
+        return [Text.assemble(("not checked", f"bold {FAULT}"), f": {outcome.why}")]
     if isinstance(outcome, NotFinite):
-        return [Text.assemble(("not finite", "bold red"), f": {outcome.explanation}")]
+        return [Text.assemble(("not finite", f"bold {FAULT}"), f": {outcome.explanation}")]
     if where is None and isinstance(outcome, Beyond):
         return [
-            Text.assemble(("not rounding", "bold red"), ": what was observed agrees, but not each kernel by itself")
+            Text.assemble(
+                ("not rounding", f"bold {FAULT}"), ": what was observed agrees, but not each kernel by itself"
+            )
         ]
     if where is None:
         worst = max(comparison.differences, key=lambda difference: difference.worst)
         if comparison.bitwise and worst.worst == 0:
-            return [Text("identical to the last bit", "bold green")]
+            return [Text("identical to the last bit", f"bold {GOOD}")]
         how = f"worst {worst.worst:.2g} of the bound at {worst.title}"
-        return [Text.assemble(("identical up to rounding", "bold green"), f": {how}")]
+        return [Text.assemble(("identical up to rounding", f"bold {GOOD}"), f": {how}")]
     lines = [
         Text.assemble(
-            ("not rounding", "bold red"),
+            ("not rounding", f"bold {FAULT}"),
             f": {where.title} differs by {where.worst:.3g} bounds{_where(where)} "
             f"(by {where.distance:.3g} where its size is {where.size:.3g})",
         )
@@ -80,7 +83,7 @@ def _verdict(comparison: Comparison) -> list[Text]:
     for explanation in comparison.explanations[:3]:
         lines.append(
             Text.assemble(
-                "  explained: ", (explanation.words, "bold"), f" (then it agrees, {explanation.worst:.2g} bounds)"
+                "  explained: ", (explanation.words, HEADING), f" (then it agrees, {explanation.worst:.2g} bounds)"
             )
         )
     if not comparison.explanations and where.kind == "forward" and comparison.outlier is not None:
@@ -96,9 +99,9 @@ def _kernels(variant: Observed) -> list[Text]:
     head = Text(f"each kernel of {variant.name} redone from its own inputs: ")
     if not wrong:
         worst = max(variant.kernels, key=lambda check: check.worst)
-        head.append(f"all {len(variant.kernels)} hold", "bold green")
+        head.append(f"all {len(variant.kernels)} hold", f"bold {GOOD}")
         return [head.append(f", worst {worst.worst:.2g} of the bound at {worst.name}")]
-    head.append(f"{len(wrong)} of {len(variant.kernels)} do not hold", "bold red")
+    head.append(f"{len(wrong)} of {len(variant.kernels)} do not hold", f"bold {FAULT}")
     lines = [
         Text(
             f"  {address(check.name, check.index)} is {check.engine:.6g}, from its inputs {check.expected:.6g}"
@@ -122,9 +125,9 @@ def _where(difference: Difference) -> str:
 
 def _table(comparison: Comparison) -> list[Text]:
     worst = sorted(comparison.differences, key=lambda difference: -difference.worst)[:SHOWN]
-    lines = [Text("\nlargest differences, in bounds of rounding", "bold")]
+    lines = [Text("\nlargest differences, in bounds of rounding", HEADING)]
     for difference in worst:
-        colour = "green" if difference.holds else "red"
+        colour = GOOD if difference.holds else FAULT
         lines.append(
             Text.assemble(
                 f"  {difference.title:<44}", (f"{difference.worst:8.3g}", colour),

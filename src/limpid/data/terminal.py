@@ -9,6 +9,7 @@ from limpid.config import DataConfig
 from limpid.data.documents import STANDARD_INPUT, STANDARD_TEXT
 from limpid.data.lineage import Part, StepRows
 from limpid.data.tokens import Counts, Tokens
+from limpid.theme import QUIET
 
 MOST = 12
 """Paths that are shown by themselves; of more, the largest."""
@@ -26,7 +27,7 @@ def data_table(tokens: Tokens, data: DataConfig) -> Table:
     shares = [weight / sum(weights) for weight in weights]
     order = sorted(range(len(rows)), key=lambda number: -shares[number])
     shown, rest = sorted(order[:MOST]), order[MOST:]
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style=QUIET)
     table.add_column("trained on", no_wrap=True)
     for column in ("documents", "bytes", "tokens", "share"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -68,7 +69,7 @@ def show_rows(found: StepRows, console: Console) -> None:
     batches = 1 + max(row.micro_batch for row in found.rows)
     several = f" in {batches} micro-batches" if batches > 1 else ""
     console.print(f"{found.run}, step {found.step}: {len(found.rows)} rows{several}", markup=False)
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style=QUIET)
     for column in ("row", "bytes", "tokens", "begins"):
         table.add_column(column, justify="left" if column == "begins" else "right", no_wrap=column != "begins")
     table.add_column("document", overflow="fold")

@@ -21,11 +21,11 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.files import user_path
 from limpid.source import Run, find_source
 from limpid.terminal import say_json
+from limpid.theme import GOOD, HEADING, QUIET, SEVERITY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-COLOURS = {"fault": "red", "warning": "yellow", "notice": "dim"}
 UNSEEN = {
     "data": "labels, padding, ids and repeats need a batch: doctor.preflight(batch), or watch the run",
     "graph": "causality, cut gradients, tied weights and positions need the model",
@@ -86,7 +86,7 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
         console.print(note, markup=False)
     show(findings, console)
     if skipped:
-        console.print("\nnot checked", style="bold")
+        console.print("\nnot checked", style=HEADING)
     for name, why in skipped.items():
         console.print(f"  {name.replace('_', ' '):<14}{why}", markup=False)
     return exit_code(findings)
@@ -125,11 +125,13 @@ def _recorded(path: Path, curves: Curves) -> list[Finding]:
 
 def show(findings: Sequence[Finding], console: Console) -> None:
     """Findings, root causes first."""
+    from rich.text import Text
+
     if not findings:
-        console.print("nothing found", style="green")
+        console.print("nothing found", style=GOOD)
     for finding in findings:
-        console.print(f"\n[{COLOURS[finding.severity]}]{finding.severity}[/] [bold]{finding.rule}[/]  ", end="")
-        console.print(f"{when(finding)}, {finding.where}", markup=False)
+        head = (finding.severity, f"bold {SEVERITY[finding.severity]}"), " ", (finding.rule, HEADING)
+        console.print(Text.assemble("\n", *head, f"  {when(finding)}, {finding.where}"))
         for name, text in (
             ("", finding.says),
             ("cause   ", finding.cause),
@@ -177,16 +179,16 @@ def explain(slug: str, *, as_json: bool, console: Console) -> int:
     from rich.table import Table
 
     if slug == "all":
-        table = Table(box=None, pad_edge=False, header_style="bold")
+        table = Table(box=None, pad_edge=False, header_style=HEADING)
         for column in ("rule", "family", "detects"):
             table.add_column(column, no_wrap=column != "detects")
         for rule in RULES.values():
             table.add_row(rule.slug, rule.family.replace("_", " "), rule.detects)
         console.print(table)
         return 0
-    console.print(slug, style="bold")
+    console.print(slug, style=HEADING)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style=QUIET, no_wrap=True)
     table.add_column()
     for name, text in _card(slug):
         table.add_row(name, text)

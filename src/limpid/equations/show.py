@@ -11,6 +11,7 @@ from rich.text import Text
 from limpid.equations.catalogue import STAGES, Entry
 from limpid.equations.errata import Erratum
 from limpid.latex import readable
+from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET
 
 
 def document(entries: tuple[Entry, ...], measured: bool, corrections: tuple[Erratum, ...]) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def tell(entries: tuple[Entry, ...], measured: bool, corrections: tuple[Erratum,
     for entry in many:
         if len(entries) > 1 and entry.stages[0] != stage:
             stage = entry.stages[0]
-            console.print(Text(f"\n{stage}", "bold"))
+            console.print(Text(f"\n{stage}", HEADING))
         _entry(entry, len(entries) == 1, console)
         if measured:
             everything_holds &= _checks(checks(entry), console)
@@ -76,21 +77,19 @@ def tell(entries: tuple[Entry, ...], measured: bool, corrections: tuple[Erratum,
             f"\n{len(entries)} equations. One in full: limpid equations NAME; measured: --measure; "
             f"filters: --branch, --stage ({', '.join(STAGES)}), --paper; where texts go wrong: --errata",
             markup=False,
-            highlight=False,
-            soft_wrap=True,
         )
     return everything_holds
 
 
 def _entry(entry: Entry, whole: bool, console: Console) -> None:
     where = f"{entry.file}:{entry.line}"
-    console.print(Text.assemble((f"  {entry.name:<28}", "bold blue"), readable(entry.equation)), soft_wrap=True)
+    console.print(Text.assemble((f"  {entry.name:<28}", f"bold {FORWARD}"), readable(entry.equation)))
     if not whole:
-        console.print(Text(f"      {entry.purpose} [{entry.branch.value}; {where}]", "dim"), soft_wrap=True)
+        console.print(Text(f"      {entry.purpose} [{entry.branch.value}; {where}]", QUIET))
         return
-    console.print(f"\n{entry.signature}\n\n{entry.text}\n", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\n{entry.signature}\n\n{entry.text}\n", markup=False)
     for number, line in enumerate(filter(None, entry.adjoint)):
-        console.print(Text(f"  {'backward' if number == 0 else '':<10}{readable(line)}", "red"), soft_wrap=True)
+        console.print(Text(f"  {'backward' if number == 0 else '':<10}{readable(line)}", BACKWARD))
     for label, value in (
         ("LaTeX", entry.equation),
         ("branch", entry.branch.value),
@@ -98,7 +97,7 @@ def _entry(entry: Entry, whole: bool, console: Console) -> None:
         ("source", entry.source),
         ("code", f"limpid/{where}"),
     ):
-        console.print(f"  {label:<10}{value}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {label:<10}{value}", markup=False)
 
 
 def _checks(found: dict[str, Any], console: Console) -> bool:
@@ -106,17 +105,15 @@ def _checks(found: dict[str, Any], console: Console) -> bool:
         parts = [f"value off PyTorch by {one['value']:.1e}"]
         if one["gradient"] is not None:
             parts.append(f"gradient by {one['gradient']:.1e}, off finite differences by {one['difference']:.1e}")
-        console.print(Text(f"      {one['example']}: {'; '.join(parts)}", "green"), soft_wrap=True)
+        console.print(Text(f"      {one['example']}: {'; '.join(parts)}", GOOD))
     for row in found["published"]:
-        mark, colour = ("✓", "green") if row["holds"] else ("✗", "bold red")
-        console.print(
-            Text(f"      {mark} {row['source']} ({row['deviation']:.2g} of its tolerance)", colour), soft_wrap=True
-        )
+        mark, colour = ("✓", GOOD) if row["holds"] else ("✗", f"bold {FAULT}")
+        console.print(Text(f"      {mark} {row['source']} ({row['deviation']:.2g} of its tolerance)", colour))
     return all(row["holds"] for row in found["published"])
 
 
 def _erratum(erratum: Erratum, console: Console) -> None:
-    console.print(Text.assemble((f"\n  {erratum.name}\n", "bold"), f"      in print  {erratum.claim}\n"
-                                f"      instead   {erratum.instead}"), soft_wrap=True)  # fmt: skip
+    console.print(Text.assemble((f"\n  {erratum.name}\n", HEADING), f"      in print  {erratum.claim}\n"
+                                f"      instead   {erratum.instead}"))  # fmt: skip
     for label, value in erratum.numbers():
-        console.print(Text(f"      {label}: {value}", "green"), soft_wrap=True)
+        console.print(Text(f"      {label}: {value}", GOOD))

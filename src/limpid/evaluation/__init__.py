@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpid.reporter import SILENT, Reporter
+from limpid.theme import HEADING
 
 if TYPE_CHECKING:
     from limpid.evaluation.evaluation import EvaluationConfig
@@ -46,5 +47,5 @@ def evaluate_model(
 
         with left_out_where_refused(output, reporter):
             picture = reliability(evaluation.texts, folder / "reliability.png")
-            reporter.line(Text.assemble(("\nwritten", "bold"), f"  {picture}"))
+            reporter.line(Text.assemble(("\nwritten", HEADING), f"  {picture}"))
     return 0

@@ -14,8 +14,8 @@ from limpid.evaluation.evaluation import Evaluation, TextResult
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.tasks import UNITS
 from limpid.planning import parameter_count
+from limpid.theme import HEADING, QUIET, WARNING
 
-HEADING = "bold"
 PRECISION = "fp32"
 """In which every model is scores, wherever it computes."""
 
@@ -97,7 +97,7 @@ def _results(evaluation: Evaluation) -> Iterator[RenderableType]:
         yield _table(result, evaluation.config.confidence)
         yield Text()
     for note in evaluation.notes:
-        yield Text(note, "yellow")
+        yield Text(note, WARNING)
     if evaluation.difference is not None:
         yield Text(evaluation.difference.sentence(), HEADING)
 
@@ -116,10 +116,10 @@ def _head(result: TextResult, evaluation: Evaluation) -> Iterator[Text]:
     if unscored:
         how += f"; {_count(unscored, 'token')} with nothing to be predicted from"
     if result.blocks is None:
-        yield Text(f"{how}; too short for intervals", "dim")
+        yield Text(f"{how}; too short for intervals", QUIET)
         return
     kept = "whole documents" if result.blocks.unit == "documents" else "text"
-    yield Text(f"{how}; intervals from {len(result.blocks)} blocks of {kept}", "dim")
+    yield Text(f"{how}; intervals from {len(result.blocks)} blocks of {kept}", QUIET)
 
 
 def _count(number: int, what: str) -> str:

@@ -15,9 +15,9 @@ from limpid.config import TrainConfig
 from limpid.config.options import to_dict
 from limpid.history.differences import differences, flat
 from limpid.history.summary import State, Summary
+from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING
 
-STYLES: dict[State, str] = {"training": "green", "diverged": "red", "unreadable": "red", "stopped": "yellow"}
-HEADING = "bold"
+STYLES: dict[State, str] = {"training": GOOD, "diverged": FAULT, "unreadable": FAULT, "stopped": WARNING}
 
 
 def table(summaries: Sequence[Summary]) -> Table:
@@ -50,7 +50,7 @@ def _numbers(one: Summary) -> Iterator[str]:
 def details(one: Summary) -> RenderableType:
     """Everything about one run, and the options in which it is not the default."""
     shown = Table(box=None, pad_edge=False, show_header=False)
-    shown.add_column(style="dim")
+    shown.add_column(style=QUIET)
     shown.add_column(overflow="fold")
     written = datetime.datetime.fromtimestamp(one.run.path.stat().st_mtime).astimezone()
     rows: dict[str, Any] = {
@@ -115,7 +115,7 @@ def comparison(summaries: Sequence[Summary]) -> RenderableType:
         "steps took": [duration(one.seconds) for one in summaries],
     }
     for name, words in outcomes.items():
-        shown.add_row(name, *words, style="" if len(set(words)) > 1 else "dim")
+        shown.add_row(name, *words, style="" if len(set(words)) > 1 else QUIET)
     rows = differences([one.run for one in summaries])
     if not rows:
         return Group(shown, Text("\ntheir configurations are equal"))

@@ -15,8 +15,9 @@ from limpid.inspection.logit_attribution import LensLayer, LogitPart, TokenRank
 from limpid.inspection.structure import Structure
 from limpid.planning import parameter_count
 from limpid.terminal import counted
+from limpid.theme import BACKWARD, FAULT, HEADING, QUIET, UPDATE, WARNING
 
-HEADING, UP, DOWN = "bold blue", "green", "red"
+UP, DOWN = UPDATE, BACKWARD
 STRONGEST = 3
 """Heads of a block that are named, beyond the sum of all."""
 BAR = 16
@@ -46,18 +47,18 @@ def _heading(structure: Structure) -> Iterator[Text]:
     sample, model = structure.sample, structure.sample.model.config
     when = "" if sample.step is None else f" after step {sample.step:,}"
     yield Text.assemble(
-        (f"{sample.name}{when}", "bold"),
+        (f"{sample.name}{when}", HEADING),
         f" · {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
         f"{counted(model.num_heads, 'head')} · looked at in float64",
     )
     shown, given = len(sample.shown), len(sample.tokens)
     count = f"{shown} tokens" if shown == given else f"the first {shown} of {given} tokens"
-    text = Text(f"{count} of {sample.origin}: ", "dim")
+    text = Text(f"{count} of {sample.origin}: ", QUIET)
     for position, token in enumerate(sample.text):
         text.append(token, "reverse" if position == structure.position else "")
     yield text
     for note in sample.notes:
-        yield Text(note, "yellow")
+        yield Text(note, WARNING)
 
 
 def _attribution(structure: Structure) -> Iterator[Text]:
@@ -69,7 +70,7 @@ def _attribution(structure: Structure) -> Iterator[Text]:
         f"(position {structure.position}) is {attribution.logit:+.4f} nats, the sum of {len(attribution.parts)} parts "
         f"to {attribution.error:.1e}",
     )
-    yield Text("  nats above the mean over all tokens, which is what softmax sees; in brackets the logit's part", "dim")
+    yield Text("  nats above the mean over all tokens, which is what softmax sees; in brackets the logit's part", QUIET)
     largest = max(abs(part.above_mean) for part in attribution.parts) or 1.0
     for block, group in groupby(attribution.parts, lambda part: part.block):
         parts = list(group)
@@ -93,7 +94,7 @@ def _part(name: str, parts: list[LogitPart], largest: float, after: str = "") ->
     return Text.assemble(
         f"  {name:<28}{above:+9.4f}  ({logit:+.4f})  ",
         (bar, UP if above > 0 else DOWN),
-        (f"  {after}" if after else "", "dim"),
+        (f"  {after}" if after else "", QUIET),
     )
 
 
@@ -120,7 +121,7 @@ def _layer(layer: LensLayer, structure: Structure) -> Text:
     after = "" if layer.next is None else f" · {place('next', layer.next)}"
     return Text.assemble(
         f"  {layer.name:<11}",
-        (f"{spelled(structure, layer.top.token):<14}", "bold"),
+        (f"{spelled(structure, layer.top.token):<14}", HEADING),
         f" p {layer.top.probability:.3g} · {place('final', layer.final)}{after}"
         f" · KL {layer.kl:.3f} nats · top as in the end at {layer.agreement:.0%} of positions",
     )
@@ -146,7 +147,7 @@ def _spectra(structure: Structure) -> Iterator[Text]:
         "singular values; ranks: effective, stable, enough for 90% of the squared norm; error with 1/4 of full rank",
     )
     columns = ("shape", "largest", "smallest", "full rank", "effective", "stable", "for 90%", "error of 1/4")
-    yield Text(f"  {'':<28}" + "".join(f"{column:>13}" for column in columns), "dim")
+    yield Text(f"  {'':<28}" + "".join(f"{column:>13}" for column in columns), QUIET)
     for one in structure.spectra:
         shape = "×".join(map(str, one.shape))
         yield Text(
@@ -164,7 +165,7 @@ def _dead_neurons(structure: Structure) -> Iterator[Text]:
         yield Text(
             f"  block {block.block:<3} {len(block.dead):,} of {block.count:,} dead ({block.share:.1%}) · "
             f"rms {block.rms:.3g}{' · neurons ' + named if named else ''}",
-            "yellow" if block.dead else "",
+            WARNING if block.dead else "",
         )
 
 
@@ -199,7 +200,7 @@ def _curvature(landscape: Landscape) -> Iterator[Text]:
     yield Text(
         f"  plain gradient descent is stable below a learning rate of 2/λ = {sharp.stable_rate:.3g} in the steepest "
         "direction (Adam rescales directions: it may exceed this)",
-        "dim",
+        QUIET,
     )
 
 
@@ -222,7 +223,7 @@ def _noise(landscape: Landscape) -> Iterator[Text]:
             "larger batches help less and less"
         )
     else:
-        yield Text("  the true gradient cannot be distinguished from 0 with so few sequences: noise scale ∞", "yellow")
+        yield Text("  the true gradient cannot be distinguished from 0 with so few sequences: noise scale ∞", WARNING)
     yield Text(f"  |G|² {noise.gradient_squared:.3g} · variance of one sequence's gradient {noise.variance:.4g}")
     for row in noise.averaged:
         yield Text(
@@ -235,7 +236,7 @@ def _flows(landscape: Landscape) -> Iterator[Text]:
     yield heading("gradient flow", "length of a gradient before a block / after it, block 0 first; means are geometric")
     for flow in (landscape.gradient, *landscape.variants):
         yield _flow(flow)
-    yield Text("  freshly drawn weights, from narrow to wide", "dim")
+    yield Text("  freshly drawn weights, from narrow to wide", QUIET)
     for flow in landscape.fresh:
         yield _flow(flow)
     clip = landscape.clipping
@@ -249,9 +250,9 @@ def _flows(landscape: Landscape) -> Iterator[Text]:
 def _flow(flow: GradientFlow) -> Text:
     shown = flow.gains if len(flow.gains) <= 12 else flow.gains[:12]
     gains = " ".join(f"{gain:.3g}" for gain in shown) + (" …" if len(flow.gains) > 12 else "")
-    style = "red" if "explodes" in flow.verdict else "yellow" if "vanishes" in flow.verdict else ""
+    style = FAULT if "explodes" in flow.verdict else WARNING if "vanishes" in flow.verdict else ""
     return Text.assemble(
         f"  {flow.name:<38} mean {flow.mean:<8.2g} after block 0 {flow.later:<8.2g} ",
         (f"{flow.verdict:<32} ", style),
-        (gains, "dim"),
+        (gains, QUIET),
     )

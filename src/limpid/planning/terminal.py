@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from limpid.columns import columns
 from limpid.planning.figure import Figure, Number, plain, readable, shown
 from limpid.planning.laws.terminal import print_allocation, print_judgement, scaling_lines
 from limpid.planning.report import Plan
+from limpid.theme import FAULT, GOOD, HEADING, QUIET
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEADING = "bold blue"
 TITLES = {
     "parameters": "parameters",
     "flops": "FLOPs per token",
@@ -47,27 +48,25 @@ def print_plan(report: Plan, console: Console) -> None:
         return
     total, active = report.figure("parameters.total"), [f for f in report.figures if f.name == "parameters.active"]
     sparse = f", {shown(active[0].value, 'parameters')} per token" if active else ""
-    console.print(Text.assemble((report.name, "bold"), f" · {plain(total.value)} parameters{sparse}"))
+    console.print(Text.assemble((report.name, HEADING), f" · {plain(total.value)} parameters{sparse}"))
     for note in report.notes:
-        console.print(Text(note, "dim"), soft_wrap=True)
+        console.print(Text(note, QUIET))
     for section, figures in report.sections.items():
         console.print(Text(f"\n{TITLES[section]}", HEADING))
         if section == "scaling":
             for line in scaling_lines(figures):
-                console.print(line, soft_wrap=True)
+                console.print(line)
         else:
             console.print(_table(section, figures))
     for line in _fits(report):
-        console.print(line, soft_wrap=True)
-    console.print(
-        Text("\nevery figure answers: --why NAME, for example --why memory.activations", "dim"), soft_wrap=True
-    )
+        console.print(line)
+    console.print(Text("\nevery figure answers: --why NAME, for example --why memory.activations", QUIET))
 
 
 def print_figure(figure: Figure, console: Console) -> None:
     """One figure: its equation, the numbers put in, its source."""
     for line in figure.why():
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line))
 
 
 def _table(section: str, figures: list[Figure]) -> Table:
@@ -76,26 +75,19 @@ def _table(section: str, figures: list[Figure]) -> Table:
     total = next((figure.value for figure in figures if figure.name == f"{section}.total"), 0)
     total = total if section in WITH_SHARES else 0
     rows = [_row(section, figure, inside, total) for figure, inside in _grouped(figures)]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for place, head in enumerate(("", "", "share") if total else ("", "")):
-        width = max((row[place].cell_len for row in rows), default=0)
-        table.add_column(head, justify="right" if place else "left", no_wrap=True, min_width=max(width, len(head)))
-    table.add_column("", no_wrap=True, overflow="ellipsis")  # only equations give way on a narrow screen
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return columns(("", "", "share", "") if total else ("", "", ""), rows, right=(1, 2) if total else (1,))
 
 
 def _row(section: str, figure: Figure, inside: bool, total: Number) -> list[Text]:
     name = figure.name.partition(".")[2] if figure.name.startswith(section) else figure.name
-    strong = "bold" if not inside and (name in EMPHASISED or section == "parameters") else ""
+    strong = HEADING if not inside and (name in EMPHASISED or section == "parameters") else ""
     label = "  " + name.rpartition(".")[2] if inside else WORDS.get(name, name)
     value = plain(figure.value) if section == "parameters" else shown(figure.value, figure.unit)
     row = [Text(label.replace("_", " "), strong), Text(value, strong)]
     if total:
         is_part = figure.unit in ("bytes", "parameters") and not any(word in name for word in ("per_", "here", "read"))
-        row.append(Text(f"{100 * figure.value / total:.1f} %" if is_part else "", "dim"))
-    return [*row, Text(_short_equation(figure), "dim")]
+        row.append(Text(f"{100 * figure.value / total:.1f} %" if is_part else "", QUIET))
+    return [*row, Text(_short_equation(figure), QUIET)]
 
 
 def _grouped(figures: list[Figure]) -> Iterator[tuple[Figure, bool]]:
@@ -125,9 +117,9 @@ def _fits(report: Plan) -> Iterator[Text]:
     what = "training" if report.limited == "memory.total" else "generating"
     said = f"{what} takes {shown(used, 'bytes')} of {shown(limit, 'bytes')} per device"
     if report.fits:
-        yield Text(f"\nfits: {said}", "bold green")
+        yield Text(f"\nfits: {said}", f"bold {GOOD}")
         return
-    yield Text(f"\ndoes not fit: {said}", "bold red")
+    yield Text(f"\ndoes not fit: {said}", f"bold {FAULT}")
     for advice in report.advice:
         yield Text(f"  {advice}")
 

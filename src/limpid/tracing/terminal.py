@@ -14,11 +14,11 @@ from limpid.config.options import from_dict
 from limpid.latex import readable
 from limpid.quantities import parameters
 from limpid.terminal import counted
+from limpid.theme import ALARM, BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
 from limpid.tracing.document import LossDocument, QuantityDocument, StationDocument, StepDocument, VerdictDocument
 from limpid.tracing.trace import Trace
 from limpid.tracing.verdict import Beyond, Check, Holds, NotFinite, Unchecked, address
 
-FORWARD, BACKWARD, UPDATE = "blue", "red", "green"
 NEAR = 0.95
 """Share of a bound from which it is said why that is none too near."""
 KINDS = {
@@ -46,7 +46,7 @@ def show(trace: Trace, console: Console, *, everything: bool = False, numbers: b
         *_update(step),
         verdict(step),
     ):
-        console.print(part, soft_wrap=True)
+        console.print(part)
 
 
 def _head(step: StepDocument) -> Text:
@@ -55,7 +55,7 @@ def _head(step: StepDocument) -> Text:
     every = sum(math.prod(parameter.shape) for parameter in parameters(from_dict(ModelConfig, model)))
     size = f"{every:,} parameters" + ("" if trained == every else f", {trained:,} of them trained")
     return Text.assemble(
-        (f"step {step.step} of {step.run}", "bold"),
+        (f"step {step.step} of {step.run}", HEADING),
         f" · {step.loss.positions:,} tokens, {step.loss.labels:,} labels"
         f" · {counted(model['num_layers'], 'layer')} × {model['d_model']}: {size},"
         f" {step.update.optimizer_values:,} optimizer values"
@@ -82,7 +82,7 @@ class _View:
                 worst = max(own, key=lambda quantity: severity(quantity.forward))
                 yield Text.assemble(
                     (f"{stage.title:<20}", f"bold {FORWARD}"),
-                    f"{len(own)} quantities as in block 0 · {_si(stage.flops)}FLOP · ",
+                    f"{len(own)} quantities as in block 0 · {si(stage.flops)}FLOP · ",
                     shown(worst.forward),
                     f" (worst: {_own(worst.name)})",
                 )
@@ -134,7 +134,7 @@ class _View:
             )
             yield from self._numbers(f"grad({name})")
         for line in filter(None, quantity.adjoint):
-            yield Text(f"      {readable(line)}", "dim")
+            yield Text(f"      {readable(line)}", QUIET)
 
     def _numbers(self, name: str) -> Iterator[Text]:
         """The array itself, where it was asked for."""
@@ -152,7 +152,7 @@ def _quantity(quantity: QuantityDocument) -> Iterator[Text]:
     """Two lines: the numbers, then where they come from."""
     numbers = quantity.statistics
     odd = f" {numbers.not_finite} NOT FINITE" if numbers.not_finite else ""
-    cost = f"  {_si(quantity.flops)}FLOP" if quantity.flops else ""
+    cost = f"  {si(quantity.flops)}FLOP" if quantity.flops else ""
     yield Text.assemble(
         (f"  {_own(quantity.name):<23} ", FORWARD),
         f"{_shape(quantity.shape):<14} {quantity.format}  mean {numbers.mean:+.1e}  rms {numbers.rms:.2e}"
@@ -160,7 +160,7 @@ def _quantity(quantity: QuantityDocument) -> Iterator[Text]:
         shown(quantity.forward),
     )
     unit = f" · {quantity.unit}" if quantity.unit else ""
-    yield Text(f"      {readable(quantity.equation)}   [{quantity.branch}{unit}]{cost}", "dim")
+    yield Text(f"      {readable(quantity.equation)}   [{quantity.branch}{unit}]{cost}", QUIET)
 
 
 def _own(name: str) -> str:
@@ -190,9 +190,9 @@ def _loss(loss: LossDocument) -> Text:
     text.append("the start of row 0, dim where expected, bright where it surprised: ")
     for word, nats in loss.rows[0][:48]:
         if nats is None:
-            text.append("·", "dim")
+            text.append("·", QUIET)
         else:
-            style = "dim" if nats < 2 else "bold yellow" if nats > 6 else ""
+            style = QUIET if nats < 2 else f"bold {WARNING}" if nats > 6 else ""
             text.append(word.replace("\n", "⏎"), style)
     text.append("\nmost surprising: ")
     for label in loss.most_surprising:
@@ -215,7 +215,7 @@ def _update(step: StepDocument) -> Iterator[Text]:
         yield Text.assemble(
             (f"  {how.rule}{of if several else ''}\n  ", UPDATE),
             "\n  ".join(readable(line) for line in how.equations),
-            (f"\n  {how.source}", "dim"),
+            (f"\n  {how.source}", QUIET),
         )
     width = max((len(parameter.name) for parameter in step.parameters), default=0) + 2
     for parameter in step.parameters:
@@ -237,15 +237,15 @@ def shown(check: Check | None) -> Text:
     """How a check ended, in units of what rounding allows."""
     match None if check is None else check.verdict:
         case None:
-            return Text("", "dim")
+            return Text("", QUIET)
         case NotFinite() as origin:
-            style = "bold white on red" if origin.fault else "yellow"
+            style = ALARM if origin.fault else WARNING
             return Text(f"✗ NOT FINITE: {origin.count:,} from {origin.address} = {origin.value:g} on", style)
         case Beyond(share=share):
-            return Text(f"✗ OFF by {share:.3g} bounds", "bold white on red")
+            return Text(f"✗ OFF by {share:.3g} bounds", ALARM)
         case Unchecked(why=why):
-            return Text(f"– not checked: {why}", "yellow")
-    return Text(f"✓ {check.worst:.2f} of bound" if check else "", "green")
+            return Text(f"– not checked: {why}", WARNING)
+    return Text(f"✓ {check.worst:.2f} of bound" if check else "", GOOD)
 
 
 def verdict(step: StepDocument) -> Text:
@@ -257,7 +257,7 @@ def verdict(step: StepDocument) -> Text:
     worst = found.worst
     if found.verdict == "holds":
         return Text.assemble(
-            ("\nagrees", "bold green"),
+            ("\nagrees", f"bold {GOOD}"),
             f"  {counted} lie within their rounding bounds; {_paths(found)}; "
             f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
             _at_the_bound(worst.worst, step.precision["compute"]),
@@ -266,7 +266,7 @@ def verdict(step: StepDocument) -> Text:
     line = _not_finite(found)
     if found.first_disagreement is not None:
         first = found.first_disagreement
-        line.append("\nDISAGREES", "bold red")
+        line.append("\nDISAGREES", f"bold {FAULT}")
         line.append(f"  first at {first.name} ({first.kind}): {_written_out(step, first)}")
     line.append(f"\n  {counted} lie within their rounding bounds; {_paths(found)}")
     if found.not_checked:
@@ -297,7 +297,7 @@ def _another_step(step: StepDocument) -> Text:
     check = one.check
     allowed = f", rounding allows ± {check.bound:.2g}" if check.bound else ""
     return Text.assemble(
-        ("\nNOT THE RUN'S STEP", "bold red"),
+        ("\nNOT THE RUN'S STEP", f"bold {FAULT}"),
         f"  {address(check.name, check.index)} is {check.engine:.12g} here, {check.expected:.12g} in "
         f"{one.written_in}{allowed}\n  {one.way_out}",
     )
@@ -326,7 +326,7 @@ def _not_finite(found: VerdictDocument) -> Text:
     first, line = found.origin, Text()
     if first is None:
         return line
-    line.append("\nNOT FINITE" if first.fault else "\nSKIPPED", "bold red" if first.fault else "bold yellow")
+    line.append("\nNOT FINITE" if first.fault else "\nSKIPPED", f"bold {FAULT if first.fault else WARNING}")
     entries = "entry" if first.count == 1 else "entries"
     line.append(f"  first at {first.address} = {first.value:g} ({first.format}, {first.count:,} such {entries})")
     line.append(f": {first.explanation}")
@@ -348,7 +348,8 @@ def _written_out(step: StepDocument, check: Check) -> str:
     return line
 
 
-def _si(number: float) -> str:
+def si(number: float) -> str:
+    """Three digits and the letter of a power of ten, for a unit to follow: 1.2 M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"

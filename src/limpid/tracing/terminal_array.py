@@ -11,8 +11,9 @@ from rich.text import Text
 
 from limpid.latex import readable
 from limpid.maths.rounding import FORMATS, unit_roundoff
+from limpid.theme import BACKWARD, FORWARD, HEADING, QUIET, UPDATE
 from limpid.tracing.document import ArrayDocument, ParameterDocument, QuantityDocument
-from limpid.tracing.terminal import BACKWARD, FORWARD, UPDATE, shown
+from limpid.tracing.terminal import shown
 from limpid.tracing.trace import Trace
 
 
@@ -35,7 +36,7 @@ def show(trace: Trace, asked: str, console: Console) -> None:
 
 def _numbers(found: ArrayDocument, axes: Sequence[str], console: Console) -> None:
     shape = "×".join(map(str, found.shape)) or "scalar"
-    console.print(Text.assemble((found.name, "bold"), f"  {shape}, {found.format}"))
+    console.print(Text.assemble((found.name, HEADING), f"  {shape}, {found.format}"))
     numbers = found.statistics
     console.print(
         f"  mean {numbers.mean:+.4e}  rms {numbers.rms:.4e}  min {numbers.smallest:+.4e}  max {numbers.largest:+.4e}"
@@ -44,11 +45,11 @@ def _numbers(found: ArrayDocument, axes: Sequence[str], console: Console) -> Non
     )
     if len(axes) == len(found.shape) > 1:
         at = "".join(f"{axis} 0, " for axis in axes[:-2])
-        console.print(f"  {at}{axes[-2]} down, {axes[-1]} across", style="dim", markup=False)
+        console.print(f"  {at}{axes[-2]} down, {axes[-1]} across", style=QUIET, markup=False)
     corner = np.array(found.corner)
     if found.hidden is not None:
         corner = np.where(found.hidden, np.nan, corner)
-        console.print("  · is hidden by the mask: nothing reads it", style="dim", markup=False)
+        console.print("  · is hidden by the mask: nothing reads it", style=QUIET, markup=False)
     with np.printoptions(precision=4, suppress=False, linewidth=120, nanstr="·" if found.hidden else "nan"):
         console.print(str(corner), markup=False, highlight=False)
 

@@ -41,7 +41,7 @@ def verb(argv: Sequence[str]) -> int:
         from limpid.doctor.report import explain
 
         return explain(flags.explain, as_json=flags.json, console=Console())
-    console = Console(soft_wrap=True)
+    console = Console()
     if flags.preflight:
         from limpid.diagnose import preflight
 

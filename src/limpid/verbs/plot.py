@@ -11,8 +11,8 @@ from limpid.config.domain import Count
 from limpid.config.flags import read
 from limpid.errors import ConfigError
 
-LINES = 16
-"""Height of the drawing in the terminal."""
+LINES, COLUMNS = 16, 160
+"""Height of the drawing in letters, and its width where the terminal has as many columns."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ def verb(argv: Sequence[str]) -> int:
     drawn = [curves(run, flags.along, flags.window) for run in runs]
     with Reporter() as reporter:
         console = reporter.console
-        coloured = console.is_terminal and not console.no_color
-        reporter.line(Text.from_ansi(in_letters(drawn, flags.along, console.width, LINES, coloured)))
+        coloured = console.color_system is not None and not console.no_color
+        width = min(console.width, COLUMNS)
+        reporter.line(Text.from_ansi(in_letters(drawn, flags.along, width, LINES, coloured)))
         written = draw(drawn, flags.along, file or (runs[0].path if len(runs) == 1 else RUNS) / "curves.png")
         reporter.line(f"written {written}")
     return 0

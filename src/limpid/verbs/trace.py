@@ -6,11 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.config.options import require
 from limpid.config.threads import Threads
 from limpid.terminal import command, say, say_json
+
+if TYPE_CHECKING:
+    from limpid.tracing import Trace
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,7 @@ class TraceFlags(Threads):
     """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it.
 
     limpid trace last                          the newest run's last step
+    limpid trace last --brief                  the same on one screen
     limpid trace last --step 400 --quantity blocks.0.attention.weights
     limpid trace models/llama --text "the cat sat on the mat"
     """
@@ -32,6 +37,8 @@ class TraceFlags(Threads):
     """Show one quantity, gradient, moment or parameter in full: a name, or TransformerLens's or Hugging Face's."""
     rows: bool = False
     """Show which documents made each row of the step's batch."""
+    brief: bool = False
+    """The step on one screen: verdict, loss, a line for each station, what to type next."""
     everything: bool = False
     """Do not fold blocks that look alike."""
     json: bool = False
@@ -59,6 +66,8 @@ def verb(argv: Sequence[str]) -> int:
         from limpid.tracing.worked import EXAMPLES, opened
 
         with opened() as trace:
+            if flags.brief:
+                return _brief(trace, ["--worked"])
             code: int = shown(trace, numbers=True)
             for entry in () if flags.json or flags.quantity else EXAMPLES:
                 explain_entry(trace, entry, console=console)
@@ -77,6 +86,10 @@ def verb(argv: Sequence[str]) -> int:
         file = opened_step.record.path
         how = command("limpid", "explain", file, "logits[0, 0, 1]")
         say(f"one AdamW update on this text, at a rate of {TEXT_RATE:g}, is kept in {file}; {how}", file=sys.stderr)
+    if flags.brief:
+        number = () if flags.step is None else ("--step", str(flags.step))
+        named = [flags.what, *number] if flags.text is None else [str(opened_step.record.path)]
+        return _brief(opened_step, named)
     return shown(opened_step)
 
 
@@ -85,15 +98,27 @@ def _require_effect(flags: TraceFlags) -> None:
     named = {
         "RUN": flags.what != "last", "--step": flags.step is not None, "--text": flags.text is not None,
         "--quantity": flags.quantity is not None, "--rows": flags.rows, "--output": flags.output is not None,
+        "--json": flags.json, "--everything": flags.everything,
     }  # fmt: skip
     given = [option for option, is_given in named.items() if is_given]
     apart = {
-        "--worked": (flags.worked, {"--quantity"}),
-        "--rows": (flags.rows, {"--rows", "RUN", "--step"}),
+        "--worked": (flags.worked, {"--quantity", "--json", "--everything"}),
+        "--rows": (flags.rows, {"--rows", "RUN", "--step", "--json"}),
+        "--brief": (flags.brief, {"RUN", "--step", "--text", "--output"}),
     }
     for option, (is_given, together) in apart.items():
         others = [other for other in given if other not in together]
         require(not is_given or not others, f"{option} has no use for {' and '.join(others)}: leave one of them out")
+
+
+def _brief(trace: Trace, opened: Sequence[str]) -> int:
+    """Print a step on one screen; returns 1 when something is wrong with it."""
+    from limpid.console import Console
+    from limpid.tracing.terminal_brief import show
+
+    step = trace.document()
+    show(step, Console(), opened)
+    return 0 if step.verdict.agrees else 1
 
 
 def _rows(flags: TraceFlags) -> int:

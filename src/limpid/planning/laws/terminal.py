@@ -11,6 +11,7 @@ from rich.text import Text
 from limpid.planning.figure import Figure, shown
 from limpid.planning.laws.allocation import figure_prefix
 from limpid.planning.laws.scaling import LAWS, Law
+from limpid.theme import HEADING, QUIET, WARNING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +26,7 @@ MEANINGS = {"E": "loss that no size and no data take away, nats/token", "A": "",
 
 def print_allocation(figures: list[Figure], console: Console) -> None:
     """The compute-optimal partner under every law, as a table."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0))
     for column in ("law", "FLOPs", "parameters", "tokens", "tokens / parameter", "loss, nats/token"):
         table.add_column(column, justify="left" if column == "law" else "right")
     by_name = {figure.name: figure for figure in figures}
@@ -40,13 +41,13 @@ def print_allocation(figures: list[Figure], console: Console) -> None:
         ratio = f"{by_name[f'{prefix}.tokens_per_parameter'].value:.3g}"
         table.add_row(law.name, *cells, ratio, "" if loss is None else f"{loss.value:.3f}")
     console.print(table)
-    console.print(Text("C = 6 N D; losses are in nats per token of the text that each law was fitted on", "dim"))
+    console.print(Text("C = 6 N D; losses are in nats per token of the text that each law was fitted on", QUIET))
 
 
 def print_judgement(figures: list[Figure], console: Console) -> None:
     """How far parameters and tokens are from the best use of their compute, under each law of loss."""
     for line in scaling_lines(figures):
-        console.print(line, soft_wrap=True)
+        console.print(line)
 
 
 def scaling_lines(figures: list[Figure]) -> Iterator[Text]:
@@ -60,7 +61,7 @@ def scaling_lines(figures: list[Figure]) -> Iterator[Text]:
         elif f"{prefix}.tokens" in by_name:
             yield Text(f"{law.name}: {partner(prefix, by_name)}")
     yield Text("the laws were fitted on other text and another vocabulary, 0.06 to 16 billion parameters: "
-               "ratios carry over better than losses", "dim")  # fmt: skip
+               "ratios carry over better than losses", QUIET)  # fmt: skip
 
 
 def judgement(prefix: str, by_name: dict[str, Figure]) -> str:
@@ -89,24 +90,24 @@ def print_fit(fit: Fit, console: Console) -> None:
     level = f"{100 * fit.level:g} % interval"
     count = f"fitted to {len(fit.points)} runs"
     count += f", {len(fit.resampled)} resamplings" if len(fit.resampled) else ""
-    console.print(Text.assemble(("L(N, D) = E + A / N^α + B / D^β", "bold"), f"   {count}"))
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    console.print(Text.assemble(("L(N, D) = E + A / N^α + B / D^β", HEADING), f"   {count}"))
+    table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0))
     for column in ("", "value", level, "is"):
         table.add_column(column, justify="right" if column in ("value", level) else "left")
     for name in fit.law.constants:
         ends = _ends(fit.intervals.get(name))
-        table.add_row(name, f"{getattr(fit.law, name):.5g}", ends, Text(MEANINGS[name], "dim"))
+        table.add_row(name, f"{getattr(fit.law, name):.5g}", ends, Text(MEANINGS[name], QUIET))
     ends = _ends(fit.interval(lambda law: law.exponent))
-    table.add_row("a", f"{fit.law.exponent:.4g}", ends, Text("best N ∝ C^a: β / (α + β)", "dim"))
+    table.add_row("a", f"{fit.law.exponent:.4g}", ends, Text("best N ∝ C^a: β / (α + β)", QUIET))
     console.print(table)
     if not len(fit.resampled):
         from limpid.planning.laws.fit import FEWEST_FOR_INTERVALS
 
         said = f"intervals need {FEWEST_FOR_INTERVALS} runs: {len(fit.points)} cannot say how sure these numbers are"
-        console.print(Text(said, "yellow"), soft_wrap=True)
+        console.print(Text(said, WARNING))
     if loose := fit.undetermined:
         console.print(Text(f"these runs do not determine {', '.join(loose)}: more sizes, budgets or tokens would",
-                           "yellow"), soft_wrap=True)  # fmt: skip
+                           WARNING))  # fmt: skip
 
 
 def _ends(interval: tuple[float, float] | None) -> str:

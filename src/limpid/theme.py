@@ -1,0 +1,32 @@
+"""What a style means, in one place: everything that is printed in colour says which of these it is.
+
+Colours are of the 256 that terminals share, chosen by their luminance: each stands out from white as from black by a
+contrast of 3.8 at least (WCAG 2.1, section 1.4.3, asks 3 of large letters and 4.5 of small ones; no colour has more
+than 4.58 on both). A terminal of 16 colours shows the nearest.
+What a colour says is always said in words or by a sign too.
+"""
+
+from __future__ import annotations
+
+FORWARD = "color(27)"
+"""Blue: the forward pass, from the tokens to the loss."""
+BACKWARD = "color(160)"
+"""Red: the backward pass, from the loss to the tokens."""
+UPDATE = "color(28)"
+"""Green: clipping, learning rate, moments, parameters."""
+
+GOOD = "color(28)"
+"""A check that held."""
+WARNING = "color(130)"
+"""What should be looked at, or what was not measured."""
+FAULT = "color(160)"
+"""What is wrong."""
+ALARM = f"bold white on {FAULT}"
+"""A number that is wrong, inside a line of right ones."""
+
+HEADING = "bold"
+QUIET = "dim"
+"""What stands beside: sources, columns' heads, notes."""
+
+SEVERITY = {"fault": FAULT, "warning": WARNING, "notice": QUIET}
+"""Of a finding."""

@@ -1,0 +1,82 @@
+"""The console: lines as wide as a terminal, whole everywhere else."""
+
+import io
+import os
+import pty
+
+import pytest
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from limpid.console import Console, hanging
+from limpid.reporter import Reporter
+
+LONG = "attention.scores  " + " ".join(f"word{number}" for number in range(40))
+
+
+def on_a_terminal(width: int = 40) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=True, width=width, color_system=None), out
+
+
+def test_a_long_line_goes_on_below_and_further_in() -> None:
+    console, out = on_a_terminal()
+    console.print(Text("    " + LONG))
+    first, *rest = out.getvalue().splitlines()
+    assert first.startswith("    attention.scores")
+    assert len(rest) > 3
+    assert all(line.startswith(" " * 6 + "word") for line in rest)
+    assert all(cell_len(line) <= 40 for line in (first, *rest))
+    assert " ".join(out.getvalue().split()) == " ".join(LONG.split()), "nothing is left out"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a\n\nb", "x" * 95, "  " * 30 + "deep", "漢字" * 30, " " * 90])
+def test_no_text_is_lost_and_none_is_wider(text: str) -> None:
+    console, _ = on_a_terminal()
+    broken = hanging(Text(text), console)
+    assert all(cell_len(line) <= 40 for line in broken.plain.split("\n")) or not text.strip()
+    assert "".join(broken.plain.split()) == "".join(text.split())
+
+
+def test_a_style_survives_the_break() -> None:
+    console, _ = on_a_terminal()
+    broken = hanging(Text.assemble("plain ", (LONG, "bold")), console)
+    last = broken.plain.rindex("word39")
+    assert any(span.start <= last < span.end and span.style == "bold" for span in broken.spans)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_pipe_gets_whole_lines_and_whole_tables(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where colours are forced, and whatever COLUMNS says."""
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm")
+    if force:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    out = io.StringIO()
+    with Reporter(console=Console(file=out), aside=Console(file=out)) as reporter:
+        table = Table(box=None)
+        table.add_column("equation", no_wrap=True, overflow="ellipsis")
+        table.add_row(LONG)
+        reporter.line(Text(LONG, "bold"))
+        reporter.line(table)
+        reporter.progress("training", 1, 2)
+        assert not reporter.is_terminal
+    plain = out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert [line.strip() for line in plain.splitlines()] == [LONG, "equation", LONG]
+    assert ("\x1b[1m" in out.getvalue()) == force
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "xterm-256color")])
+def test_colour_is_off_where_the_user_says_so(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv(variable, value)
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        Console(file=terminal).print(Text("engine", "color(27)"))
+        terminal.flush()
+        shown = os.read(leader, 1000).decode()
+    os.close(leader)
+    assert ("\x1b[38;5;27m" in shown) == (value == "xterm-256color")
