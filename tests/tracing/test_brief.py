@@ -29,7 +29,7 @@ def rows(lines: list[str]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def step(tmp_path_factory: pytest.TempPathFactory) -> StepDocument:
-    return Trace.open(record(tmp_path_factory.mktemp("brief"), configuration("llama", "bf16"))).document()
+    return Trace.open(record(tmp_path_factory.mktemp("brief"), configuration("llama", "bf16"))).step
 
 
 def test_a_step_stands_on_one_screen(step: StepDocument) -> None:

@@ -116,7 +116,7 @@ def _brief(trace: Trace, opened: Sequence[str]) -> int:
     from limpid.console import Console
     from limpid.tracing.terminal_brief import show
 
-    step = trace.document()
+    step = trace.step
     show(step, Console(), opened)
     return 0 if step.verdict.agrees else 1
 
