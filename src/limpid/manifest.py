@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 MANIFEST = "manifest.json"
 UNSEALED = {"sha256": 64 * "0"}
 """Metadata of a safetensors file that is to be sealed."""
+SEAL = rb'(?s)"sha256"\s*:\s*"(.{64})"|".{6}"\s*:\s*"([0-9a-f]{64})"'
+"""Its name or its digits may be damaged: a damaged seal is not a missing one."""
 
 
 def write_manifest(folder: Path) -> None:
@@ -94,8 +96,11 @@ def _seal(stream: BinaryIO) -> tuple[int, str] | None:
     """Where the hash in a safetensors file's header begins, and what it is."""
     length = int.from_bytes(stream.read(8), "little")
     header = stream.read(min(length, os.fstat(stream.fileno()).st_size))
-    found = re.search(rb'"sha256"\s*:\s*"([0-9a-f]{64})"', header)
-    return None if found is None else (8 + found.start(1), found[1].decode())
+    found = re.search(SEAL, header)
+    if found is None:
+        return None
+    place = 1 if found[1] is not None else 2
+    return 8 + found.start(place), found[place].decode(errors="replace")
 
 
 def _hash_unsealed(stream: BinaryIO, at: int) -> str:

@@ -83,15 +83,17 @@ def test_a_step_recorded_afterwards_equals_the_one_recorded_while_training(data:
         assert array.tobytes() == then[name].tobytes(), name
 
 
-@pytest.mark.parametrize("place", [-1, 9, "hash"])
+@pytest.mark.parametrize("place", [-1, 9, "digit", "name"])
 def test_a_recorded_step_that_is_damaged_is_named_and_judges_no_engine(data: Path, place: int | str) -> None:
     training = start(config(data, record_steps=(1,), max_steps=1), "run", quiet())
     loop(training, quiet(), sampler)
     file = training.run.recorded_step(1)
     content = bytearray(file.read_bytes())
     assert Trace.open(file, on_disk=False).document().verdict.agrees
-    at = content.index(b'"sha256":"') + 12 if place == "hash" else place
-    content[at] ^= 1
+    if isinstance(place, int):
+        content[place] ^= 1
+    else:
+        content[content.index(b'"sha256":"') + (12 if place == "digit" else 3)] = ord("`")  # one bit from an a
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"is damaged: its SHA-256 is|cannot open the recorded step") as caught:
         Trace.open(file, on_disk=False).document()
