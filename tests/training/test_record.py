@@ -89,7 +89,7 @@ def test_a_recorded_step_that_is_damaged_is_named_and_judges_no_engine(data: Pat
     loop(training, quiet(), sampler)
     file = training.run.recorded_step(1)
     content = bytearray(file.read_bytes())
-    assert Trace.open(file, on_disk=False).document().verdict.agrees
+    assert Trace.open(file, on_disk=False).step.verdict.agrees
     if isinstance(place, int):
         content[place] ^= 1
     else:
