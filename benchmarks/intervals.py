@@ -22,11 +22,11 @@ from rich.table import Table
 
 from limpid.evaluation.blocks import autocovariance, blocks_of, significant_lags, totals
 from limpid.evaluation.calibration import binned, calibration
-from limpid.evaluation.inputs import EvaluatedModel
 from limpid.evaluation.intervals import DIFFERENCE, RATIO, estimate
 from limpid.evaluation.scored_text import ScoredText
 from limpid.evaluation.token_scores import TokenScores
 from limpid.evaluation.windows import Windows
+from limpid.loaded import LoadedModel
 
 BESIDE = 600
 """Texts of which other intervals are made too."""
@@ -240,7 +240,7 @@ def calibration_coverage(task: tuple[str, int]) -> tuple[str, ...]:
     truth = 0.0 if power == 1 else sum(len(b) * abs((true[b] - large.confidence[b]).mean()) for b in bins) / 10**6
     rng, held, values = np.random.default_rng(1), 0, []
     ends = np.arange(1, count + 1)
-    nobody = EvaluatedModel("", None, None, None)  # only what was judged is looked at
+    nobody = LoadedModel("", None, None)  # only what was judged is looked at
     for seed in range(texts):
         own = judged(rng, count, power, alike)[0]
         measured = ScoredText(nobody, Windows(1, 1, "sliding", None), own, ends, np.ones_like(ends), ends[-1:], count)

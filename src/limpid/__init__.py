@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from limpid.config import TrainConfig as TrainConfig
     from limpid.config import UpdateConfig as UpdateConfig
     from limpid.doctor import watch as watch
+    from limpid.evaluation.evaluation import evaluate as evaluate
+    from limpid.generation.generation import generate as generate
     from limpid.training.callbacks import Callback as Callback
 
 HOMES = {
@@ -28,7 +30,9 @@ HOMES = {
     "RunConfig": "limpid.config",
     "TrainConfig": "limpid.config",
     "UpdateConfig": "limpid.config",
+    "evaluate": "limpid.evaluation.evaluation",
     "export": "limpid.api.models",
+    "generate": "limpid.generation.generation",
     "load": "limpid.api.models",
     "maths": "limpid.maths",
     "plan": "limpid.api.plans",

@@ -252,16 +252,15 @@ def test_a_machine_that_predicts_otherwise_is_told_so(knowing, monkeypatch: pyte
 
 
 def test_a_model_has_one_hash_wherever_it_lies(knowing, tmp_path) -> None:
-    from limpid.evaluation.inputs import open_evaluated_model
+    from limpid.loaded import open_model
 
     save_folder(
         tmp_path / "m", knowing.transformer.config, knowing.transformer.state_dict(),
         tokenizer_json=knowing.tokenizer.to_json(), end_of_text=256,
     )  # fmt: skip
-    there = open_evaluated_model(str(tmp_path / "m"))
+    there = open_model(str(tmp_path / "m"))
     once, again = (
-        model_hash(one.transformer, one.tokenizer, one.start)
-        for one in (there, open_evaluated_model(str(tmp_path / "m")))
+        model_hash(one.transformer, one.tokenizer, one.start) for one in (there, open_model(str(tmp_path / "m")))
     )
     assert once == again
     with torch.no_grad():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.evaluation.small_models import EvaluatedModel, small_model
+from tests.evaluation.small_models import LoadedModel, small_model
 
 from limpid.compression.container import CODED, Frame, frames, read_header
 from limpid.compression.predictor import Predictor
@@ -29,7 +29,7 @@ OLD_PROCESSOR = {
 """Every library computes as on a processor whose vectors have 128 bits."""
 
 
-def drawn(one: EvaluatedModel, count: int) -> bytes:
+def drawn(one: LoadedModel, count: int) -> bytes:
     """Bytes that a model wrote, so that it knows them well."""
     predictor, made, draw = Predictor(one.transformer, one.start), bytearray(), np.random.default_rng(0)
     while len(made) < count:

@@ -20,12 +20,18 @@ from transformers import (
 from limpid.config import ModelConfig, Sampling
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
 from limpid.errors import ConfigError, DataError
-from limpid.generation import Decoder, generate, stream
+from limpid.generation import Decoder, complete, stream
 from limpid.generation.chat import chat
+from limpid.generation.completion import Completion
 from limpid.generation.detokenize import Detokenizer
 from limpid.generation.sampling import allowed, next_tokens, penalised, row_generator
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
+
+
+def list_of(*asked: object) -> list[Completion]:
+    return list(complete(*asked))
+
 
 VARIANTS = {
     "llama": {},
@@ -73,7 +79,7 @@ def test_tokens_are_those_of_the_whole_text_without_cache(
     variant: str, sampling: Sampling, tokenizer: Tokenizer
 ) -> None:
     net = model(variant)
-    made = generate(net, tokenizer, ["hello, "], sampling)[0]
+    made = list_of(net, tokenizer, ["hello, "], sampling)[0]
     expected = without_cache(net, tokenizer.encode("hello, "), sampling, 24)
     if 256 in expected:
         expected = expected[: expected.index(256)]
@@ -84,16 +90,16 @@ def test_tokens_are_those_of_the_whole_text_without_cache(
 def test_a_row_does_not_depend_on_its_neighbours(variant: str, tokenizer: Tokenizer) -> None:
     net = model(variant)
     prompts = ["a", "a longer prompt", "mid size"]
-    together = generate(net, tokenizer, prompts, Sampling(20, 0.8, seed=5))
+    together = list_of(net, tokenizer, prompts, Sampling(20, 0.8, seed=5))
     for row, prompt in enumerate(prompts):
         among_others = [*["", "x"][:row], prompt]
-        assert together[row] == generate(net, tokenizer, among_others, Sampling(20, 0.8, seed=5))[row]
+        assert together[row] == list_of(net, tokenizer, among_others, Sampling(20, 0.8, seed=5))[row]
 
 
 def test_neighbouring_seeds_share_no_draws(tokenizer: Tokenizer) -> None:
     """A prompt three times at two seeds: six continuations."""
     net = model("llama")
-    found = [made for seed in (5, 6) for made in generate(net, tokenizer, ["a"] * 3, Sampling(20, 0.8, seed=seed))]
+    found = [made for seed in (5, 6) for made in list_of(net, tokenizer, ["a"] * 3, Sampling(20, 0.8, seed=seed))]
     assert len({made.tokens for made in found}) == len(found)
 
 
@@ -108,17 +114,17 @@ def test_many_prompts_take_turns_in_few_places(
     decoder = Decoder(model(variant))
     prompts = [("To be or not " * 6)[:length] for length in (3, 20, 1, 33, 2, 7, 60, 64, 5, 14, 1)]
     for sampling in (Sampling(temperature=0, max_new_tokens=9, stop=("e",)), Sampling(max_new_tokens=30, seed=4)):
-        found = generate(decoder, tokenizer, prompts, sampling)
+        found = list_of(decoder, tokenizer, prompts, sampling)
         monkeypatch.setattr("limpid.generation.decode.ROWS", len(prompts))
-        assert found == generate(decoder, tokenizer, prompts, sampling)
+        assert found == list_of(decoder, tokenizer, prompts, sampling)
         monkeypatch.setattr("limpid.generation.decode.ROWS", 3)
     assert {made.finish for made in found} >= {"length", "context"}
 
 
 def test_a_seed_is_a_continuation(tokenizer: Tokenizer) -> None:
     net = model()
-    assert generate(net, tokenizer, ["x"], Sampling(20)) == generate(net, tokenizer, ["x"], Sampling(20))
-    assert generate(net, tokenizer, ["x"], Sampling(20)) != generate(net, tokenizer, ["x"], Sampling(20, seed=1))
+    assert list_of(net, tokenizer, ["x"], Sampling(20)) == list_of(net, tokenizer, ["x"], Sampling(20))
+    assert list_of(net, tokenizer, ["x"], Sampling(20)) != list_of(net, tokenizer, ["x"], Sampling(20, seed=1))
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0])
@@ -143,7 +149,7 @@ def test_beams_are_transformers_beams(beams: int, length_penalty: float, tokeniz
         )[0, prompt.shape[1] :].tolist()
         if 256 in generated:
             generated = generated[: generated.index(256)]
-        ours = generate(net, tokenizer, ["hello"], Sampling(15, num_beams=beams, length_penalty=length_penalty))[0]
+        ours = list_of(net, tokenizer, ["hello"], Sampling(15, num_beams=beams, length_penalty=length_penalty))[0]
         assert list(ours.tokens) == generated
 
 
@@ -206,7 +212,7 @@ def test_pieces_add_up_to_the_whole_text_and_never_split_a_character(tokenizer: 
 def test_the_stream_is_the_completion(tokenizer: Tokenizer) -> None:
     net = model()
     sampling = Sampling(40, 0.9, stop=("zz", "e"))
-    made = generate(net, tokenizer, ["one", "two"], sampling)
+    made = list_of(net, tokenizer, ["one", "two"], sampling)
     texts = ["", ""]
     finish = {}
     for piece in stream(net, tokenizer, ["one", "two"], sampling):
@@ -241,7 +247,7 @@ def test_held_back_text_comes_out_when_it_was_no_stop_string(tokenizer: Tokenize
 @pytest.mark.parametrize("variant", ["llama", "learned positions"])
 def test_generation_ends_where_the_context_ends(variant: str, tokenizer: Tokenizer) -> None:
     net = model(variant, context=16)
-    long, short = generate(net, tokenizer, ["0123456789", "01"], Sampling(100, 0.0))
+    long, short = list_of(net, tokenizer, ["0123456789", "01"], Sampling(100, 0.0))
     for made, prompt in ((long, 10), (short, 2)):
         if made.finish == "context":
             assert len(made.tokens) == 16 - prompt + 1
@@ -251,11 +257,11 @@ def test_generation_ends_where_the_context_ends(variant: str, tokenizer: Tokeniz
 
 def test_a_prompt_longer_than_the_context_names_both_lengths(tokenizer: Tokenizer) -> None:
     with pytest.raises(DataError, match=r"the prompt 'x+' has 17 tokens, the model's context holds 16"):
-        generate(model(context=16), tokenizer, ["x" * 17], Sampling())
+        list_of(model(context=16), tokenizer, ["x" * 17], Sampling())
 
 
 def test_an_empty_prompt_starts_a_document(tokenizer: Tokenizer) -> None:
-    assert generate(model(), tokenizer, [""], Sampling(5))[0].finish in ("length", "end of text")
+    assert list_of(model(), tokenizer, [""], Sampling(5))[0].finish in ("length", "end of text")
 
 
 @pytest.mark.parametrize(
@@ -287,6 +293,6 @@ def test_a_conversation_ends_with_the_input(tokenizer: Tokenizer) -> None:
 
 
 def test_the_tokens_of_a_completion_are_its_text(tokenizer: Tokenizer) -> None:
-    made = generate(model(), tokenizer, ["abc"], Sampling(30, 1.0))[0]
+    made = list_of(model(), tokenizer, ["abc"], Sampling(30, 1.0))[0]
     assert tokenizer.decode(made.tokens) == made.text
     json.dumps({"text": made.text})

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 @checked
 def load(what: str | Path | Run) -> tuple[Transformer, Tokenizer]:
     """Model and tokenizer of a run, or of a Hugging Face folder."""
-    from limpid.data.tokenizer import load_tokenizer
-    from limpid.model.weights import load_model
-    from limpid.source import find_model
+    from limpid.loaded import open_model
 
-    source = find_model(what)
-    tokenizer = load_tokenizer(source)
-    return load_model(source), tokenizer
+    opened = open_model(what)
+    return opened.transformer, opened.tokenizer
 
 
 @checked

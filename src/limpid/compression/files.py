@@ -7,41 +7,20 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from rich.table import Table
 
 from limpid.compression import Compressed, compress, decompress
 from limpid.compression.container import read_header
 from limpid.config import WeightFormat
-from limpid.data.tokenizer import Tokenizer, load_tokenizer, start_token
 from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
 from limpid.files import explained, open_to_read, standard_input, standard_output, user_path
-from limpid.model import Transformer
-from limpid.model.weights import load_model
+from limpid.loaded import LoadedModel, open_model
 from limpid.reporter import Reporter
 from limpid.source import ModelFolder, find_model
 
 ENDING = ".limpid"
-
-
-class OpenModel(NamedTuple):
-    """A model that predicts the file."""
-
-    name: str
-    transformer: Transformer
-    tokenizer: Tokenizer
-    start: int | None  # token before the file's first
-
-
-def open_model(what: str) -> OpenModel:
-    """A checkpoint of a run, the newest unless it is named, or a Hugging Face folder.
-
-    Raises  CheckpointError when there is no such model
-    """
-    source = find_model(what)
-    tokenizer = load_tokenizer(source)
-    return OpenModel(source.name, load_model(source), tokenizer, start_token(source, tokenizer))
 
 
 def compress_file(
@@ -128,7 +107,7 @@ class _Remembering:
         return part
 
 
-def _model_in_header(source: BinaryIO, where: str) -> tuple[Any, OpenModel]:
+def _model_in_header(source: BinaryIO, where: str) -> tuple[Any, LoadedModel]:
     """The stream from its beginning, and the model that its header names."""
     kept = _Remembering(source)
     header = read_header(kept, where)  # type: ignore[arg-type]  # it only reads
@@ -199,7 +178,7 @@ def _written(target: Path | None) -> Iterator[BinaryIO]:
         temporary.replace(target)
 
 
-def _plain(result: Compressed, model: OpenModel) -> dict[str, Any]:
+def _plain(result: Compressed, model: LoadedModel) -> dict[str, Any]:
     return {
         "model": model.name,
         "bytes": result.original,

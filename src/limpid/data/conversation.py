@@ -1,14 +1,18 @@
-"""A conversation as text, the same where a model learns it and where it is talked to."""
+"""A conversation: its messages, and the text of them that a model learns and is talked to in."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from limpid.config.options import shown
 from limpid.errors import DataError
 
 USER, MODEL = "User", "Model"
-SPEAKERS = {"user": USER, "human": USER, "assistant": MODEL, "gpt": MODEL, "model": MODEL, "system": "System"}
-"""Names of who speaks, as OpenAI's messages and ShareGPT's conversations have them; another is capitalised."""
+ROLES = {"human": "user", "gpt": "assistant"}
+"""OpenAI's words for who speaks, of ShareGPT's."""
+SPEAKERS = {"user": USER, "assistant": MODEL, "model": MODEL, "system": "System"}
+"""How they are written in a text; another is capitalised."""
 KEYS = (("role", "content"), ("from", "value"))
 
 
@@ -20,21 +24,38 @@ def conversation_text(messages: list[Any], where: str) -> str:
     return "\n".join(_turn(message, where) for message in messages)
 
 
+def role_messages(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
+    """Messages as chat templates take them, each with a role and its content.
+
+    Raises  DataError for what is no message
+    """
+    return [_role_message(message, where) for message in messages]
+
+
 def turn(speaker: str, said: str) -> str:
     """One turn of a conversation."""
     return f"{speaker}: {said}"
 
 
-def _turn(message: Any, where: str) -> str:
+def _role_message(message: Any, where: str) -> dict[str, Any]:
     for role, content in KEYS:
-        if isinstance(message, dict) and isinstance(message.get(role), str) and content in message:
-            said = _said(message[content])
-            if said is not None:
-                return turn(SPEAKERS.get(message[role], message[role].capitalize()), said)
+        spoken = isinstance(message, Mapping) and isinstance(message.get(role), str)
+        if spoken and _said(message.get(content)) is not None:
+            others = {key: value for key, value in message.items() if key not in (role, content)}
+            return {"role": ROLES.get(message[role], message[role]), "content": message[content], **others}
     raise DataError(
-        f"{where}: {message!r:.60} is no message: expected {{'role': …, 'content': text}} or "
-        "{'from': …, 'value': text}; remove the record, or choose another --text-field"
+        f"{where}: {shown(message)} is no message: expected {{'role': …, 'content': text}} or "
+        "{'from': …, 'value': text}"
     )
+
+
+def _turn(message: Any, where: str) -> str:
+    try:
+        plain = _role_message(message, where)
+    except DataError as error:
+        raise DataError(f"{error}; remove the record, or choose another --text-field") from error
+    said = _said(plain["content"])
+    return turn(SPEAKERS.get(plain["role"], plain["role"].capitalize()), said or "")
 
 
 def _said(content: Any) -> str | None:

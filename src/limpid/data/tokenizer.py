@@ -9,17 +9,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tokenizers
 from jaxtyping import Int64
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from limpid.data.chat_template import ChatTemplate, Messages
+from limpid.data.folder_settings import FolderSettings, read_settings
 from limpid.data.panics import is_panic, panics_unsaid
 from limpid.data.words import splits_at_words
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line, parse_json, read_whole, user_path
+from limpid.files import one_line, read_whole, user_path
 from limpid.source import Model, ModelFolder
 
 Array = np.ndarray
@@ -46,8 +47,14 @@ class Tokenizer:
         self._tokenizer.no_padding()
         special = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.end_of_text: int | None = next((special[end] for end in ENDS if end in special), None)
+        self.start = self.end_of_text
+        """The token before a text's first."""
+        self.ends = frozenset(() if self.end_of_text is None else (self.end_of_text,))
+        """The tokens that end a text that a model generates."""
+        self.chat_template: ChatTemplate | None = None
         self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         self._special = set(special.values())
+        self._special_words = tuple(special)
         self.byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
         """Whether texts are joined from the bytes of their tokens, each by itself."""
         self.splits_at_words = splits_at_words(tokenizer)
@@ -69,6 +76,42 @@ class Tokenizer:
         with _explained("the tokenizer fails on this text", "use another"):
             found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in found]
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Ids of a text that a model is to continue, with the tokens that its tokenizer puts around one."""
+        self._require_known(text)
+        with _explained("the tokenizer fails on this text", "use another"):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
+        return ids
+
+    def encode_chat(self, messages: Messages) -> list[int]:
+        """Ids of a conversation in the model's own form, up to where its answer begins.
+
+        Raises  DataError where there is no such form, and for a message that spells one of its special tokens
+        """
+        if self.chat_template is None:
+            raise DataError("the model has no chat template: give a prompt, or a model that was taught to converse")
+        spelled_in = json.dumps(messages, ensure_ascii=False)
+        if word := next((word for word in self._special_words if json.dumps(word)[1:-1] in spelled_in), None):
+            raise DataError(f"a message spells {word}, which ends or begins a turn for this model: leave it out")
+        text = self.chat_template.render(messages)
+        self._require_known(text)
+        self._tokenizer.encode_special_tokens = False  # here the template spells them, and means them
+        try:
+            with _explained("the tokenizer fails on this conversation", "use another"):
+                ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        finally:
+            self._tokenizer.encode_special_tokens = True
+        return ids
+
+    def take_settings(self, settings: FolderSettings) -> None:
+        """Begin, end and converse as the folder of a tokenizer says."""
+        starts = (self.special_id(start) if isinstance(start, str) else start for start in settings.starts)
+        known = (start for start in starts if start is not None and 0 <= start < self.vocab_size)
+        self.start = next(known, self.end_of_text)
+        if settings.ends is not None:
+            self.ends = frozenset(settings.ends)
+        self.chat_template = settings.chat_template
 
     def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:
         """Ids of `text`, and how many of its bytes of UTF-8 each stands for; the sizes add up to the text's."""
@@ -179,29 +222,10 @@ def load_tokenizer(source: Model) -> Tokenizer:
     """
     if not source.tokenizer_file.is_file():
         raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
-    return Tokenizer.load(source.tokenizer_file)
-
-
-def start_token(source: Model, tokenizer: Tokenizer) -> int | None:
-    """The token before a text's first: the end of text for runs, a Hugging Face model's beginning of sequence."""
-    if not isinstance(source, ModelFolder):
-        return tokenizer.end_of_text
-    settings, config = (_read_json(source.path / name) for name in ("tokenizer_config.json", "config.json"))
-    word = settings.get("bos_token")
-    content = word.get("content") if isinstance(word, dict) else word
-    if isinstance(content, str) and (token := tokenizer.special_id(content)) is not None:
-        return token
-    token = config.get("bos_token_id")
-    return token if isinstance(token, int) and 0 <= token < tokenizer.vocab_size else tokenizer.end_of_text
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    """An object in a file; empty where there is none."""
-    try:
-        content = parse_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    tokenizer = Tokenizer.load(source.tokenizer_file)
+    if isinstance(source, ModelFolder):
+        tokenizer.take_settings(read_settings(source.path))
+    return tokenizer
 
 
 def spelled(token: str) -> bytes:

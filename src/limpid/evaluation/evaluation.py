@@ -1,23 +1,31 @@
-"""Everything that is config of a model at once: its reading of a text, its answers, and another model beside it."""
+"""All that is asked of a model at once: its reading of a text, its answers, and another model beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from limpid.config.arguments import checked
 from limpid.config.domain import Count, Whole, Within
-from limpid.config.options import Checked, require
+from limpid.config.options import Checked, from_dict, require
 from limpid.evaluation.blocks import Blocks
 from limpid.evaluation.calibration import Calibration, calibration
-from limpid.evaluation.inputs import EvaluatedModel, open_evaluated_model, read_documents, sample_documents
+from limpid.evaluation.inputs import open_evaluated_model, read_documents, sample_documents
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.metrics import Difference, Metric, difference, metrics
 from limpid.evaluation.scored_text import ScoredText, encode_documents, score_text
 from limpid.evaluation.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluation.windows import Convention, Windows
-from limpid.reporter import Reporter
+from limpid.files import user_path
+from limpid.loaded import LoadedModel
+from limpid.reporter import SILENT, Reporter
+from limpid.run import Run
+
+if TYPE_CHECKING:
+    from limpid.data.tokenizer import Tokenizer
+    from limpid.model import Transformer
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,10 +40,10 @@ class EvaluationConfig(Checked):
     seed: Whole = 0
     text_field: str = "text"
 
-    def windows(self, model: EvaluatedModel) -> Windows:
+    def windows(self, model: LoadedModel) -> Windows:
         """How this model's text is cut.
 
-        Raises  ConfigError when more context is config for than the model has
+        Raises  ConfigError when more context is asked for than the model has
         """
         most = model.transformer.config.context_length
         context = most if self.context is None else self.context
@@ -57,11 +65,11 @@ class TextResult:
     calibration: Calibration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
-    """The outcome; the second of two entries belongs to the other model, where one is compared."""
+    """What came of it; the second of two entries belongs to the other model, where one is compared."""
 
-    models: tuple[EvaluatedModel, ...]
+    models: tuple[LoadedModel, ...]
     config: EvaluationConfig
     origin: str = ""
     notes: tuple[str, ...] = ()
@@ -70,41 +78,91 @@ class Evaluation:
     tasks: tuple[tuple[TaskResult, ...], ...] = ()  # of each task, one per model
     task_differences: tuple[dict[str, Estimate], ...] = ()
 
+    def metric(self, name: str, model: int = 0) -> Metric:
+        """One of a model's metrics on the text, such as loss, perplexity, bits per byte or accuracy.
 
+        Raises  ConfigError for a name that there is not
+        """
+        found = {one.name: one for one in self.texts[model].metrics} if self.texts else {}
+        key = name.replace("_", " ")
+        require(key in found, f"no metric is called {name!r}: there are {', '.join(found) or 'none without a text'}")
+        return found[key]
+
+    def __repr__(self) -> str:
+        named = ("loss", "bits per byte", "accuracy")
+        values = [f"{one.name} {one.value:.4g}" for text in self.texts[:1] for one in text.metrics if one.name in named]
+        values += [] if self.difference is None else [self.difference.sentence()]
+        values += [f"{results[0].name} {results[0].accuracy[UNITS[0]].value:.1%}" for results in self.tasks]
+        return f"Evaluation({self.models[0].title}: {', '.join(values)})"
+
+    def _repr_html_(self) -> str:
+        from limpid.evaluation.notebook import page
+
+        return page(self)
+
+    def document(self) -> dict[str, Any]:
+        """As plain values: what `limpid evaluate --json` prints."""
+        from limpid.evaluation.report import document
+
+        return document(self)
+
+    def draw(self, folder: str | Path) -> Path:
+        """The reliability plot, as reliability.png in a folder.
+
+        Raises  ConfigError where no text was read, or matplotlib is not installed
+        """
+        from limpid.evaluation.plots import reliability
+
+        require(bool(self.texts), "no text was read, so there is nothing to draw: give one")
+        return reliability(self.texts, user_path(folder) / "reliability.png")
+
+
+@checked
 def evaluate(
-    what: str,
-    paths: Sequence[str] = (),
+    what: str | Path | Run | tuple[Transformer, Tokenizer],
+    paths: tuple[str, ...] = (),
     *,
-    against: str | None = None,
-    tasks: Sequence[str] = (),
-    config: EvaluationConfig | None = None,
-    reporter: Reporter,
+    text: str | None = None,
+    against: str | Path | Run | tuple[Transformer, Tokenizer] | None = None,
+    tasks: tuple[str, ...] = (),
+    reporter: Reporter = SILENT,
+    **config: Any,
 ) -> Evaluation:
-    """Read a text with one or two models, and have them answer the questions of task files.
+    """Loss, bits per byte and calibration on a text, each with an interval; answers to tasks; who is better.
 
-    Without a path, a run reads the text that it held out; with tasks and no path, only the tasks are done.
-    Raises  LimpidError for models, text or tasks that cannot be used
+    what     run, RUN@STEP, Hugging Face folder, or a model and its tokenizer
+    paths    files, folders, globs, or "-"; without them and a text, a run reads what it held out
+    against  another model, read on the same text and compared in pairs
+    tasks    JSON lines of questions; with them and no text, only they are done
+    config   of `limpid evaluate --help`: context, stride, convention, max_tokens, confidence, seed, text_field
+    Raises   LimpidError for models, text or tasks that cannot be used
     """
-    config = config or EvaluationConfig()
+    how = from_dict(EvaluationConfig, config)
     questions = [(Path(file).stem, read_task(file)) for file in tasks]
-    models = tuple(open_evaluated_model(name).on_device() for name in (what, *([] if against is None else [against])))
-    evaluation = Evaluation(models, config)
-    if paths or not tasks:
-        evaluation = _read(evaluation, paths, config, reporter)
+    models = tuple(open_evaluated_model(name) for name in (what, against) if name is not None)
+    evaluation = Evaluation(models, how)
+    if paths or text is not None or not tasks:
+        evaluation = _read(evaluation, paths, text, how, reporter)
     answers = tuple(
-        tuple(run_task(model, name, own, config.confidence, reporter) for model in models) for name, own in questions
+        tuple(run_task(model, name, own, how.confidence, reporter) for model in models) for name, own in questions
     )
     between = tuple(
-        {unit: better_at(one, two, unit, config.confidence, config.seed) for unit in UNITS}
+        {unit: better_at(one, two, unit, how.confidence, how.seed) for unit in UNITS}
         for one, two in (pair for pair in answers if len(pair) == 2)
     )
+    reporter.close()
     return replace(evaluation, tasks=answers, task_differences=between)
 
 
-def _read(evaluation: Evaluation, paths: Sequence[str], config: EvaluationConfig, reporter: Reporter) -> Evaluation:
+def _read(
+    evaluation: Evaluation, paths: Sequence[str], text: str | None, config: EvaluationConfig, reporter: Reporter
+) -> Evaluation:
     windows = [config.windows(model) for model in evaluation.models]
-    source = read_documents(evaluation.models[0], paths, config.text_field)
-    documents, notes = list(source.documents), [*source.notes, *_caveats(evaluation.models, paths)]
+    source = read_documents(evaluation.models[0], paths, text, config.text_field)
+    documents, notes = (
+        list(source.documents),
+        [*source.notes, *_caveats(evaluation.models, own=not paths and text is None)],
+    )
     tokens = [encode_documents(model, documents, reporter) for model in evaluation.models]
     chosen = list(range(len(documents)))
     if config.max_tokens is not None and sum(len(ids) for ids, _ in tokens[0]) > config.max_tokens:
@@ -115,8 +173,8 @@ def _read(evaluation: Evaluation, paths: Sequence[str], config: EvaluationConfig
         part = "the start of one" if len(chosen) == 1 else f"{len(chosen):,}"
         notes.append(f"{part} of {len(documents):,} documents, drawn at random for --max-tokens")
     texts = tuple(
-        _result(score_text(model, [own[i] for i in chosen], window, reporter), config)
-        for model, own, window in zip(evaluation.models, tokens, windows, strict=True)
+        _result(score_text(model, [each[i] for i in chosen], window, reporter), config)
+        for model, each, window in zip(evaluation.models, tokens, windows, strict=True)
     )
     between = None
     if len(texts) == 2:
@@ -136,9 +194,9 @@ def _result(text: ScoredText, config: EvaluationConfig) -> TextResult:
     return TextResult(text, blocks, measured, calibration(text, blocks, config.confidence, config.seed))
 
 
-def _caveats(models: tuple[EvaluatedModel, ...], paths: Sequence[str]) -> list[str]:
-    """What makes a comparison unfair."""
-    if paths or len(models) < 2 or models[0].run is None:
+def _caveats(models: tuple[LoadedModel, ...], own: bool) -> list[str]:
+    """What makes a comparison unfair where the text is the first model's own."""
+    if not own or len(models) < 2 or models[0].run is None:
         return []
     first, second = models
     if second.run is None:

@@ -19,7 +19,8 @@ from limpid.evaluation.inputs import open_evaluated_model
 from limpid.evaluation.tasks import pair_tokens, score_answers
 from limpid.evaluation.token_scores import score_windows
 from limpid.evaluation.windows import Windows
-from limpid.generation import Decoder, generate
+from limpid.generation import Decoder, complete
+from limpid.loaded import open_model
 from limpid.reporter import SILENT
 
 
@@ -29,7 +30,7 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
 
     def __init__(self, pretrained: str = "last", max_gen_toks: int = 256, **unused: Any) -> None:
         super().__init__()
-        self.evaluated = open_evaluated_model(str(pretrained)).on_device()
+        self.evaluated = open_evaluated_model(str(pretrained))
         self.pretrained = str(pretrained)
         self.max_gen_toks = max_gen_toks
         self._decoder: Decoder | None = None
@@ -63,7 +64,7 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
 
     def _continued(self, prompt: str, asked: dict[str, Any]) -> str:
         if self._decoder is None:
-            self._decoder = Decoder(open_evaluated_model(self.pretrained).transformer)  # it decodes on the processor
+            self._decoder = Decoder(open_model(self.pretrained).transformer)  # it decodes on the processor
         tokenizer, context = self.evaluated.tokenizer, self.evaluated.transformer.config.context_length
         most = min(int(asked.get("max_gen_toks", self.max_gen_toks)), context - 1)
         until = asked.get("until") or []
@@ -77,4 +78,4 @@ class LimpidLM(LM):  # type: ignore[misc]  # the harness carries no types
         tokens = tokenizer.encode(prompt)
         if len(tokens) > context - most:  # the end of the prompt is what is continued
             prompt = tokenizer.decode(tokens[len(tokens) - (context - most) :])
-        return generate(self._decoder, tokenizer, [prompt], sampling)[0].text
+        return next(complete(self._decoder, tokenizer, [prompt], sampling)).text

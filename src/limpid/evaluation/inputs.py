@@ -1,48 +1,23 @@
-"""What is evaluated: a model with its tokenizer, and the documents that it is to predict."""
+"""What is evaluated: a model, and the documents that it is to predict."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from limpid.config import DataConfig
+from limpid.config.options import require, shown
 from limpid.data.documents import Corpus
-from limpid.data.tokenizer import Tokenizer, load_tokenizer, start_token
+from limpid.data.tokenizer import Tokenizer
 from limpid.data.tokens import open_tokens
 from limpid.errors import ConfigError
-from limpid.model import Transformer
-from limpid.model.weights import load_model
+from limpid.loaded import LoadedModel, Opened, open_model
 from limpid.run import Run
-from limpid.source import ModelFolder, find_model
 from limpid.training.mesh import best_device
-
-
-@dataclass(frozen=True)
-class EvaluatedModel:
-    """A model to evaluate."""
-
-    name: str
-    transformer: Transformer
-    tokenizer: Tokenizer
-    start: int | None  # id of the token that every document starts with
-    run: Run | None = None
-    step: int | None = None
-
-    @property
-    def title(self) -> str:
-        return self.name if self.step is None else f"{self.name} after step {self.step:,}"
-
-    @property
-    def device(self) -> str:
-        """Where its weights lie: cpu or cuda."""
-        return self.transformer.embed.tokens.weight.device.type
-
-    def on_device(self) -> EvaluatedModel:
-        """This model on the graphics processor, where there is one."""
-        return replace(self, transformer=self.transformer.to(best_device()))
 
 
 @dataclass(frozen=True)
@@ -54,24 +29,23 @@ class Documents:
     notes: tuple[str, ...] = ()
 
 
-def open_evaluated_model(what: str) -> EvaluatedModel:
-    """A checkpoint of a run, the newest unless it is named, or a Hugging Face folder.
+def open_evaluated_model(what: str | Path | Run | Opened) -> LoadedModel:
+    """A model to evaluate, on the graphics processor where there is one; one in memory stays where it lies.
 
     Raises  CheckpointError when there is no such model
     """
-    source = find_model(what)
-    tokenizer, model = load_tokenizer(source), load_model(source)
-    start = start_token(source, tokenizer)
-    if isinstance(source, ModelFolder):
-        return EvaluatedModel(source.name, model, tokenizer, start)
-    return EvaluatedModel(source.name, model, tokenizer, start, source.run, source.step)
+    opened = open_model(what)
+    return opened if isinstance(what, tuple) else replace(opened, transformer=opened.transformer.to(best_device()))
 
 
-def read_documents(model: EvaluatedModel, paths: Sequence[str], text_field: str) -> Documents:
-    """The documents of files, folders, globs or standard input; with no path, those that a run held out.
+def read_documents(model: LoadedModel, paths: Sequence[str], text: str | None, text_field: str) -> Documents:
+    """The documents of files, folders, globs or standard input, or a text; with neither, those that a run held out.
 
     Raises  DataError for text that cannot be read, ConfigError when a model has no text of its own
     """
+    if text is not None:
+        require(not paths, f"text and {shown(paths[0])} are both to be read: leave one out" if paths else "")
+        return Documents((text,), "the given text")
     if not paths:
         if model.run is None:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""An evaluation significant: in the terminal, and as one JSON document."""
+"""An evaluation told: in the terminal, and as one JSON document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from limpid.planning import parameter_count
 from limpid.theme import HEADING, QUIET, WARNING
 
 PRECISION = "fp32"
-"""In which every model is scores, wherever it computes."""
+"""In which every model is scored, wherever it computes."""
 
 
 def lines(evaluation: Evaluation) -> Iterator[RenderableType]:
@@ -27,7 +27,7 @@ def lines(evaluation: Evaluation) -> Iterator[RenderableType]:
 
 
 def document(evaluation: Evaluation) -> dict[str, Any]:
-    """Everything that was evaluation, as plain values."""
+    """All of it as plain values."""
     return {
         "models": [
             {"name": s.name, "step": s.step, "parameters": parameter_count(s.transformer.config)}

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int64, Real
 
 from limpid.errors import DataError
 from limpid.evaluation.blocks import Blocks, blocks_of, totals
-from limpid.evaluation.inputs import EvaluatedModel
 from limpid.evaluation.token_scores import TokenScores, score_windows
 from limpid.evaluation.windows import Windows
+from limpid.loaded import LoadedModel
 from limpid.reporter import Reporter
 
 Array = np.ndarray
@@ -22,7 +22,7 @@ Array = np.ndarray
 class ScoredText:
     """Every scored token of all documents, one after the other."""
 
-    model: EvaluatedModel
+    model: LoadedModel
     windows: Windows
     scores: TokenScores
     ends: Int64[Array, " token"]  # in bytes of the whole text
@@ -53,7 +53,7 @@ class ScoredText:
         return totals(self.ends, self.sizes, np.stack([np.asarray(v, np.float64) for v in values], 1), blocks)
 
 
-def encode_documents(model: EvaluatedModel, documents: Sequence[str], reporter: Reporter) -> list[tuple[Array, Array]]:
+def encode_documents(model: LoadedModel, documents: Sequence[str], reporter: Reporter) -> list[tuple[Array, Array]]:
     """Each document's tokens, and the bytes that each stands for."""
     encoded = []
     for number, text in enumerate(documents, 1):
@@ -64,7 +64,7 @@ def encode_documents(model: EvaluatedModel, documents: Sequence[str], reporter: 
 
 
 def score_text(
-    model: EvaluatedModel, documents: Sequence[tuple[Array, Array]], windows: Windows, reporter: Reporter
+    model: LoadedModel, documents: Sequence[tuple[Array, Array]], windows: Windows, reporter: Reporter
 ) -> ScoredText:
     """Score the documents.
 

@@ -15,11 +15,11 @@ from jaxtyping import Float
 
 from limpid.errors import DataError
 from limpid.evaluation.blocks import FEWEST, MOST
-from limpid.evaluation.inputs import EvaluatedModel
 from limpid.evaluation.intervals import Estimate, estimate
 from limpid.evaluation.token_scores import score_windows
 from limpid.evaluation.windows import Window
 from limpid.files import read_whole, user_path
+from limpid.loaded import LoadedModel
 from limpid.reporter import Reporter
 
 Array = np.ndarray
@@ -171,7 +171,7 @@ def _reason(error: Exception) -> str:
     return f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
-def pair_tokens(model: EvaluatedModel, before: str, after: str) -> tuple[list[int], list[int]]:
+def pair_tokens(model: LoadedModel, before: str, after: str) -> tuple[list[int], list[int]]:
     """Tokens of a text and of its continuation, cut where the text's own tokens would end; spaces go to what follows.
 
     The cut of lm-evaluation-harness, so that numbers agree. An empty text becomes the start token.
@@ -188,7 +188,7 @@ def pair_tokens(model: EvaluatedModel, before: str, after: str) -> tuple[list[in
 
 
 def score_answers(
-    model: EvaluatedModel, pairs: Sequence[tuple[list[int], list[int]]], reporter: Reporter, what: str
+    model: LoadedModel, pairs: Sequence[tuple[list[int], list[int]]], reporter: Reporter, what: str
 ) -> list[AnswerScore]:
     """What the model makes of each continuation; of a text that is too long, its end is read."""
     context, rows = model.transformer.config.context_length, []
@@ -212,7 +212,7 @@ def score_answers(
 
 
 def run_task(
-    model: EvaluatedModel, name: str, questions: Sequence[Question], confidence: float, reporter: Reporter
+    model: LoadedModel, name: str, questions: Sequence[Question], confidence: float, reporter: Reporter
 ) -> TaskResult:
     """Answer every question in three ways: by the sum of losses, by their mean per token, per byte."""
     pairs = [pair_tokens(model, q.query, choice) for q in questions for choice in q.choices]

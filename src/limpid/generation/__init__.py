@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from limpid.config import Sampling as Sampling
 from limpid.generation.completion import Completion as Completion
-from limpid.generation.decode import generate as generate
+from limpid.generation.decode import complete as complete
 from limpid.generation.decode import stream as stream
 from limpid.generation.decoder import Decoder as Decoder
 
@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 
 def continue_text(model: Transformer, tokenizer: Tokenizer, prompt: str, seed: int) -> str:
     """A sample as the training loop prints it."""
-    return generate(model, tokenizer, [prompt], Sampling(max_new_tokens=100, seed=seed))[0].text
+    return next(complete(model, tokenizer, [prompt], Sampling(max_new_tokens=100, seed=seed))).text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from limpid.config import Sampling
-from limpid.generation.completion import Completion, encode_prompt, require_room
+from limpid.generation.completion import Completion, Prompt, encode_prompt, require_room, stops
 from limpid.generation.decoder import Decoder
 from limpid.generation.detokenize import Detokenizer
 from limpid.generation.sampling import penalised
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @torch.inference_mode()
-def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sampling) -> Completion:
+def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: Prompt, sampling: Sampling) -> Completion:
     """The best of `num_beams` continuations by log-probability divided by length to the power of length_penalty.
 
     The search ends when no running beam, at its present length, could still beat the worst of as many finished ones,
@@ -26,7 +26,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
     """
     prompt_tokens = encode_prompt(model.model, tokenizer, prompt)
     room = min(sampling.max_new_tokens, model.config.context_length - len(prompt_tokens) + 1)
-    beams, end = sampling.num_beams, tokenizer.end_of_text
+    beams = sampling.num_beams
     require_room(model.config, beams, len(prompt_tokens) + room, model.compute.itemsize)
     cache = Cache(model.config, 1, len(prompt_tokens) + room, model.compute, None)
     inputs = torch.tensor([prompt_tokens])
@@ -45,7 +45,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
         for rank, (score, place) in enumerate(zip(best.tolist(), places.tolist(), strict=True)):
             beam, token = divmod(place, scores.shape[-1])
             tokens = [*running[beam][1], token]
-            if token == end or length == room:
+            if token in tokenizer.ends or length == room:
                 if rank < beams:
                     finished.append((score / length**sampling.length_penalty, tokens))
             elif len(following) < beams:
@@ -56,7 +56,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: str, sampling: Sam
         cache.select(torch.tensor([beam for _, _, beam in following]))
         running = [(score, tokens) for score, tokens, _ in following]
         inputs = torch.tensor([tokens[-1:] for _, tokens in running])
-    return _completion(finished[0][1], tokenizer, sampling, room)
+    return _completion(prompt, finished[0][1], tokenizer, sampling, room)
 
 
 def _search_is_over(finished: list[tuple[float, list[int]]], best_running: float, beams: int) -> bool:
@@ -64,15 +64,15 @@ def _search_is_over(finished: list[tuple[float, list[int]]], best_running: float
     return len(finished) == beams and best_running <= finished[-1][0]
 
 
-def _completion(tokens: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> Completion:
-    text = Detokenizer(tokenizer, sampling.stop)
+def _completion(prompt: Prompt, tokens: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> Completion:
+    text = Detokenizer(tokenizer, (*sampling.stop, *stops(tokenizer, prompt)))
+    finish = "length" if room == sampling.max_new_tokens else "context"
     for token in tokens:
-        if token == tokenizer.end_of_text:
-            text.finish()
-            return Completion(text.text, tuple(text.tokens), "stop" if text.stopped else "end of text")
+        if token in tokenizer.ends:
+            finish = "end of text"
+            break
         text.add(token)
         if text.stopped:
-            return Completion(text.text, tuple(text.tokens), "stop")
+            break
     text.finish()
-    finish = "length" if room == sampling.max_new_tokens else "context"
-    return Completion(text.text, tuple(text.tokens), "stop" if text.stopped else finish)
+    return Completion(prompt, text.text, tuple(text.tokens), "stop" if text.stopped else finish)

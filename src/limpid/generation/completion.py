@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpid.config import ModelConfig
 from limpid.config.options import shown
+from limpid.data.conversation import MODEL, USER, conversation_text
 from limpid.errors import ConfigError, DataError
 from limpid.machine import total_memory
 from limpid.model.transformer import Transformer
@@ -15,13 +16,23 @@ if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
 
 
+Prompt = str | list[dict[str, Any]]
+"""A text to continue, or a conversation to answer: messages with role and content."""
+
+
 @dataclass(frozen=True)
 class Completion:
     """What a model made of one prompt."""
 
+    prompt: Prompt
     text: str
     tokens: tuple[int, ...]
     finish: str  # stop, length, end of text, context
+
+    def document(self) -> dict[str, Any]:
+        """As plain values: a line of `limpid generate --json`."""
+        asked = "prompt" if isinstance(self.prompt, str) else "messages"
+        return {asked: self.prompt, "text": self.text, "tokens": list(self.tokens), "finish": self.finish}
 
 
 @dataclass(frozen=True)
@@ -44,18 +55,23 @@ def require_room(config: ModelConfig, rows: int, positions: int, entry_bytes: in
         )
 
 
-def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """A prompt's tokens; an empty one starts a new document.
+def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+    """A prompt's tokens; an empty text starts a new document.
 
-    Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no end of text
+    Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no first token
     """
-    tokens = tokenizer.encode(prompt)
+    if isinstance(prompt, str):
+        tokens = tokenizer.encode_prompt(prompt)
+    elif tokenizer.chat_template is not None:
+        tokens = tokenizer.encode_chat(prompt)
+    else:  # the blank after the last word is the answer's: " Yes" is one token
+        tokens = tokenizer.encode_prompt(f"{conversation_text(prompt, 'the prompt')}\n{MODEL}:")
     if not tokens:
-        if tokenizer.end_of_text is None:
+        if tokenizer.start is None:
             raise DataError(
                 "the prompt is empty, and the tokenizer has no end-of-text token to start from: give a prompt"
             )
-        tokens = [tokenizer.end_of_text]
+        tokens = [tokenizer.start]
     context = model.config.context_length
     if len(tokens) > context:
         raise DataError(
@@ -63,3 +79,8 @@ def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: str) -> list
         )
     model.require_known(max(tokens))
     return tokens
+
+
+def stops(tokenizer: Tokenizer, prompt: Prompt) -> tuple[str, ...]:
+    """Text that ends an answer where the model has no token for it: the other's next turn."""
+    return () if isinstance(prompt, str) or tokenizer.chat_template is not None else (f"\n{USER}:",)

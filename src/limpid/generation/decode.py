@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from limpid.config import Sampling
 from limpid.generation.beam import beam_search
-from limpid.generation.completion import Completion, Piece, encode_prompt, require_room
+from limpid.generation.completion import Completion, Piece, Prompt, encode_prompt, require_room, stops
 from limpid.generation.decoder import Decoder
 from limpid.generation.detokenize import Detokenizer
 from limpid.generation.sampling import next_tokens, row_generator
@@ -22,42 +23,63 @@ if TYPE_CHECKING:
 
 ROWS = 32
 """Prompts continued at once: weights are read once for all of them, until arithmetic takes as long as reading."""
+AT_ONCE = 8 * ROWS
+"""Prompts that are held at once: for an eighth of their time or less, the last rows have few others beside them."""
 SPARE = 256
 """Positions beyond the longest row, so that making room for the next prompts is rare."""
 
 
-def generate(
-    model: Transformer | Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling
-) -> list[Completion]:
-    """Continue every prompt, all at once; a `Decoder` that is made once need not be made at every call.
+def complete(
+    model: Transformer | Decoder, tokenizer: Tokenizer, prompts: Iterable[Prompt], sampling: Sampling
+) -> Iterator[Completion]:
+    """Continue every prompt, in their order; as many are held at once as decode well together, however many come.
 
     Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no end of text
     """
-    model = Decoder.of(model)
-    if sampling.num_beams > 1:
-        return [beam_search(model, tokenizer, prompt, sampling) for prompt in prompts]
-    texts = [Detokenizer(tokenizer, sampling.stop) for _ in prompts]
-    finish = {piece.row: piece.finish for piece in _run(model, tokenizer, prompts, sampling, texts) if piece.finish}
-    return [Completion(text.text, tuple(text.tokens), finish[row] or "") for row, text in enumerate(texts)]
+    decoder, first = Decoder.of(model), 0
+    for some in batched(prompts, AT_ONCE):
+        if sampling.num_beams > 1:
+            yield from (beam_search(decoder, tokenizer, prompt, sampling) for prompt in some)
+            continue
+        texts = [Detokenizer(tokenizer, (*sampling.stop, *stops(tokenizer, prompt))) for prompt in some]
+        pieces = _run(decoder, tokenizer, some, sampling, texts, first)
+        finish = {piece.row: piece.finish for piece in pieces if piece.finish}
+        for row, (prompt, text) in enumerate(zip(some, texts, strict=True)):
+            yield Completion(prompt, text.text, tuple(text.tokens), finish[row])
+        first += len(some)
 
 
 def stream(
-    model: Transformer | Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling
+    model: Transformer | Decoder, tokenizer: Tokenizer, prompts: Sequence[Prompt], sampling: Sampling
 ) -> Iterator[Piece]:
     """Continue every prompt, piece by piece as the text comes."""
-    yield from _run(
-        Decoder.of(model), tokenizer, prompts, sampling, [Detokenizer(tokenizer, sampling.stop) for _ in prompts]
-    )
+    texts = [Detokenizer(tokenizer, (*sampling.stop, *stops(tokenizer, prompt))) for prompt in prompts]
+    yield from _run(Decoder.of(model), tokenizer, prompts, sampling, texts)
+
+
+def batched(prompts: Iterable[Prompt], size: int) -> Iterator[list[Prompt]]:
+    """So many at a time, in their order."""
+    coming = iter(prompts)
+    while some := list(islice(coming, size)):
+        yield some
 
 
 @torch.inference_mode()
 def _run(
-    model: Decoder, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling, texts: list[Detokenizer]
+    model: Decoder,
+    tokenizer: Tokenizer,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    texts: list[Detokenizer],
+    first: int = 0,
 ) -> Iterator[Piece]:
-    """At most `ROWS` prompts at once; where one ends, the next in line takes its place at once."""
+    """At most `ROWS` prompts at once; where one ends, the next in line takes its place at once.
+
+    first   the place of the first prompt among all: what is drawn follows from it
+    """
     rows = [encode_prompt(model.model, tokenizer, prompt) for prompt in prompts]
     room = [min(sampling.max_new_tokens, model.config.context_length - len(row) + 1) for row in rows]
-    generators = [row_generator(sampling.seed, row) for row in range(len(rows))]
+    generators = [row_generator(sampling.seed, first + row) for row in range(len(rows))]
 
     def draw(logits: Tensor, live: list[int]) -> list[tuple[int, Piece]]:
         """The next token of each of these rows, and what it adds."""
@@ -101,7 +123,7 @@ def _run(
 
 def _append(row: int, token: int, text: Detokenizer, tokenizer: Tokenizer, room: int, sampling: Sampling) -> Piece:
     """Append one token to a row; the piece says whether it was the last."""
-    if token == tokenizer.end_of_text:
+    if token in tokenizer.ends:
         return Piece(row, text.finish(), "end of text")
     new = text.add(token)
     if text.stopped:

@@ -10,7 +10,6 @@ from limpid.config.flags import read
 from limpid.config.threads import Threads
 from limpid.files import standard_input
 from limpid.terminal import say
-from limpid.verbs.generate import decoder
 
 
 @dataclass(frozen=True)
@@ -23,14 +22,21 @@ class ChatFlags(Threads):
 
     what: str = field(metadata={"positional": "MODEL"})
     """Run, name under runs/, `last`, or Hugging Face folder."""
+    system: str | None = None
+    """What the model is told before anything else."""
     sampling: Sampling = field(default_factory=Sampling)
 
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("chat", ChatFlags, argv)
     from limpid.generation.chat import chat as converse
+    from limpid.generation.generation import open_decoder
+    from limpid.reporter import Reporter
 
     prompt = "> " if standard_input().isatty() else ""  # before the model is loaded
-    model, tokenizer = decoder(flags.what)
-    converse(model, tokenizer, flags.sampling, lambda: input(prompt), lambda text: say(text, end=""))
+    with Reporter() as reporter:
+        opened, decoder = open_decoder(flags.what, reporter=reporter)
+    converse(
+        decoder, opened.tokenizer, flags.sampling, lambda: input(prompt), lambda text: say(text, end=""), flags.system
+    )
     return 0

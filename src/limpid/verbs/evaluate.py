@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from limpid.config.flags import read
 from limpid.config.threads import Threads
 from limpid.files import user_path
+
+if TYPE_CHECKING:
+    from limpid.evaluation.evaluation import Evaluation
+    from limpid.reporter import Reporter
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class EvaluateFlags(Threads):
     """Run, name under runs/, `last`, or Hugging Face folder."""
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "TEXT"})
     """Files, folders, globs, or - for standard input; plain text, JSON lines, parquet."""
+    text: str | None = None
+    """A text to read instead."""
     against: str | None = None
     """Another model, read on the same text and compared in pairs; its tokenizer may differ."""
     tasks: tuple[str, ...] = ()
@@ -53,21 +60,39 @@ class EvaluateFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("evaluate", EvaluateFlags, argv)
-    from limpid.evaluation import evaluate_model
-    from limpid.evaluation.evaluation import EvaluationConfig
+    from limpid.evaluation.evaluation import evaluate
+    from limpid.evaluation.report import lines
     from limpid.reporter import Reporter
+    from limpid.training.allocator import keep_freed_memory
 
-    config = EvaluationConfig(
-        flags.context, flags.stride, flags.convention, flags.max_tokens, flags.confidence, flags.seed, flags.text_field
-    )
-    output = None if flags.output is None else user_path(flags.output)
+    keep_freed_memory()
+    how = ("context", "stride", "convention", "max_tokens", "confidence", "seed", "text_field")
     with Reporter(flags.json) as reporter:
-        return evaluate_model(
+        evaluation = evaluate(
             flags.what,
             flags.paths,
+            text=flags.text,
             against=flags.against,
             tasks=flags.tasks,
-            config=config,
-            output=output,
             reporter=reporter,
+            **{name: getattr(flags, name) for name in how},
         )
+        reporter.document(evaluation.document())
+        for line in lines(evaluation):
+            reporter.line(line)
+        _draw(evaluation, None if flags.output is None else user_path(flags.output), reporter)
+    return 0
+
+
+def _draw(evaluation: Evaluation, output: Path | None, reporter: Reporter) -> None:
+    """The reliability plot, where it was asked for, else in the run's folder."""
+    from rich.text import Text
+
+    from limpid.plots import left_out_where_refused
+    from limpid.theme import HEADING
+
+    run = evaluation.models[0].run
+    folder = run.path / "evaluate" if output is None and run is not None else output
+    if evaluation.texts and folder is not None:
+        with left_out_where_refused(output, reporter):
+            reporter.line(Text.assemble(("\nwritten", HEADING), f"  {evaluation.draw(folder)}"))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.config import Sampling, WeightFormat
 from limpid.config.flags import read
+from limpid.config.options import require
 from limpid.config.threads import Threads
+from limpid.files import LineFile, user_path
 from limpid.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from limpid.data.tokenizer import Tokenizer
-    from limpid.generation import Decoder
+    from limpid.generation import Completion, Decoder
+    from limpid.generation.completion import Prompt
+    from limpid.loaded import LoadedModel
+    from limpid.reporter import Reporter
 
 
 @dataclass(frozen=True)
@@ -22,14 +28,19 @@ class GenerateFlags(Threads):
 
     limpid generate last "Once upon a time" --temperature 0.7
     limpid generate last@400 "def main" -n 100 --top-p 0.9 --stop "\\n\\n"
+    limpid generate models/qwen --prompts questions.jsonl -o answers.jsonl
     """
 
     what: str = field(metadata={"positional": "MODEL"})
     """Run, name under runs/, `last`, or Hugging Face folder."""
-    prompts: tuple[str, ...] = field(default=(), metadata={"positional": "PROMPT"})
+    words: tuple[str, ...] = field(default=(), metadata={"positional": "PROMPT"})
     """Texts to continue, all at once; none starts a new document."""
+    prompts: str | None = None
+    """File of prompts, or - for standard input: lines of text, or JSON lines with prompt, text or messages."""
     weights: WeightFormat = "auto"
     """Format in which matrices are read at each token: fp32, bf16 (twice as fast), int8; auto loses nothing."""
+    output: str | None = field(default=None, metadata={"short": "o"})
+    """File to write as JSON lines."""
     json: bool = False
     """Print one JSON object per prompt: text, tokens, why it ended."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -37,37 +48,63 @@ class GenerateFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("generate", GenerateFlags, argv)
-    from limpid.generation import generate as complete
-    from limpid.generation import stream
+    require(flags.prompts is None or not flags.words, "--prompts reads them from a file: leave the others out")
+    from limpid.generation.generation import open_decoder
+    from limpid.reporter import Reporter
 
-    model, tokenizer = decoder(flags.what, flags.weights)
-    prompts = flags.prompts or ("",)
-    if flags.json:
-        for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
-            say_json({"prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish})
-        return 0
-    if len(prompts) == 1 and flags.sampling.num_beams == 1:
-        shown = prompts[0]  # with the first piece, as reading it may fail
-        for piece in stream(model, tokenizer, prompts, flags.sampling):
-            say(shown + piece.text, end="")
-            shown = ""
-        say(shown)
-        return 0
-    for prompt, made in zip(prompts, complete(model, tokenizer, prompts, flags.sampling), strict=True):
-        say(f"{prompt}{made.text}\n")
+    alone = len(flags.words) <= 1 and flags.sampling.num_beams == 1 and flags.prompts is None
+    with Reporter(flags.json) as reporter, _written(flags) as write:
+        opened, decoder = open_decoder(flags.what, flags.weights, reporter)
+        if alone and not flags.json and flags.output is None:
+            _as_it_comes(flags, decoder, opened)
+        else:
+            _one_by_one(flags, decoder, opened, write, reporter)
     return 0
 
 
-def decoder(what: str, weights: WeightFormat = "auto") -> tuple[Decoder, Tokenizer]:
-    """A model ready to decode, and its tokenizer; a bar says that the first call on a machine compiles."""
-    from limpid.data.tokenizer import load_tokenizer
-    from limpid.generation import Decoder
-    from limpid.model.weights import load_model
-    from limpid.reporter import Reporter
-    from limpid.source import find_model
+def _as_it_comes(flags: GenerateFlags, decoder: Decoder, opened: LoadedModel) -> None:
+    """One prompt, its continuation piece by piece."""
+    from limpid.generation import stream
 
-    source = find_model(what)
-    tokenizer, model = load_tokenizer(source), load_model(source)
-    with Reporter() as reporter:
-        reporter.progress("preparing to decode (compiled once per machine, some seconds)", 0)
-        return Decoder(model, weights), tokenizer
+    prompt = "".join(flags.words)
+    shown = prompt  # with the first piece, as reading it may fail
+    for piece in stream(decoder, opened.tokenizer, [prompt], flags.sampling):
+        say(shown + piece.text, end="")
+        shown = ""
+    say(shown)
+
+
+def _one_by_one(
+    flags: GenerateFlags, decoder: Decoder, opened: LoadedModel, write: Callable[[Completion], None], reporter: Reporter
+) -> None:
+    """Every prompt in its order, each written when it and those before it are done."""
+    from limpid.generation import complete
+    from limpid.generation.prompt_file import count_lines, read_prompts
+
+    prompts: Iterable[Prompt] = flags.words or ("",)
+    total = len(flags.words)
+    if flags.prompts is not None:
+        prompts, total = read_prompts(flags.prompts), count_lines(flags.prompts) or 0
+    for number, completion in enumerate(complete(decoder, opened.tokenizer, prompts, flags.sampling), 1):
+        write(completion)
+        reporter.progress("generating", number, total or None)
+
+
+@contextlib.contextmanager
+def _written(flags: GenerateFlags) -> Iterator[Callable[[Completion], None]]:
+    """What writes a completion where it was asked for: a line of JSON to a file or the screen, or text."""
+    if flags.output is None:
+        yield (lambda one: say_json(one.document())) if flags.json else _say
+        return
+    file = user_path(flags.output)
+    require(not file.exists(), f"{file} exists already: name another --output, or move it away")
+    lines = LineFile(file)
+    try:
+        yield lambda one: lines.write(json.dumps(one.document(), ensure_ascii=False))
+    finally:
+        lines.close()
+
+
+def _say(completion: Completion) -> None:
+    prompt = completion.prompt if isinstance(completion.prompt, str) else ""
+    say(f"{prompt}{completion.text}\n")

@@ -1,0 +1,64 @@
+"""What a Hugging Face folder says beside its tokenizer.json: the first token, the last ones, the chat template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from limpid.data.chat_template import ChatTemplate
+from limpid.files import parse_json
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """What was said; None or nothing where it says nothing."""
+
+    starts: tuple[str | int, ...]  # the token before a text's first, as text or id: the first that there is
+    ends: tuple[int, ...] | None  # ids that end a text
+    chat_template: ChatTemplate | None
+
+
+def read_settings(folder: Path) -> FolderSettings:
+    """What the JSON files of a folder and chat_template.jinja say; what cannot be read says nothing."""
+    own, config, generation = (
+        _read_json(folder / name) for name in ("tokenizer_config.json", "config.json", "generation_config.json")
+    )
+    words = {name: word for name in own if name.endswith("_token") and (word := _word(own[name])) is not None}
+    starts = words.get("bos_token"), config.get("bos_token_id")
+    ends = generation.get("eos_token_id", config.get("eos_token_id"))
+    ends = ends if isinstance(ends, list) else [ends]
+    return FolderSettings(
+        tuple(start for start in starts if isinstance(start, str | int)),
+        tuple(id for id in ends if type(id) is int) or None,
+        _template(folder, own, words),
+    )
+
+
+def _template(folder: Path, settings: dict[str, Any], words: dict[str, str]) -> ChatTemplate | None:
+    """The template of a file of its own, else the one among the tokenizer's settings, of several the default."""
+    file = folder / "chat_template.jinja"
+    try:
+        return ChatTemplate(file.read_text(encoding="utf-8"), str(file), words)
+    except (OSError, ValueError):
+        pass
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    return ChatTemplate(found, str(folder / "tokenizer_config.json"), words) if isinstance(found, str) else None
+
+
+def _word(token: Any) -> str | None:
+    """A token as text, which may come with its properties."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """An object in a file; empty where there is none."""
+    try:
+        content = parse_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,56 @@
+"""A model with its tokenizer: opened from whatever a user can name, or as it lies in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from limpid.data.tokenizer import Tokenizer, load_tokenizer
+from limpid.model import Transformer
+from limpid.model.weights import load_model
+from limpid.run import Run
+from limpid.source import Checkpoint, Source, find_model
+
+Opened = tuple[Transformer, Tokenizer]
+"""A model in memory, as `limpid.load` returns it."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run, with its tokenizer."""
+
+    name: str
+    transformer: Transformer
+    tokenizer: Tokenizer
+    run: Run | None = None
+    step: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name as a report shows it."""
+        return self.name if self.step is None else f"{self.name} after step {self.step:,}"
+
+    @property
+    def start(self) -> int | None:
+        """Id of the token that every document starts with."""
+        return self.tokenizer.start
+
+    @property
+    def device(self) -> str:
+        """Where its weights lie: cpu or cuda."""
+        return self.transformer.embed.tokens.weight.device.type
+
+
+def open_model(what: str | Path | Source | Opened) -> LoadedModel:
+    """A checkpoint of a run, the newest unless it is named, a Hugging Face folder, or a model in memory.
+
+    Raises  CheckpointError when there is no such model
+    """
+    if isinstance(what, tuple):
+        transformer, tokenizer = what
+        return LoadedModel(transformer.title, transformer.eval(), tokenizer)
+    source = find_model(what)
+    tokenizer, transformer = load_tokenizer(source), load_model(source)
+    if isinstance(source, Checkpoint):
+        return LoadedModel(source.name, transformer, tokenizer, source.run, source.step)
+    return LoadedModel(source.name, transformer, tokenizer)
