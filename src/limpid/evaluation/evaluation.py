@@ -12,9 +12,11 @@ from limpid.config.domain import Count, Whole, Within
 from limpid.config.options import Checked, from_dict, require
 from limpid.evaluation.blocks import Blocks
 from limpid.evaluation.calibration import Calibration, calibration
+from limpid.evaluation.document import document
 from limpid.evaluation.inputs import open_evaluated_model, read_documents, sample_documents
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.metrics import Difference, Metric, difference, metrics
+from limpid.evaluation.notebook import page
 from limpid.evaluation.scored_text import ScoredText, encode_documents, score_text
 from limpid.evaluation.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluation.windows import Convention, Windows
@@ -96,14 +98,10 @@ class Evaluation:
         return f"Evaluation({self.models[0].title}: {', '.join(values)})"
 
     def _repr_html_(self) -> str:
-        from limpid.evaluation.notebook import page
-
         return page(self)
 
     def document(self) -> dict[str, Any]:
         """As plain values: what `limpid evaluate --json` prints."""
-        from limpid.evaluation.report import document
-
         return document(self)
 
     def draw(self, folder: str | Path) -> Path:

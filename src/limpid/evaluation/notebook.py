@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from limpid.evaluation.evaluation import Evaluation, TextResult
+from typing import TYPE_CHECKING
+
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.tasks import UNITS
 from limpid.html import curve, table, titled
+
+if TYPE_CHECKING:
+    from limpid.evaluation.evaluation import Evaluation, TextResult
 
 
 def page(evaluation: Evaluation) -> str:

@@ -1,94 +1,26 @@
-"""An evaluation told: in the terminal, and as one JSON document."""
+"""An evaluation in the terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from limpid.evaluation.document import PRECISION
 from limpid.evaluation.evaluation import Evaluation, TextResult
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.tasks import UNITS
 from limpid.planning import parameter_count
 from limpid.theme import HEADING, QUIET, WARNING
 
-PRECISION = "fp32"
-"""In which every model is scored, wherever it computes."""
-
 
 def lines(evaluation: Evaluation) -> Iterator[RenderableType]:
     """Metrics of each text, the difference between the models, and answers to tasks."""
     yield from _results(evaluation)
     yield from _tasks(evaluation)
-
-
-def document(evaluation: Evaluation) -> dict[str, Any]:
-    """All of it as plain values."""
-    return {
-        "models": [
-            {"name": s.name, "step": s.step, "parameters": parameter_count(s.transformer.config)}
-            for s in evaluation.models
-        ],
-        "text": evaluation.origin or None,
-        "confidence": evaluation.config.confidence,
-        "notes": list(evaluation.notes),
-        "texts": [_plain_result(result) for result in evaluation.texts],
-        "difference": _plain_difference(evaluation),
-        "tasks": [
-            {"results": [result.as_dict() for result in results], "difference": between}
-            for results, between in zip(evaluation.tasks, _plain_between(evaluation), strict=True)
-        ],
-    }
-
-
-def _plain_between(evaluation: Evaluation) -> list[dict[str, Any] | None]:
-    if not evaluation.task_differences:
-        return [None] * len(evaluation.tasks)
-    return [
-        {unit: {k: v for k, v in d.as_dict().items() if not math.isnan(v)} for unit, d in between.items()}
-        for between in evaluation.task_differences
-    ]
-
-
-def _plain_result(result: TextResult) -> dict[str, Any]:
-    text, calibration = result.text, result.calibration
-    windows = text.windows
-    return {
-        "model": text.model.name,
-        "device": text.model.device,
-        "precision": PRECISION,
-        "tokens": text.tokens,
-        "scored": text.count,
-        "bytes": text.bytes,
-        "documents": len(text.documents),
-        "convention": windows.convention,
-        "context": windows.context,
-        "stride": windows.stride,
-        "blocks": None if result.blocks is None else {"count": len(result.blocks), "of": result.blocks.unit},
-        "metrics": {metric.name.replace(" ", "_"): metric.as_dict() for metric in result.metrics},
-        "calibration": {
-            "error": calibration.error,
-            "chance": calibration.chance,
-            "corrected": None if calibration.corrected is None else calibration.corrected.as_dict(),
-            "bins": [vars(b) for b in calibration.bins],
-        },
-    }
-
-
-def _plain_difference(evaluation: Evaluation) -> dict[str, Any] | None:
-    if evaluation.difference is None:
-        return None
-    own = evaluation.difference
-    return {
-        "unit": "bits per byte",
-        **({"value": own.value} if own.estimate is None else own.estimate.as_dict()),
-        "significant": own.significant,
-        "sentence": own.sentence(),
-    }
 
 
 def _results(evaluation: Evaluation) -> Iterator[RenderableType]:
