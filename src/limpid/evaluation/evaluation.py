@@ -17,6 +17,7 @@ from limpid.evaluation.inputs import open_evaluated_model, read_documents, sampl
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.metrics import Difference, Metric, difference, metrics
 from limpid.evaluation.notebook import page
+from limpid.evaluation.plots import reliability
 from limpid.evaluation.scored_text import ScoredText, encode_documents, score_text
 from limpid.evaluation.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluation.windows import Convention, Windows
@@ -109,8 +110,6 @@ class Evaluation:
 
         Raises  ConfigError where no text was read, or matplotlib is not installed
         """
-        from limpid.evaluation.plots import reliability
-
         require(bool(self.texts), "no text was read, so there is nothing to draw: give one")
         return reliability(self.texts, user_path(folder) / "reliability.png")
 

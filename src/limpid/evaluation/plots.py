@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from limpid.evaluation.evaluation import TextResult
 from limpid.plots import FIRST, INK, SECOND, panels, plain, save
+
+if TYPE_CHECKING:
+    from limpid.evaluation.evaluation import TextResult
 
 
 def reliability(texts: tuple[TextResult, ...], file: Path) -> Path:
