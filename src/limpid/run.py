@@ -28,6 +28,8 @@ RUNS = Path("runs")
 CHECKPOINT_VERSION = 2
 READABLE_VERSIONS = (1, 2)
 """Checkpoints of version 1 have no manifest."""
+AVERAGE = "ema.safetensors"
+"""A checkpoint's moving average of the weights, where the run keeps one."""
 STARTING = ".limpid-starting"
 """Marks a folder that limpid made for a run whose configuration is not written yet. Without it nothing is removed."""
 
@@ -37,7 +39,7 @@ class Run:
     """One run's folder.
 
     config.toml  tokenizer.json  metrics.jsonl  micro_batches.jsonl  samples.jsonl  findings.jsonl
-    checkpoints/000500/   model.safetensors  optimizer.safetensors  state.json  manifest.json
+    checkpoints/000500/   model.safetensors  optimizer.safetensors  ema.safetensors  state.json  manifest.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
 from limpid.files import user_path
-from limpid.run import RUNS, is_number
+from limpid.run import AVERAGE, RUNS, is_number
 from limpid.run import Run as Run
 
 SHOWN = 5
@@ -22,13 +22,14 @@ RECORDING = ".safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after a step."""
+    """The state of a run after a step; `averaged` stands for the moving average of its weights."""
 
     run: Run
     step: int
+    averaged: bool = False
 
     def __str__(self) -> str:
-        return f"{self.run.path}@{self.step}"
+        return f"{self.run.path}@{self.step}{'@ema' if self.averaged else ''}"
 
     @property
     def name(self) -> str:
@@ -37,7 +38,7 @@ class Checkpoint:
     @property
     def title(self) -> str:
         """The name as a report shows it."""
-        return f"{self.name} after step {self.step:,}"
+        return f"{self.name} after step {self.step:,}{', averaged' if self.averaged else ''}"
 
     @property
     def path(self) -> Path:
@@ -110,6 +111,8 @@ KINDS: dict[type[Source], str] = {
 def open_source(what: str | Path | Source) -> Source:
     """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file.
 
+    @ema after a run or checkpoint stands for the moving average of its weights.
+
     Nothing is read but names. A path comes before a name under runs/, and a run before a model in the same folder.
     What is one of these already stands for itself.
 
@@ -134,7 +137,7 @@ def find_source(what: str | Path | Source) -> Source | None:
             return source
     name, at, step = str(what).rpartition("@")
     if at and not path.exists():
-        return _checkpoint(find_run(name), step)
+        return _average(name) if step == "ema" else _checkpoint(find_run(name), step)
     return None
 
 
@@ -157,7 +160,10 @@ def find_checkpoint(what: str | Path | Source) -> tuple[Run, int | None]:
     Raises  CheckpointError naming what there is instead
     """
     source = open_source(what)
-    return (source.run, source.step) if isinstance(source, Checkpoint) else (find_run(what), None)
+    if not isinstance(source, Checkpoint):
+        return find_run(what), None
+    _require_stepped(source)
+    return source.run, source.step
 
 
 def find_model(what: str | Path | Source) -> Model:
@@ -187,6 +193,7 @@ def find_step(what: str | Path | Source, step: int | None = None) -> tuple[Run, 
         raise CheckpointError(f"{what} is {KINDS[ModelFolder]}, which has taken no steps: give a run; {_runs_here()}")
     if isinstance(source, Run):
         return source, step
+    _require_stepped(source)
     if step is not None and step < source.step:
         raise CheckpointError(f"{what} lies after step {step}: name a checkpoint before it, or the run alone")
     return source.run, source.step if step is None else step
@@ -234,7 +241,7 @@ def _checkpoint(run: Run, step: str) -> Checkpoint:
         return Checkpoint(run, run.best_checkpoint())
     if not is_number(step) or len(step) > MOST_DIGITS:
         raise CheckpointError(
-            f"{run.path}@{step} names no step: expected a number or best after @, as in {run.path}@400"
+            f"{run.path}@{step} names no step: expected a number, best or ema after @, as in {run.path}@400"
         )
     steps = run.checkpoint_steps()
     if int(step) not in steps:
@@ -242,6 +249,19 @@ def _checkpoint(run: Run, step: str) -> Checkpoint:
         there = f"there are those after {_listed(nearest, len(steps))}" if steps else "it holds none yet"
         raise CheckpointError(f"{run.path} holds no checkpoint after step {step}: {there}")
     return Checkpoint(run, int(step))
+
+
+def _average(name: str) -> Checkpoint:
+    """The moving average of the weights of a run's newest checkpoint, or of the checkpoint that is named."""
+    source = find_model(name)
+    if not isinstance(source, Checkpoint) or not (source.path / AVERAGE).is_file():
+        raise CheckpointError(f"{source} holds no average of the weights: train with --ema-decay 0.999 to keep one")
+    return replace(source, averaged=True)
+
+
+def _require_stepped(source: Checkpoint) -> None:
+    if source.averaged:
+        raise CheckpointError(f"{source} is an average, from which no step was taken: leave out @ema")
 
 
 def _nothing(path: Path) -> CheckpointError:

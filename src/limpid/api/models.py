@@ -29,7 +29,7 @@ def load(what: str | Path | Run) -> tuple[Transformer, Tokenizer]:
 def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp32") -> Path:
     """Write a model for other programs, low-rank factors added in: a Hugging Face folder, or a file ending in .gguf.
 
-    what       run, RUN@STEP, or Hugging Face folder
+    what       run, RUN@STEP, RUN@ema, or Hugging Face folder
     stored_as  of matrices; q8_0 (blocks of 32 numbers, 8 bits each) in GGUF alone
     Raises     CheckpointError for an output that is there already; ConfigError for what the other format cannot express
     """

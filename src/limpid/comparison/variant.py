@@ -109,7 +109,7 @@ def _hugging_face_folder(checkpoint: Checkpoint) -> ModelFolder:
     from limpid.data.tokenizer import load_tokenizer
 
     there = checkpoint.run.model_folder
-    if step_of(there) == checkpoint.step:
+    if step_of(there) == checkpoint.step and not checkpoint.averaged:
         return ModelFolder(there)
     tokenizer, (config, weights) = load_tokenizer(checkpoint), load_weights(checkpoint)
     folder = Path(tempfile.mkdtemp(prefix="limpid-"))

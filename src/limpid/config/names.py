@@ -25,6 +25,7 @@ ELSEWHERE = {
     "rotary_base": ("rope_theta", "rope_base", "theta"),
     "attention_window": ("sliding_window", "window"),
     "weight_decay": ("wd",),
+    "ema_decay": ("ema", "model_ema_decay"),
     "eval_steps": ("eval_every", "eval_interval"),
     "save_steps": ("save_every", "save_interval", "checkpoint_every"),
     "logging_steps": ("log_every", "log_interval"),

@@ -236,6 +236,8 @@ class UpdateConfig(Checked):
     """Parameters that stay as they are, by name or pattern (blocks.0.*, embed.*): for runs that start from a model."""
     max_grad_norm: Annotated[float, Within("(0, inf)", "none never clips")] | None = 1.0
     """Gradients are scaled down to this global norm; none never clips."""
+    ema_decay: Fraction = 0.0
+    """Decay of the moving average of the weights, which RUN@ema names, such as 0.999; 0 keeps none."""
     schedule: ScheduleName = "cosine"
     """Shape of the learning rate after warm-up."""
     warmup_steps: Whole | None = None

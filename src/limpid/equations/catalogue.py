@@ -22,7 +22,7 @@ STAGES = {
     "logits": ("linear",),
     "loss": ("loss", "losses", "information", "answers", "preference", "advantages", "policy"),
     "backward": ("calculus", "curvature"),
-    "update": ("update", "muon", "optimisation", "schedule"),
+    "update": ("update", "muon", "average", "optimisation", "schedule"),
     "decoding": ("sampling",),
     "foundations": ("vectors", "matrices", "probability", "information", "calculus"),
 }

@@ -14,7 +14,8 @@ from limpid.model.convert import load_folder
 from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
-from limpid.quantities import parameters
+from limpid.quantities import parameters, trained_parameters
+from limpid.run import AVERAGE
 from limpid.source import Checkpoint, Model, ModelFolder
 
 
@@ -44,7 +45,12 @@ def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tenso
     file = checkpoint.path / "model.safetensors"
     if file.is_file():
         require_layers(config.num_layers, header(file), str(file))
-    return read_tensors(file, {p.name: p.shape for p in parameters(config)})
+    weights = read_tensors(file, {p.name: p.shape for p in parameters(config)})
+    if checkpoint.averaged:
+        trained = trained_parameters(checkpoint.run.read_config())
+        checkpoint.run.verify(checkpoint.step, AVERAGE)
+        weights |= read_tensors(checkpoint.path / AVERAGE, {p.name: p.shape for p in trained})
+    return weights
 
 
 def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:

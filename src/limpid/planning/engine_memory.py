@@ -222,9 +222,18 @@ def _states(config: TrainConfig, worst: Peak) -> list[Figure]:
         figure("memory.optimizer", "bytes", "(N * moments - single) * p",
                {"N": sum(one.size for one in trained), "p": p, "moments": moments, "single": fewer},
                note=f"moments of {optimizer}; single: parameters with one fewer"),
+        *_average(config),
         figure("memory.gradients", "bytes", "at_the_peak * p", {"at_the_peak": worst.gradients, "p": p},
                note=f"those that are there when memory is highest, in the backward pass of {worst.row.name}"),
     ]  # fmt: skip
+
+
+def _average(config: TrainConfig) -> list[Figure]:
+    """The moving average of the weights, where one is kept."""
+    if not config.update.ema_decay:
+        return []
+    numbers = {"N": sum(one.size for one in trained_parameters(config)), "p": sizes(config)["p"]}
+    return [figure("memory.average", "bytes", "N * p", numbers, note="of the trained weights, for RUN@ema")]
 
 
 def _saved(config: TrainConfig, materialised: bool, worst: Peak) -> list[Figure]:

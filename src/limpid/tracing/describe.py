@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from limpid.maths.average import weight_average
 from limpid.quantities import parameters
 from limpid.tracing.document import (
     VERSION,
@@ -146,13 +147,22 @@ def _loss(step: StepReport) -> LossDocument:
     )
 
 
+def _average(step: StepReport) -> tuple[RuleDocument, ...]:
+    """The moving average of the weights, where the run keeps one."""
+    if not step.record.config.update.ema_decay:
+        return ()
+    averaged = tuple(parameter.name for parameter in step.record.trained)
+    return (RuleDocument("weight_average", (weight_average.equation,), weight_average.source, averaged),)
+
+
 def _update(step: StepReport) -> UpdateDocument:
     update, sizes = step.update, {parameter.name: parameter.size for parameter in step.record.trained}
     return UpdateDocument(
         rules=tuple(
             RuleDocument(type(how).__name__, tuple(how.equations), how.source, tuple(moved))
             for how, moved in update.by_rule()
-        ),
+        )
+        + _average(step),
         number=update.number,
         learning_rate=update.learning_rate,
         grad_norm_before_clip=update.grad_norm,

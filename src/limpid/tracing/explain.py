@@ -13,7 +13,7 @@ from limpid.tracing.document import DerivationDocument, EntryDocument, Place, Te
 from limpid.tracing.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
 from limpid.tracing.entries.entry import Index, Key
 from limpid.tracing.mask import visible
-from limpid.tracing.names import our_name
+from limpid.tracing.names import bare, our_name
 from limpid.tracing.recorded import Recorded
 from limpid.tracing.stations import station
 from limpid.tracing.verdict import address
@@ -63,7 +63,7 @@ def locate(step: Recorded, asked: str) -> tuple[str, Index]:
     found = re.fullmatch(r"(.*?)\s*(?:\[([^\]]*)\])?", asked.strip())
     name, inside = (found.group(1), found.group(2)) if found else (asked, None)
     name = our_name(name, step.names())
-    name = re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", name)
+    name = bare(name)
     shape = step.value(name).shape
     if inside is None or not inside.strip():
         largest = np.nan_to_num(np.abs(np.asarray(step.value(name)).astype(np.float64)), nan=np.inf)

@@ -13,6 +13,15 @@ from limpid.quantities import parameters
 from limpid.run import Run
 from limpid.source import Checkpoint, open_source
 
+AROUND = re.compile(r"(grad|m|v|ema|update)\((.+)\)")
+"""What belongs to a parameter or quantity: its gradient, moments, moving average, value after the update."""
+
+
+def bare(name: str) -> str:
+    """The parameter or quantity that a name is about."""
+    around = AROUND.fullmatch(name)
+    return around.group(2) if around else name
+
 
 def our_name(asked: str, known: Iterable[str]) -> str:
     """The quantity, parameter, gradient or moment that `asked` means.
@@ -20,7 +29,7 @@ def our_name(asked: str, known: Iterable[str]) -> str:
     Raises  ConfigError with the nearest names
     """
     names = set(known)
-    around = re.match(r"^(grad|m|v|update)\((.+)\)$", asked)
+    around = AROUND.fullmatch(asked)
     inner = around.group(2) if around else asked
     found = next((name for name in _spellings(inner, names) if name in names), None)
     if found is None:

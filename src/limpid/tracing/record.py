@@ -236,7 +236,8 @@ class Record:
 
     def _required(self) -> list[str]:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
-        parts = ("fast/grad({})", "after/{}")
+        parts = ["fast/grad({})", "after/{}"]
+        parts += ["before/ema/{}", "after/ema/{}"] if self.config.update.ema_decay else []
         required = [part.format(parameter.name) for parameter in self.trained for part in parts]
         required += [f"before/{parameter.name}" for parameter in parameters(self.config.model)]
         return required + [f"batch/{name}" for name in self.objective.fields]

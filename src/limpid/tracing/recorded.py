@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from limpid.errors import ConfigError
+from limpid.maths.average import decay_at, weight_average
 from limpid.maths.chain import Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
@@ -98,4 +99,17 @@ class Recorded:
         )  # fmt: skip
         lines = how.derivation(given, index)
         after = float(self._mapped(f"after/{name}")[index])
-        return clipped, *lines, f"the engine has {after:.8g}"
+        return clipped, *lines, f"the engine has {after:.8g}", *self._average(name, index, after)
+
+    def _average(self, name: str, index: Index, after: float) -> tuple[str, ...]:
+        """The moving average, from what the engine made of the parameter."""
+        decay, number = self.record.config.update.ema_decay, int(self.record.meta["update_number"])
+        if not decay:
+            return ()
+        before, engine = (float(self._mapped(f"{when}/ema/{name}")[index]) for when in ("before", "after"))
+        kept = decay_at(decay, number)
+        value = float(weight_average(before, after, decay, number))
+        return (
+            f"ema = {kept:.6g} · {before:.8g} + {1 - kept:.6g} · {after:.8g} = {value:.8g}",
+            f"the engine has {engine:.8g}",
+        )

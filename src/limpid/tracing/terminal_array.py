@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from limpid.latex import readable
 from limpid.maths.rounding import FORMATS, unit_roundoff
 from limpid.theme import BACKWARD, FORWARD, HEADING, QUIET, UPDATE
 from limpid.tracing.document import ArrayDocument, ParameterDocument, QuantityDocument
+from limpid.tracing.names import bare
 from limpid.tracing.terminal import shown
 from limpid.tracing.trace import Trace
 
@@ -24,7 +24,7 @@ def show(trace: Trace, asked: str, console: Console) -> None:
         name, _ = trace.tensor(asked)
         console.print(f"{name}: this update rule keeps no such array, or nothing here depends on it", markup=False)
         return
-    inner, step = re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", found.name), trace.step
+    inner, step = bare(found.name), trace.step
     made = next((quantity for quantity in step.quantities if quantity.name == inner), None)
     _numbers(found, () if made is None else made.axes, console)
     if made is not None:

@@ -20,7 +20,7 @@ from limpid.tracing.describe import document
 from limpid.tracing.document import ArrayDocument, EntryDocument, StepDocument, UpdateEntryDocument
 from limpid.tracing.explain import explain
 from limpid.tracing.mask import visible
-from limpid.tracing.names import our_name
+from limpid.tracing.names import AROUND, bare, our_name
 from limpid.tracing.record import WORDS, Record
 from limpid.tracing.recorded import Recorded
 from limpid.tracing.schema import from_json, to_json
@@ -115,7 +115,7 @@ class Trace:
         Raises  ConfigError with the nearest names
         """
         name = our_name(asked, self.names())
-        around = re.match(r"^(grad|m|v|update)\((.+)\)$", name)
+        around = AROUND.fullmatch(name)
         if around is None:
             return name, self.record.place(name)
         kind, inner = around.groups()
@@ -165,7 +165,7 @@ class Trace:
                 float(np.linalg.norm(array)),
                 tuple(tuple(float(x) for x in row) for row in corner),
                 None if hidden is None else tuple(tuple(bool(x) for x in row) for row in hidden),
-                self._update(re.sub(r"^(?:grad|m|v|update)\((.+)\)$", r"\1", name)),
+                self._update(bare(name)),
             )
 
     def _update(self, name: str) -> UpdateEntryDocument | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from limpid.maths.average import average_rounding, weight_average
 from limpid.maths.muon import Muon
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, smallest_normal, unit_roundoff
@@ -65,6 +66,7 @@ def redo_update(record: Record) -> Update:
                 checks += newton_schulz.check_products(record, parameter.name, how, gradient)
                 how = newton_schulz.along_recorded(record, parameter.name, how)
             checks += Moved(record, parameter, how, rate, scale).checks()
+            checks += [_averaged(record, parameter.name)] if config.update.ema_decay else []
     return Update(rules, int(meta["update_number"]), rate, norm, scale, checks)
 
 
@@ -123,7 +125,7 @@ class Moved:
     def checks(self) -> list[Check]:
         """The moments, then the parameter."""
         if not self.record.meta["updated"]:
-            return [self._unmoved(name) for name in self.results]
+            return [_unmoved(self.record, name) for name in self.results]
         return self._in_parts() or self._whole()
 
     def _in_parts(self) -> list[Check] | None:
@@ -193,15 +195,26 @@ class Moved:
             found.append(Expected(value, reach, Range(stored)))
         return found
 
-    def _unmoved(self, name: str) -> Check:
-        """After a step that was skipped everything is as it was, also what is not finite."""
-        before, after = self.record.exact(f"before/{name}"), self.record.stored(f"after/{name}")
-        shown, nothing = array_name(name), np.zeros(before.shape)
-        reach = bound(before, nothing, stored=after.dtype, summed=self.record.parameters_format)
-        unknown = None if all_finite(before) else ~np.isfinite(before)
-        return compare(
-            shown,
-            "update",
-            after,
-            Expected(before, reach, Range(after.dtype), unknown=unknown, why=f"input not finite: {name}"),
-        )
+
+def _averaged(record: Record, name: str) -> Check:
+    """The moving average of a parameter, from the engine's own average before and its own parameter after."""
+    if not record.meta["updated"]:
+        return _unmoved(record, f"ema/{name}")
+    decay, number = record.config.update.ema_decay, int(record.meta["update_number"])
+    before, after = record.exact(f"before/ema/{name}"), record.exact(f"after/{name}")
+    engine = record.stored(f"after/ema/{name}")
+    value = weight_average.function(before, after, decay, number)
+    reach = bound(value, average_rounding(before, after, decay, number), stored=engine.dtype, summed=engine.dtype)
+    unknown = None if all_finite(value) else ~np.isfinite(value)
+    why = "" if unknown is None else f"input not finite: {name}"
+    expected = Expected(value, reach, Range(engine.dtype), unknown=unknown, why=why)
+    return compare(array_name(f"ema/{name}"), "update", engine, expected)
+
+
+def _unmoved(record: Record, name: str) -> Check:
+    """After a step that was skipped everything is as it was, also what is not finite."""
+    before, after = record.exact(f"before/{name}"), record.stored(f"after/{name}")
+    reach = bound(before, np.zeros(before.shape), stored=after.dtype, summed=record.parameters_format)
+    unknown = None if all_finite(before) else ~np.isfinite(before)
+    expected = Expected(before, reach, Range(after.dtype), unknown=unknown, why=f"input not finite: {name}")
+    return compare(array_name(name), "update", after, expected)

@@ -205,7 +205,7 @@ def _parameter(record: Record, parameter: Parameter, gradients: dict[str, Check]
     name = parameter.name
     before, after = record.mapped(f"before/{name}"), record.mapped(f"after/{name}")
     size, moved = norm(before), norm(after, before)
-    mine = (name, *(f"{kind}({name})" for kind in ("grad", "m", "v", *newton_schulz.KINDS)))
+    mine = (name, *(f"{kind}({name})" for kind in ("grad", "m", "v", "ema", *newton_schulz.KINDS)))
     return ParameterReport(
         name,
         parameter.shape,

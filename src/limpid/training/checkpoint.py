@@ -20,8 +20,8 @@ from limpid.manifest import write_manifest
 from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
-from limpid.run import CHECKPOINT_VERSION, Run
-from limpid.training.mesh import Mesh
+from limpid.run import AVERAGE, CHECKPOINT_VERSION, Run
+from limpid.training.mesh import Mesh, spread_like
 from limpid.training.precision import engine
 from limpid.training.state import State, set_weights
 from limpid.training.update import read_moments, write_moments
@@ -36,6 +36,8 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
             _write_tensors(state.mesh, temporary / weights_file(role), weights, {"format": "pt"})
         moments = read_moments(state.model, state.optimizer, config.update)
         _write_tensors(state.mesh, temporary / "optimizer.safetensors", moments)
+        if state.average:
+            _write_tensors(state.mesh, temporary / AVERAGE, state.average)
         record = {
             "version": CHECKPOINT_VERSION,
             "step": state.step,
@@ -58,6 +60,7 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     Raises  CheckpointError for a file that is not as it was written, or of another configuration
     """
     folder, files = run.checkpoint(step), [*map(weights_file, state.models), "optimizer.safetensors"]
+    files += [AVERAGE] if state.average else []
     record = state.mesh.decided(lambda: _verified(run, step, files))
     for role, model in state.models.items():
         shapes = {parameter.name: parameter.shape for parameter in parameters(model.config)}
@@ -68,6 +71,10 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
         {name: tuple(t.shape) for name, t in read_moments(state.model, state.optimizer, config.update).items()},
     )
     write_moments(state.model, state.optimizer, config.update, moments, record["updates"])
+    if state.average:
+        shapes = {name: tuple(tensor.shape) for name, tensor in state.average.items()}
+        for name, tensor in read_tensors(folder / AVERAGE, shapes).items():
+            state.average[name].copy_(spread_like(tensor, state.average[name]))
     if state.scaler.is_enabled():
         state.scaler.load_state_dict(record["scaler"])
     state.step, state.updates = record["step"], record["updates"]

@@ -63,7 +63,8 @@ def _states(config: TrainConfig) -> float:
     """Bytes of weights and moments."""
     wide = 8 if config.run.precision == "fp64" else 4
     moments = len(MOMENTS["adamw" if config.update.optimizer == "muon" else config.update.optimizer])
-    return float(parameter_count(config.model) * wide * (1 + moments))
+    averages = int(config.update.ema_decay > 0)
+    return float(parameter_count(config.model) * wide * (1 + moments + averages))
 
 
 def _needed(config: TrainConfig, limit: int, device: torch.device) -> float:

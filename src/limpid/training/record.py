@@ -53,6 +53,7 @@ def record_step(
     }
     moments = read_moments(state.model, state.optimizer, config.update)
     tensors |= {f"before/{name}": moment.clone() for name, moment in moments.items()}
+    tensors |= {f"before/ema/{name}": average.clone() for name, average in state.average.items()}
     tensors |= _batch(batch)
     plain = Observation()
     backward(state, batch, config, objective, "plain", plain.observe)
@@ -67,6 +68,7 @@ def record_step(
     tensors |= {
         f"after/{name}": moment for name, moment in read_moments(state.model, state.optimizer, config.update).items()
     }
+    tensors |= {f"after/ema/{name}": average for name, average in state.average.items()}
     _write(file, tensors, _metadata(state, batch, config, objective, outcome, run, token_text))
     return outcome
 

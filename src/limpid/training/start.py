@@ -27,7 +27,7 @@ from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
 from limpid.source import Model, ModelFolder, find_model
 from limpid.terminal import counted
-from limpid.training import checkpoint
+from limpid.training import average, checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.memory import require_fits
 from limpid.training.mesh import Mesh
@@ -102,6 +102,7 @@ def start(
     state = fresh_state(config, mesh)
     if source is not None:
         set_weights(state.model, weights)  # all but low-rank factors, which begin here
+        state.average = average.begun(state.model, config.update)
     batches = _batches(config, tokens)  # every size is checked before a folder appears
     run = mesh.decided(lambda: new_run(name))
     if mesh.is_main:

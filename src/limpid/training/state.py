@@ -12,6 +12,7 @@ from limpid.config import TrainConfig
 from limpid.model import Transformer, initialise
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
+from limpid.training import average
 from limpid.training.memory import require_states_fit
 from limpid.training.mesh import Mesh, spread_like
 from limpid.training.precision import Arithmetic, arithmetic
@@ -28,6 +29,7 @@ class State:
     step: int = 0  # steps taken
     updates: int = 0  # updates made: fewer than steps when float16 overflowed
     mesh: Mesh = field(default_factory=Mesh)  # the processes that take the step together
+    average: dict[str, Tensor] = field(default_factory=dict)  # of the trained weights, where one is kept
 
     @property
     def model(self) -> Transformer:
@@ -50,7 +52,8 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
     model.recomputed = config.run.gradient_checkpointing == "on"
     mesh.shard(model)
     optimizer = make_optimizer(model, config.update)
-    return State({POLICY: model}, optimizer, make_scaler(formats, mesh.device), mesh=mesh)
+    scaler = make_scaler(formats, mesh.device)
+    return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=average.begun(model, config.update))
 
 
 def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradScaler:

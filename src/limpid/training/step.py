@@ -15,6 +15,7 @@ from limpid.data.batches import MicroBatch
 from limpid.model.observe import Mode, Observe, Path
 from limpid.objectives import NEXT_TOKEN, Loss, Objective
 from limpid.schedule import learning_rate
+from limpid.training import average
 from limpid.training.mesh import Mesh
 from limpid.training.state import State
 from limpid.training.update import clip, update
@@ -65,6 +66,8 @@ def step(
     rate = learning_rate(number, config.run.max_steps, config.update)
     updated = update(state.optimizer, state.scaler, rate, finite=math.isfinite(norm))
     state.step, state.updates = number, state.updates + updated
+    if updated:
+        average.move(state.average, state.model, config.update, state.updates)
     shares = state.mesh.joined([float(loss.value) for loss in losses], len(batch))
     labels = tuple(objective.labels(micro) for micro in batch)
     return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, _summed(losses, state.mesh))
