@@ -96,7 +96,7 @@ def test_nothing_is_found_without_an_error_where_other_names_are_possible() -> N
         ("shakespear", "did you mean shakespeare"),
         ("nowhere", "no config.toml in it or in runs/nowhere.*runs here: shakespeare"),
         ("shakespeare@401", "no checkpoint after step 401: there are those after 0, 400"),
-        ("shakespeare@finest", "runs/shakespeare@finest names no step: expected a number or best"),
+        ("shakespeare@finest", "runs/shakespeare@finest names no step: expected a number, best or ema"),
         ("runs", "a folder of runs, expected one of them: runs/shakespeare"),
         ("adapter", "is an adapter.*MODEL:lora=adapter"),
         ("kept", "it holds kept/a.safetensors"),
