@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from limpid.api import plan
 from limpid.config import ModelConfig, RunConfig, TrainConfig
-from limpid.planning import critical_batch, decode_step_seconds, plan
+from limpid.planning import critical_batch, decode_step_seconds
 from limpid.planning.hardware import device_named
 from limpid.planning.options import Options
 from limpid.planning.report import plan_subject
