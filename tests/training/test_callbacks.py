@@ -10,6 +10,7 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.run import Run
 from limpid.source import open_source
 from limpid.training.callbacks import Best
+from limpid.training.validation import Evaluation, Judged
 from small import config
 
 
@@ -24,9 +25,9 @@ class Heard(limpid.Callback):
     def on_step(self, run: Run, outcome) -> None:
         self.events.append(("step", outcome.number))
 
-    def on_evaluation(self, run: Run, step: int, loss: float, bits_per_byte: float) -> None:
-        assert run.read_metrics().evaluations[-1]["eval_loss"] == loss
-        self.events.append(("evaluation", step))
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        assert run.read_metrics().evaluations[-1]["eval_loss"] == evaluation.loss
+        self.events.append(("evaluation", evaluation.step))
 
     def on_checkpoint(self, run: Run, step: int) -> None:
         assert run.latest_checkpoint() == step
@@ -77,7 +78,13 @@ def test_the_best_is_the_lowest_and_counts_what_came_after() -> None:
 @pytest.fixture
 def worse_after_8(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluations whose loss is lowest after step 8."""
-    monkeypatch.setattr(limpid.training.loop, "evaluate", lambda training: (1.0 + abs(training.state.step - 8), 1.0))
+    monkeypatch.setattr(
+        limpid.training.loop,
+        "evaluate",
+        lambda training: Evaluation(
+            training.state.step, {"": Judged(loss=1.0 + abs(training.state.step - 8), bits_per_byte=1.0, labels=1)}
+        ),
+    )
 
 
 @pytest.mark.usefixtures("worse_after_8")

@@ -41,7 +41,7 @@ def train(
     """
     asked: TrainConfig = converted(TrainConfig, {} if config is None else config, "config")
     require_effect(asked, steps_are_known=deadline is None and step_budget is None)
-    require_there([*asked.data.paths, *asked.data.validation])  # before PyTorch is loaded, which takes seconds
+    require_there([*asked.data.paths, *asked.data.validation_paths])  # before PyTorch is loaded, which takes seconds
     if name is not None:
         place_of(name)
     from limpid.training.start import start

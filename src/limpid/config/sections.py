@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -200,7 +201,7 @@ class DataConfig(Checked):
     validation_fraction: Annotated[float, Within("(0, 1)", "for example 0.1")] = 0.1
     """Share of the documents (of the text, when there is only one) held out."""
     validation: tuple[str, ...] = ()
-    """Text to validate on, which is never trained on; once for each path. Nothing else is held out then."""
+    """Text to validate on, which is never trained on; once for each. NAME=PATH has a loss of its own, by that name."""
     weights: tuple[Positive, ...] = ()
     """One per path: its share of the rows, however long it is; none takes every document as often."""
 
@@ -210,6 +211,28 @@ class DataConfig(Checked):
             not self.weights or len(self.weights) == len(self.paths),
             f"weights are {len(self.weights)} and paths {len(self.paths)}: give one weight per path, in their order",
         )
+        for name in self.validation_sets:
+            require(
+                name != "ema" and not name.endswith("_ema"),
+                f"validation names a set {name}, which in metrics.jsonl is the average of the weights: rename it",
+            )
+
+    @property
+    def validation_paths(self) -> tuple[str, ...]:
+        """What to validate on, without names."""
+        return tuple(path for _, path in map(_named, self.validation))
+
+    @property
+    def validation_sets(self) -> dict[str, tuple[int, ...]]:
+        """Names of the sets to validate on, in order, and which of the paths each holds; those without one are ""."""
+        names = [name for name, _ in map(_named, self.validation)]
+        return {one: tuple(i for i, name in enumerate(names) if name == one) for one in dict.fromkeys(names)}
+
+
+def _named(given: str) -> tuple[str, str]:
+    """The name and the path of NAME=PATH; a path alone has none, and ./a=b.txt is one."""
+    name, is_named, path = given.partition("=")
+    return (name, path) if is_named and re.fullmatch(r"[\w.-]+", name) else ("", given)
 
 
 USUAL_WARMUP = 20

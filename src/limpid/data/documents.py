@@ -54,7 +54,7 @@ class Corpus:
         self.judged: dict[str, DataError | None] = {}
         """Files that were searched for: what is wrong with each of them."""
         self.default = not data.paths
-        self.given = [*(data.paths or [STANDARD_TEXT]), *data.validation]
+        self.given = [*(data.paths or [STANDARD_TEXT]), *data.validation_paths]
         """The paths as they were given, those to validate on last."""
         self.validation = frozenset(range(len(self.given) - len(data.validation), len(self.given)))
         found = [replace(source, given=given) for given in range(len(self.given)) for source in self._of(given)]
@@ -71,7 +71,7 @@ class Corpus:
             besides = " besides what is to be validated on" if self.kept_apart else ""
             raise DataError(f"no text in {', '.join(data.paths)}{besides}: {WAY_OUT}")
         if data.validation and True not in present:
-            raise DataError(f"no text to validate on in {', '.join(data.validation)}: {WAY_OUT}")
+            raise DataError(f"no text to validate on in {', '.join(data.validation_paths)}: {WAY_OUT}")
 
     @property
     def path_of(self) -> dict[str, int]:

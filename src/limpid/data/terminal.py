@@ -19,7 +19,9 @@ WIDEST = 36
 
 def data_table(tokens: Tokens, data: DataConfig) -> Table:
     """What each path brought to train on, its share (of the tokens, or as it was weighted), and what is held out."""
-    names = [STANDARD_INPUT if path == "-" else path for path in (*(data.paths or [STANDARD_TEXT]), *data.validation)]
+    names = [
+        STANDARD_INPUT if path == "-" else path for path in (*(data.paths or [STANDARD_TEXT]), *data.validation_paths)
+    ]
     train, held_out = tokens.counts
     rows = [(names[path.path], path.train) for path in tokens.paths if path.train.tokens]
     rows = rows or [(", ".join(names[: len(names) - len(data.validation)]), train)]
@@ -39,8 +41,14 @@ def data_table(tokens: Tokens, data: DataConfig) -> Table:
         table.add_row(f"{len(rest)} more paths", *_counted(total), f"{sum(shares[number] for number in rest):.1%}")
     if len(rows) > 1:
         table.add_row("together", *_counted(train), "")
-    what = f"held out: {', '.join(data.validation)}" if data.validation else "held out"
-    table.add_row(_escaped(_short(what)), *_counted(held_out), "")
+    if len(data.validation_sets) > 1:
+        for path in tokens.paths:
+            if path.held_out.tokens:
+                given = data.validation[path.path - (len(names) - len(data.validation))]
+                table.add_row(_escaped(_short(f"held out: {given}")), *_counted(path.held_out), "")
+    else:
+        what = f"held out: {', '.join(data.validation)}" if data.validation else "held out"
+        table.add_row(_escaped(_short(what)), *_counted(held_out), "")
     return table
 
 

@@ -135,7 +135,7 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
     tokens = _read(cache, fingerprint)
     why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
     if tokens is None:
-        if "-" in (*data.paths, *data.validation):
+        if "-" in (*data.paths, *data.validation_paths):
             raise DataError(
                 f"the run's text came from standard input, and its tokens {why}: start a new run with the same text"
             )
@@ -151,7 +151,7 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
 
 def named_as_given(tokens: Tokens, data: DataConfig, seed: int) -> Tokens:
     """The same tokens with the names that a configuration's files have now, where they are the text that was read."""
-    places = [user_path(path) for path in (*data.paths, *data.validation) if not glob.has_magic(path)]
+    places = [user_path(path) for path in (*data.paths, *data.validation_paths) if not glob.has_magic(path)]
     if not all(place.is_file() or place.is_dir() for place in places):  # a pipe is not to be opened for its name
         return tokens
     cache, corpus = Cache(), Corpus(data)
@@ -298,6 +298,9 @@ def _require_length(tokens: Tokens, data: DataConfig, context_length: int) -> To
         "the training split": (len(tokens.train), "lower --validation-fraction"),
         "the validation split": (len(tokens.validation), held_out),
     }
+    if len(data.validation_sets) > 1:
+        for name, size in _held_out_of(tokens, data).items():
+            lengths[f"validation set {name or 'without a name'}"] = (size, held_out)
     for path, (start, end) in tokens.regions.items() if data.weights else ():
         if path < len(data.weights):
             lengths[data.paths[path]] = (end - start, "leave it out")
@@ -309,6 +312,13 @@ def _require_length(tokens: Tokens, data: DataConfig, context_length: int) -> To
                 f"--context-length, or {change}"
             )
     return tokens
+
+
+def _held_out_of(tokens: Tokens, data: DataConfig) -> dict[str, int]:
+    """Tokens of each set to validate on."""
+    first = len(data.paths or ("",))
+    sizes = {path.path - first: path.held_out.tokens for path in tokens.paths}
+    return {name: sum(sizes.get(i, 0) for i in members) for name, members in data.validation_sets.items()}
 
 
 def _sparing(progress: Report | None) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,8 @@ Axis = Literal["step", "tokens", "time"]
 UNITS: dict[Axis, str] = {"step": "step", "tokens": "tokens", "time": "seconds of training steps"}
 Array = np.ndarray
 LEVEL = 0.95
+OTHER = re.compile(r"eval_.+_loss")
+"""Losses of validation sets that have a name, and of averaged weights."""
 WINDOWS = 50
 """A mean is taken over this share of the run's steps, unless a window is given."""
 
@@ -40,6 +43,9 @@ class Curves:
     """Of `window` steps, with its 95 % interval from their scatter."""
     window: int
     eval_loss: Curve
+    """Of the first validation set."""
+    other_evals: dict[str, Curve]
+    """Of each set by its name, and with averaged weights: NAME, NAME ema, ema."""
     learning_rate: Curve
     grad_norm: Curve
     tokens_per_second: Curve
@@ -74,10 +80,15 @@ def curves(run: Run, along: Axis = "step", window: int | None = None) -> Curves:
         _mean(Curve(places[along], loss), width),
         width,
         column("eval_loss"),
+        {_said(name): column(name) for name in metrics.names if OTHER.fullmatch(name)},
         column("learning_rate"),
         column("grad_norm_before_clip"),
         column("tokens_per_second"),
     )
+
+
+def _said(name: str) -> str:
+    return name.removeprefix("eval_").removesuffix("_loss").replace("_ema", " ema")
 
 
 def _mean(curve: Curve, window: int) -> Curve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ def _loss(axes: Any, curves: Curves, colour: str) -> None:
         axes.fill_between(mean.x, mean.low, mean.high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(mean.x, mean.y, color=colour, linewidth=1.4, label=curves.name)
     axes.plot(curves.eval_loss.x, curves.eval_loss.y, "o", color=colour, markersize=4, markerfacecolor="white")
+    for (name, one), marker in zip(curves.other_evals.items(), itertools.cycle("sD^v<>ph*X")):
+        label = f"{curves.name}: {name}"
+        axes.plot(one.x, one.y, marker, color=colour, markersize=4, markerfacecolor="white", label=label)
 
 
 def _positive(curve: Curve) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from limpid.metrics import Sample
     from limpid.run import Run
     from limpid.training.step import Outcome
+    from limpid.training.validation import Evaluation
 
 
 class Callback:
@@ -25,8 +26,8 @@ class Callback:
     def on_step(self, run: Run, outcome: Outcome) -> None:
         """After every step: its number, loss, gradient norm, learning rate, and whether parameters moved."""
 
-    def on_evaluation(self, run: Run, step: int, loss: float, bits_per_byte: float) -> None:
-        """After every evaluation on the validation split; the loss in nats per token."""
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        """After every evaluation: its step, loss (nats per token) and bits_per_byte; `sets` has each by its name."""
 
     def on_sample(self, run: Run, sample: Sample) -> None:
         """After every sample: its step, prompt and text."""

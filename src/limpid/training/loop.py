@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
-from limpid.data.batches import validation_batches
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
-from limpid.model.observe import FAST
-from limpid.objectives import NEXT_TOKEN
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
@@ -33,13 +29,10 @@ from limpid.training.record import record_step
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
+from limpid.training.validation import evaluate
 
 Sampler = Callable[[Transformer, Tokenizer, str, int], str]
 """Continue a prompt with a model, by a seed."""
-
-
-JUDGED_TOGETHER = 4096
-"""Tokens of the validation split that go through the model at once: smaller batches take longer for the same text."""
 
 
 ENDING = [
@@ -105,10 +98,10 @@ def loop(
                     raise Diverged(run, outcome)
                 judged = _due(state.step, every.eval_steps, last)
                 if judged:
-                    loss, bits_per_byte = evaluate(training)
-                    best.add(state.step, loss)
-                    metrics.evaluation(state.step, loss, bits_per_byte)
-                    told.tell("on_evaluation", state.step, loss, bits_per_byte)
+                    evaluation = evaluate(training)
+                    best.add(state.step, evaluation.loss)
+                    metrics.evaluation(evaluation)
+                    told.tell("on_evaluation", evaluation)
                 if every.sample_steps and state.step % every.sample_steps == 0:
                     told.sample(sampler)
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
@@ -154,23 +147,6 @@ def finish(training: Training) -> str | None:
         return None
 
     return mesh.decided(write)
-
-
-def evaluate(training: Training) -> tuple[float, float]:
-    """Mean loss over the fixed validation batches, nats per token and bits per byte of text."""
-    config, tokens, model, mesh = training.config, training.tokens, training.state.model, training.state.mesh
-    length, rows = config.model.context_length, config.run.batch_size
-    together = max(rows, JUDGED_TOGETHER // length)
-    batches = list(validation_batches(tokens.validation, length, together, rows * config.run.eval_batches))
-    total, labels = 0.0, sum(NEXT_TOKEN.labels(micro) for micro in batches)
-    model.eval()
-    with torch.no_grad(), mesh.unsharded_at_most(model):
-        for micro, counts in mesh.share_evenly(batches):
-            value = float(NEXT_TOKEN.loss(training.state.models, micro, 1, FAST).value)
-            total += value if counts else 0.0
-    loss = float(mesh.all_sum(torch.tensor(total, dtype=torch.float64))) / max(1, labels)
-    bytes_per_token = tokens.validation_bytes / len(tokens.validation)
-    return loss, loss / math.log(2) / bytes_per_token
 
 
 def rehearsed(training: Training, sampler: Sampler) -> float:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -24,6 +24,9 @@ from limpid.run import Run
 from limpid.training.precision import FORMATS, measured_peak
 from limpid.training.step import Outcome
 from limpid.training.trackers import Trackers
+
+if TYPE_CHECKING:
+    from limpid.training.validation import Evaluation
 
 ALIASES = {
     "loss": "train/loss",
@@ -142,20 +145,11 @@ class MetricsLogger:
         except OSError:
             self.reporter.listened_to = False
 
-    def evaluation(self, step: int, loss: float, bits_per_byte: float) -> None:
-        """Record an evaluation on the validation split."""
-        self.write(
-            {
-                "step": step,
-                "eval_loss": loss,
-                "eval_bits_per_byte": bits_per_byte,
-                "eval_perplexity": math.exp(min(loss, 700)),
-            }
-        )
-        self.say(
-            f"step {step} | validation loss {loss:.4f} nats per token | perplexity {math.exp(min(loss, 700)):.2f}"
-            f" | {bits_per_byte:.3f} bits per byte"
-        )
+    def evaluation(self, evaluation: Evaluation) -> None:
+        """Record an evaluation on held-out text."""
+        self.write(evaluation.entry())
+        for line in evaluation.lines():
+            self.say(line)
 
     def samples(self, drawn: Sequence[Sample]) -> None:
         """Keep samples with their step, and show them, set off from the log by their first line."""

@@ -16,6 +16,7 @@ from limpid.config.sections import USUAL_WARMUP
 from limpid.data.batches import Batches, Region
 from limpid.data.terminal import data_table
 from limpid.data.tokens import Tokens, open_tokens, prepare
+from limpid.data.validation import validation_sets
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
@@ -244,7 +245,7 @@ def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
 def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
     if config.run.record_steps:
         mesh.require_one("--record-steps", "leave it out; `limpid trace RUN --step N` records any step afterwards")
-    if "-" in (*config.data.paths, *config.data.validation):
+    if "-" in (*config.data.paths, *config.data.validation_paths):
         mesh.require_one("text from standard input", "put it into a file")
 
 
@@ -280,11 +281,26 @@ def describe(training: Training) -> list[str]:
         f"model      {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
         f"{counted(model.num_heads, 'head')}, vocabulary {model.vocab_size:,}, context {model.context_length}",
         f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out",
+        *_validation(config, tokens),
         f"engine     {', '.join(how)}; `limpid plan --explain-engine` says why",
         f"schedule   {_schedule(config, asked, timed=training.step_budget is not None)}",
         f"options    {', '.join(chosen) if chosen else 'all at their defaults'}",
         f"run        {training.run.path}/ (config.toml holds every option)",
     ]
+
+
+def _validation(config: TrainConfig, tokens: Tokens) -> list[str]:
+    """What the validation loss is a mean over."""
+    if not config.run.eval_steps:
+        return []
+    rows, length = config.run.batch_size * config.run.eval_batches, config.model.context_length
+    parts = []
+    for one in validation_sets(tokens, config.data):
+        size = min(rows, (len(one.tokens) - 1) // length) * length
+        parts.append(f"{one.name + ' ' if one.name else ''}{size:,} of {len(one.tokens):,}")
+    weighted = "; each counts once, --weights are for training" if config.data.weights else ""
+    decides = "; the first decides which checkpoint is best" if len(parts) > 1 else ""
+    return [f"validation {', '.join(parts)} held-out tokens, spread evenly{weighted}{decides}"]
 
 
 def _schedule(config: TrainConfig, asked: TrainConfig, timed: bool) -> str:
