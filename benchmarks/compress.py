@@ -20,7 +20,7 @@ import torch
 from generate import MODELS
 from rich.console import Console
 
-from limpid.compression import compress
+from limpid.compression import compress_stream
 from limpid.compression.coder import Compressor, Decompressor
 from limpid.compression.lossless_tokenizer import LosslessTokenizer
 from limpid.compression.predictor import Predictor
@@ -172,7 +172,7 @@ def main() -> None:
         )
     writer = small(byte_tokenizer(), 0, 128)
     text = drawn(writer, 20_000)
-    found = compress(writer, byte_tokenizer(), 256, io.BytesIO(text), io.BytesIO(), name="writer")
+    found = compress_stream(writer, byte_tokenizer(), 256, io.BytesIO(text), io.BytesIO(), name="writer")
     over = (found.size - found.overhead) / (found.bits / 8) - 1
     console.print(
         f"{len(text):,} bytes drawn from a model: {found.size:,} bytes, cross-entropy {found.bits / 8:,.0f}; "

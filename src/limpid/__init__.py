@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from limpid.api import resume as resume
     from limpid.api import trace as trace
     from limpid.api import train as train
+    from limpid.comparison.compare import compare as compare
+    from limpid.compression.files import compress as compress
+    from limpid.compression.files import decompress as decompress
     from limpid.config import DataConfig as DataConfig
     from limpid.config import ModelConfig as ModelConfig
     from limpid.config import RunConfig as RunConfig
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from limpid.doctor import watch as watch
     from limpid.evaluation.evaluation import evaluate as evaluate
     from limpid.generation.generation import generate as generate
+    from limpid.inspection.inspection import inspect as inspect
     from limpid.training.callbacks import Callback as Callback
 
 HOMES = {
@@ -30,9 +34,13 @@ HOMES = {
     "RunConfig": "limpid.config",
     "TrainConfig": "limpid.config",
     "UpdateConfig": "limpid.config",
+    "compare": "limpid.comparison.compare",
+    "compress": "limpid.compression.files",
+    "decompress": "limpid.compression.files",
     "evaluate": "limpid.evaluation.evaluation",
     "export": "limpid.api.models",
     "generate": "limpid.generation.generation",
+    "inspect": "limpid.inspection.inspection",
     "load": "limpid.api.models",
     "maths": "limpid.maths",
     "plan": "limpid.api.plans",

@@ -48,7 +48,7 @@ def open_model(what: str | Path | Source | Opened) -> LoadedModel:
     """
     if isinstance(what, tuple):
         transformer, tokenizer = what
-        return LoadedModel(transformer.title, transformer.eval(), tokenizer)
+        return LoadedModel(Path(transformer.title).name, transformer.eval(), tokenizer)
     source = find_model(what)
     tokenizer, transformer = load_tokenizer(source), load_model(source)
     if isinstance(source, Checkpoint):

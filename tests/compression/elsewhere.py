@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from tests.evaluation.small_models import small_model
 
-from limpid.compression import compress, decompress
+from limpid.compression import compress_stream, decompress_stream
 
 
 def main(folder: Path) -> None:
@@ -22,14 +22,14 @@ def main(folder: Path) -> None:
             made, restored = file.with_suffix(f".{weights}"), io.BytesIO()
             if not made.exists():
                 with made.open("wb") as target:
-                    compress(
+                    compress_stream(
                         one.transformer, one.tokenizer, one.start, io.BytesIO(saved["content"]), target,
                         name=file.stem, weights=weights,
                     )  # fmt: skip
                 print("compressed", made.name)
                 continue
             with made.open("rb") as source:
-                decompress(one.transformer, one.tokenizer, one.start, source, restored, where=made.name)
+                decompress_stream(one.transformer, one.tokenizer, one.start, source, restored, where=made.name)
             assert restored.getvalue() == saved["content"]
             print("restored", made.name)
 

@@ -18,12 +18,12 @@ from tokenizers import Tokenizer as Plain
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from limpid.cli import main
-from limpid.compression import compress, decompress
+from limpid.compression import compress_stream, decompress_stream
 from limpid.compression.coder import CHUNK, Compressor, Decompressor, chunks
 from limpid.compression.container import CODED, PLAIN, frames, read_header
-from limpid.compression.files import lines_of
 from limpid.compression.lossless_tokenizer import LosslessTokenizer
 from limpid.compression.predictor import Predictor, model_hash
+from limpid.compression.report import lines
 from limpid.config import ModelConfig
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
 from limpid.errors import CheckpointError, DataError
@@ -144,13 +144,15 @@ def test_chunks_join_to_the_stream_and_cut_no_character(content: bytes, size: in
 
 def compressed(one, content: bytes, **options) -> tuple[bytes, object]:
     target = io.BytesIO()
-    found = compress(one.transformer, one.tokenizer, one.start, io.BytesIO(content), target, name="tiny", **options)
+    found = compress_stream(
+        one.transformer, one.tokenizer, one.start, io.BytesIO(content), target, name="tiny", **options
+    )
     return target.getvalue(), found
 
 
 def restored(one, file: bytes) -> bytes:
     target = io.BytesIO()
-    decompress(one.transformer, one.tokenizer, one.start, io.BytesIO(file), target, where="it")
+    decompress_stream(one.transformer, one.tokenizer, one.start, io.BytesIO(file), target, where="it")
     return target.getvalue()
 
 
@@ -207,7 +209,7 @@ def test_the_cross_entropy_is_the_models_where_bytes_are_stored_as_they_are() ->
     assert found.plain == len(content)
     assert found.cross_entropy > 8
     assert found.bits == pytest.approx(nats / np.log(2), rel=1e-4)
-    table = next(line for line in lines_of(found, "text", None) if not isinstance(line, str))
+    table = next(line for line in lines(found, "text") if not isinstance(line, str))
     assert "stored as it is: the model is worse than 8 bits per byte" in list(table.columns[3].cells)
 
 

@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 from tests.inspection.small_runs import is_blank
 
 from limpid.errors import CheckpointError, ConfigError
-from limpid.inspection import inspect_model
+from limpid.inspection.inspection import inspect
 from limpid.inspection.model_and_text import open_model_and_text
 from limpid.reporter import Reporter
 from limpid.training.loop import finish, loop
 from limpid.training.start import start
+from limpid.verbs.inspect import show
 from small import config, corpus, quiet
 
 PICTURES = ["attention-00.png", "attention-01.png", "singular-values.png"]
@@ -46,9 +47,7 @@ def beside_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def inspected(what: Path | str, output: Path, as_json: bool = False, **asked) -> str:
     """What the command prints."""
     console = Console(file=io.StringIO(), width=200)
-    usual = {"text": None, "position": -1, "token": None, "word": (), "landscape": False}
-    reporter = Reporter(as_json, console)
-    assert inspect_model(str(what), output=output, reporter=reporter, **(usual | asked)) == 0
+    show(inspect(what, **asked), str(what), output, Reporter(as_json, console))
     return console.file.getvalue()
 
 
@@ -156,8 +155,7 @@ def test_numbers_are_shown_where_pictures_cannot_be_written(run: Path, tmp_path:
     in_the_way.write_text("no folder")
     try:
         aside, console = Console(file=io.StringIO(), width=500), Console(file=io.StringIO(), width=200)
-        usual = {"text": None, "position": -1, "token": None, "word": (), "landscape": False}
-        assert inspect_model(str(run), output=None, reporter=Reporter(False, console, aside), **usual) == 0
+        show(inspect(run), str(run), None, Reporter(False, console, aside))
         assert "logit lens" in console.file.getvalue()
         assert "written" not in console.file.getvalue()
         assert aside.file.getvalue().count("-o FOLDER") == 1

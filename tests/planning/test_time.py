@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from limpid.api import plan
+from limpid import plan
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.planning import critical_batch, decode_step_seconds
 from limpid.planning.hardware import device_named

@@ -1,16 +1,12 @@
-"""The verdict in plain words, or as JSON."""
+"""The verdict in plain words."""
 
 from __future__ import annotations
-
-from dataclasses import asdict
-from typing import Any
 
 from rich.text import Text
 
 from limpid.comparison.difference import Difference
 from limpid.comparison.observed import Observed
 from limpid.comparison.verdict import Comparison
-from limpid.jsonable import jsonable
 from limpid.theme import FAULT, GOOD, HEADING, WARNING
 from limpid.tracing.verdict import Beyond, NotFinite, Unchecked, address
 
@@ -135,27 +131,3 @@ def _table(comparison: Comparison) -> list[Text]:
             )
         )  # fmt: skip
     return lines
-
-
-def document(comparison: Comparison) -> dict[str, Any]:
-    """The verdict as plain values, for JSON."""
-    where, outlier = comparison.first_disagreement, comparison.outlier
-    return {
-        "first": comparison.first.name,
-        "second": comparison.second.name,
-        "verdict": comparison.verdict.verdict,
-        "agrees": comparison.agrees,
-        "bitwise": comparison.bitwise,
-        "weights": asdict(comparison.weights),
-        "options": list(comparison.options),
-        "first_disagreement": None if where is None else _in_json(where),
-        "outlier": None if outlier is None else (comparison.first, comparison.second)[outlier].name,
-        "explanations": [asdict(explanation) for explanation in comparison.explanations],
-        "kernels": [jsonable(asdict(check)) for check in comparison.kernels],
-        "differences": [_in_json(difference) for difference in comparison.differences],
-    }
-
-
-def _in_json(difference: Difference) -> dict[str, Any]:
-    plain: dict[str, Any] = jsonable(asdict(difference))
-    return plain

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from limpid.comparison.difference import Difference
 from limpid.comparison.difference import differences as find_differences
+from limpid.comparison.document import document, page
 from limpid.comparison.hypotheses import Explanation, explain
 from limpid.comparison.observed import Observed
 from limpid.comparison.rounding_spread import Spread, spread
@@ -29,9 +31,9 @@ class WeightDifference:
     worst: float  # largest relative difference of the first that differs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """The outcome of a comparison."""
+    """Two variants of one computation, quantity by quantity, and whether rounding explains what differs."""
 
     first: Observed
     second: Observed
@@ -40,6 +42,17 @@ class Comparison:
     differences: tuple[Difference, ...]  # in the order of the step
     bitwise: bool
     explanations: tuple[Explanation, ...]  # faults that explain the outlier's numbers
+
+    def __repr__(self) -> str:
+        where = "" if self.first_disagreement is None else f", first {self.first_disagreement.title}"
+        return f"Comparison({self.first.name} against {self.second.name}: {self.verdict.verdict}{where})"
+
+    def _repr_html_(self) -> str:
+        return page(self)
+
+    def document(self) -> dict[str, Any]:
+        """As plain values: what `limpid compare --json` prints."""
+        return document(self)
 
     @property
     def verdict(self) -> Verdict:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from limpid.config import WeightFormat
 from limpid.errors import CheckpointError
+from limpid.html import table, titled
 from limpid.reporter import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -14,10 +16,11 @@ if TYPE_CHECKING:
     from limpid.model import Transformer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compressed:
-    """The outcome of compressing a file."""
+    """What a file became."""
 
+    model: str
     original: int  # bytes
     size: int  # bytes of the compressed file, all of it
     overhead: int  # of these, bytes that an empty file needs too: header and end
@@ -26,6 +29,7 @@ class Compressed:
     tokens: int
     seconds: float
     baselines: dict[str, int]  # bytes by other compressors
+    file: Path | None = None  # the compressed one; None for a stream
 
     @property
     def bits_per_byte(self) -> float:
@@ -36,8 +40,47 @@ class Compressed:
         """Bits per byte."""
         return self.bits / self.original if self.original else 0.0
 
+    def __repr__(self) -> str:
+        return f"Compressed({self.original:,} → {self.size:,} bytes, {self.bits_per_byte:.4f} bits per byte)"
 
-def compress(
+    def _repr_html_(self) -> str:
+        sizes = {"cross-entropy": self.bits / 8, "limpid": self.size, **self.baselines}
+        rows = ((name, f"{size:,.0f}", f"{8 * size / max(1, self.original):.4f}") for name, size in sizes.items())
+        title = f"{self.original:,} bytes, {self.tokens:,} tokens of {self.model}"
+        return titled(title, table(rows, ("", "bytes", "bits per byte"), numbers=(1, 2)))
+
+    def document(self) -> dict[str, Any]:
+        """As plain values: what `limpid compress --json` prints."""
+        return {
+            "model": self.model,
+            "file": None if self.file is None else str(self.file),
+            "bytes": self.original,
+            "compressed": self.size,
+            "header_and_end": self.overhead,
+            "bits_per_byte": self.bits_per_byte,
+            "cross_entropy_bits_per_byte": self.cross_entropy,
+            "stored_as_they_are": self.plain,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
+            "baselines": self.baselines,
+        }
+
+
+@dataclass(frozen=True)
+class Decompressed:
+    """A file that was given back."""
+
+    model: str
+    bytes: int
+    file: Path | None  # None for standard output
+
+    def document(self) -> dict[str, Any]:
+        """As plain values: what `limpid decompress --json` prints."""
+        return {"file": None if self.file is None else str(self.file), "bytes": self.bytes, "model": self.model}
+
+
+def compress_stream(
     model: Transformer,
     tokenizer: Tokenizer,
     start: int | None,
@@ -86,12 +129,12 @@ def compress(
     end = write_end(target, total, digest.digest())
     seconds = time.perf_counter() - start_time
     return Compressed(
-        total, size + end, overhead + end, compressor.bits, compressor.plain, compressor.tokens, seconds,
+        name, total, size + end, overhead + end, compressor.bits, compressor.plain, compressor.tokens, seconds,
         {} if baselines is None else baselines.finish(),
     )  # fmt: skip
 
 
-def decompress(
+def decompress_stream(
     model: Transformer,
     tokenizer: Tokenizer,
     start: int | None,

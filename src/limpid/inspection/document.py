@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from limpid.jsonable import jsonable
 Plain = dict[str, Any]
 
 
-def document(structure: Structure, landscape: Landscape | None, pictures: Sequence[Path], seconds: float) -> Plain:
+def document(structure: Structure, landscape: Landscape | None, seconds: float) -> Plain:
     """All of it; numbers that are not finite are spelled as float() reads them."""
     sample = structure.sample
     plain = {
@@ -41,7 +39,6 @@ def document(structure: Structure, landscape: Landscape | None, pictures: Sequen
         },
         "embedding_neighbours": None if structure.neighbours is None else asdict(structure.neighbours),
         "landscape": None if landscape is None else _landscape(landscape),
-        "pictures": [picture.name for picture in pictures],
         "seconds": round(seconds, 3),
     }
     whole: Plain = jsonable(_as_lists(plain))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,12 +12,11 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.data.batches import validation_batches
-from limpid.data.tokenizer import Tokenizer, load_tokenizer
+from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError, DataError, LimpidError
+from limpid.loaded import Opened, open_model
 from limpid.model import Transformer
-from limpid.model.weights import load_model
 from limpid.run import Run
-from limpid.source import ModelFolder, find_model
 
 SHOWN = 40
 """Tokens of a run's own text: as many as an attention map can name."""
@@ -75,18 +75,17 @@ class ModelAndText:
         return tokens[:-1].view(number, length), tokens[1:].view(number, length)
 
 
-def open_model_and_text(what: str, text: str | None) -> ModelAndText:
-    """A run, a checkpoint of one, or a Hugging Face folder, with a text or the start of the run's held-out one.
+def open_model_and_text(what: str | Path | Run | Opened, text: str | None) -> ModelAndText:
+    """A model, with a text or, of a run, the start of its held-out one.
 
     Raises  CheckpointError when there is no such model, ConfigError for a text that cannot be used
     """
-    source = find_model(what)
-    if isinstance(source, ModelFolder) and text is None:
-        raise ConfigError(f'{what} is a model, which has no text of its own: give one, as in --text "To be or not"')
-    tokenizer, model = load_tokenizer(source), load_model(source)
-    if isinstance(source, ModelFolder):
-        return ModelAndText(source.name, model, tokenizer, _encoded(text or "", tokenizer, model), "the given text")
-    run, step = source.run, source.step
+    opened = open_model(what)
+    name, model, tokenizer, run = opened.name, opened.transformer, opened.tokenizer, opened.run
+    if run is None:
+        if text is None:
+            raise ConfigError(f'{name} is a model, which has no text of its own: give one, as in --text "To be or not"')
+        return ModelAndText(name, model, tokenizer, _encoded(text, tokenizer, model), "the given text")
     config = run.read_config()
     notes: tuple[str, ...] = ()
     validation = None
@@ -101,7 +100,7 @@ def open_model_and_text(what: str, text: str | None) -> ModelAndText:
         tokens, origin = _first_document(validation, tokenizer, config.model.context_length), "held-out text"
     else:
         tokens, origin = _encoded(text, tokenizer, model), "the given text"
-    return ModelAndText(source.name, model, tokenizer, tokens, origin, config, step, validation, notes)
+    return ModelAndText(name, model, tokenizer, tokens, origin, config, opened.step, validation, notes)
 
 
 def single_token(word: str, tokenizer: Tokenizer, option: str) -> int:

@@ -35,9 +35,13 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("compare", CompareFlags, argv)
     if len(flags.words) != 2:
         raise ConfigError("compare takes two variants, as in: limpid compare last last:transformers")
-    from limpid.comparison import compare_variants
+    from limpid.comparison.compare import compare
+    from limpid.comparison.report import lines
     from limpid.reporter import Reporter
 
-    first, second = flags.words
     with Reporter(flags.json) as reporter:
-        return compare_variants(first, second, text=flags.text, backward=flags.backward, reporter=reporter)
+        comparison = compare(*flags.words, text=flags.text, backward=flags.backward, reporter=reporter)
+        reporter.document(comparison.document())
+        for line in lines(comparison):
+            reporter.line(line)
+    return 0 if comparison.agrees else 1

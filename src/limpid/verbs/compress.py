@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from limpid.config import WeightFormat
 from limpid.config.flags import read
 from limpid.config.threads import Threads
+
+if TYPE_CHECKING:
+    from limpid.reporter import Reporter
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,23 @@ class CompressFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("compress", CompressFlags, argv)
-    from limpid.compression.files import compress_file
+    from limpid.compression.files import compress
+    from limpid.compression.report import lines
 
-    return compress_file(
-        flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, as_json=flags.json
-    )
+    with reporter_beside(flags.file, flags.output, flags.json) as reporter:
+        result = compress(
+            flags.what, flags.file, flags.output, weights=flags.weights, force=flags.force, reporter=reporter
+        )
+        reporter.document(result.document())
+        for line in lines(result, flags.file):
+            reporter.line(line)
+    return 0
+
+
+def reporter_beside(file: str, output: str | None, as_json: bool) -> Reporter:
+    """A reporter that leaves standard output to the bytes, where they go there."""
+    from limpid.console import Console
+    from limpid.reporter import Reporter
+
+    is_taken = output == "-" or (output is None and file == "-")
+    return Reporter(as_json, Console(file=sys.stderr if is_taken else sys.stdout))

@@ -30,6 +30,13 @@ class DecompressFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("decompress", DecompressFlags, argv)
-    from limpid.compression.files import decompress_file
+    from limpid.compression.files import decompress
+    from limpid.verbs.compress import reporter_beside
 
-    return decompress_file(flags.file, flags.model, flags.output, force=flags.force, as_json=flags.json)
+    with reporter_beside(flags.file, flags.output, flags.json) as reporter:
+        given = decompress(flags.file, flags.output, model=flags.model, force=flags.force, reporter=reporter)
+        reporter.document(given.document())
+        source = "standard input" if flags.file == "-" else flags.file
+        where = "standard output" if given.file is None else str(given.file)
+        reporter.line(f"{source} → {where}: {given.bytes:,} bytes, as they were")
+    return 0

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.config.threads import Threads
 from limpid.files import user_path
+
+if TYPE_CHECKING:
+    from limpid.inspection.inspection import Inspection
+    from limpid.reporter import Reporter
 
 
 @dataclass(frozen=True)
@@ -38,17 +45,54 @@ class InspectFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("inspect", InspectFlags, argv)
-    from limpid.inspection import inspect_model
+    from limpid.inspection.inspection import inspect
+    from limpid.plots import figure
     from limpid.reporter import Reporter
+    from limpid.training.allocator import keep_freed_memory
 
+    keep_freed_memory()
+    figure(1, 1)  # a missing matplotlib is reported before anything is computed
     with Reporter(flags.json) as reporter:
-        return inspect_model(
+        found = inspect(
             flags.what,
-            text=flags.text,
+            flags.text,
             position=flags.position,
             token=flags.token,
             word=flags.word,
-            output=None if flags.output is None else user_path(flags.output),
             landscape=flags.landscape,
             reporter=reporter,
         )
+        show(found, flags.what, None if flags.output is None else user_path(flags.output), reporter)
+    return 0
+
+
+def show(found: Inspection, what: str, output: Path | None, reporter: Reporter) -> None:
+    """Print it; pictures and inspect.json go to `output`, or beside the model where that is None."""
+    from limpid.files import write_atomically
+    from limpid.inspection.report import files_written, landscape_lines, structure_lines
+    from limpid.plots import left_out_where_refused
+    from limpid.reporter import SILENT
+
+    for line in structure_lines(found.structure):
+        reporter.line(line)
+    for line in [] if found.landscape is None else landscape_lines(found.landscape):
+        reporter.line(line)
+    folder = _beside(what) if output is None else output
+    pictures: list[Path] = []
+    with left_out_where_refused(output, reporter):
+        pictures += found.draw(folder)
+    plain = found.document() | {"pictures": [picture.name for picture in pictures]}
+    with left_out_where_refused(output, reporter if pictures else SILENT):  # said once
+        write_atomically(folder / "inspect.json", (json.dumps(plain, ensure_ascii=False) + "\n").encode())
+    reporter.document(plain)
+    if pictures:
+        reporter.line(files_written(folder, pictures, found.seconds))
+
+
+def _beside(what: str) -> Path:
+    """Where pictures of a model go when nobody says: into its run, or under runs/."""
+    from limpid.run import RUNS
+    from limpid.source import Checkpoint, find_model
+
+    source = find_model(what)
+    return source.run.path / "inspect" if isinstance(source, Checkpoint) else RUNS / f"{source.name}-inspect"
