@@ -23,7 +23,7 @@ QUICK = {
     "CFG-03": "limpid",
 }  # fmt: skip
 """Faults that a first few steps show, and the architecture each is tried on here; the benchmark tries all."""
-SHORT = 15
+SHORT = 8
 """Steps of a healthy run here; the benchmark runs it to its end."""
 
 

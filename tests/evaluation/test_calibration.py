@@ -31,14 +31,14 @@ def test_the_corrected_error_s_interval_holds_the_true_error(power: float) -> No
     p = large.scores.confidence
     truth = 0.0 if power == 1 else sum(len(m) * abs((q[m] - p[m]).mean()) for m in binned(p)) / len(p)
     held, plain, corrected, chance = 0, [], [], []
-    for seed in range(100):
+    for seed in range(60):
         scored, _ = drawn(rng, 3000, power)
         found = calibration(scored, scored.blocks(), 0.95, seed)
         held += found.corrected.low <= truth <= found.corrected.high
         plain.append(found.error)
         corrected.append(found.corrected.value)
         chance.append(found.chance)
-    assert held >= 90
+    assert held >= 54
     assert abs(np.mean(corrected) - truth) < abs(np.mean(plain) - truth)
     if power == 1:  # a calibrated model shows what chance makes, on average
         assert np.mean(plain) == pytest.approx(np.mean(chance), rel=0.05)
