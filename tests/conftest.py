@@ -1,5 +1,6 @@
 """What every test runs under: the axes that signatures name are checked on each call."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 import typecheck
 
 typecheck.install()
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # torch.compile else tries every vector width in a process each
 for number in (signal.SIGHUP, signal.SIGQUIT):  # a suite in the background ignores what its runs are to hear
     signal.signal(number, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,7 +12,7 @@ from scipy.stats import ttest_1samp
 from limpid.evaluation.blocks import MOST, Blocks, block_length, blocks_of, totals
 from limpid.evaluation.intervals import DIFFERENCE, RATIO, estimate
 
-TEXTS = 400
+TEXTS = 200
 ERROR = math.sqrt(0.95 * 0.05 / TEXTS)
 """Standard error of a share of 95% among so many documents."""
 

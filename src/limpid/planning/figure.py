@@ -35,6 +35,9 @@ class Figure:
     source: str = ""
     note: str = ""
 
+    def __str__(self) -> str:
+        return shown(self.value, self.unit)
+
     @property
     def put_in(self) -> dict[str, Number]:
         """The numbers that the equation uses."""
