@@ -19,8 +19,8 @@ from limpid.doctor import RULES
 QUICK = {
     "NUM-02": "limpid", "NUM-05": "plain", "OPT-02": "gpt2", "OPT-03": "llama", "OPT-04": "plain",
     "OPT-07 copy": "plain", "DAT-01": "gpt2", "DAT-02": "plain", "DAT-03": "limpid", "GRA-01": "llama",
-    "GRA-02": "plain", "GRA-04": "gpt2", "GRA-06": "limpid", "LOS-02": "llama", "LOS-03": "plain", "CFG-01 order": "gpt2",
-    "CFG-03": "limpid",
+    "GRA-02": "plain", "GRA-04": "gpt2", "GRA-06": "limpid", "LOS-02": "llama", "LOS-03": "plain",
+    "CFG-01 order": "gpt2", "CFG-03": "limpid",
 }  # fmt: skip
 """Faults that a first few steps show, and the architecture each is tried on here; the benchmark tries all."""
 SHORT = 8

@@ -41,3 +41,13 @@ def test_every_fault_of_muons_products_is_found_and_pinned(
     assert {parameter(number) for number in found} == set(first_of_each_size)
     if "1%" in fault:  # larger faults grow until a matrix after them overflows
         assert len(found) == 2
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 6])
+def test_another_number_of_muons_products_is_found(
+    rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = limpid.training.muon.orthogonal
+    other = lambda matrices, coefficients, steps, *rest: own(matrices, coefficients, rounds, *rest)  # noqa: E731
+    monkeypatch.setattr(limpid.training.muon, "orthogonal", other)
+    assert set(disagreements(record(tmp_path, small("muon", "fp32"), before=0))) == set(PLACES.values())

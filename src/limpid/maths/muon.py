@@ -22,6 +22,8 @@ UNIT = unit_roundoff(ml_dtypes.bfloat16)
 """Of the format in which the engine multiplies, whatever the format of the parameters."""
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b, c of the odd polynomial a σ + b σ³ + c σ⁵ that brings singular values near 1. Source: Jordan et al. 2024."""
+ROUNDS = 5
+"""Of products, in an update."""
 SAMPLES = 64
 """Departures that an estimated variance is the mean of, at least."""
 
@@ -33,7 +35,7 @@ SAMPLES = 64
 )
 def newton_schulz(
     m: Float[Array, "m n"],
-    steps: int = 5,
+    steps: int = ROUNDS,
     coefficients: tuple[float, float, float] = COEFFICIENTS,
     rounded: Callable[[Array], Array] = lambda product: product,
 ) -> Float[Array, "m n"]:
@@ -50,13 +52,23 @@ def newton_schulz(
     m = floats(m)
     if m.ndim != 2:
         raise ShapeError(f"m has shape {m.shape}: a matrix is needed")
-    a, b, c = coefficients
     wide = m if m.shape[0] <= m.shape[1] else m.T  # the smaller product
-    x = rounded(wide / (global_norm({"m": m}) or 1.0))
-    for _ in range(steps):
+    x = newton_schulz_rounds(rounded(wide / (global_norm({"m": m}) or 1.0)), steps, coefficients, rounded)
+    return x if m.shape[0] <= m.shape[1] else x.T
+
+
+def newton_schulz_rounds(
+    x: Float[Array, "m n"],
+    rounds: int,
+    coefficients: tuple[float, float, float] = COEFFICIENTS,
+    rounded: Callable[[Array], Array] = lambda product: product,
+) -> Float[Array, "m n"]:
+    """So many rounds of products on a matrix whose singular values are at most 1."""
+    a, b, c = coefficients
+    for _ in range(rounds):
         gram = rounded(x @ x.T)
         x = rounded(a * x + rounded(b * gram + c * gram @ gram) @ x)
-    return x if m.shape[0] <= m.shape[1] else x.T
+    return x
 
 
 @dataclass(frozen=True)

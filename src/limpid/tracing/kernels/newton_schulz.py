@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from jaxtyping import Float
 
-from limpid.maths.muon import COEFFICIENTS, Muon
+from limpid.maths.muon import COEFFICIENTS, ROUNDS, Muon, newton_schulz_rounds
 from limpid.maths.operation import Array
 from limpid.maths.rounding import unit_roundoff
 from limpid.maths.update import Arrays, UpdateInput
@@ -55,8 +55,10 @@ class AlongDirection(Muon):
 
 
 def along_recorded(record: Record, name: str, rule: Muon) -> AlongDirection:
-    """The rule from the last of the engine's matrices on."""
-    last = record.mapped(f"update/iterates/{name}")[-1].astype(np.float64)
+    """The rule from the engine's X₅ on; where the engine made fewer, from the one that follows from its last."""
+    iterates = record.mapped(f"update/iterates/{name}")
+    made = min(len(iterates) - 1, ROUNDS)
+    last = newton_schulz_rounds(iterates[made].astype(np.float64), ROUNDS - made)
     along = last if last.shape == record.shape(f"before/{name}") else last.T
     return AlongDirection(rule.weight_decay, rule.beta, along)
 
@@ -105,7 +107,7 @@ def _made(record: Record, name: str, start: Ball) -> Iterator[tuple[str, int, Ba
     norm = float(engine["norm"])
     yield "iterates", 0, Ball(start.value / norm, start.reach / norm + 2 * UNIT * np.abs(start.value / norm))
     a, b, c = COEFFICIENTS
-    for place in range(len(engine["grams"])):
+    for place in range(min(len(engine["grams"]), ROUNDS)):
         x, gram = of("iterates", place), of("grams", place)
         yield "grams", place, product(exactly(x, SUMMED), exactly(x.T, SUMMED), SUMMED)
         yield "polynomials", place, _joined(b, gram, c, product(exactly(gram, SUMMED), exactly(gram, SUMMED), SUMMED))
