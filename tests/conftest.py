@@ -11,6 +11,7 @@ import pytest
 
 import typecheck
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the network
 typecheck.install()
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # torch.compile else tries every vector width in a process each
 for number in (signal.SIGHUP, signal.SIGQUIT):  # a suite in the background ignores what its runs are to hear

@@ -32,7 +32,8 @@ Train transformer language models, and open any training step.
   export MODEL OUTPUT     a Hugging Face folder of any step, or a GGUF file for llama.cpp
   plot RUN …              loss, learning rate, gradient norm and speed as a picture, in the terminal too
 
-RUN is a run's folder, its name under runs/, or `last`; most verbs take a Hugging Face folder too.
+RUN is a run's folder, its name under runs/, or `last`; RUN@STEP and RUN@best are checkpoints. A MODEL is any of them, a
+Hugging Face folder, ORG/NAME on the hub (its cache first), an adapter's folder, or MODEL+ADAPTER.
   completion SHELL        what makes bash, zsh or tcsh complete these words
 
 `limpid help VERB` lists a verb's options. Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.

@@ -9,7 +9,7 @@ from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.model import Transformer
 from limpid.model.weights import load_model
 from limpid.run import Run
-from limpid.source import Checkpoint, Source, find_model
+from limpid.source import Adapted, Checkpoint, Source, find_model
 
 Opened = tuple[Transformer, Tokenizer]
 """A model in memory, as `limpid.load` returns it."""
@@ -42,7 +42,7 @@ class LoadedModel:
 
 
 def open_model(what: str | Path | Source | Opened) -> LoadedModel:
-    """A checkpoint of a run, the newest unless it is named, a Hugging Face folder, or a model in memory.
+    """A checkpoint of a run, the newest unless it is named, a Hugging Face folder or name, or one in memory.
 
     Raises  CheckpointError when there is no such model
     """
@@ -51,6 +51,7 @@ def open_model(what: str | Path | Source | Opened) -> LoadedModel:
         return LoadedModel(Path(transformer.title).name, transformer.eval(), tokenizer)
     source = find_model(what)
     tokenizer, transformer = load_tokenizer(source), load_model(source)
-    if isinstance(source, Checkpoint):
-        return LoadedModel(source.name, transformer, tokenizer, source.run, source.step)
+    base = source.base if isinstance(source, Adapted) else source
+    if isinstance(base, Checkpoint):
+        return LoadedModel(source.name, transformer, tokenizer, base.run, base.step)
     return LoadedModel(source.name, transformer, tokenizer)

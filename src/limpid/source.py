@@ -1,4 +1,7 @@
-"""What a user can name: a run, a checkpoint, a Hugging Face folder, a recorded step; told apart in this file alone."""
+"""What a user can name: a run, a checkpoint, a model folder or its name on the hub, an adapter, a recorded step.
+
+They are told apart in this file alone.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from limpid import hub
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
-from limpid.files import user_path
+from limpid.files import parse_json, user_path
 from limpid.run import AVERAGE, RUNS, is_number
 from limpid.run import Run as Run
 
@@ -18,6 +22,8 @@ MOST_DIGITS = 18
 """Of a step's number, more than any run takes."""
 RECORDING = ".safetensors"
 """Ending of a recorded step's file."""
+ADAPTER = "adapter_config.json"
+"""File that makes a folder an adapter."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,15 @@ class ModelFolder:
     """A model as Hugging Face keeps it: config.json, safetensors, tokenizer.json."""
 
     path: Path
+    on_hub: str | None = None
+    """The name on the hub, where the folder lies in its cache."""
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self.on_hub or str(self.path)
 
     @property
     def name(self) -> str:
-        return self.path.resolve().name
+        return self.on_hub or self.path.resolve().name
 
     @property
     def title(self) -> str:
@@ -78,6 +86,32 @@ class ModelFolder:
     @property
     def tokenizer_file(self) -> Path:
         return self.path / "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A model with an adapter added to its weights, a folder as peft writes it."""
+
+    base: Checkpoint | ModelFolder
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.base}+{self.path}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}+{self.path.resolve().name}"
+
+    @property
+    def title(self) -> str:
+        """The name as a report shows it."""
+        return f"{self.base.title} with {self.path.resolve().name}"
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The adapter's own where it brings one."""
+        own = self.path / "tokenizer.json"
+        return own if own.is_file() else self.base.tokenizer_file
 
 
 @dataclass(frozen=True)
@@ -97,35 +131,40 @@ class RecordedStep:
         return Run(folder) if within and (folder / "config.toml").is_file() else None
 
 
-Source = Run | Checkpoint | ModelFolder | RecordedStep
-Model = Checkpoint | ModelFolder
+Source = Run | Checkpoint | ModelFolder | Adapted | RecordedStep
+Model = Checkpoint | ModelFolder | Adapted
 """What has weights."""
 KINDS: dict[type[Source], str] = {
     Run: "a run",
     Checkpoint: "a checkpoint of a run",
     ModelFolder: "a Hugging Face folder",
+    Adapted: "an adapted model",
     RecordedStep: "a recorded step",
 }
 
 
 def open_source(what: str | Path | Source) -> Source:
-    """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file.
+    """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file,
+    ORG/NAME or ORG/NAME@REVISION on the hub, an adapter's folder, or MODEL+ADAPTER.
 
-    @ema after a run or checkpoint stands for the moving average of its weights.
-
-    Nothing is read but names. A path comes before a name under runs/, and a run before a model in the same folder.
+    Nothing is read but names, and of an adapter its base. A path comes before a name under runs/, a run before a model
+    in the same folder, and all of them before the hub, whose cache comes before the network.
     What is one of these already stands for itself.
 
     Raises  CheckpointError that says what there is instead, when it is none of these
     """
     source = find_source(what)
+    if isinstance(source, ModelFolder) and source.on_hub is not None and hub.lacks_weights(source.path):
+        source = None
+    if source is None and isinstance(what, str) and (name := _name_on_hub(what)) is not None:
+        source = _recognised(hub.fetch(name), name)
     if source is None:
         raise _nothing(user_path(str(what)))
     return source
 
 
 def find_source(what: str | Path | Source) -> Source | None:
-    """The same, but None for what is none of these: where other names are possible."""
+    """The same, but None for what is none of these: where other names are possible. Nothing is fetched."""
     if not isinstance(what, str | Path):
         return what
     if str(what) == "last":
@@ -135,9 +174,16 @@ def find_source(what: str | Path | Source) -> Source | None:
         source = _recognised(place)
         if source is not None:
             return source
-    name, at, step = str(what).rpartition("@")
-    if at and not path.exists():
-        return _average(name) if step == "ema" else _checkpoint(find_run(name), step)
+    if path.exists() or isinstance(what, Path):
+        return None
+    if (folder := hub.cached(what)) is not None:
+        return _recognised(folder, what)
+    model, plus, adapter = what.rpartition("+")
+    if plus and (given := _adapter_folder(adapter)) is not None:
+        return _adapted(model, given)
+    name, at, step = what.rpartition("@")
+    if at and _name_on_hub(what) is None:
+        return _checkpoint(find_run(name), step)
     return None
 
 
@@ -189,8 +235,8 @@ def find_step(what: str | Path | Source, step: int | None = None) -> tuple[Run, 
         if source.run is None:
             raise CheckpointError(f"{what} lies in no run's steps/, so its text is not known: give the run and --step")
         source = Checkpoint(source.run, int(source.path.stem))
-    if isinstance(source, ModelFolder):
-        raise CheckpointError(f"{what} is {KINDS[ModelFolder]}, which has taken no steps: give a run; {_runs_here()}")
+    if isinstance(source, ModelFolder | Adapted):
+        raise CheckpointError(f"{what} is {KINDS[type(source)]}, which has taken no steps: give a run; {_runs_here()}")
     if isinstance(source, Run):
         return source, step
     _require_stepped(source)
@@ -223,17 +269,64 @@ def known_runs(folder: Path = RUNS) -> list[Run]:
     return [Run(file.parent) for file in sorted(folder.glob("*/config.toml"))]
 
 
-def _recognised(place: Path) -> Source | None:
+def _recognised(place: Path, on_hub: str | None = None) -> Source | None:
     if place.is_file():
         return RecordedStep(place) if place.suffix == RECORDING else None
     if (place / "config.toml").is_file():
         return Run(place)
     if (place / "config.json").is_file():
-        return ModelFolder(place)
+        return ModelFolder(place, on_hub)
+    if (place / ADAPTER).is_file():
+        return _adapted(None, place)
     run = place.parent.parent
     if place.parent.name == "checkpoints" and is_number(place.name) and (run / "config.toml").is_file():
         return _checkpoint(Run(run), place.name)
     return None
+
+
+def _name_on_hub(what: str) -> str | None:
+    """ORG/NAME, where this is no path below a folder that is here."""
+    first = what.partition("/")[0]
+    known = hub.is_name(what) and not Path(first).exists() and first not in (str(RUNS), ".", "..")
+    return what if known and not what.endswith(RECORDING) else None
+
+
+def _adapter_folder(what: str) -> Path | None:
+    """The folder of an adapter, or of its name on the hub."""
+    places = [user_path(what), hub.cached(what)] if what else []
+    return next((place for place in places if place is not None and (place / ADAPTER).is_file()), None)
+
+
+def _adapted(model: str | None, folder: Path) -> Adapted:
+    """An adapter on a model: the one that is named, else the one that its own configuration names.
+
+    Raises  CheckpointError where there is no such model
+    """
+    if model is not None:
+        base: Source | None = open_source(model)
+    else:
+        model = _base_of(folder)
+        beside = folder / model
+        base = find_source(model) or (_recognised(beside) if beside.exists() else None)
+        if base is None and _name_on_hub(model) is not None:
+            base = open_source(model)
+    if isinstance(base, Run):
+        base = Checkpoint(base, base.latest_checkpoint())
+    if not isinstance(base, Checkpoint | ModelFolder):
+        raise CheckpointError(f"{folder} adapts {model}, which is not here: give its model too, as in MODEL+{folder}")
+    return Adapted(base, folder)
+
+
+def _base_of(folder: Path) -> str:
+    """The model that an adapter's configuration names."""
+    file = folder / ADAPTER
+    try:
+        base = parse_json(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{file} names no base model: give it, as in MODEL+{folder}") from error
+    if not isinstance(base, str) or not base:
+        raise CheckpointError(f"{file} names no base model: give it, as in MODEL+{folder}")
+    return base
 
 
 def _checkpoint(run: Run, step: str) -> Checkpoint:
@@ -278,8 +371,6 @@ def _nothing(path: Path) -> CheckpointError:
             f"{path} is not a run folder (no config.toml in it or in {RUNS / path}), nor a Hugging Face folder or "
             f"recorded step{_near(path)}; {_runs_here()}"
         )
-    if (path / "adapter_config.json").is_file():
-        return CheckpointError(f"{path} is an adapter, not a model: give the model, with MODEL:lora={path}")
     if within := known_runs(path):
         names = _listed([str(run.path) for run in within[:SHOWN]], len(within))
         return CheckpointError(f"{path} is a folder of runs, expected one of them: {names}")

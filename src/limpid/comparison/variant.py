@@ -24,7 +24,7 @@ from limpid.model.lora import Adapter, load_adapter
 from limpid.model.observe import FAST, Mode
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, POLICY
-from limpid.source import Checkpoint, Model, ModelFolder, find_model
+from limpid.source import Adapted, Checkpoint, Model, ModelFolder, find_model
 from limpid.training.precision import FORMATS as DTYPES
 
 Tokens = Int[Tensor, "row position"]
@@ -101,17 +101,17 @@ def parse_variant(label: str) -> Variant:
     return Variant(label, source, config, weights, path, precision, adapter, merged, weights_read, processes)
 
 
-def _hugging_face_folder(checkpoint: Checkpoint) -> ModelFolder:
-    """A checkpoint as Hugging Face expects it: its run's model/ when that is of this step, else one for this process.
+def _hugging_face_folder(model: Checkpoint | Adapted) -> ModelFolder:
+    """A model as Hugging Face expects it: a run's model/ when that is of this step, else one for this process.
 
     Raises  ConfigError when no family can express it
     """
     from limpid.data.tokenizer import load_tokenizer
 
-    there = checkpoint.run.model_folder
-    if step_of(there) == checkpoint.step and not checkpoint.averaged:
-        return ModelFolder(there)
-    tokenizer, (config, weights) = load_tokenizer(checkpoint), load_weights(checkpoint)
+    step = model.step if isinstance(model, Checkpoint) else None
+    if isinstance(model, Checkpoint) and step_of(model.run.model_folder) == step:
+        return ModelFolder(model.run.model_folder)
+    tokenizer, (config, weights) = load_tokenizer(model), load_weights(model)
     folder = Path(tempfile.mkdtemp(prefix="limpid-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     save_folder(
@@ -120,7 +120,7 @@ def _hugging_face_folder(checkpoint: Checkpoint) -> ModelFolder:
         {name: tensor.float() for name, tensor in weights.items()},
         tokenizer_json=tokenizer.to_json(),
         end_of_text=tokenizer.end_of_text,
-        step=checkpoint.step,
+        step=step,
     )
     return ModelFolder(folder / "model")
 

@@ -18,7 +18,7 @@ from limpid.files import explained, open_to_read, standard_input, standard_outpu
 from limpid.loaded import LoadedModel, Opened, open_model
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
-from limpid.source import ModelFolder, find_model
+from limpid.source import Adapted, Checkpoint, find_model
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -159,9 +159,11 @@ def _require_no_part(target: Path | None, what: str | Path | Run | Opened) -> No
     if isinstance(what, tuple):
         return
     model = find_model(what)
-    folder = model.path if isinstance(model, ModelFolder) else model.run.path
-    if target is not None and target.exists() and target.resolve().is_relative_to(folder.resolve()):
-        raise ConfigError(f"--output {target} is a file of the model {folder}: give another")
+    folders = [model.path, model.base.path] if isinstance(model, Adapted) else [model.path]
+    folders = [one.parent.parent if isinstance(model, Checkpoint) else one for one in folders]
+    for folder in folders:
+        if target is not None and target.exists() and target.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"--output {target} is a file of the model {folder}: give another")
 
 
 @contextlib.contextmanager

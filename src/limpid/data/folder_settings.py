@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ class FolderSettings:
     chat_template: ChatTemplate | None
 
 
-def read_settings(folder: Path) -> FolderSettings:
-    """What the JSON files of a folder and chat_template.jinja say; what cannot be read says nothing."""
+def read_settings(*folders: Path) -> FolderSettings:
+    """What the JSON files and chat_template.jinja say, each in the first folder that has it; what cannot be read says
+    nothing.
+    """
     own, config, generation = (
-        _read_json(folder / name) for name in ("tokenizer_config.json", "config.json", "generation_config.json")
+        _read_json(_first(folders, name)) for name in ("tokenizer_config.json", "config.json", "generation_config.json")
     )
     words = {name: word for name in own if name.endswith("_token") and (word := _word(own[name])) is not None}
     starts = words.get("bos_token"), config.get("bos_token_id")
@@ -31,13 +34,18 @@ def read_settings(folder: Path) -> FolderSettings:
     return FolderSettings(
         tuple(start for start in starts if isinstance(start, str | int)),
         tuple(id for id in ends if type(id) is int) or None,
-        _template(folder, own, words),
+        _template(folders, own, words),
     )
 
 
-def _template(folder: Path, settings: dict[str, Any], words: dict[str, str]) -> ChatTemplate | None:
+def _first(folders: Sequence[Path], name: str) -> Path:
+    """A file in the first folder that has it."""
+    return next((folder / name for folder in folders if (folder / name).is_file()), folders[0] / name)
+
+
+def _template(folders: Sequence[Path], settings: dict[str, Any], words: dict[str, str]) -> ChatTemplate | None:
     """The template of a file of its own, else the one among the tokenizer's settings, of several the default."""
-    file = folder / "chat_template.jinja"
+    file = _first(folders, "chat_template.jinja")
     try:
         return ChatTemplate(file.read_text(encoding="utf-8"), str(file), words)
     except (OSError, ValueError):
@@ -46,7 +54,8 @@ def _template(folder: Path, settings: dict[str, Any], words: dict[str, str]) -> 
     if isinstance(found, list):
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")
-    return ChatTemplate(found, str(folder / "tokenizer_config.json"), words) if isinstance(found, str) else None
+    where = str(_first(folders, "tokenizer_config.json"))
+    return ChatTemplate(found, where, words) if isinstance(found, str) else None
 
 
 def _word(token: Any) -> str | None:

@@ -21,7 +21,7 @@ from limpid.data.panics import is_panic, panics_unsaid
 from limpid.data.words import splits_at_words
 from limpid.errors import CheckpointError, DataError
 from limpid.files import one_line, read_whole, user_path
-from limpid.source import Model, ModelFolder
+from limpid.source import Adapted, Checkpoint, Model
 
 Array = np.ndarray
 END_OF_TEXT = "<|endoftext|>"
@@ -223,8 +223,13 @@ def load_tokenizer(source: Model) -> Tokenizer:
     if not source.tokenizer_file.is_file():
         raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
     tokenizer = Tokenizer.load(source.tokenizer_file)
-    if isinstance(source, ModelFolder):
-        tokenizer.take_settings(read_settings(source.path))
+    folders = {
+        one.path: None
+        for one in (source, source.base if isinstance(source, Adapted) else source)
+        if not isinstance(one, Checkpoint)
+    }
+    if folders:
+        tokenizer.take_settings(read_settings(*folders))
     return tokenizer
 
 

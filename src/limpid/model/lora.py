@@ -64,6 +64,10 @@ def load_adapter(path: Path, config: ModelConfig) -> Adapter:
             raise ConfigError(f"{path} has {key}: limpid reads plain LoRA adapters only")
     if their.get("rank_pattern") or their.get("alpha_pattern"):
         raise ConfigError(f"{path} gives modules ranks of their own: limpid reads adapters of one rank")
+    if more := [name for name in tensors if ".lora_A." not in name and ".lora_B." not in name]:
+        raise ConfigError(
+            f"{path} holds {min(more)}, more than low-rank factors: merge it with peft (merge_and_unload)"
+        )
     rank = int(their["r"])
     scale = their["lora_alpha"] / (math.sqrt(rank) if their.get("use_rslora") else rank)
     down: dict[str, Tensor] = {}

@@ -13,10 +13,11 @@ from limpid.errors import CheckpointError
 from limpid.model.convert import load_folder
 from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
+from limpid.model.lora import load_adapter
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters, trained_parameters
 from limpid.run import AVERAGE
-from limpid.source import Checkpoint, Model, ModelFolder
+from limpid.source import Adapted, Checkpoint, Model, ModelFolder
 
 
 def load_model(source: Model) -> Transformer:
@@ -32,9 +33,13 @@ def load_model(source: Model) -> Transformer:
 
 
 def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Sizes and parameters, under our names, as they were saved (float32 or wider); low-rank factors added in."""
+    """Sizes and parameters, under our names, as they were saved (float32 or wider); low-rank factors and
+    adapters added in."""
     if isinstance(source, ModelFolder):
         return load_folder(source.path)
+    if isinstance(source, Adapted):
+        config, weights = load_weights(source.base)
+        return config, load_adapter(source.path, config).merged(weights)
     config = source.read_model_config()
     return merge(config, read_weights(source, config))
 

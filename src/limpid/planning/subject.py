@@ -9,11 +9,12 @@ from pathlib import Path
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
 from limpid.files import user_path
+from limpid.hub import fetch, is_name
 from limpid.planning.architecture import Architecture, of_config
 from limpid.planning.flops import flops_per_token
 from limpid.planning.huggingface import read_file
 from limpid.planning.published import known, published, suggestion
-from limpid.source import ModelFolder, RecordedStep, Run, find_source
+from limpid.source import Adapted, ModelFolder, RecordedStep, Run, find_source
 
 ASSUMED_VOCABULARY = 2048
 """What the tokenizer chooses on the default text; see data/tokenizer.py."""
@@ -64,11 +65,14 @@ def _named(what: str) -> Subject:
     if known(what) is not None and not user_path(what).exists():
         return Subject(published(what))
     source = find_source(what)
+    if source is None and is_name(what) and not user_path(what).parent.exists():
+        return Subject(read_file(fetch(what, ("config.json",)) / "config.json"))
     if source is None or isinstance(source, RecordedStep):
         raise ConfigError(
             f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
             f"{suggestion(what)}"
         )
+    source = source.base if isinstance(source, Adapted) else source
     if isinstance(source, ModelFolder):
         return Subject(read_file(source.config_file))
     return _trained(source if isinstance(source, Run) else source.run)

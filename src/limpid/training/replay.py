@@ -20,6 +20,7 @@ from limpid.reporter import Report
 from limpid.run import RUNS, Run
 from limpid.source import (
     RECORDING,
+    Adapted,
     Checkpoint,
     Model,
     ModelFolder,
@@ -102,7 +103,7 @@ def recorded(
         if step is not None:
             raise ConfigError("--text takes a step of its own on that text: leave out --step")
         return record_text(find_model(what), text, None if output is None else user_path(output))
-    if isinstance(source, ModelFolder):
+    if isinstance(source, ModelFolder | Adapted):
         way = command("limpid", "trace", what, "--text", "To be or not")
         raise ConfigError(f"{what} is a model, which has taken no steps: `{way}` takes one and names its file")
     begun = source.step if isinstance(source, Checkpoint) and step not in (None, source.step) else None
@@ -174,7 +175,9 @@ def record_text(source: Model, text: str, file: Path | None) -> Path:
     batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
     name = source.name
     if file is None:  # models of one name lie in different folders
-        file = RUNS / f"{name}-{crc32(str(Path(str(source)).resolve()).encode()):08x}-step.safetensors"
+        file = (
+            RUNS / f"{name.replace('/', '--')}-{crc32(str(Path(str(source)).resolve()).encode()):08x}-step.safetensors"
+        )
     require_new_or_recorded(file)
     record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)
     return file

@@ -21,7 +21,7 @@ class ChatFlags(Threads):
     """
 
     what: str = field(metadata={"positional": "MODEL"})
-    """Run, name under runs/, `last`, or Hugging Face folder."""
+    """Run, name under runs/, `last`, Hugging Face folder or ORG/NAME; an adapter, or MODEL+ADAPTER."""
     system: str | None = None
     """What the model is told before anything else."""
     sampling: Sampling = field(default_factory=Sampling)

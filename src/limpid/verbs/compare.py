@@ -22,7 +22,7 @@ class CompareFlags(Threads):
     """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "A B"})
-    """Two variants; each a run, `last` or a Hugging Face folder, with :WORDS for path and precision."""
+    """Two variants; each a run, `last`, a Hugging Face folder or ORG/NAME, with :WORDS for path and precision."""
     text: str | None = None
     """Compare on this text instead of random tokens."""
     backward: bool = True

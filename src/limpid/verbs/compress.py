@@ -27,7 +27,7 @@ class CompressFlags(Threads):
     """
 
     what: str = field(metadata={"positional": "MODEL"})
-    """Run, name under runs/, `last`, or Hugging Face folder."""
+    """Run, name under runs/, `last`, Hugging Face folder or ORG/NAME; an adapter, or MODEL+ADAPTER."""
     file: str = field(default="-", metadata={"positional": "FILE"})
     """File to compress; - for standard input."""
     output: str | None = field(default=None, metadata={"short": "o"})

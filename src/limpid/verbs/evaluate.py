@@ -29,7 +29,7 @@ class EvaluateFlags(Threads):
     """
 
     what: str = field(metadata={"positional": "MODEL"})
-    """Run, name under runs/, `last`, or Hugging Face folder."""
+    """Run, name under runs/, `last`, Hugging Face folder or ORG/NAME; an adapter, or MODEL+ADAPTER."""
     paths: tuple[str, ...] = field(default=(), metadata={"positional": "TEXT"})
     """Files, folders, globs, or - for standard input; plain text, JSON lines, parquet."""
     text: str | None = None

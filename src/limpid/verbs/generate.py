@@ -32,7 +32,7 @@ class GenerateFlags(Threads):
     """
 
     what: str = field(metadata={"positional": "MODEL"})
-    """Run, name under runs/, `last`, or Hugging Face folder."""
+    """Run, name under runs/, `last`, Hugging Face folder or ORG/NAME; an adapter, or MODEL+ADAPTER."""
     words: tuple[str, ...] = field(default=(), metadata={"positional": "PROMPT"})
     """Texts to continue, all at once; none starts a new document."""
     prompts: str | None = None

@@ -26,7 +26,7 @@ class InspectFlags(Threads):
     """
 
     what: str = field(default="last", metadata={"positional": "MODEL"})
-    """Run, name under runs/, `last`, or Hugging Face folder (with --text)."""
+    """Run, name under runs/, `last`; with --text a Hugging Face folder, ORG/NAME or adapter."""
     text: str | None = None
     """The text to look at; the start of a run's held-out text when left out."""
     position: int = -1
@@ -95,4 +95,6 @@ def _beside(what: str) -> Path:
     from limpid.source import Checkpoint, find_model
 
     source = find_model(what)
-    return source.run.path / "inspect" if isinstance(source, Checkpoint) else RUNS / f"{source.name}-inspect"
+    if isinstance(source, Checkpoint):
+        return source.run.path / "inspect"
+    return RUNS / f"{source.name.replace('/', '--')}-inspect"

@@ -28,7 +28,7 @@ class TraceFlags(Threads):
     """
 
     what: str = field(default="last", metadata={"positional": "RUN"})
-    """Run, recorded step (.safetensors), or Hugging Face folder (with --text)."""
+    """Run, recorded step (.safetensors); with --text a Hugging Face folder, ORG/NAME or adapter."""
     step: int | None = None
     """Which step of the run, 1 being the first; the last one when left out. Of RUN@M: replayed from that checkpoint."""
     text: str | None = None
