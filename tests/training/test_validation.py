@@ -85,7 +85,11 @@ def test_names_change_no_number_of_training_and_resume_goes_on_with_them(data: P
     assert said(run.metrics_file.read_text()) == said(before)
 
 
-def test_callbacks_curves_and_the_console_know_each_set(data: Path, texts: tuple[Path, Path]) -> None:
+def test_callbacks_curves_and_the_console_know_each_set(
+    data: Path, texts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limpid.generation.continue_text", lambda *about: "")  # what somebody who looks on is shown
+
     class Heard(limpid.Callback):
         def on_evaluation(self, run, evaluation) -> None:
             self.heard = evaluation
