@@ -20,6 +20,7 @@ class PlanFlags:
     """What a model costs: parameters, FLOPs, memory, time, money, and how far its training is from compute-optimal.
 
     `limpid plan fit RUNS…` fits a scaling law to runs, `limpid plan sweep` trains the runs for one.
+    `limpid plan rate` finds a learning rate.
     Numbers may be written 70B, 1.4T, 32k, 1e21.
 
     limpid plan llama-3-8b --device h100 --devices 8 --zero 3 --tokens 1T
@@ -43,10 +44,10 @@ class PlanFlags:
 
 
 def verb(argv: Sequence[str]) -> int:
-    if argv and argv[0] in ("fit", "sweep"):
-        from limpid.verbs import plan_fit, plan_sweep
+    if argv and argv[0] in ("fit", "rate", "sweep"):
+        from limpid.verbs import plan_fit, plan_rate, plan_sweep
 
-        return (plan_fit if argv[0] == "fit" else plan_sweep).verb(argv[1:])
+        return {"fit": plan_fit, "rate": plan_rate, "sweep": plan_sweep}[argv[0]].verb(argv[1:])
     from limpid.console import Console
 
     console = Console()
