@@ -120,3 +120,17 @@ def test_what_it_does_not_take_is_one_line(options: str, said: str, tmp_path: Pa
     Path("text.txt").write_text("the cat sees the dog, and the dog sees the bird\n" * 30)
     assert main(["plan", "rate", "text.txt", *SMALL.split(), *options.split()]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_several_processes_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextlib import nullcontext
+
+    from limpid.config import TrainConfig
+    from limpid.training.mesh import Mesh
+    from limpid.training.rate_sweep import rate_curve
+
+    monkeypatch.setattr("limpid.training.rate_sweep.open_mesh", lambda: nullcontext(Mesh(world=2)))
+    with pytest.raises(
+        ConfigError, match="limpid plan rate needs one process, and there are 2: start it without torchrun"
+    ):
+        rate_curve(TrainConfig(), 1e-6, 1.0, 50)

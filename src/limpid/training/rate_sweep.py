@@ -9,7 +9,7 @@ from pathlib import Path
 from limpid.config import TrainConfig
 from limpid.planning.rate import RateCurve, find_rate
 from limpid.reporter import SILENT, Reporter
-from limpid.training.mesh import Mesh
+from limpid.training.mesh import open_mesh
 from limpid.training.precision import arithmetic
 from limpid.training.start import Training, start
 from limpid.training.state import make_scaler, set_weights
@@ -23,15 +23,14 @@ def rate_curve(
     highest: float,
     steps: int,
     reporter: Reporter = SILENT,
-    mesh: Mesh | None = None,
 ) -> RateCurve:
     """The losses of a new run of this configuration along rising rates, and the largest stable one."""
-    mesh = Mesh() if mesh is None else mesh
-    mesh.require_one("limpid plan rate", "start it without torchrun")
     update = dataclasses.replace(config.update, schedule="constant", warmup_steps=0, ema_decay=0.0)
     run = dataclasses.replace(config.run, max_steps=steps, record_steps=(), report_to=())
-    with tempfile.TemporaryDirectory() as folder:
-        training = start(dataclasses.replace(config, update=update, run=run), str(Path(folder) / "rate"), reporter)
+    with open_mesh() as mesh, tempfile.TemporaryDirectory() as folder:
+        mesh.require_one("limpid plan rate", "start it without torchrun")
+        place = str(Path(folder) / "rate")
+        training = start(dataclasses.replace(config, update=update, run=run), place, reporter, mesh=mesh)
         return find_rate(FromTheStart(training), lowest, highest, steps, reporter.progress)
 
 

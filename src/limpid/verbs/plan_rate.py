@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.domain import Count, Positive
@@ -58,7 +59,8 @@ def verb(argv: Sequence[str]) -> int:
 
     typed = given("plan rate", PlanRateFlags, argv, EVERYDAY)
     require_threads(typed.get("run", {}).get("threads", 0))
-    sections = {key: typed.pop(key) for key in ("data", "model", "update", "run") if key in typed}
+    names = ("data", "model", "update", "run")
+    sections: dict[str, Any] = {key: typed.pop(key) for key in names if key in typed}
     flags = from_dict(PlanRateFlags, typed)
     for section, name in (("update", "learning_rate"), ("update", "ema_decay"), ("run", "max_steps")):
         if name in sections.get(section, {}):
