@@ -24,11 +24,13 @@ class LoadedModel:
     tokenizer: Tokenizer
     run: Run | None = None
     step: int | None = None
+    described: str | None = None
+    """The name with what else there is to say of it, such as after which step it is."""
 
     @property
     def title(self) -> str:
         """The name as a report shows it."""
-        return self.name if self.step is None else f"{self.name} after step {self.step:,}"
+        return self.described or self.name
 
     @property
     def start(self) -> int | None:
@@ -53,5 +55,5 @@ def open_model(what: str | Path | Source | Opened) -> LoadedModel:
     tokenizer, transformer = load_tokenizer(source), load_model(source)
     base = source.base if isinstance(source, Adapted) else source
     if isinstance(base, Checkpoint):
-        return LoadedModel(source.name, transformer, tokenizer, base.run, base.step)
-    return LoadedModel(source.name, transformer, tokenizer)
+        return LoadedModel(source.name, transformer, tokenizer, base.run, base.step, source.title)
+    return LoadedModel(source.name, transformer, tokenizer, described=source.title)

@@ -109,6 +109,10 @@ class Run:
         steps = (int(entry.name) for entry in folder.iterdir() if is_number(entry.name))
         return sorted(step for step in steps if self.checkpoint(step).is_dir())
 
+    def recorded_steps(self) -> list[int]:
+        """Steps that are recorded, ascending; any other one is when it is opened."""
+        return sorted(int(file.stem) for file in (self.path / "steps").glob("*.safetensors") if is_number(file.stem))
+
     def latest_checkpoint(self) -> int:
         """Step of the newest complete checkpoint."""
         steps = self.checkpoint_steps()
@@ -350,7 +354,8 @@ def _never_became_a_run(path: Path) -> bool:
     if not (path / STARTING).is_file() or (path / "config.toml").exists():
         return False
     first = Run(path).checkpoint(0).name
-    written = {LOCK, STARTING, "tokenizer.json", ".tokenizer.json.writing", "checkpoints", ".config.toml.writing"}
+    files = ("tokenizer.json", "own.json", "config.toml")
+    written = {LOCK, STARTING, "checkpoints", *files[:2], *(f".{name}.writing" for name in files)}
     within = {entry.name for entry in (path / "checkpoints").glob("*")}
     return set(os.listdir(path)) <= written and within <= {first, f".{first}.writing"}
 

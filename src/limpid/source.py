@@ -147,6 +147,7 @@ def open_source(what: str | Path | Source) -> Source:
     """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file,
     ORG/NAME or ORG/NAME@REVISION on the hub, an adapter's folder, or MODEL+ADAPTER.
 
+    @ema after a run or checkpoint stands for the moving average of its weights.
     Nothing is read but names, and of an adapter its base. A path comes before a name under runs/, a run before a model
     in the same folder, and all of them before the hub, whose cache comes before the network.
     What is one of these already stands for itself.
@@ -183,7 +184,7 @@ def find_source(what: str | Path | Source) -> Source | None:
         return _adapted(model, given)
     name, at, step = what.rpartition("@")
     if at and _name_on_hub(what) is None:
-        return _checkpoint(find_run(name), step)
+        return _average(name) if step == "ema" else _checkpoint(find_run(name), step)
     return None
 
 

@@ -63,8 +63,9 @@ for module in pkgutil.walk_packages(getattr(room, "__path__", []), room.__name__
     assert "torch" not in modules_after(code)
 
 
-def test_help_does_not_even_load_numpy() -> None:
-    assert "numpy" not in modules_after("from limpid.cli import main; main(['--help'])")
+@pytest.mark.parametrize("code", ["import limpid", "from limpid.cli import main; main(['--help'])"])
+def test_the_package_and_its_help_do_not_even_load_numpy(code: str) -> None:
+    assert "numpy" not in modules_after(code)
 
 
 def test_importing_changes_nothing() -> None:

@@ -72,6 +72,8 @@ def test_it_has_a_name_wherever_a_model_has_one(data: Path) -> None:
     again, _ = limpid.load("folder")
     assert torch.equal(model.final_norm.weight, again.final_norm.weight)
     assert not torch.equal(model.final_norm.weight, limpid.load("run")[0].final_norm.weight)
+    assert limpid.compare("run@ema", "run@ema:transformers", backward=False).agrees  # model/ has the weights themselves
+    assert repr(limpid.evaluate("run@ema", text="the cat sees")).startswith("Evaluation(run after step 6, averaged: ")
     limpid.train(config(data, max_steps=3), "without")
     with pytest.raises(CheckpointError, match="holds no average of the weights: train with --ema-decay"):
         find_model("without@ema")

@@ -30,6 +30,8 @@ def train(
     deadline: Deadline | None = None,
     step_budget: StepBudget | None = None,
     callbacks: Sequence[Callback] = (),
+    objective: Any = None,
+    batches: Any = None,
 ) -> Run:
     """Train a model to the last step and return its run; silent unless a reporter is given.
 
@@ -37,6 +39,8 @@ def train(
     deadline     when the run is to end: it sets the number of steps, and the size where that is open
     step_budget  the same for a configuration that is complete; both need the schedule warmup_stable_decay
     callbacks    objects that are told of every step, evaluation and checkpoint: see limpid.Callback
+    objective    your own loss, of the protocol limpid.objectives.Objective; DPO() lies beside it
+    batches      your own rows: an object with batch(step, state) → micro-batches, and epoch(step)
     Raises  LimpidError for what cannot work; Diverged, Interrupted when training breaks off (everything is saved)
     """
     asked: TrainConfig = converted(TrainConfig, {} if config is None else config, "config")
@@ -44,10 +48,13 @@ def train(
     require_there([*asked.data.paths, *asked.data.validation_paths])  # before PyTorch is loaded, which takes seconds
     if name is not None:
         place_of(name)
+    from limpid.training.own import Own
     from limpid.training.start import start
 
+    own = Own(objective, batches)
+
     def begin(mesh: Mesh, shown: Reporter) -> Training:
-        training = start(asked, name, shown, deadline, mesh)
+        training = start(asked, name, shown, deadline, mesh, own)
         training.step_budget = training.step_budget or step_budget
         return training
 
@@ -60,17 +67,23 @@ def resume(
     max_steps: Count | None = None,
     reporter: Reporter = SILENT,
     callbacks: Sequence[Callback] = (),
+    objective: Any = None,
+    batches: Any = None,
 ) -> Run:
     """Continue a run bit for bit, as it was configured, to its last step or to another one.
 
-    what   a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
+    what       a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
+    objective  and batches: those that it was begun with, where they were the user's own
     """
     from limpid.source import find_checkpoint
+    from limpid.training.own import Own
     from limpid.training.start import resume
+
+    own = Own(objective, batches)
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
         run, step = find_checkpoint(what)
-        return resume(run, max_steps, shown, mesh, step)
+        return resume(run, max_steps, shown, mesh, step, own)
 
     return _train(begin, reporter, callbacks)
 

@@ -109,7 +109,7 @@ def _hugging_face_folder(model: Checkpoint | Adapted) -> ModelFolder:
     from limpid.data.tokenizer import load_tokenizer
 
     step = model.step if isinstance(model, Checkpoint) else None
-    if isinstance(model, Checkpoint) and step_of(model.run.model_folder) == step:
+    if isinstance(model, Checkpoint) and not model.averaged and step_of(model.run.model_folder) == step:
         return ModelFolder(model.run.model_folder)
     tokenizer, (config, weights) = load_tokenizer(model), load_weights(model)
     folder = Path(tempfile.mkdtemp(prefix="limpid-"))

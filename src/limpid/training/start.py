@@ -33,6 +33,7 @@ from limpid.training.autotune import resolve_auto
 from limpid.training.memory import require_fits
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import take_up
+from limpid.training.own import NOTHING, Own
 from limpid.training.state import State, fresh_state, set_threads, set_weights
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
@@ -58,6 +59,7 @@ def start(
     reporter: Reporter = SILENT,
     deadline: Deadline | None = None,
     mesh: Mesh | None = None,
+    own: Own = NOTHING,
 ) -> Training:
     """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1.
 
@@ -113,8 +115,9 @@ def start(
     if step_budget is not None:
         step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
     if mesh.is_main:
+        own.write(run)
         run.write_config(config, asked)  # last: from here on the folder is a run
-    return Training(run, config, tokens, batches, state, step_budget)
+    return Training(run, config, tokens, own.batches or batches, state, step_budget, own.objective or NEXT_TOKEN)
 
 
 def _require_sample(config: TrainConfig, tokens: Tokens) -> None:
@@ -145,6 +148,7 @@ def resume(
     reporter: Reporter = SILENT,
     mesh: Mesh | None = None,
     at: int | None = None,
+    own: Own = NOTHING,
 ) -> Training:
     """A run as if it had never stopped: its own configuration, data and newest checkpoint, or the one after step `at`.
 
@@ -162,7 +166,7 @@ def resume(
         config, asked = (
             dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps)) for one in (config, asked)
         )
-    training = open_run(run, config, step, mesh)
+    training = open_run(run, config, step, mesh, own)
     for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked)):
         reporter.line(note)
     if before.run.max_steps != config.run.max_steps:
@@ -194,8 +198,18 @@ def _go_on(run: Run, step: int, config: TrainConfig | None, asked: TrainConfig) 
     return notes
 
 
-def open_run(run: Run, config: TrainConfig, at: int, mesh: Mesh | None = None) -> Training:
-    """A run in the state it had after step `at`, a checkpoint's."""
+def open_run(
+    run: Run,
+    config: TrainConfig,
+    at: int,
+    mesh: Mesh | None = None,
+    own: Own = NOTHING,
+) -> Training:
+    """A run in the state it had after step `at`, a checkpoint's.
+
+    Raises  CheckpointError where it was begun with an objective or batches of the user's own, and goes on without them
+    """
+    own.require_as_before(run)
     record = run.read_state(at)
     set_threads(config)
     mesh = Mesh() if mesh is None else mesh
@@ -203,7 +217,8 @@ def open_run(run: Run, config: TrainConfig, at: int, mesh: Mesh | None = None) -
         tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
     state = fresh_state(config, mesh)
     checkpoint.load(run, at, state, config)
-    return Training(run, config, tokens, _batches(config, tokens), state)
+    batches = own.batches or _batches(config, tokens)
+    return Training(run, config, tokens, batches, state, objective=own.objective or NEXT_TOKEN)
 
 
 def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainConfig:
