@@ -13,6 +13,8 @@ from limpid.terminal import printable
 CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top;border:none"
 NUMBER = CELL.replace("left", "right") + ";white-space:nowrap"
 WIDTH, HEIGHT, MARGIN = 420, 120, 34
+LEFT = 56
+"""Pixels for what is written beside the vertical axis: seven digits of its size."""
 
 
 def text(value: Any) -> str:
@@ -51,16 +53,16 @@ def curve(x: Sequence[float], y: Sequence[float], x_unit: str, y_unit: str) -> s
     length, range_ = (x[-1] - x[0]) or 1.0, (high - low) or 1.0
 
     def point(place: int) -> str:
-        at = MARGIN + (WIDTH - 2 * MARGIN) * (x[place] - x[0]) / length
+        at = LEFT + (WIDTH - LEFT - MARGIN) * (x[place] - x[0]) / length
         return f"{at:.1f},{MARGIN / 2 + (HEIGHT - 1.5 * MARGIN) * (high - y[place]) / range_:.1f}"
 
     parts = [[place for _, place in run] for _, run in groupby(enumerate(finite), lambda pair: pair[1] - pair[0])]
     lines = "".join(f'<polyline points="{" ".join(map(point, part))}"/>' for part in parts)
     bottom, right = HEIGHT - MARGIN, WIDTH - MARGIN
     words = (
-        (MARGIN - 4, MARGIN / 2 + 4, "end", f"{high:.3g}"), (MARGIN - 4, bottom, "end", f"{low:.3g}"),
-        (MARGIN, bottom + 14, "start", f"{x_unit} {x[0]:,.10g}"), (right, bottom + 14, "end", f"{x[-1]:,.10g}"),
-        (MARGIN + 4, MARGIN / 2 - 4, "start", y_unit),
+        (LEFT - 4, MARGIN / 2 + 4, "end", f"{high:.3g}"), (LEFT - 4, bottom, "end", f"{low:.3g}"),
+        (LEFT, bottom + 14, "start", f"{x_unit} {_end(x[0])}"), (right, bottom + 14, "end", _end(x[-1])),
+        (LEFT + 4, MARGIN / 2 - 4, "start", y_unit),
     )  # fmt: skip
     said = "".join(
         f'<text x="{a:.0f}" y="{b:.0f}" text-anchor="{end}">{text(word)}</text>' for a, b, end, word in words
@@ -70,3 +72,8 @@ def curve(x: Sequence[float], y: Sequence[float], x_unit: str, y_unit: str) -> s
         f'<g fill="none" stroke="#1f6fb4" stroke-width="1.5">{lines}</g>'
         f'<g fill="currentColor" font-size="11" font-family="sans-serif">{said}</g></svg>'
     )
+
+
+def _end(value: float) -> str:
+    """A step in full, anything else in three digits."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"

@@ -1,0 +1,48 @@
+"""Every example runs as it stands, in an empty folder."""
+
+import runpy
+import warnings
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAYS = {
+    "compare_two_models": "95% interval",
+    "plan_a_cluster": "512 × h100",
+    "read_an_equation": "θ = 0.49995 - 0.0009999995",
+    "rounding_or_bug": "the configurations differ: rotary_base 10000.0 and 500000.0",
+    "train_and_open_a_step": "162 of 162 comparisons lie within computed rounding bounds",
+    "watch_your_own_loop": "the first names not-causal",
+}
+SHOWS = {"one_step": "nearest to its bound", "runs_and_plans": "is better by"}
+
+
+def test_all_of_them_are_tried_and_short() -> None:
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == {*SAYS}
+    assert {file.stem for file in EXAMPLES.glob("*.ipynb")} == {*SHOWS}
+    for file in EXAMPLES.glob("*.py"):
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_a_script_says_what_it_promises(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert SAYS[name] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_a_notebook_runs_and_shows_its_results(name: str, tmp_path: Path) -> None:
+    book = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+    NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"], outputs
+    shown = [output["data"] for output in outputs if "data" in output]
+    assert any("image/png" in data for data in shown)
+    assert any(SHOWS[name] in data.get("text/html", "") + data.get("text/plain", "") for data in shown)
