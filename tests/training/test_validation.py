@@ -102,7 +102,7 @@ def test_callbacks_curves_and_the_console_know_each_set(
     assert list(heard.heard.sets) == list(heard.heard.averaged) == ["news", "odd"]
     assert heard.heard.loss == heard.heard.sets["news"].loss
     drawn = curves(run)
-    assert list(drawn.other_evals) == ["ema", "news", "news ema", "odd", "odd ema"]
+    assert list(drawn.other_evals) == ["news", "news ema", "odd", "odd ema"]
     assert drawn.other_evals["odd"].x.tolist() == [2, 4]
     assert draw([drawn], "step", Path("curves.svg")).is_file()
     assert "validation loss of odd" in shown.getvalue()

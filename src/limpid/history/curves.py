@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,11 +81,18 @@ def curves(run: Run, along: Axis = "step", window: int | None = None) -> Curves:
         _mean(Curve(places[along], loss), width),
         width,
         column("eval_loss"),
-        {_said(name): column(name) for name in metrics.names if OTHER.fullmatch(name)},
+        {_said(name): column(name) for name in _other_evals(metrics.names)},
         column("learning_rate"),
         column("grad_norm_before_clip"),
         column("tokens_per_second"),
     )
+
+
+def _other_evals(names: Iterable[str]) -> list[str]:
+    """Losses of sets and of averaged weights; those of the first set stand there twice where it has a name."""
+    found = [name for name in names if OTHER.fullmatch(name)]
+    own = [name for name in found if name != "eval_ema_loss"]
+    return own or found
 
 
 def _said(name: str) -> str:

@@ -47,7 +47,8 @@ def _loss(axes: Any, curves: Curves, colour: str) -> None:
         axes.plot(curves.loss.x, curves.loss.y, color=colour, linewidth=0.5, alpha=0.25)
         axes.fill_between(mean.x, mean.low, mean.high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(mean.x, mean.y, color=colour, linewidth=1.4, label=curves.name)
-    axes.plot(curves.eval_loss.x, curves.eval_loss.y, "o", color=colour, markersize=4, markerfacecolor="white")
+    if curves.other_evals.keys() <= {"ema"}:  # else the first set stands there by its name
+        axes.plot(curves.eval_loss.x, curves.eval_loss.y, "o", color=colour, markersize=4, markerfacecolor="white")
     for (name, one), marker in zip(curves.other_evals.items(), itertools.cycle("sD^v<>ph*X")):
         label = f"{curves.name}: {name}"
         axes.plot(one.x, one.y, marker, color=colour, markersize=4, markerfacecolor="white", label=label)
