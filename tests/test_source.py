@@ -8,7 +8,7 @@ import pytest
 from limpid.config import TrainConfig
 from limpid.config.files import write_config
 from limpid.errors import CheckpointError
-from limpid.run import Run, new_run
+from limpid.run import AVERAGE, Run, new_run
 from limpid.source import Checkpoint, ModelFolder, RecordedStep, find_model, find_run, find_source, open_source
 
 
@@ -140,3 +140,12 @@ def test_another_kind_than_was_asked_for_is_named() -> None:
         find_run("mine@400")
     with pytest.raises(CheckpointError, match="is a recorded step, expected a run or a Hugging Face folder"):
         find_model("step.safetensors")
+
+
+def test_the_average_of_the_weights_has_a_name_after_every_checkpoint() -> None:
+    run = a_run("averaged", 0, 400)
+    (run.checkpoint(400) / AVERAGE).touch()
+    assert [str(open_source(name)) for name in ("averaged@ema", "runs/averaged@400@ema")] == [f"{run.path}@400@ema"] * 2
+    assert open_source("averaged@ema").title == "averaged@ema after step 400"
+    with pytest.raises(CheckpointError, match="averaged@0 holds no average of the weights"):
+        open_source("averaged@0@ema")

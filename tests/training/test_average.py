@@ -1,6 +1,7 @@
 """The moving average of the weights: what it is, resumed, named, recorded, planned."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import limpid
+import small
 from limpid.errors import CheckpointError
 from limpid.model.weights import load_weights
 from limpid.planning import engine_memory
@@ -18,7 +20,8 @@ from limpid.training.average import in_place_of_weights
 from limpid.training.replay import record_past
 from limpid.training.start import start
 from limpid.training.step import step
-from small import config
+
+config = partial(small.config, doctor=False)
 
 EMA = {"ema_decay": 0.6}
 """Reached at update 13 of (1 + t) / (10 + t), so that both cases of the decay are met."""

@@ -2,13 +2,16 @@
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import limpid
+import small
 from limpid.cli import main
 from limpid.console import Console
 from limpid.reporter import Reporter
-from small import config
+
+config = partial(small.config, doctor=False)
 
 PROMPTS = ("the ", "dog ")
 

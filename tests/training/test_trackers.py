@@ -4,11 +4,13 @@ import json
 import struct
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import limpid
+import small
 from limpid.config import RunConfig
 from limpid.config.files import read_config
 from limpid.config.flags import parse_value
@@ -17,7 +19,8 @@ from limpid.errors import ConfigError
 from limpid.run import Run
 from limpid.training.trackers import Trackers, tracker
 from limpid.training.trackers.tracker import identity
-from small import config
+
+config = partial(small.config, doctor=False)
 
 
 class Recorded:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import limpid
+import small
 from limpid.config import DataConfig
 from limpid.console import Console
 from limpid.data.batches import validation_batches
@@ -20,7 +22,8 @@ from limpid.model.weights import load_model
 from limpid.objectives.losses import log_probabilities
 from limpid.reporter import Reporter
 from limpid.source import find_model
-from small import config
+
+config = partial(small.config, doctor=False)
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def _shown(option: Option) -> str:
 def _add(group: Any, option: Option, hidden: bool = False) -> None:
     default = option.field.default
     shown = option.help.replace("%", "%%")
-    if default not in (None, dataclasses.MISSING, "", ()) and default is not False:
+    if default not in (None, dataclasses.MISSING, "", (), ("",)) and default is not False:
         shown += f" [{'yes' if default is True else default}]"
     word = option.field.metadata.get("positional")
     if word is not None:
