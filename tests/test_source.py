@@ -146,6 +146,6 @@ def test_the_average_of_the_weights_has_a_name_after_every_checkpoint() -> None:
     run = a_run("averaged", 0, 400)
     (run.checkpoint(400) / AVERAGE).touch()
     assert [str(open_source(name)) for name in ("averaged@ema", "runs/averaged@400@ema")] == [f"{run.path}@400@ema"] * 2
-    assert open_source("averaged@ema").title == "averaged@ema after step 400"
+    assert open_source("averaged@ema").title == "averaged after step 400, averaged"
     with pytest.raises(CheckpointError, match="averaged@0 holds no average of the weights"):
         open_source("averaged@0@ema")

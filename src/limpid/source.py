@@ -39,12 +39,12 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        return f"{self.run.path.resolve().name}{'@ema' if self.averaged else ''}"
+        return self.run.path.resolve().name
 
     @property
     def title(self) -> str:
         """The name as a report shows it."""
-        return f"{self.name} after step {self.step:,}"
+        return f"{self.name} after step {self.step:,}{', averaged' if self.averaged else ''}"
 
     @property
     def path(self) -> Path:
