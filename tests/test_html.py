@@ -81,3 +81,13 @@ def test_a_step_is_shown_whole(tmp_path: Path) -> None:
     assert "verdict" in [cell.text for cell in shown.iter("td")]
     assert "blocks.0.attention.scores" in [cell.text for cell in shown.iter("td")]
     assert repr(trace).startswith("Trace(step 2 of run")
+    assert repr(trace.step).startswith("StepDocument(step 2 of run: holds, loss ")
+    entry = trace.explain("logits[0, 0, 7]")
+    assert repr(entry).startswith("EntryDocument(logits[0, 0, 7] = ")
+    assert "gradient" in [cell.text for cell in parsed(entry._repr_html_()).iter("td")]
+
+
+def test_a_planned_number_shows_its_equation() -> None:
+    figure = limpid.plan("gpt2").figure("parameters.total")
+    assert repr(figure) == "Figure(parameters.total = 124.4M parameters)"
+    assert any("=" in cell.text for cell in parsed(figure._repr_html_()).iter("td"))

@@ -20,7 +20,7 @@ Prompt = str | list[dict[str, Any]]
 """A text to continue, or a conversation to answer: messages with role and content."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Completion:
     """What a model made of one prompt."""
 
@@ -28,6 +28,9 @@ class Completion:
     text: str
     tokens: tuple[int, ...]
     finish: str  # stop, length, end of text, context
+
+    def __repr__(self) -> str:
+        return f"Completion({shown(self.text)}, {len(self.tokens)} tokens, ended by {self.finish})"
 
     def document(self) -> dict[str, Any]:
         """As plain values: a line of `limpid generate --json`."""

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
 
-SHOWN = 60
-"""Characters of a text that a short report shows."""
-
 
 @dataclass(frozen=True, repr=False)
 class Generation:
@@ -55,9 +52,8 @@ class Generation:
         return tuple(one.text for one in self.completions)
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= SHOWN else f"{self.text[:SHOWN]}…"
         others = f", and {len(self) - 1:,} more" if len(self) > 1 else ""
-        return f"Generation({self.model}: {text!r}{others})"
+        return f"Generation({self.model}: {shown(self.text)}{others})"
 
     def _repr_html_(self) -> str:
         rows = ((_asked(one.prompt), one.text, one.finish) for one in self.completions)
@@ -91,6 +87,7 @@ def generate(
     for completion in complete(decoder, opened.tokenizer, asked, how):
         made.append(completion)
         reporter.progress("generating", len(made), len(asked))
+    reporter.close()
     return Generation(opened.title, tuple(made))
 
 

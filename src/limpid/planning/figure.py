@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from limpid.html import table, titled
+
 Number = float | int
 
 OPERATORS: dict[type, Callable[..., Number]] = {
@@ -23,7 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """One planned number. The equation is not a comment on it: it is what was evaluated."""
 
@@ -37,6 +39,12 @@ class Figure:
 
     def __str__(self) -> str:
         return shown(self.value, self.unit)
+
+    def __repr__(self) -> str:
+        return f"Figure({self.name} = {self})"
+
+    def _repr_html_(self) -> str:
+        return titled(self.name, *(table([(line.strip(),)]) for line in self.why()[1:]))
 
     @property
     def put_in(self) -> dict[str, Number]:

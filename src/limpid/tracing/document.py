@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from limpid.tracing.notebook import entry_page, page
 from limpid.tracing.stations import Station
 from limpid.tracing.verdict import Check, Kind, NotFinite
 
@@ -176,7 +177,7 @@ class RunDocument:
     not_compared: tuple[str, ...]  # what could not be compared, and why
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepDocument:
     """One step, redone in float64 and compared, without its arrays."""
 
@@ -193,6 +194,12 @@ class StepDocument:
     loss: LossDocument
     parameters: tuple[ParameterDocument, ...]
     update: UpdateDocument
+
+    def __repr__(self) -> str:
+        return f"StepDocument(step {self.step:,} of {self.run}: {self.verdict.verdict}, loss {self.loss.value:.6g})"
+
+    def _repr_html_(self) -> str:
+        return page(self)
 
 
 @dataclass(frozen=True)
@@ -228,7 +235,7 @@ class DerivationDocument:
     terms: tuple[Term, ...]  # the strongest, strongest first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EntryDocument:
     """Everything there is to say about one entry."""
 
@@ -247,6 +254,13 @@ class EntryDocument:
     to_tokens: tuple[Place, ...]  # the strongest way back, entry by entry
     to_loss: tuple[Place, ...]  # the strongest way on: gradients, from here to the loss
     update: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        gradient = "" if self.gradient is None else f", gradient {self.gradient:.8g}"
+        return f"EntryDocument({self.address} = {self.value:.8g}{gradient})"
+
+    def _repr_html_(self) -> str:
+        return entry_page(self)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
-"""A step in a notebook: its verdict, its loss, and every quantity with the difference that rounding leaves."""
+"""A step in a notebook: its verdict, its loss, every quantity with what rounding leaves of it; and one entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from limpid.html import folded, table, titled
 from limpid.latex import readable
-from limpid.tracing.document import QuantityDocument, StepDocument
 from limpid.tracing.verdict import Check, address
+
+if TYPE_CHECKING:
+    from limpid.tracing.document import EntryDocument, QuantityDocument, StepDocument
 
 
 def page(step: StepDocument) -> str:
@@ -29,6 +32,26 @@ def page(step: StepDocument) -> str:
         if any(name in named for name in stage.quantities)
     )
     return titled(f"step {step.step:,} of {step.run}", table(facts), *stages, folded("update", _parameters(step)))
+
+
+def entry_page(found: EntryDocument) -> str:
+    """One entry: how it was made, what it came from and went into, its gradient and its update."""
+    facts = [("value", f"{found.value:.8g} {found.note}".strip())]
+    if found.made is not None:
+        facts += [("equation", readable(found.made.equation)), ("", found.made.symbols), ("", found.made.numbers)]
+    if found.went_to:
+        facts.append(("went into", ", ".join(found.went_to)))
+    facts.append(("gradient", "none" if found.gradient is None else f"{found.gradient:.8g}"))
+    for passed in found.passed:
+        facts += [(f"through {passed.quantity}", passed.symbols), ("", passed.numbers)]
+    facts += [("update", line) for line in found.update]
+    walks = {"came from": found.came_from, "back to the tokens": found.to_tokens, "on to the loss": found.to_loss}
+    parts = (
+        folded(title, table(((one.address, f"{one.value:.6g}", one.note) for one in places), numbers=(1,)))
+        for title, places in walks.items()
+        if places
+    )
+    return titled(found.address, table(facts), *parts)
 
 
 def _quantities(quantities: Iterable[QuantityDocument]) -> str:

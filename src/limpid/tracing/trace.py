@@ -58,9 +58,7 @@ class Trace:
         return f"Trace(step {meta['step']} of {meta['run']}, {self.record.path})"
 
     def _repr_html_(self) -> str:
-        from limpid.tracing.notebook import page
-
-        return page(self.step)
+        return self.step._repr_html_()
 
     def document(self) -> dict[str, Any]:
         """The whole step, redone and compared, as plain values: what `limpid trace --json` prints."""
