@@ -17,6 +17,7 @@ import pty
 import random
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -87,6 +88,8 @@ NOT_THERE = {"completion"}
 """What is written for a program, and looks the same everywhere."""
 DRAWN = {"plot"}
 """What is drawn in letters, as wide as the terminal."""
+SHORTER = {"train"}
+"""What says less on a terminal by design: there a live line has the rest."""
 ONE_LINE = {"error"}
 """What stays on one line, so that it can be searched for; the terminal breaks it where it must."""
 ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
@@ -115,13 +118,16 @@ def main(folder: Path, wanted: list[str]) -> int:
         if wanted and name not in wanted:
             continue
         argv = [sys.executable, "-m", "limpid", *words.split()]
+        shutil.rmtree(folder / "exported", ignore_errors=True)
         piped = subprocess.run(
             argv, cwd=folder, env=environment, input="hello\n", text=True, capture_output=True, timeout=LIMIT
         )
         (folder / f"{name}-pipe.txt").write_text(piped.stdout + piped.stderr)
         found = list(_in_a_pipe(piped.stdout, name) if name not in NOT_THERE | DRAWN else ())
+        found += ["a traceback"] if "Traceback" in piped.stderr else []
         found += [f"standard error: {one}" for one in _in_a_pipe(piped.stderr, name)]
         for width in WIDTHS:
+            shutil.rmtree(folder / "exported", ignore_errors=True)
             shown = photograph(argv, folder, environment, width)
             _keep(folder / f"{name}-{width}", shown, width)
             found += [f"{width}: {one}" for one in _on_a_terminal(shown, piped.stdout, width, name)]
@@ -239,8 +245,8 @@ def _in_a_pipe(written: str, name: str) -> Iterator[str]:
     for what, pattern in (("an escape sequence", "\x1b"), ("a carriage return", "\r")):
         if pattern in written:
             yield f"pipe: {what} in {_around(written, pattern)!r}"
-    if BOXES.search(written):
-        yield f"pipe: box drawing in {_around(written, BOXES.search(written)[0])!r}"  # type: ignore[index]
+    if found := BOXES.search(written):
+        yield f"pipe: box drawing in {_around(written, found[0])!r}"
 
 
 def _around(written: str, pattern: str) -> str:
@@ -255,7 +261,7 @@ def _on_a_terminal(shown: Photograph, piped: str, width: int, name: str) -> Iter
         if cell_len(line) > width:
             yield f"{cell_len(line)} columns: {line[:100]!r}"
             break
-    if name in DRAWN:
+    if name in DRAWN | SHORTER:
         return
     seen = shown.screen.plain
     there = set(_words(seen.replace("\n", " ")))

@@ -22,13 +22,21 @@ def on_a_terminal(width: int = 40) -> tuple[Console, io.StringIO]:
 
 def test_a_long_line_goes_on_below_and_further_in() -> None:
     console, out = on_a_terminal()
-    console.print(Text("    " + LONG))
+    console.print(Text("    " + LONG.replace("  ", " ")))
     first, *rest = out.getvalue().splitlines()
     assert first.startswith("    attention.scores")
     assert len(rest) > 3
     assert all(line.startswith(" " * 6 + "word") for line in rest)
     assert all(cell_len(line) <= 40 for line in (first, *rest))
     assert " ".join(out.getvalue().split()) == " ".join(LONG.split()), "nothing is left out"
+
+
+def test_what_stands_in_a_column_goes_on_in_it() -> None:
+    console, out = on_a_terminal(60)
+    console.print(f"  model/     {LONG}")
+    first, *rest = out.getvalue().splitlines()
+    assert first.startswith("  model/     attention")
+    assert all(line.startswith(" " * 13 + "word") for line in rest)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "a\n\nb", "x" * 95, "  " * 30 + "deep", "漢字" * 30, " " * 90])
@@ -75,8 +83,8 @@ def test_colour_is_off_where_the_user_says_so(variable: str, value: str, monkeyp
     monkeypatch.setenv(variable, value)
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal:
-        Console(file=terminal).print(Text("engine", "color(27)"))
+        Console(file=terminal).print(Text("engine", "color(32)"))
         terminal.flush()
         shown = os.read(leader, 1000).decode()
     os.close(leader)
-    assert ("\x1b[38;5;27m" in shown) == (value == "xterm-256color")
+    assert ("\x1b[38;5;32m" in shown) == (value == "xterm-256color")

@@ -64,3 +64,17 @@ def test_a_reader_that_left_is_an_error_that_can_be_caught_and_work_that_lasts_g
                 reporter.line("step 1")
                 reporter.line("step 2")
                 assert not reporter.listened_to
+
+
+def test_bars_end_before_a_line_that_goes_elsewhere_and_what_has_no_end_ends_with_the_next() -> None:
+    reporter, out, aside = reporter_on(terminal=True)
+    with reporter:
+        reporter.progress("loading the model", 0)
+        reporter.progress("replaying", 1, 2)
+        assert [task.description for task in reporter._bars.tasks if task.visible] == ["replaying"]
+        reporter.line("done")
+        assert reporter._bars is None
+        assert aside.getvalue().endswith("\x1b[2K")
+        reporter.progress("redoing", 1, 2)
+        assert [task.description for task in reporter._bars.tasks] == ["redoing"]
+    assert out.getvalue() == "done\n"

@@ -16,27 +16,30 @@ HELP = """usage: limpid VERB [what] [options]
 
 Train transformer language models, and open any training step.
 
-  train [PATH …]          train a model on text; with no path, on Python's own library
-  trace RUN               open one step of a run: redo it in float64, compare, tell it as a story
-  explain RUN ENTRY       one number of a step: how it was made, its gradient, its update
-  inspect MODEL           who wrote the logit, lens, attention, spectra; curvature with --landscape
-  compare A B             rounding or bug? two ways to the same numbers, within computed bounds
-  evaluate MODEL [TEXT …] loss, bits per byte, calibration with intervals; --against OTHER, --tasks FILE
-  doctor RUN              what is wrong with a run, ours or another tool's log: cause, number, what to change
-  equations [WORD …]      every equation here: source, gradient, code; measured when asked
-  plan [WHAT]             parameters, FLOPs, memory, time, money, scaling laws; plan fit RUNS, plan sweep
-  generate RUN PROMPT     continue a prompt
-  compress MODEL FILE     any file, by a model's predictions; decompress FILE gives it back
-  chat RUN                talk to a model
-  runs [RUN …]            list runs; one with its options, several side by side; tags, notes, --delete
-  export MODEL OUTPUT     a Hugging Face folder of any step, or a GGUF file for llama.cpp
-  plot RUN …              loss, learning rate, gradient norm and speed as a picture, in the terminal too
+  train [PATH …]           train a model on text; or on Python's own library
+  trace RUN                a step, redone in float64 and compared; --brief
+  explain RUN ENTRY        one number: how it was made, its gradient, its update
+  inspect MODEL            who wrote the logit, lens, attention; --landscape
+  compare A B              rounding or bug? two ways to the same numbers
+  evaluate MODEL [TEXT …]  loss, bits per byte, calibration; --against, --tasks
+  doctor RUN               what is wrong with a run, ours or another tool's log
+  equations [WORD …]       every equation: source, gradient, code; --measure
+  plan [WHAT]              FLOPs, memory, time, money; plan fit, sweep, rate
+  generate MODEL PROMPT    continue a prompt
+  chat MODEL               talk to a model
+  compress MODEL FILE      any file, by a model's predictions
+  decompress FILE          a compressed file, back
+  runs [RUN …]             runs, one of them, several side by side; --delete
+  plot RUN …               loss, learning rate, gradient norm, speed, drawn
+  export MODEL OUTPUT      a Hugging Face folder, or a GGUF file for llama.cpp
+  completion SHELL         what makes bash, zsh or tcsh complete these words
 
-RUN is a run's folder, its name under runs/, or `last`; RUN@STEP and RUN@best are checkpoints. A MODEL is any of them, a
-Hugging Face folder, ORG/NAME on the hub (its cache first), an adapter's folder, or MODEL+ADAPTER.
-  completion SHELL        what makes bash, zsh or tcsh complete these words
+RUN is a run's folder, its name under runs/, or `last`; RUN@STEP and RUN@best
+are checkpoints. MODEL is any of them, a Hugging Face folder, ORG/NAME on the
+hub (its cache first), an adapter's folder, or MODEL+ADAPTER.
 
-`limpid help VERB` lists a verb's options. Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
+`limpid help VERB` lists a verb's options.
+Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
 """
 VERBS = (
     "train", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan", "generate", "chat",

@@ -20,10 +20,17 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: Sequ
         width = max((_width(cell) for cell in (heads[place], *(row[place] for row in rows))), default=0)
         justify = "right" if place in right else "left"
         table.add_column(heads[place], justify=justify, no_wrap=True, min_width=width, vertical="bottom")  # type: ignore[arg-type]
-    table.add_column(heads[last], no_wrap=True, overflow="ellipsis", vertical="bottom")
+    # rich narrows what may be wrapped, and its text decides that it is cut instead
+    table.add_column(_on_one_line(heads[last]), justify="right" if last in right else "left", vertical="bottom")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*row[:-1], _on_one_line(row[last]))
     return table
+
+
+def _on_one_line(cell: Cell) -> Text:
+    text = cell.copy() if isinstance(cell, Text) else Text(cell)
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _width(cell: Cell) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,8 @@ from limpid.terminal import printable
 
 UNLIMITED = 1 << 16
 """Columns of a file or pipe: no table has as many."""
+LABEL = re.compile(r" *\S+(?: \S+)*  +(?=\S)")
+"""What a line begins with where its text stands in a column: continuations stand there too."""
 INDENT = 2
 """Columns by which a line's continuation stands further in than its beginning."""
 NARROWEST = 24
@@ -74,10 +77,15 @@ def hanging(text: Text, console: RichConsole) -> Text:
             lines.append(line)
             continue
         begins = len(line.plain) - len(line.plain.lstrip(" "))
-        indent = min(begins + INDENT, max(0, width - NARROWEST))
-        first, *rest = line[begins:].wrap(console, width - indent)
-        parts = [Text(" " * min(begins, indent)) + first, *(Text(" " * indent) + part for part in rest)]
+        label = LABEL.match(line.plain)
+        further = label.end() if label and label.end() <= width // 3 else begins + INDENT
+        indent = min(further, max(0, width - NARROWEST))
+        line = Text(" " * min(begins, indent)) + line[begins:]
+        first = line.wrap(console, width)[0]
+        rest = line[len(first.plain) :]
+        rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ")) :]
+        parts = [first, *(Text(" " * indent) + part for part in rest.wrap(console, width - indent))]
         for part in parts:
             part.rstrip()
-        lines += parts
+        lines += parts if rest.plain else parts[:1]
     return Text("\n", end=text.end).join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from limpid.reporter import SILENT, Reporter
 from limpid.source import find_checkpoint
 from limpid.terminal import say_json
 
@@ -38,7 +39,7 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
     )
 
 
-def preflight(what: str, *, as_json: bool, console: Console) -> int:
+def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter = SILENT) -> int:
     """The examination of a run's model, optimizer and next batch, where its newest checkpoint stands, or RUN@STEP."""
     import torch
 
@@ -49,7 +50,7 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
 
     run, at = find_checkpoint(what)
     number = min((run.latest_checkpoint() if at is None else at) + 1, run.read_config().run.max_steps)
-    training = replay(run, number)
+    training = replay(run, number, reporter.progress)
     state = training.state
     batch = training.batches.batch(number, state)
     targets = [torch.as_tensor(micro["targets"]) for micro in batch]
@@ -64,9 +65,11 @@ def preflight(what: str, *, as_json: bool, console: Console) -> int:
             for micro, target in zip(batch, targets, strict=True)
         )
 
+    reporter.progress("examining the model, the optimizer and the next batch", 0)
     with Doctor(state.model, state.optimizer, say=False) as doctor:
         findings = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
         skipped = dict(doctor.skipped)
+    reporter.close()
     if as_json:
         say_json(document(str(run.path), f"examination before step {number}", number, findings, skipped))
     else:

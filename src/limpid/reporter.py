@@ -53,12 +53,16 @@ class Reporter:
 
     def line(self, content: RenderableType = "") -> None:
         """Print something to read, unless a document was asked for; a string is shown as it is, without markup."""
-        if not self.as_json:
-            self.console.print(content, markup=False)
+        if self.as_json:
+            return
+        if self._bars is not None and self.console is not self.aside:  # a line between bars would stand in them
+            self.close()
+        self.console.print(content, markup=False)
 
     def document(self, value: Any) -> None:
         """Print plain values as one line of JSON, if that was asked for."""
         if self.as_json:
+            self.close()
             say_json(value, self.console.file)
 
     def note(self, text: str) -> None:
@@ -78,8 +82,10 @@ class Reporter:
             self._bars = Progress(*columns, console=self.aside, transient=True)
             self._bars.start()
         if task not in self._tasks:
+            for other in [one for one in self._bars.tasks if one.total is None]:  # what has no end ends with the next
+                self._bars.update(other.id, visible=False)
             self._tasks[task] = self._bars.add_task(task, total=total)
-        self._bars.update(self._tasks[task], completed=done, total=total)
+        self._bars.update(self._tasks[task], completed=done, total=total, visible=True)
 
     def close(self) -> None:
         """Take the bars away."""

@@ -25,9 +25,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     calls: list[object] = []
     original = limpid.tracing.trace.verify_record
 
-    def verify_record(record):
+    def verify_record(record, report):
         calls.append(record)
-        return original(record)
+        return original(record, report)
 
     monkeypatch.setattr(limpid.tracing.trace, "verify_record", verify_record)
     return calls
@@ -177,3 +177,10 @@ def test_the_terminal_renders_a_document_from_the_disk_alone(path, monkeypatch: 
     monkeypatch.setattr(limpid.tracing.trace, "verify_record", never)
     assert show_step(path, console=Console(width=200)) == 0
     assert capsys.readouterr().out == first
+
+
+def test_redoing_a_step_says_how_far_it_is(path) -> None:
+    heard: list[tuple[str, int, int | None]] = []
+    step = Trace.open(path, on_disk=False, report=lambda *said: heard.append(said)).step
+    assert [done for task, done, total in heard if total] == list(range(1, len(step.quantities) + 1))
+    assert {total for _, _, total in heard} == {len(step.quantities), None}

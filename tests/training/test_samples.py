@@ -57,7 +57,7 @@ def test_callbacks_and_the_overview_show_them(data: Path, capsys) -> None:
     reporter = Reporter(console=Console(file=shown, width=200))
     run = limpid.train(config(data, max_steps=3, sample_prompt="the "), "seen", reporter, callbacks=[heard])
     assert tuple(heard.samples) == run.read_samples()  # one at the end, for somebody looks on
-    assert "── sample after step 3 ──\nthe " in shown.getvalue()
+    assert "sample after step 3:\nthe " in shown.getvalue()
     assert main(["runs", "seen"]) == 0
     assert "after step 3: the " in capsys.readouterr().out
     assert main(["runs", "seen", "--json"]) == 0

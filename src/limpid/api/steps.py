@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from limpid.config.arguments import checked
 from limpid.config.domain import Count
+from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def trace(
     step: Count | None = None,
     text: str | None = None,
     output: str | Path | None = None,
+    reporter: Reporter = SILENT,
 ) -> Trace:
     """Open one step: recorded now if it was not before, redone in float64 and compared when it is asked for.
 
@@ -26,8 +28,9 @@ def trace(
     step    1 is the first; the last one when left out
     text    take one step of this model on this text instead
     output  where to keep the recorded step, a .safetensors file; in the run when left out
+    reporter  hears how far replaying and redoing are
     """
     from limpid.tracing import Trace
     from limpid.training.replay import recorded
 
-    return Trace.open(recorded(what, step, text, output))
+    return Trace.open(recorded(what, step, text, output, reporter.progress), report=reporter.progress)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rich.table import Table
 from rich.text import Text
 
+from limpid.columns import Cell, columns
 from limpid.comparison.difference import Difference
 from limpid.comparison.observed import Observed
 from limpid.comparison.verdict import Comparison
@@ -13,7 +15,7 @@ from limpid.tracing.verdict import Beyond, NotFinite, Unchecked, address
 SHOWN = 8
 
 
-def lines(comparison: Comparison) -> list[Text]:
+def lines(comparison: Comparison) -> list[Text | Table]:
     """What was compared, the verdict, and where it comes from."""
     kernels = [line for variant in (comparison.first, comparison.second) for line in _kernels(variant)]
     return [*_head(comparison), *_verdict(comparison), *kernels, *_table(comparison)]
@@ -119,15 +121,12 @@ def _where(difference: Difference) -> str:
     return f" at positions {shown}{' …' if len(difference.positions) > SHOWN else ''}"
 
 
-def _table(comparison: Comparison) -> list[Text]:
+def _table(comparison: Comparison) -> list[Text | Table]:
     worst = sorted(comparison.differences, key=lambda difference: -difference.worst)[:SHOWN]
-    lines = [Text("\nlargest differences, in bounds of rounding", HEADING)]
+    rows: list[list[Cell]] = []
     for difference in worst:
-        colour = GOOD if difference.holds else FAULT
-        lines.append(
-            Text.assemble(
-                f"  {difference.title:<44}", (f"{difference.worst:8.3g}", colour),
-                f"   from the mathematics: {difference.off[0]:.3g} and {difference.off[1]:.3g}",
-            )
-        )  # fmt: skip
-    return lines
+        sign, colour = ("✓", GOOD) if difference.holds else ("✗", FAULT)
+        off = [f"{one:.3g}" for one in difference.off]
+        rows.append([f"  {difference.title}", Text(f"{sign} {difference.worst:.3g}", colour), *off])
+    heads = ("  in bounds of rounding", "apart", "first from exact", "second from exact")
+    return [Text(), columns(heads, rows, right=(1, 2, 3))]

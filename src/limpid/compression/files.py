@@ -48,6 +48,7 @@ def compress(
     name = str(file)
     target = _target(output, None if name == "-" else Path(name + ENDING), force, user_path(name))
     _require_no_part(target, what)
+    reporter.progress("loading the model", 0)
     with _opened(name) as source:
         model = open_model(what)
         expected = None if name == "-" else os.fstat(source.fileno()).st_size
@@ -83,6 +84,7 @@ def decompress(
     target = _target(output, stripped, force, user_path(name))
     if model is not None:
         _require_no_part(target, model)
+    reporter.progress("loading the model", 0)
     with _opened(name) as source:
         stream, opened = _model_in_header(source, source_name) if model is None else (source, open_model(model))
         with _written(target) as out:

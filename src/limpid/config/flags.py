@@ -29,6 +29,14 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
+class Formatter(argparse.HelpFormatter):
+    """Prose filled to the terminal's width; examples, which begin with a small letter, as they stand."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.split("\n\n")
+        return "\n\n".join(part if part[:1].islower() else textwrap.fill(part, width) for part in parts)
+
+
 @dataclasses.dataclass(frozen=True)
 class Option:
     """One field of one section."""
@@ -148,7 +156,7 @@ def make_parser(verb: str, kind: type[Any], everyday: Sequence[str] = ()) -> Par
         prog=f"limpid {verb}",
         usage=" ".join(["limpid", verb, *filter(None, map(_shown, options)), "[options]"]),
         description=inspect.getdoc(kind),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         epilog=f"{len(hidden)} more options: limpid {verb} --help-all" if hidden else None,
@@ -179,6 +187,9 @@ def _shown(option: Option) -> str:
 def _add(group: Any, option: Option, hidden: bool = False) -> None:
     default = option.field.default
     shown = option.help.replace("%", "%%")
+    choices = get_args(required(option.kind)) if get_origin(required(option.kind)) is Literal else ()
+    if choices and not _short(choices):
+        shown = f"{shown.rstrip('.')}: {', '.join(map(str, choices))}."
     if default not in (None, dataclasses.MISSING, "", (), ("",)) and default is not False:
         shown += f" [{'yes' if default is True else default}]"
     word = option.field.metadata.get("positional")
@@ -236,9 +247,17 @@ def _noun(option: Option) -> str:
     kind = required(option.kind)
     if kind is bool:
         return "yes|no" if option.field.default is True else ""
-    if get_origin(kind) is Literal:
+    if get_origin(kind) is Literal and _short(get_args(kind)):
         return "{" + ",".join(map(str, get_args(kind))) + "}"
     return {int: "N", float: "X"}.get(kind) or NOUNS.get(option.field.name, "WORD")
+
+
+WIDEST = 40
+"""Columns of an option's choices that stand beside its name; more of them stand in its help, where they may wrap."""
+
+
+def _short(choices: Sequence[Any]) -> bool:
+    return len(",".join(map(str, choices))) <= WIDEST
 
 
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}

@@ -19,6 +19,7 @@ from limpid.doctor.rules import RULES
 from limpid.doctor.rules.loss_curve import LOSS_DIVERGES
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import user_path
+from limpid.reporter import Reporter
 from limpid.source import Run, find_source
 from limpid.terminal import say_json
 from limpid.theme import GOOD, HEADING, QUIET, SEVERITY
@@ -56,7 +57,7 @@ def diagnose(curves: Curves) -> list[Finding]:
 def unchecked(curves: Curves) -> dict[str, str]:
     """What could not be checked, and why."""
     missing = {
-        name: f"no {name.replace('_', ' ')} in the record"
+        name: "the record has none"
         for name in ("grad_norm", "learning_rate", "eval_loss", "loss_scale")
         if name not in curves.series
     }
@@ -70,9 +71,11 @@ def unchecked(curves: Curves) -> dict[str, str]:
 def examine(what: str, *, as_json: bool, console: Console) -> int:
     """Findings of a log, ours or another tool's; exit code 1 when one is a warning or worse."""
     path = _located(what)
-    curves = read_record(path)
-    watched = (path / "findings.jsonl").is_file()
-    findings = ranked([*(_recorded(path, curves) if watched else ()), *diagnose(curves)])
+    with Reporter(as_json) as reporter:
+        reporter.progress(f"reading {path}", 0)
+        curves = read_record(path)
+        watched = (path / "findings.jsonl").is_file()
+        findings = ranked([*(_recorded(path, curves) if watched else ()), *diagnose(curves)])
     skipped = unchecked(curves)
     if watched:
         skipped = {name: why for name, why in skipped.items() if name in WATCHED_TOO}
@@ -87,8 +90,11 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
     show(findings, console)
     if skipped:
         console.print("\nnot checked", style=HEADING)
+    reasons: dict[str, list[str]] = {}
     for name, why in skipped.items():
-        console.print(f"  {name.replace('_', ' '):<14}{why}", markup=False)
+        reasons.setdefault(why, []).append(name.replace("_", " "))
+    for why, names in reasons.items():
+        console.print(f"  {', '.join(names)}: {why}", markup=False)
     return exit_code(findings)
 
 

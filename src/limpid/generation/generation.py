@@ -95,6 +95,7 @@ def open_decoder(
     what: str | Path | Run | tuple[Transformer, Tokenizer], weights: WeightFormat = "auto", reporter: Reporter = SILENT
 ) -> tuple[LoadedModel, Decoder]:
     """A model, and its weights laid out to decode; a bar says that the first call on a machine compiles."""
+    reporter.progress("loading the model", 0)
     opened = open_model(what)
     reporter.progress("preparing to decode (compiled once per machine, some seconds)", 0)
     decoder = Decoder(opened.transformer, weights)

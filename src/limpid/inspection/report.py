@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from rich.table import Table
 from rich.text import Text
 
+from limpid.columns import Cell, columns
 from limpid.inspection.activations import AttentionHead
 from limpid.inspection.gradient_flow import GradientFlow
 from limpid.inspection.landscape import Landscape
@@ -18,12 +20,12 @@ from limpid.terminal import counted
 from limpid.theme import BACKWARD, FAULT, HEADING, QUIET, UPDATE, WARNING
 
 UP, DOWN = UPDATE, BACKWARD
-STRONGEST = 3
+STRONGEST = 2
 """Heads of a block that are named, beyond the sum of all."""
-BAR = 16
+BAR = 10
 
 
-def structure_lines(structure: Structure) -> Iterator[Text]:
+def structure_lines(structure: Structure) -> Iterator[Text | Table]:
     """Everything measured inside the model."""
     for part in (_heading, _attribution, _lens, _attention, _spectra, _dead_neurons, _neighbours):
         yield from part(structure)
@@ -43,7 +45,7 @@ def spelled(structure: Structure, token: int) -> str:
     return repr(structure.sample.tokenizer.token_text(token))
 
 
-def _heading(structure: Structure) -> Iterator[Text]:
+def _heading(structure: Structure) -> Iterator[Text | Table]:
     sample, model = structure.sample, structure.sample.model.config
     when = "" if sample.step is None else f" after step {sample.step:,}"
     yield Text.assemble(
@@ -61,7 +63,7 @@ def _heading(structure: Structure) -> Iterator[Text]:
         yield Text(note, WARNING)
 
 
-def _attribution(structure: Structure) -> Iterator[Text]:
+def _attribution(structure: Structure) -> Iterator[Text | Table]:
     """The parts of one logit, block by block."""
     attribution, text = structure.attribution, structure.sample.text
     yield heading(
@@ -72,62 +74,65 @@ def _attribution(structure: Structure) -> Iterator[Text]:
     )
     yield Text("  nats above the mean over all tokens, which is what softmax sees; in brackets the logit's part", QUIET)
     largest = max(abs(part.above_mean) for part in attribution.parts) or 1.0
+    rows: list[list[Cell]] = []
     for block, group in groupby(attribution.parts, lambda part: part.block):
         parts = list(group)
         if block is None:
-            for part in parts:
-                yield _part(part.name, [part], largest)
+            rows += [_part(part.name, [part], largest) for part in parts]
             continue
         heads = [part for part in parts if ".head." in part.name]
-        yield _part(f"block {block} attention", heads, largest, _strongest(heads))
+        rows.append(_part(f"block {block} attention", heads, largest, _strongest(heads)))
         for part in parts[len(heads) :]:
-            yield _part(f"block {block} {part.name.split('.', 2)[2]}", [part], largest)
+            rows.append(_part(f"block {block} {part.name.split('.', 2)[2]}", [part], largest))
     total = sum(part.above_mean for part in attribution.parts)
-    yield Text(
-        f"  {'together':<28}{total:+9.4f}  ({attribution.logit:+.4f}; the mean logit is {attribution.mean_logit:+.4f})"
-    )
+    mean = f"the mean logit is {attribution.mean_logit:+.4f}"
+    rows.append(["  together", f"{total:+.4f}", f"({attribution.logit:+.4f})", mean])
+    yield columns(("",) * 4, rows, right=(1, 2))
 
 
-def _part(name: str, parts: list[LogitPart], largest: float, after: str = "") -> Text:
+def _part(name: str, parts: list[LogitPart], largest: float, after: str = "") -> list[Cell]:
     above, logit = sum(part.above_mean for part in parts), sum(part.logit for part in parts)
     bar = "█" * min(BAR, round(BAR * abs(above) / largest))
-    return Text.assemble(
-        f"  {name:<28}{above:+9.4f}  ({logit:+.4f})  ",
-        (bar, UP if above > 0 else DOWN),
-        (f"  {after}" if after else "", QUIET),
-    )
+    shown = Text.assemble((bar, UP if above > 0 else DOWN), (f"  {after}" if after else "", QUIET))
+    return [f"  {name}", f"{above:+.4f}", f"({logit:+.4f})", shown]
 
 
 def _strongest(heads: list[LogitPart]) -> str:
     order = sorted(heads, key=lambda part: -abs(part.above_mean))[:STRONGEST]
-    return ", ".join(f"head {part.name.rsplit('.', 1)[1]} {part.above_mean:+.3f}" for part in order)
+    return "heads " + ", ".join(f"{part.name.rsplit('.', 1)[1]} {part.above_mean:+.3f}" for part in order)
 
 
-def _lens(structure: Structure) -> Iterator[Text]:
+def _lens(structure: Structure) -> Iterator[Text | Table]:
     """What would be predicted after each block."""
-    position = structure.position
+    position, last = structure.position, structure.lens[-1]
     yield heading(
         "logit lens",
-        f"the prediction after {structure.sample.text[position]!r} (position {position}), if the stream ended there",
+        f"the prediction after {structure.sample.text[position]!r} (position {position}), if the stream ended there; "
+        "right: the share of all positions where the likeliest token is already that of the end",
     )
-    for layer in structure.lens:
-        yield _layer(layer, structure)
+    judged = [spelled(structure, last.final.token)]
+    judged += [f"{spelled(structure, last.next.token)}, which came"] if last.next is not None else []
+    heads = ("  after", "likeliest", "p", *(f"rank, p of {token}" for token in judged), "KL, nats", "as in the end")
+    rows = [_layer(layer, structure) for layer in structure.lens]
+    yield columns(heads, rows, right=range(2, len(heads)))
 
 
-def _layer(layer: LensLayer, structure: Structure) -> Text:
-    def place(word: str, guess: TokenRank) -> str:
-        return f"{word} {spelled(structure, guess.token)} rank {guess.rank:,}, p {guess.probability:.3g}"
+def _layer(layer: LensLayer, structure: Structure) -> list[Cell]:
+    def place(guess: TokenRank) -> str:
+        return f"{guess.rank:,}, {guess.probability:.3g}"
 
-    after = "" if layer.next is None else f" · {place('next', layer.next)}"
-    return Text.assemble(
-        f"  {layer.name:<11}",
-        (f"{spelled(structure, layer.top.token):<14}", HEADING),
-        f" p {layer.top.probability:.3g} · {place('final', layer.final)}{after}"
-        f" · KL {layer.kl:.3f} nats · top as in the end at {layer.agreement:.0%} of positions",
-    )
+    return [
+        f"  {layer.name}",
+        Text(spelled(structure, layer.top.token), HEADING),
+        f"{layer.top.probability:.3g}",
+        place(layer.final),
+        *([] if layer.next is None else [place(layer.next)]),
+        f"{layer.kl:.3f}",
+        f"{layer.agreement:.0%}",
+    ]
 
 
-def _attention(structure: Structure) -> Iterator[Text]:
+def _attention(structure: Structure) -> Iterator[Text | Table]:
     """One line per block: how spread its heads are, and which have a simple habit."""
     yield heading("attention", "share of a head's attention, averaged over the text; more in attention-NN.png")
     for block, group in groupby(structure.heads, lambda head: head.block):
@@ -141,23 +146,25 @@ def _habit(head: AttentionHead) -> str:
     return f"head {head.head}: {head.habit}"
 
 
-def _spectra(structure: Structure) -> Iterator[Text]:
+def _spectra(structure: Structure) -> Iterator[Text | Table]:
     yield heading(
         "matrices",
-        "singular values; ranks: effective, stable, enough for 90% of the squared norm; error with 1/4 of full rank",
+        "singular values; rank: effective, stable, and enough for 90% of the squared norm; error of the best matrix of "
+        "a quarter of the full rank",
     )
-    columns = ("shape", "largest", "smallest", "full rank", "effective", "stable", "for 90%", "error of 1/4")
-    yield Text(f"  {'':<28}" + "".join(f"{column:>13}" for column in columns), QUIET)
-    for one in structure.spectra:
-        shape = "×".join(map(str, one.shape))
-        yield Text(
-            f"  {one.name.removesuffix('.weight'):<28}{shape:>13}{one.values[0]:>13.4g}{one.values[-1]:>13.2e}"
-            f"{min(one.shape):>13}{one.effective_rank:>13.1f}{one.stable_rank:>13.1f}{one.rank_needed:>13}"
-            f"{one.quarter_error:>13.1%}"
+    heads = ("", "", "σ largest", "smallest", "effective", "stable", "90%", "error")
+    rows = [
+        (
+            f"  {one.name.removesuffix('.weight')}", "×".join(map(str, one.shape)), f"{one.values[0]:.4g}",
+            f"{one.values[-1]:.2g}", f"{one.effective_rank:.1f}", f"{one.stable_rank:.1f}", f"{one.rank_needed}",
+            f"{one.quarter_error:.0%}",
         )
+        for one in structure.spectra
+    ]  # fmt: skip
+    yield columns(heads, rows, right=range(1, len(heads)))
 
 
-def _dead_neurons(structure: Structure) -> Iterator[Text]:
+def _dead_neurons(structure: Structure) -> Iterator[Text | Table]:
     rule = structure.neurons[0].rule
     yield heading("dead neurons", f"of the MLPs over {structure.neuron_positions:,} positions; dead when {rule}")
     for block in structure.neurons:
@@ -169,20 +176,20 @@ def _dead_neurons(structure: Structure) -> Iterator[Text]:
         )
 
 
-def _neighbours(structure: Structure) -> Iterator[Text]:
+def _neighbours(structure: Structure) -> Iterator[Text | Table]:
     if structure.neighbours is None:
         return
     yield heading("embedding neighbours", f"{structure.neighbours.question}, by cosine in the token embedding")
     yield Text("  " + ", ".join(f"{text!r} {cosine:.3f}" for _, text, cosine in structure.neighbours.answers))
 
 
-def landscape_lines(landscape: Landscape) -> Iterator[Text]:
+def landscape_lines(landscape: Landscape) -> Iterator[Text | Table]:
     """Everything measured around the weights."""
     for part in (_curvature, _curves, _noise, _flows):
         yield from part(landscape)
 
 
-def _curvature(landscape: Landscape) -> Iterator[Text]:
+def _curvature(landscape: Landscape) -> Iterator[Text | Table]:
     sharp = landscape.sharpness
     yield heading(
         "curvature",
@@ -204,7 +211,7 @@ def _curvature(landscape: Landscape) -> Iterator[Text]:
     )
 
 
-def _curves(landscape: Landscape) -> Iterator[Text]:
+def _curves(landscape: Landscape) -> Iterator[Text | Table]:
     curves = landscape.curves
     middle = len(curves.at) // 2
     ends = [f"{values[0]:.2f} ← {values[middle]:.2f} → {values[-1]:.2f}" for values in curves.along]
@@ -214,7 +221,7 @@ def _curves(landscape: Landscape) -> Iterator[Text]:
     )
 
 
-def _noise(landscape: Landscape) -> Iterator[Text]:
+def _noise(landscape: Landscape) -> Iterator[Text | Table]:
     noise = landscape.noise
     yield heading("gradient noise", f"from {noise.sequences} sequences of {noise.length} tokens, one gradient each")
     if noise.gradient_squared > 0:
@@ -232,7 +239,7 @@ def _noise(landscape: Landscape) -> Iterator[Text]:
         )
 
 
-def _flows(landscape: Landscape) -> Iterator[Text]:
+def _flows(landscape: Landscape) -> Iterator[Text | Table]:
     yield heading("gradient flow", "length of a gradient before a block / after it, block 0 first; means are geometric")
     for flow in (landscape.gradient, *landscape.variants):
         yield _flow(flow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.errors import ShapeError
-from limpid.maths.operation import Array, Branch, Operation
+from limpid.maths.operation import Array, Branch, Operation, Shape, in_latex
 
 
 def by_key_head(
@@ -27,6 +28,19 @@ def by_position(
     """The inverse of `by_key_head`."""
     batch, _, _, d_head = x.shape
     return x.reshape(batch, -1, positions, d_head).transpose(0, 2, 1, 3)
+
+
+OF_KEY_HEAD = r", \quad g = \lfloor h\, G / H \rfloor"
+"""Which key head g of G serves the query head h of H."""
+
+
+def _shared(line: str, heads: int, kv_heads: int) -> str:
+    """A line about query heads h and key heads g, for so many of each."""
+    if heads == kv_heads:  # every query head has its own
+        return line.replace(OF_KEY_HEAD, "").replace(r"\sum_{h \in g} ", "").replace("jgf", "jhf")
+    if kv_heads == 1:
+        return line.replace(OF_KEY_HEAD, "").replace(r"h \in g", "h").replace("jgf", "jf")
+    return line.replace(OF_KEY_HEAD, rf", \quad g = \lfloor h / {heads // kv_heads} \rfloor")
 
 
 class SavedScores(NamedTuple):
@@ -57,6 +71,13 @@ class Scores(Operation):
     source = "Vaswani et al. 2017, eq. 1, arXiv:1706.03762; shared keys, Ainslie et al. 2023, arXiv:2305.13245"
     branch = Branch.LINEAR_ALGEBRA
     roundings = 2
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        query, key = shapes
+        d_head = query[-1]
+        usual = self.scale == 1 / math.sqrt(d_head)
+        scale = rf"\tfrac{{1}}{{\sqrt{{{d_head}}}}}" if usual else rf"{in_latex(self.scale)}\,"
+        return _shared(line.replace(r"\tfrac{1}{\sqrt{d}}", scale), query[2], key[2])
 
     def forward(
         self, query: Float[Array, "batch query head d_head"], key: Float[Array, "batch key kv_head d_head"]
@@ -121,8 +142,10 @@ class CausalSoftmax(Operation):
     source = "Vaswani et al. 2017, section 3.2.3, arXiv:1706.03762; window, Beltagy et al. 2020, arXiv:2004.05150"
     branch = Branch.PROBABILITY
 
-    def as_used(self, inputs: int) -> str:
-        weights, _, _ = self.equation.partition(r", \quad")
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        if line != self.equation:
+            return line
+        weights, _, _ = line.partition(r", \quad")
         seen = r"j \le i" if self.causal else ""
         if self.window is not None:
             seen = rf"i - {self.window} < j \le i" if self.causal else rf"|i - j| < {self.window}"
@@ -196,6 +219,10 @@ class Mix(Operation):
     )
     source = "Vaswani et al. 2017, eq. 1, arXiv:1706.03762"
     branch = Branch.LINEAR_ALGEBRA
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        weights, value = shapes
+        return _shared(line + OF_KEY_HEAD if line == self.equation else line, weights[1], value[2])
 
     def forward(
         self, weights: Float[Array, "batch head query key"], value: Float[Array, "batch key kv_head d_head"]

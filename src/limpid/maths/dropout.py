@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from limpid.maths.operation import Array, Branch, Operation, require_shape
+from limpid.maths.operation import Array, Branch, Operation, Shape, in_latex, require_shape
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Dropout(Operation):
     branch = Branch.PROBABILITY
     roundings = 2
     backward_roundings = 2
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return line.replace("1 - p", f"1 - {in_latex(self.probability)}")
 
     def forward(self, x: Float[Array, "..."], kept: Shaped[Array, "..."]) -> tuple[Array, Array]:
         require_shape("kept", kept, x.shape, "the mask must have been drawn for this quantity")

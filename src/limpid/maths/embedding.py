@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int
 
 from limpid.config.domain import Positive, Whole
 from limpid.errors import ShapeError
-from limpid.maths.operation import Array, Branch, Operation, require
+from limpid.maths.operation import Array, Branch, Operation, Shape, in_latex, require
 
 
 class SavedLookup(NamedTuple):
@@ -115,6 +116,9 @@ class SinusoidalPositions(Operation):
     source = "Vaswani et al. 2017, section 3.5, arXiv:1706.03762"
     branch = Branch.CALCULUS
 
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return line.replace("b^{-2i/d}", rf"{in_latex(self.base)}^{{-2i/{self.d_model}}}")
+
     def forward(self) -> tuple[Array, None]:
         angles = np.arange(self.length)[:, None] * self.base ** (-np.arange(0, self.d_model, 2) / self.d_model)
         y = np.empty((self.length, self.d_model))
@@ -191,9 +195,23 @@ class Rotary(Operation):
     source = "Su et al. 2021, eq. 34, arXiv:2104.09864"
     branch = Branch.LINEAR_ALGEBRA
 
-    def as_used(self, inputs: int) -> str:
-        stretched = r"\theta_i = b^{-2i/d}\text{, stretched by " + self.scaling + "}"
-        return self.equation if self.scaling == "none" else self.equation.replace(r"\theta_i = b^{-2i/d}", stretched)
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        (x,) = shapes
+        d_head = x[-1]
+        stretched = {"none": "", "linear": f" / {in_latex(self.factor)}"}
+        how = stretched.get(self.scaling, rf"\text{{, stretched by {self.scaling}}}")
+        line = line.replace("b^{-2i/d}", rf"{in_latex(self.base)}^{{-2i/{d_head}}}{how}")
+        if (scale := self.scale()) != 1:
+            if line.startswith(r"\begin"):
+                line = line.replace(r"= \begin", rf"= {in_latex(scale)}\, \begin")
+            else:
+                line = re.sub(r"\\(cos|sin)", rf"{in_latex(scale)} \\\1", line)
+        if self.layout == "half":
+            return line.replace("i'", f"i+{d_head // 2}")
+        for i, pair in (("_i ", "_{2i} "), ("_{i'}", "_{2i+1}")):
+            for letter in ("x", "y"):
+                line = line.replace(f"{letter}{i}", f"{letter}{pair}")
+        return line
 
     def frequencies(self, d_head: int) -> Float[Array, " pair"]:
         """Radians per position of each pair, after stretching.

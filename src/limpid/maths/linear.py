@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.errors import ShapeError
-from limpid.maths.operation import Array, Branch, Operation, require_shape
+from limpid.maths.operation import Array, Branch, Operation, Shape, in_latex, require_shape
 from limpid.maths.rounding import magnitudes
 
 
@@ -46,8 +47,8 @@ class Linear(Operation):
     source = "Rumelhart, Hinton & Williams 1986, eq. 1, doi:10.1038/323533a0"
     branch = Branch.LINEAR_ALGEBRA
 
-    def as_used(self, inputs: int) -> str:
-        return self.equation if inputs > 2 else self.equation.removesuffix(" + b_i")
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return line if len(shapes) > 2 else line.removesuffix(" + b_i")
 
     def forward(
         self,
@@ -125,6 +126,9 @@ class Add(Operation):
     source = "He et al. 2016, eq. 1, arXiv:1512.03385"
     branch = Branch.LINEAR_ALGEBRA
 
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return line if len(set(shapes)) > 1 else line.replace(r"\sum_{\text{repeated}} ", "")
+
     def forward(self, x: Float[Array, "*x"], y: Float[Array, "*y"]) -> tuple[Array, SavedShapes]:
         try:
             return x + y, SavedShapes(x.shape, y.shape)
@@ -163,6 +167,9 @@ class AddScaled(Operation):
     adjoint = (r"\bar x = \bar z", r"\bar y = s\, \bar z")
     source = "Hu et al. 2021, eq. 3, arXiv:2106.09685"
     branch = Branch.LINEAR_ALGEBRA
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return line.replace("s\\,", rf"{in_latex(self.scale)}\,")
 
     def forward(self, x: Float[Array, "*shape"], y: Float[Array, "*y"]) -> tuple[Array, None]:
         require_shape("y", y, x.shape, "it must have the shape of x")

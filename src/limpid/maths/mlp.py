@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.maths.activation import GELU, Activation, SiLU
-from limpid.maths.operation import Array, Branch, Operation, require_shape
+from limpid.maths.operation import Array, Branch, Operation, Shape, require_shape
 
 
 class SavedGated(NamedTuple):
@@ -37,6 +38,10 @@ class Gated(Operation):
     branch = Branch.CALCULUS
     roundings = 2
     backward_roundings = 3
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        function = self.activation.equation.replace("y = ", "f(x) = ", 1)
+        return rf"{line}, \quad {function}" if line == self.equation else line
 
     def forward(self, gate: Float[Array, "... d_ff"], up: Float[Array, "... d_ff"]) -> tuple[Array, SavedGated]:
         require_shape("up", up, gate.shape, "gate and up are two maps of the same vectors")

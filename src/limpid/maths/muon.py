@@ -92,6 +92,10 @@ class Muon(UpdateRule):
         "Jordan et al. 2024 (Muon); scale and decay, Liu et al. 2025, section 2.2, eq. 4, arXiv:2502.16982"
     )
 
+    def as_used(self, decayed: bool) -> tuple[str, ...]:
+        a, b, c = COEFFICIENTS
+        return (*super().as_used(decayed), rf"a = {a:g}, \quad b = {b:g}, \quad c = {c:g}")
+
     def terms(self, x: UpdateInput) -> dict[str, Any]:
         m = self.beta * x.moments["m"] + (1 - self.beta) * x.gradient
         ahead = self.ahead(m, x.gradient)

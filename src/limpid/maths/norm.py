@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,9 +12,15 @@ from jaxtyping import Float, Real
 from limpid.config.domain import NotNegative
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.given import given
-from limpid.maths.operation import Array, Branch, Operation, require, require_shape
+from limpid.maths.operation import Array, Branch, Operation, Shape, in_latex, require, require_shape
 
 WAY_OUT = "d_model and the checkpoint disagree"
+
+
+def _in_numbers(line: str, eps: float, width: int) -> str:
+    """A line about vectors of d features: with their number, and ε where there is one."""
+    of_eps = f" + {in_latex(eps)}" if eps else ""
+    return line.replace(r" + \varepsilon", of_eps).replace(r"\tfrac1d", rf"\tfrac{{1}}{{{width}}}")
 
 
 class SavedRMS(NamedTuple):
@@ -43,6 +50,9 @@ class RMSNorm(Operation):
     )
     source = "Zhang & Sennrich 2019, eq. 4, arXiv:1910.07467; ε inside the root"
     branch = Branch.LINEAR_ALGEBRA
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return _in_numbers(line, self.eps, shapes[0][-1])
 
     def forward(self, x: Float[Array, "... d"], weight: Float[Array, " d"]) -> tuple[Array, SavedRMS]:
         require_shape("weight", weight, x.shape[-1:], WAY_OUT)
@@ -107,6 +117,10 @@ class LayerNorm(Operation):
     )
     source = "Ba, Kiros & Hinton 2016, eq. 3, arXiv:1607.06450; ε inside the root"
     branch = Branch.LINEAR_ALGEBRA
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        line = line if len(shapes) > 2 else line.replace(r" + \beta_i", "")
+        return _in_numbers(line, self.eps, shapes[0][-1])
 
     def forward(
         self, x: Float[Array, "... d"], weight: Float[Array, " d"], bias: Float[Array, " d"]

@@ -32,6 +32,17 @@ class Branch(Enum):
     INFORMATION = "information theory"
 
 
+Shape = tuple[int, ...]
+
+
+def in_latex(number: float) -> str:
+    """A number of an equation, LaTeX, to six digits."""
+    digits, _, power = f"{number:.6g}".partition("e")
+    if not power:
+        return digits
+    return f"10^{{{int(power)}}}" if digits == "1" else rf"{digits} \cdot 10^{{{int(power)}}}"
+
+
 def described(text: str | None, equation: str, adjoint: Sequence[str], branch: Branch, source: str) -> str:
     """A docstring with the facts that are kept beside it, so that `help` shows all of them."""
     lines = [inspect.cleandoc(text or ""), "", f"{FACTS}{equation}"]
@@ -78,9 +89,17 @@ class Operation(ABC):
         """What the catalogue knows it by."""
         return type(self).__name__
 
-    def as_used(self, inputs: int) -> str:
-        """The equation of this very operation, LaTeX: with so many inputs, and with its own hyperparameters."""
-        return self.equation
+    def as_used(self, *shapes: Shape) -> str:
+        """The equation of this very operation, LaTeX: on inputs of these shapes, with its own hyperparameters."""
+        return self._own(self.equation, shapes)
+
+    def adjoint_as_used(self, *shapes: Shape) -> tuple[str, ...]:
+        """The same of the gradient, a line per input."""
+        return tuple(self._own(line, shapes) for line in self.adjoint[: len(shapes)])
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        """A line of the general equation as this operation computes it: numbers for letters, no term that it lacks."""
+        return line
 
     @abstractmethod
     def forward(self, *inputs: Any) -> tuple[Array, Any]:

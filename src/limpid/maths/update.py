@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,7 +14,7 @@ from jaxtyping import Float
 
 from limpid.maths.catalogue import register
 from limpid.maths.given import given, hold_fields
-from limpid.maths.operation import Array, require
+from limpid.maths.operation import Array, in_latex, require
 
 Arrays = dict[str, Array]
 Index = tuple[int, ...]
@@ -80,6 +82,17 @@ class UpdateInput:
         )
 
 
+HYPERPARAMETERS = {
+    r"\beta_1": "beta1", r"\beta_2": "beta2", r"\beta": "beta", r"\varepsilon": "eps", r"\lambda": "weight_decay",
+}  # fmt: skip
+"""What the letters of the rules' equations are called in their classes."""
+
+
+def _letter(symbol: str) -> str:
+    """A pattern that finds a letter, and not the same letter with an index."""
+    return re.escape(symbol) + r"(?![_a-z])"
+
+
 @dataclass(frozen=True)
 class UpdateRule(ABC):
     """How one parameter moves.
@@ -100,6 +113,18 @@ class UpdateRule(ABC):
     def __init_subclass__(cls) -> None:
         if "equations" in vars(cls):
             register(cls.__name__, cls)
+
+    def as_used(self, decayed: bool) -> tuple[str, ...]:
+        """The equations of this very rule, LaTeX, then its hyperparameters; `decayed`: λ applies to something."""
+        lines: Sequence[str] = self.equations
+        if not (decayed and self.weight_decay):
+            lines = [line.replace(r"(1 - \eta \lambda)\, \theta", r"\theta") for line in lines]
+            lines = [line.replace(r" + \lambda \theta", "") for line in lines]
+            lines = [line for line in lines if line not in (r"g \leftarrow g", r"\theta \leftarrow \theta")]
+        text = " ".join(lines)
+        own = {symbol: getattr(self, name) for symbol, name in HYPERPARAMETERS.items() if hasattr(self, name)}
+        named = (f"{symbol} = {in_latex(value)}" for symbol, value in own.items() if re.search(_letter(symbol), text))
+        return tuple(filter(None, (*lines, r", \quad ".join(named))))
 
     @abstractmethod
     def terms(self, x: UpdateInput) -> dict[str, Any]:
@@ -142,7 +167,8 @@ class EntryByEntry(UpdateRule):
         numbers = {name: float(term) for name, term in self.terms(entry).items()}
         numbers |= {"theta_before": float(entry.parameter), "gradient": float(entry.gradient), "decay": self.decay(x)}
         slots = {**numbers, **before, "rate": x.learning_rate, "t": x.number, "rule": self}
-        return tuple(line.format(**slots) for line in self.lines)
+        lines = (line for line in self.lines if self.decay(x) or "{decay:" not in line)
+        return tuple(line.format(**slots) for line in lines)
 
 
 @dataclass(frozen=True)
@@ -181,7 +207,7 @@ class Momentum(EntryByEntry):
     moments = ("m",)
     equations = (
         r"g \leftarrow g + \lambda \theta",
-        r"m \leftarrow \beta m + (1 - \beta) g",
+        r"m \leftarrow \beta_1 m + (1 - \beta_1) g",
         r"\theta \leftarrow \theta - \eta m",
     )
     source = "Polyak 1964, eq. 9, doi:10.1016/0041-5553(64)90137-5"

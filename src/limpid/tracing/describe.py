@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from limpid.maths.average import weight_average
 from limpid.quantities import parameters
+from limpid.tracing import equations
 from limpid.tracing.document import (
     VERSION,
     Count,
@@ -17,6 +18,7 @@ from limpid.tracing.document import (
     UpdateDocument,
     VerdictDocument,
 )
+from limpid.tracing.record import Record
 from limpid.tracing.stations import block, stages, station, title
 from limpid.tracing.verdict import Kind, Unchecked
 from limpid.tracing.verify import ParameterReport, QuantityReport, StepReport
@@ -27,6 +29,8 @@ KINDS: tuple[Kind, ...] = ("forward", "backward", "update")
 def document(step: StepReport) -> StepDocument:
     """Everything that was found, without the arrays."""
     meta = step.record.meta
+    trained = {parameter.name for parameter in step.record.trained}
+    untrained = {parameter.name for parameter in parameters(step.record.config.model)} - trained
     return StepDocument(
         version=VERSION,
         run=meta["run"],
@@ -37,7 +41,7 @@ def document(step: StepReport) -> StepDocument:
         written=None,
         verdict=_verdict(step),
         stations=_stations(step),
-        quantities=tuple(_quantity(quantity) for quantity in step.quantities),
+        quantities=tuple(_quantity(quantity, step.record, untrained) for quantity in step.quantities),
         loss=_loss(step),
         parameters=tuple(_parameter(parameter) for parameter in step.parameters),
         update=_update(step),
@@ -83,8 +87,9 @@ def _stations(step: StepReport) -> tuple[StationDocument, ...]:
     )
 
 
-def _quantity(quantity: QuantityReport) -> QuantityDocument:
-    operation = quantity.operation
+def _quantity(quantity: QuantityReport, record: Record, untrained: set[str]) -> QuantityDocument:
+    operation, inputs = quantity.operation, quantity.inputs
+    shapes = [record.shape(record.place(name)) for name in inputs]
     return QuantityDocument(
         name=quantity.name,
         station=station(quantity.name),
@@ -94,11 +99,11 @@ def _quantity(quantity: QuantityReport) -> QuantityDocument:
         shape=quantity.shape,
         format=quantity.format,
         operation=operation.name,
-        inputs=quantity.inputs,
+        inputs=inputs,
         path=quantity.path,
         arithmetic=quantity.arithmetic,
-        equation=operation.as_used(len(quantity.inputs)),
-        adjoint=tuple(operation.adjoint[: len(quantity.inputs)]),
+        equation=equations.forward(operation, inputs, shapes),
+        adjoint=equations.backward(operation, inputs, shapes, untrained),
         branch=operation.branch.value,
         source=operation.source,
         statistics=quantity.statistics,
@@ -157,9 +162,10 @@ def _average(step: StepReport) -> tuple[RuleDocument, ...]:
 
 def _update(step: StepReport) -> UpdateDocument:
     update, sizes = step.update, {parameter.name: parameter.size for parameter in step.record.trained}
+    decayed = {parameter.name for parameter in step.record.trained if parameter.decayed}
     return UpdateDocument(
         rules=tuple(
-            RuleDocument(type(how).__name__, tuple(how.equations), how.source, tuple(moved))
+            RuleDocument(type(how).__name__, how.as_used(not decayed.isdisjoint(moved)), how.source, tuple(moved))
             for how, moved in update.by_rule()
         )
         + _average(step),

@@ -9,6 +9,7 @@ import numpy as np
 from limpid.errors import ConfigError
 from limpid.maths.chain import Link
 from limpid.maths.operation import Array
+from limpid.tracing import equations
 from limpid.tracing.document import DerivationDocument, EntryDocument, Place, Term
 from limpid.tracing.entries import GRADIENT, Entry, Reader, derive_entry, derive_gradient
 from limpid.tracing.entries.entry import Index, Key
@@ -120,13 +121,17 @@ def _derivation(step: Recorded, link: Link, entry: Entry) -> DerivationDocument:
     terms = tuple(
         _term(_place(step, link.inputs[source.place], source.index), source.share) for source in entry.sources
     )
-    return _written(link, link.operation.as_used(len(link.inputs)), entry, terms)
+    return _written(link, equations.forward(link.operation, link.inputs, _shapes(step, link)), entry, terms)
+
+
+def _shapes(step: Recorded, link: Link) -> list[Index]:
+    return [step.value(name).shape for name in link.inputs]
 
 
 def _gradient_of(step: Recorded, link: Link, place: int, entry: Entry) -> DerivationDocument:
     """What one operation passed back to an entry."""
     terms = tuple(_term(_gradient_place(step, link.name, source.index), source.share) for source in entry.sources)
-    adjoint = link.operation.adjoint
+    adjoint = equations.backward(link.operation, link.inputs, _shapes(step, link))
     return _written(link, adjoint[place] if place < len(adjoint) else "", entry, terms)
 
 

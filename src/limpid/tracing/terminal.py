@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from limpid.columns import Cell, columns
 from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.latex import readable
 from limpid.quantities import parameters
 from limpid.terminal import counted
-from limpid.theme import ALARM, BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
-from limpid.tracing.document import LossDocument, QuantityDocument, StationDocument, StepDocument, VerdictDocument
+from limpid.theme import BACKWARD, FORWARD, HEADING, QUIET, UPDATE, WARNING
+from limpid.tracing.document import (
+    LossDocument,
+    ParameterDocument,
+    QuantityDocument,
+    StationDocument,
+    StepDocument,
+)
+from limpid.tracing.terminal_verdict import before_all_else, severity, shown, verdict
 from limpid.tracing.trace import Trace
-from limpid.tracing.verdict import Beyond, Check, Holds, NotFinite, Unchecked, address
-
-NEAR = 0.95
-"""Share of a bound from which it is said why that is none too near."""
-KINDS = {
-    "forward": "quantities",
-    "backward": "gradients",
-    "update": "clipping, rate, moments and parameters",
-}
+from limpid.tracing.verdict import Check
 
 
 def show(trace: Trace, console: Console, *, everything: bool = False, numbers: bool = False) -> None:
@@ -38,12 +40,11 @@ def show(trace: Trace, console: Console, *, everything: bool = False, numbers: b
     view = _View(trace if numbers else None, everything, step)
     for part in (
         _head(step),
-        *([_another_step(step)] if _of_another_run(step) else []),
-        *([_not_finite(step.verdict)] if step.verdict.not_finite else []),
+        *before_all_else(step),
         *view.forward(),
         _loss(step.loss),
         *view.backward(),
-        *_update(step),
+        *_update(step, everything),
         verdict(step),
     ):
         console.print(part)
@@ -59,7 +60,8 @@ def _head(step: StepDocument) -> Text:
         f" · {step.loss.positions:,} tokens, {step.loss.labels:,} labels"
         f" · {counted(model['num_layers'], 'layer')} × {model['d_model']}: {size},"
         f" {step.update.optimizer_values:,} optimizer values"
-        f" · {step.precision['compute']} with {step.precision['parameters']} parameters · redone in float64\n",
+        f" · {step.precision['compute']} with {step.precision['parameters']} parameters · redone in float64",
+        ("\n✓ 0.42: the largest difference from float64 is 0.42 of what rounding allows\n", QUIET),
     )
 
 
@@ -83,7 +85,7 @@ class _View:
                 yield Text.assemble(
                     (f"{stage.title:<20}", f"bold {FORWARD}"),
                     f"{len(own)} quantities as in block 0 · {si(stage.flops)}FLOP · ",
-                    shown(worst.forward),
+                    shown(worst.forward, ""),
                     f" (worst: {_own(worst.name)})",
                 )
                 continue
@@ -103,7 +105,7 @@ class _View:
                 yield Text.assemble(
                     (f"{stage.title:<20}", f"bold {BACKWARD}"),
                     f"{len(checks)} gradients, norms {min(norms):.2e} … {max(norms):.2e} · ",
-                    shown(worst),
+                    shown(worst, ""),
                     f" (worst: {_own(worst.name)})",
                 )
                 continue
@@ -130,7 +132,7 @@ class _View:
         for name, shape, norm, check in rows:
             gradient = f"grad({_own(name)})"
             yield Text.assemble(
-                (f"  {gradient:<31} ", BACKWARD), f"{_shape(shape):<14} norm {norm:.3e}  ", shown(check)
+                (f"  {gradient:<31} ", BACKWARD), f"{_shape(shape):<14} norm {norm:.3e}  ", shown(check, "")
             )
             yield from self._numbers(f"grad({name})")
         for line in filter(None, quantity.adjoint):
@@ -155,12 +157,19 @@ def _quantity(quantity: QuantityDocument) -> Iterator[Text]:
     cost = f"  {si(quantity.flops)}FLOP" if quantity.flops else ""
     yield Text.assemble(
         (f"  {_own(quantity.name):<23} ", FORWARD),
-        f"{_shape(quantity.shape):<14} {quantity.format}  mean {numbers.mean:+.1e}  rms {numbers.rms:.2e}"
-        f"  {numbers.smallest:.3g} … {numbers.largest:.3g}{odd}  ",
-        shown(quantity.forward),
+        f"{_shape(quantity.shape):<13} {quantity.format}  {_size(quantity)}{odd}  ",
+        shown(quantity.forward, ""),
     )
     unit = f" · {quantity.unit}" if quantity.unit else ""
     yield Text(f"      {readable(quantity.equation)}   [{quantity.branch}{unit}]{cost}", QUIET)
+
+
+def _size(quantity: QuantityDocument) -> str:
+    """The number itself where it is one, else root mean square, least and largest."""
+    numbers = quantity.statistics
+    if not quantity.shape:
+        return f"{numbers.smallest:.6g}"
+    return f"rms {numbers.rms:<8.3g} {numbers.smallest:.2g} … {numbers.largest:.2g}"
 
 
 def _own(name: str) -> str:
@@ -201,9 +210,9 @@ def _loss(loss: LossDocument) -> Text:
     return text
 
 
-def _update(step: StepDocument) -> Iterator[Text]:
+def _update(step: StepDocument, everything: bool) -> Iterator[Text | Table]:
     update, limit = step.update, step.update.max_grad_norm
-    clipped = "never clipped" if limit is None else f"at most {limit:g}: scaled by {update.clip_scale:.4f}"
+    clipped = "never clipped" if limit is None else f"at most {limit:g}: {_scaled(update.clip_scale)}"
     yield Text.assemble(
         ("\nupdate", f"bold {UPDATE}"),
         f"  update {update.number}, learning rate {update.learning_rate:.4e}\n"
@@ -217,135 +226,36 @@ def _update(step: StepDocument) -> Iterator[Text]:
             "\n  ".join(readable(line) for line in how.equations),
             (f"\n  {how.source}", QUIET),
         )
-    width = max((len(parameter.name) for parameter in step.parameters), default=0) + 2
-    for parameter in step.parameters:
-        worst = max(parameter.checks, key=severity)
-        yield Text.assemble(
-            (f"  {parameter.name:<{width}}", UPDATE),
-            f"{_shape(parameter.shape):<9} gradient {parameter.grad_norm:.2e}"
-            f"  moved {parameter.relative_change:.1e} of its norm{'' if parameter.decayed else '  no decay'}  ",
-            shown(worst),
-        )
+    rows: list[list[Cell]] = []
+    for block, group in groupby(step.parameters, lambda one: one.block):
+        own = list(group)
+        rows += [_moved_alike(block, own)] if block and not everything else [_moved(parameter) for parameter in own]
+    heads = ("  parameter", "shape", "norm of\ngradient", "moved, of\nits norm", "decay", "worst\n/ bound")
+    yield columns(heads, rows, right=(2, 3, 5))
 
 
-def severity(check: Check) -> tuple[int, float]:
-    """What is worth showing first: not finite, beyond rounding, not checked, then the nearest to its bound."""
-    return (Holds, Unchecked, Beyond, NotFinite).index(type(check.verdict)), check.worst
+def _scaled(scale: float) -> str:
+    return f"scaled by {scale:.4g}" if scale < 1 else "not scaled"
 
 
-def shown(check: Check | None) -> Text:
-    """How a check ended, in units of what rounding allows."""
-    match None if check is None else check.verdict:
-        case None:
-            return Text("", QUIET)
-        case NotFinite() as origin:
-            style = ALARM if origin.fault else WARNING
-            return Text(f"✗ NOT FINITE: {origin.count:,} from {origin.address} = {origin.value:g} on", style)
-        case Beyond(share=share):
-            return Text(f"✗ OFF by {share:.3g} bounds", ALARM)
-        case Unchecked(why=why):
-            return Text(f"– not checked: {why}", WARNING)
-    return Text(f"✓ {check.worst:.2f} of bound" if check else "", GOOD)
+def _moved_alike(block: int, own: Sequence[ParameterDocument]) -> list[Cell]:
+    """The parameters of a block that is folded: the largest of each number."""
+    worst = max((check for parameter in own for check in parameter.checks), key=severity)
+    gradient, share = (max(getattr(one, name) for one in own) for name in ("grad_norm", "relative_change"))
+    name = Text(f"  block {block}: the largest of {len(own)}", UPDATE)
+    return [name, "", f"{gradient:.2e}", f"{share:.1e}", "", shown(worst, "")]
 
 
-def verdict(step: StepDocument) -> Text:
-    """The line that counts: first what is not finite, then what rounding does not explain."""
-    found = step.verdict
-    if _of_another_run(step):
-        return _another_step(step)
-    counted = ", ".join(f"{count.holds} of {count.checks} {KINDS[count.kind]}" for count in found.counts)
-    worst = found.worst
-    if found.verdict == "holds":
-        return Text.assemble(
-            ("\nagrees", f"bold {GOOD}"),
-            f"  {counted} lie within their rounding bounds; {_paths(found)}; "
-            f"worst: {worst.name} ({worst.kind}), {worst.worst:.2f} of its bound",
-            _at_the_bound(worst.worst, step.precision["compute"]),
-            _as_written(step),
-        )
-    line = _not_finite(found)
-    if found.first_disagreement is not None:
-        first = found.first_disagreement
-        line.append("\nDISAGREES", f"bold {FAULT}")
-        line.append(f"  first at {first.name} ({first.kind}): {_written_out(step, first)}")
-    line.append(f"\n  {counted} lie within their rounding bounds; {_paths(found)}")
-    if found.not_checked:
-        line.append(f"; {found.not_checked} not checked: input not finite")
-    line.append(f"; worst: {worst.name} ({worst.kind}), {worst.worst:.3g} bounds")
-    return line
-
-
-def _at_the_bound(share: float, compute: str) -> str:
-    """Why a share of 1 is no near miss where results are rounded to few digits."""
-    if share < NEAR or compute not in ("bf16", "fp16"):
-        return ""
-    return (
-        f"\n  rounding a result to {compute} once takes it up to half a unit off, and is the whole bound: 1.00 is usual"
-    )
-
-
-def _of_another_run(step: StepDocument) -> bool:
-    """Whether this is not the step that its run took."""
-    first = step.verdict.first_disagreement
-    return first is not None and first.kind == "run"
-
-
-def _another_step(step: StepDocument) -> Text:
-    """What differs from what the run wrote down, before anything else: value, expectation, way out."""
-    assert step.written is not None
-    one = next(one for one in step.written.checks if not one.check.holds)
-    check = one.check
-    allowed = f", rounding allows ± {check.bound:.2g}" if check.bound else ""
-    return Text.assemble(
-        ("\nNOT THE RUN'S STEP", f"bold {FAULT}"),
-        f"  {address(check.name, check.index)} is {check.engine:.12g} here, {check.expected:.12g} in "
-        f"{one.written_in}{allowed}\n  {one.way_out}",
-    )
-
-
-def _as_written(step: StepDocument) -> str:
-    """That it is the step that its run took, as far as that could be compared."""
-    if step.written is None:
-        return ""
-    lines = [
-        f"; batch, log and checkpoints of {step.written.run} say the same ({len(step.written.checks)} comparisons)"
+def _moved(parameter: ParameterDocument) -> list[Cell]:
+    worst = max(parameter.checks, key=severity)
+    return [
+        Text(f"  {parameter.name}", UPDATE),
+        _shape(parameter.shape),
+        f"{parameter.grad_norm:.2e}",
+        f"{parameter.relative_change:.1e}",
+        "yes" if parameter.decayed else "no",
+        shown(worst, ""),
     ]
-    return "\n  not compared: ".join([*lines, *step.written.not_compared])
-
-
-def _paths(found: VerdictDocument) -> str:
-    """What was checked on which path."""
-    if not found.fast:
-        return "all on the plain path: this record has no quantities of the one that trains"
-    beside = f", {found.plain} that its kernels never form beside it" if found.plain else ""
-    return f"{found.fast} quantities on the path that trains{beside}"
-
-
-def _not_finite(found: VerdictDocument) -> Text:
-    """The first origin of what is not finite, and the others."""
-    first, line = found.origin, Text()
-    if first is None:
-        return line
-    line.append("\nNOT FINITE" if first.fault else "\nSKIPPED", f"bold {FAULT if first.fault else WARNING}")
-    entries = "entry" if first.count == 1 else "entries"
-    line.append(f"  first at {first.address} = {first.value:g} ({first.format}, {first.count:,} such {entries})")
-    line.append(f": {first.explanation}")
-    others = [origin for origin in found.not_finite if origin != first]
-    if others:
-        line.append(f"\n  and apart from that at {', '.join(origin.address for origin in others[:4])}")
-        line.append(f" and {len(others) - 4} more" if len(others) > 4 else "")
-    return line
-
-
-def _written_out(step: StepDocument, check: Check) -> str:
-    at = f"[{', '.join(map(str, check.index))}]" if check.index else ""
-    if check.over:
-        return f"over {check.over} it is {check.engine:.6g} × the mathematics, rounding allows 1 ± {check.bound:.2g}"
-    line = f"engine{at} = {check.engine:.9g}, mathematics {check.expected:.9g}, rounding allows ± {check.bound:.2g}"
-    made = next((quantity for quantity in step.quantities if quantity.name == check.name), None)
-    if made is not None and check.kind == "forward":
-        line += f"\n  {readable(made.equation)}   {made.source}"
-    return line
 
 
 def si(number: float) -> str:

@@ -13,7 +13,7 @@ from limpid.maths.rounding import FORMATS, unit_roundoff
 from limpid.theme import BACKWARD, FORWARD, HEADING, QUIET, UPDATE
 from limpid.tracing.document import ArrayDocument, ParameterDocument, QuantityDocument
 from limpid.tracing.names import bare
-from limpid.tracing.terminal import shown
+from limpid.tracing.terminal_verdict import shown
 from limpid.tracing.trace import Trace
 
 

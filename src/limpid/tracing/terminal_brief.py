@@ -14,7 +14,8 @@ from limpid.terminal import command
 from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
 from limpid.tracing.document import QuantityDocument, StepDocument, UpdateDocument
 from limpid.tracing.stations import Station
-from limpid.tracing.terminal import NEAR, severity, si, verdict
+from limpid.tracing.terminal import si
+from limpid.tracing.terminal_verdict import NEAR, severity, verdict
 from limpid.tracing.verdict import Beyond, Check, Holds, NotFinite, Unchecked, address
 
 STATIONS: tuple[Station, ...] = ("embedding", "norm", "attention", "mlp", "logits", "loss")
@@ -27,7 +28,7 @@ def show(step: StepDocument, console: Console, opened: Sequence[str]) -> None:
 
     opened   the words that name it to `limpid trace`
     """
-    for part in (*_head(step), _stations(step), *_usual(step), *_next(step, opened)):
+    for part in (*_head(step), Text(), _stations(step), *_usual(step), *_next(step, opened)):
         console.print(part)
 
 
@@ -40,7 +41,7 @@ def _head(step: StepDocument) -> Iterator[Text]:
     found = step.verdict
     if found.verdict == "holds":
         written = 0 if step.written is None else len(step.written.checks)
-        as_run = f", {written} of them with what the run wrote down" if written else ""
+        as_run = f", {written} with the run's own files" if written else ""
         said = f"  {found.within_bounds + written} of {found.checks + written} comparisons lie within rounding{as_run}"
         yield Text.assemble(("agrees", f"bold {GOOD}"), said)
     else:
@@ -67,7 +68,7 @@ def _stations(step: StepDocument) -> Table:
     moved = [check for parameter in step.parameters for check in parameter.checks]
     moved += [check for check in step.update.checks if check.name != "grad_norm"]
     rows.append([Text("update", UPDATE), *_compared(moved)])
-    return columns(("station", "arrays", "numbers", "FLOP", "worst / bound", "at"), rows, right=range(1, 5))
+    return columns(("station", "arrays", "numbers", "FLOP", "worst\n/ bound", "at"), rows, right=range(1, 5))
 
 
 def _clipped(update: UpdateDocument) -> str:

@@ -14,6 +14,7 @@ from limpid.maths.operation import Array
 from limpid.maths.step import rule
 from limpid.maths.update import UpdateInput
 from limpid.quantities import parameters
+from limpid.reporter import SILENT, Report
 from limpid.source import RecordedStep, find_step
 from limpid.tracing import cache
 from limpid.tracing.describe import document
@@ -42,16 +43,16 @@ class Trace:
     trace.step.verdict; trace.array("blocks.0.attention.scores", (0, 1)); trace.explain("logits", (0, 3, 7))
     """
 
-    def __init__(self, record: Record, *, on_disk: bool = True) -> None:
-        self.record, self.on_disk = record, on_disk
+    def __init__(self, record: Record, *, on_disk: bool = True, report: Report = SILENT.progress) -> None:
+        self.record, self.on_disk, self.report = record, on_disk, report
 
     @classmethod
-    def open(cls, record: str | Path | Record, *, on_disk: bool = True) -> Trace:
-        """Open a recorded step; with `on_disk` what came of it is kept beside it.
+    def open(cls, record: str | Path | Record, *, on_disk: bool = True, report: Report = SILENT.progress) -> Trace:
+        """Open a recorded step; with `on_disk` what came of it is kept beside it; `report` hears how far redoing it is.
 
         Raises  CheckpointError when the file is not a whole recorded step
         """
-        return cls(record if isinstance(record, Record) else Record(Path(record)), on_disk=on_disk)
+        return cls(record if isinstance(record, Record) else Record(Path(record)), on_disk=on_disk, report=report)
 
     def __repr__(self) -> str:
         meta = self.record.meta
@@ -82,7 +83,7 @@ class Trace:
             found: StepDocument = from_json(StepDocument, kept)
             return found
         self.record.require_whole()
-        made = document(verify_record(self.record))
+        made = document(verify_record(self.record, self.report))
         if self.on_disk:
             cache.write(self.record.path, to_json(made))
         return made

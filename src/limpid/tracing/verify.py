@@ -9,6 +9,7 @@ import numpy as np
 
 from limpid.maths.operation import Operation
 from limpid.quantities import Parameter, Quantity, parameters
+from limpid.reporter import SILENT, Report
 from limpid.tracing.batch import check_targets
 from limpid.tracing.comparison import Expected, Range, compare, given, largest
 from limpid.tracing.document import Statistics
@@ -121,22 +122,24 @@ def verify_step(path: Path) -> StepReport:
     return verify_record(Record(path))
 
 
-def verify_record(record: Record) -> StepReport:
-    """The same for a record that is open."""
+def verify_record(record: Record, report: Report = SILENT.progress) -> StepReport:
+    """The same for a record that is open; `report` hears how far it is."""
     with np.errstate(all="ignore"):
-        return _verify(record)
+        return _verify(record, report)
 
 
-def _verify(record: Record) -> StepReport:
+def _verify(record: Record, report: Report) -> StepReport:
     known = {quantity.name: quantity for quantity in record.objective.quantities(record.config.model)}
     entries: dict[str, QuantityReport] = {}
     gradients: dict[str, Check] = {}
-    for compared in compare_operations(record):
+    for number, compared in enumerate(compare_operations(record), 1):
+        report("redoing every operation in float64", number, len(known))
         entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
         gradients.update({check.name: check for check in compared.backward})
     gradients.update({check.name: check for check in _loss_gradient(record)})
     for name, entry in entries.items():
         entry.backward = gradients.get(name)
+    report("redoing the whole step and its update", 0, None)
     step = StepReport(
         record, [*_given(record), *check_targets(record)], list(entries.values()), [], loss_account(record),
         redo(record), redo_update(record),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
@@ -21,6 +22,7 @@ from limpid.metrics import Sample
 from limpid.planning import flops_per_token
 from limpid.reporter import Reporter
 from limpid.run import Run
+from limpid.theme import FAULT
 from limpid.training.precision import FORMATS, measured_peak
 from limpid.training.step import Outcome
 from limpid.training.trackers import Trackers
@@ -120,11 +122,12 @@ class MetricsLogger:
         speed = f"{self.seconds * 1e3:.0f} ms | {tokens / self.seconds:,.0f} tok/s"
         left = f"{_clock((last - outcome.number) * self.seconds)} left"
         live = f"{step} | {left} | {loss} | {speed}"  # with its bar not wider than 80 columns
-        line = (
-            f"{step} ({outcome.number / last:.0%}) | {loss} | lr {outcome.learning_rate:.2e}"
-            f" | grad norm {outcome.grad_norm:.3f} before clip | {speed}"
-            f" | {tokens / self.seconds * self.flops / self.peak:.0%} of peak | {left}"
-        )
+        rates = f"lr {outcome.learning_rate:.2e} | grad norm {outcome.grad_norm:.3f}"
+        if self.progress is None:
+            share = f"{tokens / self.seconds * self.flops / self.peak:.0%} of measured peak"
+            line = f"{step} ({outcome.number / last:.0%}) | {loss} | {rates} before clip | {speed} | {share} | {left}"
+        else:  # not wider than 80 columns; the time left is in the live line
+            line = f"{step} | {loss} | {rates} | {tokens / self.seconds:,.0f} tok/s"
         if not outcome.finite:
             skipped = "update skipped, loss scale lowered" if outcome.loss_scale != 1 else "no update made"
             line += f"  ← NOT FINITE: {skipped}"
@@ -132,7 +135,7 @@ class MetricsLogger:
             self._show(partial(self.progress.update, self.task, completed=outcome.number, description=live))
         due = outcome.number % self.config.run.logging_steps == 0 or outcome.number == last
         if due or not outcome.finite:
-            self.say(line)
+            self._show(lambda: self.reporter.line(line if outcome.finite else Text(line, FAULT)))
 
     def say(self, line: str) -> None:
         """One line on the console, never wrapped when it goes to a file."""
@@ -157,7 +160,7 @@ class MetricsLogger:
             self.samples_kept = LineFile(self.run.samples_file)
         self.samples_kept.write(*(json.dumps(vars(sample)) for sample in drawn))
         for sample in drawn:
-            self.say(f"── sample after step {sample.step} ──\n{sample.prompt}{sample.text}\n──")
+            self.say(f"sample after step {sample.step}:\n{sample.prompt}{sample.text}\n")
             if self.trackers is not None:
                 self.trackers.sample(sample)
 

@@ -89,7 +89,11 @@ def _as_it_was(config: TrainConfig, logged: dict[str, Any] | None) -> TrainConfi
 
 
 def recorded(
-    what: str | Path | Run, step: int | None = None, text: str | None = None, output: str | Path | None = None
+    what: str | Path | Run,
+    step: int | None = None,
+    text: str | None = None,
+    output: str | Path | None = None,
+    progress: Report | None = None,
 ) -> Path:
     """The file of the step asked for, recorded now if it was not before."""
     source = open_source(what)
@@ -119,7 +123,7 @@ def recorded(
     if not os.access(run.path, os.W_OK) and output is None:
         way = command("limpid", "trace", what, "--step", number, "--output", "FILE.safetensors")
         raise ConfigError(f"{run.path} cannot be written to, so that its step {number} has no place: `{way}`")
-    return record_past(run, number, at=begun, file=place)
+    return record_past(run, number, progress, at=begun, file=place)
 
 
 def require_new_or_recorded(file: Path) -> None:
@@ -135,6 +139,8 @@ def record_past(
 ) -> Path:
     """Record step `number` of a run, replayed from a checkpoint before it, the nearest or `at`; returns its file."""
     training = replay(run, number, progress, at)
+    if progress is not None:
+        progress(f"taking step {number}, and keeping all of it", 0, None)
     file = run.recorded_step(number) if file is None else file
     record_step(
         file,

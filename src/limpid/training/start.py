@@ -285,7 +285,7 @@ def describe(training: Training) -> list[str]:
         for name, value in to_dict(section).items()
         if value != to_dict(default()).get(name)
     ]
-    how = [f"{config.run.precision} on {training.state.mesh.device.type}, {torch.get_num_threads()} threads"]
+    how = [f"{config.run.precision} on {training.state.mesh.device.type}, {counted(torch.get_num_threads(), 'thread')}"]
     if (processes := training.state.mesh.world) > 1:
         micro_batches = config.run.gradient_accumulation_steps // processes
         how += [f"{processes} processes, each {micro_batches} × {config.run.batch_size} rows a step"]

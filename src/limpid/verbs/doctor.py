@@ -43,9 +43,13 @@ def verb(argv: Sequence[str]) -> int:
         return explain(flags.explain, as_json=flags.json, console=Console())
     console = Console()
     if flags.preflight:
-        from limpid.diagnose import preflight
+        from limpid.reporter import Reporter
 
-        return preflight(flags.what, as_json=flags.json, console=console)
+        with Reporter(flags.json) as reporter:
+            reporter.progress("loading the model", 0)
+            from limpid.diagnose import preflight
+
+            return preflight(flags.what, as_json=flags.json, console=console, reporter=reporter)
     from limpid.doctor.report import examine
 
     return examine(flags.what, as_json=flags.json, console=console)

@@ -60,14 +60,16 @@ class EvaluateFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("evaluate", EvaluateFlags, argv)
-    from limpid.evaluation.evaluation import evaluate
-    from limpid.evaluation.report import lines
     from limpid.reporter import Reporter
-    from limpid.training.allocator import keep_freed_memory
 
-    keep_freed_memory()
     how = ("context", "stride", "convention", "max_tokens", "confidence", "seed", "text_field")
     with Reporter(flags.json) as reporter:
+        reporter.progress("loading the model", 0)
+        from limpid.evaluation.evaluation import evaluate
+        from limpid.evaluation.report import lines
+        from limpid.training.allocator import keep_freed_memory
+
+        keep_freed_memory()
         evaluation = evaluate(
             flags.what,
             flags.paths,

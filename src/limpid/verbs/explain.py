@@ -46,12 +46,17 @@ def verb(argv: Sequence[str]) -> int:
 
         with opened() as worked:
             return explain_entry(worked, entry, as_json=flags.json, console=console)
-    from limpid.api import trace
+    from limpid.reporter import Reporter
     from limpid.tracing.names import require_known
 
     what = before[0] if before else "last"
     require_known(what, entry)
-    return explain_entry(trace(what, flags.step), entry, as_json=flags.json, console=console)
+    with Reporter(flags.json) as reporter:
+        reporter.progress("opening the step", 0)
+        from limpid.api import trace
+
+        opened_step = trace(what, flags.step, reporter=reporter)
+    return explain_entry(opened_step, entry, as_json=flags.json, console=console)
 
 
 def _is_source(what: str) -> bool:

@@ -13,7 +13,7 @@ from limpid.config.sections import StoredAs
 class ExportFlags:
     """Write a model for other programs: a Hugging Face folder, or a GGUF file, which llama.cpp loads.
 
-    limpid export last@200 model-200              a folder for transformers, vLLM and others
+    limpid export last@200 model-200              a folder for transformers
     limpid export last model.gguf --stored-as q8_0
     """
 
@@ -29,11 +29,13 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("export", ExportFlags, argv)
     from rich.filesize import decimal
 
-    from limpid.api import export
     from limpid.reporter import Reporter
 
-    written = export(flags.what, flags.output, flags.stored_as)
-    size = sum(file.stat().st_size for file in (written.rglob("*") if written.is_dir() else [written]))
     with Reporter() as reporter:
+        reporter.progress(f"writing {flags.output}", 0)
+        from limpid.api import export
+
+        written = export(flags.what, flags.output, flags.stored_as)
+        size = sum(file.stat().st_size for file in (written.rglob("*") if written.is_dir() else [written]))
         reporter.line(f"written {written} ({decimal(size)})")
     return 0

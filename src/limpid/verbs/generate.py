@@ -87,7 +87,8 @@ def _one_by_one(
         prompts, total = read_prompts(flags.prompts), count_lines(flags.prompts) or 0
     for number, completion in enumerate(complete(decoder, opened.tokenizer, prompts, flags.sampling), 1):
         write(completion)
-        reporter.progress("generating", number, total or None)
+        if flags.output is not None:  # on a terminal the completions themselves say how far it is
+            reporter.progress("generating", number, total or None)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ class InspectFlags(Threads):
     """One: its neighbours in the embedding. Three, a b c: what is to c as b is to a."""
     landscape: bool = False
     """Sharpness, spectrum, loss curves and surface, gradient noise, and what keeps gradients alive; takes longer."""
-    output: str | None = None
+    output: str | None = field(default=None, metadata={"short": "o"})
     """Folder for pictures and inspect.json; inspect/ inside a run, MODEL-inspect under runs/ otherwise."""
     json: bool = False
     """Print everything as one JSON document."""
@@ -45,14 +45,16 @@ class InspectFlags(Threads):
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("inspect", InspectFlags, argv)
-    from limpid.inspection.inspection import inspect
-    from limpid.plots import figure
     from limpid.reporter import Reporter
-    from limpid.training.allocator import keep_freed_memory
 
-    keep_freed_memory()
-    figure(1, 1)  # a missing matplotlib is reported before anything is computed
     with Reporter(flags.json) as reporter:
+        reporter.progress("loading the model", 0)
+        from limpid.inspection.inspection import inspect
+        from limpid.plots import figure
+        from limpid.training.allocator import keep_freed_memory
+
+        keep_freed_memory()
+        figure(1, 1)  # a missing matplotlib is reported before anything is computed
         found = inspect(
             flags.what,
             flags.text,

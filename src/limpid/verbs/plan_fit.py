@@ -39,7 +39,7 @@ class PlanFitFlags:
     """Probability that an interval is to hold the truth with."""
     seed: int = 0
     """Of the draws."""
-    output: str | None = None
+    output: str | None = field(default=None, metadata={"short": "o"})
     """Folder for pictures: the fit, and iso-FLOP curves."""
     json: bool = False
     """Print one JSON document."""

@@ -19,7 +19,7 @@ LINES, COLUMNS = 16, 160
 class PlotFlags:
     """Loss with its interval, learning rate, gradient norm and speed of runs, over each other.
 
-    limpid plot last                   the loss in the terminal, and all four in runs/NAME/curves.png
+    limpid plot last                   the loss, and all four in a picture
     limpid plot 001 002 -o both.svg    two runs in one picture
     limpid plot 001 002 --along tokens
     """

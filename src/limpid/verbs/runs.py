@@ -21,8 +21,8 @@ class RunsFlags:
     """What runs there are and how they stand; of one everything, of several what differs between them.
 
     limpid runs                        every run under runs/
-    limpid runs last                   one of them, and the options in which it is not the default
-    limpid runs 001 002                how they came out, and the options in which they differ
+    limpid runs last                   one of them, and its options
+    limpid runs 001 002                how they came out, and what differs
     limpid runs 002 --tag baseline --note "warm-up twice as long"
     limpid runs --tag baseline         those with this tag
     limpid runs 001 --delete

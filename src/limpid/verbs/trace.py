@@ -43,7 +43,7 @@ class TraceFlags(Threads):
     """Do not fold blocks that look alike."""
     json: bool = False
     """Print the step as one JSON document."""
-    output: str | None = None
+    output: str | None = field(default=None, metadata={"short": "o"})
     """Where to keep the recorded step, a .safetensors file; in the run when left out."""
     worked: bool = False
     """Open the worked model instead: 3,456 parameters, every number of its step."""
@@ -76,12 +76,17 @@ def verb(argv: Sequence[str]) -> int:
         from limpid.tracing.names import require_known
 
         require_known(flags.what, flags.quantity)
-    from limpid.api import trace as open_trace
-    from limpid.training.allocator import keep_freed_memory
-    from limpid.training.replay import TEXT_RATE
+    from limpid.reporter import Reporter
 
-    keep_freed_memory()
-    opened_step = open_trace(flags.what, flags.step, flags.text, flags.output)
+    with Reporter(flags.json) as reporter:
+        reporter.progress("opening the step", 0)
+        from limpid.api import trace as open_trace
+        from limpid.training.allocator import keep_freed_memory
+        from limpid.training.replay import TEXT_RATE
+
+        keep_freed_memory()
+        opened_step = open_trace(flags.what, flags.step, flags.text, flags.output, reporter)
+        opened_step.step  # noqa: B018  redone here, where it shows how far it is
     if flags.text is not None:
         file = opened_step.record.path
         how = command("limpid", "explain", file, "logits[0, 0, 1]")

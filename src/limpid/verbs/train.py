@@ -18,6 +18,7 @@ from limpid.config.threads import require_threads
 from limpid.errors import ConfigError
 from limpid.files import user_path
 from limpid.terminal import command, say
+from limpid.theme import HEADING
 
 if TYPE_CHECKING:
     from limpid.reporter import Reporter
@@ -38,7 +39,7 @@ EVERYDAY = (
 class TrainFlags:
     """Train a model on text, or continue a run.
 
-    limpid train book.txt --minutes 5                the best model that five minutes make here
+    limpid train book.txt --minutes 5                the best model of five minutes
     limpid train texts/ --d-model 256 --max-steps 2000
     limpid train --resume last --max-steps 4000      go on, with a longer schedule
     limpid train more.txt --init-from last --lora-rank 8
@@ -110,6 +111,8 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
 
 def _shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
+    from rich.text import Text
+
     from limpid.console import Console
     from limpid.machine import process_peak
     from limpid.planning.figure import shown
@@ -138,10 +141,10 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
             return 1
         if (held := process_peak()) is not None:
             reporter.line(f"memory     {shown(held, 'bytes')} of this process at most")
-        reporter.line(f"\n{run.path}/")
+        reporter.line(Text(f"\n{run.path}/", HEADING))
         for what, where in _contents(run):
             reporter.line(f"  {what:<24}{where}")
-        reporter.line("\nnext")
+        reporter.line(Text("\nnext", HEADING))
         further = 2 * run.latest_checkpoint()
         for words, what in (
             (("trace", run.path), "open the last step"),
@@ -163,14 +166,14 @@ def _prompt(run: Run) -> str:
 
 
 def _contents(run: Run) -> list[tuple[str, str]]:
-    loadable = [("model/", "loads in transformers: AutoModelForCausalLM.from_pretrained")]
+    loadable = [("model/", "loads with transformers' from_pretrained")]
     watched = [("findings.jsonl", "what the doctor found; empty is good")]
     return [
         *(loadable if run.model_folder.is_dir() else []),
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
         *([("samples.jsonl", "what the model made of the sample prompts")] if run.samples_file.is_file() else []),
-        ("micro_batches.jsonl", "one line per micro-batch: its rows, tokens, labels, loss"),
+        ("micro_batches.jsonl", "one per micro-batch: rows, tokens, labels, loss"),
         *(watched if run.read_config().run.doctor else []),
         ("config.toml", "every option, and what was left open resolved"),
     ]

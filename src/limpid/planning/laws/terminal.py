@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from limpid.columns import columns
 from limpid.planning.figure import Figure, shown
 from limpid.planning.laws.allocation import figure_prefix
 from limpid.planning.laws.scaling import LAWS, Law
@@ -26,10 +27,7 @@ MEANINGS = {"E": "loss that no size and no data take away, nats/token", "A": "",
 
 def print_allocation(figures: list[Figure], console: Console) -> None:
     """The compute-optimal partner under every law, as a table."""
-    table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0))
-    for column in ("law", "FLOPs", "parameters", "tokens", "tokens / parameter", "loss, nats/token"):
-        table.add_column(column, justify="left" if column == "law" else "right")
-    by_name = {figure.name: figure for figure in figures}
+    rows, by_name = [], {figure.name: figure for figure in figures}
     for law in LAWS:
         prefix = figure_prefix(law)
         cells = [
@@ -39,8 +37,9 @@ def print_allocation(figures: list[Figure], console: Console) -> None:
         ]  # fmt: skip
         loss = by_name.get(f"{prefix}.loss")
         ratio = f"{by_name[f'{prefix}.tokens_per_parameter'].value:.3g}"
-        table.add_row(law.name, *cells, ratio, "" if loss is None else f"{loss.value:.3f}")
-    console.print(table)
+        rows.append((law.name, *cells, ratio, "" if loss is None else f"{loss.value:.3f}"))
+    heads = ("law", "FLOPs", "parameters", "tokens", "tokens /\nparameter", "loss,\nnats/token")
+    console.print(columns(heads, rows, right=range(1, len(heads))))
     console.print(Text("C = 6 N D; losses are in nats per token of the text that each law was fitted on", QUIET))
 
 
@@ -123,5 +122,6 @@ def print_prediction(fit: Fit, compute: float, console: Console) -> None:
         ("loss", fit.law.loss(parameters, tokens), "nats/token", lambda law: law.loss(*law.optimum(compute))),
     ):
         interval = fit.interval(of)
-        ends = "" if interval is None else f"  ({shown(interval[0], unit)} … {shown(interval[1], unit)})"
+        low, high = ("", "") if interval is None else (shown(end, unit).removesuffix(f" {unit}") for end in interval)
+        ends = "" if interval is None else f"  ({low} … {high})"
         console.print(Text(f"  best {name}: {shown(value, unit)}{ends}"))
