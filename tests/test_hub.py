@@ -86,6 +86,7 @@ def test_a_name_is_found_in_the_cache_under_its_own_name(put: Callable[..., Path
     assert isinstance(source, ModelFolder)
     assert (source.path, source.name, str(source)) == (snapshot, "somebody/tiny", "somebody/tiny")
     assert torch.equal(logits("somebody/tiny"), logits(folder))
+    assert repr(limpid.inspect("somebody/tiny", "the cat")).startswith("Inspection(somebody/tiny: 7 tokens")
 
 
 def test_a_revision_is_a_branch_or_a_commit(put: Callable[..., Path], tmp_path: Path) -> None:
@@ -134,7 +135,6 @@ def test_what_the_cache_lacks_is_said(put: Callable[..., Path], tmp_path: Path) 
         "compare somebody/tiny somebody/tiny:fast",
         "compare somebody/tiny somebody/tiny:transformers",
         "trace somebody/tiny --text 'the cat'",
-        "inspect somebody/tiny --text 'the cat'",
         "export somebody/tiny out",
         "plan somebody/tiny",
         "compress somebody/tiny made/config.json -o small.limpid",

@@ -81,11 +81,13 @@ class Evaluation:
     tasks: tuple[tuple[TaskResult, ...], ...] = ()  # of each task, one per model
     task_differences: tuple[dict[str, Estimate], ...] = ()
 
+    @checked
     def metric(self, name: str, model: int = 0) -> Metric:
         """One of a model's metrics on the text, such as loss, perplexity, bits per byte or accuracy.
 
         Raises  ConfigError for a name that there is not
         """
+        require(model in range(len(self.models)), f"model is {model}: there are {len(self.models)}, counted from 0")
         found = {one.name: one for one in self.texts[model].metrics} if self.texts else {}
         key = name.replace("_", " ")
         require(key in found, f"no metric is called {name!r}: there are {', '.join(found) or 'none without a text'}")
@@ -105,6 +107,7 @@ class Evaluation:
         """As plain values: what `limpid evaluate --json` prints."""
         return document(self)
 
+    @checked
     def draw(self, folder: str | Path) -> Path:
         """The reliability plot, as reliability.png in a folder.
 

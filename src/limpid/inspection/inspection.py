@@ -46,6 +46,7 @@ class Inspection:
         """As plain values: what `limpid inspect --json` prints, but for the names of pictures."""
         return document(self.structure, self.landscape, self.seconds)
 
+    @checked
     def draw(self, folder: str | Path) -> list[Path]:
         """Pictures of attention, spectra and, where it was measured, the landscape, into a folder.
 
