@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+import limpid
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
@@ -98,3 +99,10 @@ def test_a_recorded_step_that_is_damaged_is_named_and_judges_no_engine(data: Pat
     with pytest.raises(CheckpointError, match=r"is damaged: its SHA-256 is|cannot open the recorded step") as caught:
         Trace.open(file, on_disk=False).document()
     assert "\n" not in str(caught.value)
+
+
+def test_the_first_step_recorded_while_the_doctor_looks_on_opens(data: Path) -> None:
+    """Its passes on batches of its own are not the step's."""
+    run = limpid.train(config(data, max_steps=3, record_steps=(1,)), "first")
+    trace = Trace.open(run.recorded_step(1))
+    assert len(trace.step.parameters) == len(trace.record.trained)

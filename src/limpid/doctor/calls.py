@@ -114,7 +114,10 @@ class Call:
         return replace(self, kwargs={k: v for k, v in self.kwargs.items() if k != "labels"})
 
     def make(self, model: nn.Module) -> Any:
-        return model(*self.args, **self.kwargs)
+        """Call the model once more; functions that would be told of it, as of a pass of their own, are left out."""
+        optional = {one.name for one in _signature(model) if one.default is None}
+        told = {name for name, value in self.kwargs.items() if inspect.isroutine(value) and name in optional}
+        return model(*self.args, **{name: value for name, value in self.kwargs.items() if name not in told})
 
 
 @dataclass
@@ -190,12 +193,17 @@ def find_loss(output: Any) -> Tensor | None:
     return next((e for e in entries if isinstance(e, Tensor) and e.is_floating_point() and e.numel() == 1), None)
 
 
-def _parameters(model: nn.Module) -> tuple[str, ...]:
-    """Names of what `forward` takes by position; none where it does not say."""
+def _signature(model: nn.Module) -> tuple[inspect.Parameter, ...]:
+    """What `forward` takes; nothing where it does not say."""
     try:
-        parameters = inspect.signature(model.forward).parameters.values()
+        return tuple(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
         return ()
+
+
+def _parameters(model: nn.Module) -> tuple[str, ...]:
+    """Names of what `forward` takes by position; none where it does not say."""
+    parameters = _signature(model)
     return tuple(one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD))
 
 
