@@ -77,9 +77,8 @@ def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: Prompt) -> l
         tokens = [tokenizer.start]
     context = model.config.context_length
     if len(tokens) > context:
-        raise DataError(
-            f"the prompt {shown(prompt)} has {len(tokens)} tokens, the model's context holds {context}: shorten it"
-        )
+        what = f"the prompt {shown(prompt)}" if isinstance(prompt, str) else "the conversation"
+        raise DataError(f"{what} has {len(tokens)} tokens, the model's context holds {context}: shorten it")
     model.require_known(max(tokens))
     return tokens
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from limpid.config import ModelConfig, TrainConfig
 from limpid.errors import ConfigError
 from limpid.files import user_path
-from limpid.hub import fetch, is_name
 from limpid.planning.architecture import Architecture, of_config
 from limpid.planning.flops import flops_per_token
 from limpid.planning.huggingface import read_file
 from limpid.planning.published import known, published, suggestion
 from limpid.source import Adapted, ModelFolder, RecordedStep, Run, find_source
+from limpid.source.hub import fetch, is_name
 
 ASSUMED_VOCABULARY = 2048
 """What the tokenizer chooses on the default text; see data/tokenizer.py."""
