@@ -45,6 +45,7 @@ def of_trackio(run: Any) -> dict[int, float]:
     name = f"{run.path.name}-{identity(run)}"
     assert SQLiteStorage.get_runs("limpid") == [name]
     lines = SQLiteStorage.get_logs("limpid", name)
+    assert len(lines) == 36, f"{len(lines)} of 30 steps, 3 evaluations and 3 samples"
     print(f"  {len(lines)} lines, keys {sorted({key for line in lines for key in line})}")
     return {line["step"]: line["train/loss"] for line in lines if "train/loss" in line}
 

@@ -210,7 +210,7 @@ def test_trackio_is_told_by_a_name_that_is_the_runs_own(data: Path, monkeypatch:
 
     module = types.ModuleType("trackio")
     module.__spec__ = types.SimpleNamespace(origin="trackio.py")
-    module.init, module.finish, module.Markdown = init, told.finish, lambda text: text
+    module.init, module.Markdown = init, lambda text: text
     monkeypatch.setitem(sys.modules, "trackio", module)
     chosen = config(data, max_steps=3, sample_steps=3, report_to=("trackio",))
     run = limpid.train(chosen, "tracked")

@@ -42,7 +42,5 @@ class Trackio:
         self._run.log({"sample": trackio.Markdown(f"```\n{text}\n```")}, step=sample.step)
 
     def finish(self) -> None:
-        import trackio
-
         with contextlib.redirect_stdout(io.StringIO()):
-            trackio.finish()  # the run that is open; the run's own finish() is made again at exit
+            self._run.finish()  # trackio.finish() knows its run in the thread alone that began it
