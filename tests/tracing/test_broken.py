@@ -338,3 +338,21 @@ def test_the_verdict_says_where_and_exits_with_one(tmp_path: Path, monkeypatch: 
 
 def test_every_variant_is_one_that_somebody_trains() -> None:
     assert set(VARIANTS) >= {variant for variant, *_ in ENGINE.values()}
+
+
+@pytest.mark.parametrize("precision", HALF_AND_SINGLE)
+@pytest.mark.parametrize(
+    "quantity",
+    ["embed.tokens", "blocks.0.attention.value", "blocks.0.mlp.hidden", "blocks.0.residual2", "final_norm"],
+)
+def test_a_gradient_that_never_comes_is_missed_where_it_was_cut_off(
+    quantity: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe = Observation.observe
+
+    def cut(self, name, value):
+        value = observe(self, name, value)
+        return value.detach().requires_grad_() if name == quantity else value
+
+    monkeypatch.setattr(Observation, "observe", cut)
+    assert first(tmp_path, "llama", precision, rule="sgd") == f"{quantity} (backward)"

@@ -23,6 +23,10 @@ def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None
     step = verify_step(record(tmp_path, configuration(variant, precision)))
     wrong = [(check.name, check.kind, check.worst) for check in step.checks() if not check.holds]
     assert wrong == []
+    compared = {check.name for check in step.checks() if check.kind == "backward"}
+    assert {name for name in step.record.names if name.startswith("fast/grad(")} <= {
+        f"fast/grad({n})" for n in compared
+    }
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from limpid.tracing.kernels import Kernel, formats_of, kernel_of
 from limpid.tracing.kernels.random_rounding import Sampled
 from limpid.tracing.mask import visible
 from limpid.tracing.record import Place, Record
-from limpid.tracing.segments import Segment, segments
+from limpid.tracing.segments import Segment, cut, segments
 from limpid.tracing.summary import statistics
 from limpid.tracing.sums import Sum
 from limpid.tracing.systematic import with_systematic
@@ -43,7 +43,7 @@ class Compared:
 
 def compare_operations(record: Record) -> Iterator[Compared]:
     """Every quantity in turn, forward and backward, each on the path that trains if that forms it."""
-    pieces = segments(record)
+    pieces, gradients = segments(record), Gradients(record, cut(record))
     uses: dict[tuple[Place, str], int] = {}
     for piece in pieces:
         for name in piece.inputs:
@@ -52,26 +52,58 @@ def compare_operations(record: Record) -> Iterator[Compared]:
     completed: list[Check] = []
     with np.errstate(all="ignore"):
         for piece in pieces:
-            compared = _compare_piece(record, piece, sums)
+            compared = _compare_piece(record, piece, gradients, sums)
             for name in piece.inputs:
                 uses[piece.path, name] -= 1
                 if uses[piece.path, name] == 0 and (piece.path, name) in sums:
-                    completed.append(_compare_gradient(record, name, piece.path, sums.pop((piece.path, name))))
+                    gradient = gradients.stored(piece.path, name)
+                    completed.append(_compare_gradient(record, name, gradient, sums.pop((piece.path, name))))
             if compared is not None:
                 compared.backward, completed = completed, []
                 yield compared
 
 
-def _compare_piece(record: Record, piece: Segment, sums: dict[tuple[Place, str], Sum]) -> Compared | None:
+@dataclass(frozen=True)
+class Gradients:
+    """Every gradient of the engine: recorded, or 0 where none came to what trained parameters made."""
+
+    record: Record
+    cut: frozenset[str]  # of the path that trains
+
+    def is_cut(self, path: Place, name: str) -> bool:
+        return path == "fast" and name in self.cut
+
+    def there(self, path: Place, name: str) -> bool:
+        return f"{path}/grad({name})" in self.record.names or self.is_cut(path, name)
+
+    def format(self, path: Place, name: str) -> np.dtype[Any]:
+        return self.record.format(f"{path}/{name}" if self.is_cut(path, name) else f"{path}/grad({name})")
+
+    def stored(self, path: Place, name: str) -> Array:
+        """In the engine's format."""
+        if self.is_cut(path, name):
+            return np.zeros_like(self.record.stored(f"{path}/{name}"))
+        return self.record.stored(f"{path}/grad({name})")
+
+    def exact(self, path: Place, name: str) -> Array:
+        """In float64."""
+        if self.is_cut(path, name):
+            return np.zeros(self.record.shape(f"{path}/{name}"))
+        return self.record.exact(f"{path}/grad({name})")
+
+
+def _compare_piece(
+    record: Record, piece: Segment, gradients: Gradients, sums: dict[tuple[Place, str], Sum]
+) -> Compared | None:
     """The result of one kernel; what it adds to gradients is left in `sums`. None where the other path made it."""
     kernel, inputs = kernel_of(record, piece), [_input(record, piece, name) for name in piece.inputs]
     compared, saved = None, None
     if piece.makes:
         compared, saved = _compare_result(record, piece, kernel, inputs)
-    wanted = [name for name in piece.inputs if f"{piece.path}/grad({name})" in record.names]
-    if wanted and f"{piece.path}/grad({piece.name})" in record.names:
-        y_bar = record.exact(f"{piece.path}/grad({piece.name})")
-        work = Backward(record, piece, kernel, formats_of(record, piece).gradients, sums)
+    wanted = [name for name in piece.inputs if gradients.there(piece.path, name)]
+    if wanted and gradients.there(piece.path, piece.name):
+        y_bar = gradients.exact(piece.path, piece.name)
+        work = Backward(record, piece, kernel, formats_of(record, piece).gradients, gradients, sums)
         if len(record.micro_batches()) > 1 and any(work.learned(name) for name in wanted):
             work.in_parts(inputs, y_bar)
         else:
@@ -124,9 +156,8 @@ def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
     return np.where(~seen & (engine == -np.inf), -np.inf, expected)
 
 
-def _compare_gradient(record: Record, name: str, path: Place, total: Sum) -> Check:
+def _compare_gradient(record: Record, name: str, gradient: Array, total: Sum) -> Check:
     """A gradient once every kernel that used the array has added its part."""
-    gradient = record.stored(f"{path}/grad({name})")
     scale = record.loss_scale if total.learned else 1.0
     narrowest = min((*total.formats, gradient.dtype), key=largest)
     allowed = Range(narrowest, scale, record.loss_scale, not record.meta["updated"])
@@ -154,6 +185,7 @@ class Backward:
     piece: Segment
     kernel: Kernel
     formats: tuple[Any, ...]  # in which it hands back the gradient of each input
+    gradients: Gradients
     sums: dict[tuple[Place, str], Sum]
 
     def learned(self, name: str) -> bool:
@@ -212,10 +244,9 @@ class Backward:
         self._doubt(inputs, y_bar)
 
     def _add(self, name: str, ball: Ball, dtype: Any) -> None:
-        target = f"{self.piece.path}/grad({name})"
-        if target in self.record.names:
-            key = (self.piece.path, name)
-            total = self.sums.setdefault(key, Sum(self.record.format(target), self.learned(name)))
+        path = self.piece.path
+        if self.gradients.there(path, name):
+            total = self.sums.setdefault((path, name), Sum(self.gradients.format(path, name), self.learned(name)))
             total.add(ball, dtype)
 
     def _doubt(self, inputs: list[Array], y_bar: Array) -> None:

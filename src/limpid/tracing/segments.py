@@ -67,6 +67,20 @@ def segments(record: Record) -> list[Segment]:
     return found
 
 
+def cut(record: Record) -> frozenset[str]:
+    """What the path that trains formed from trained parameters, and to which no gradient came: PyTorch takes it for 0."""
+    if not record.recorded_fast:
+        return frozenset()
+    trained = {parameter.name for parameter in record.trained}
+    found = set()
+    for link in outline(record):
+        if trained.intersection(link.inputs):
+            trained.add(link.name)
+            if record.formed_fast(link.name) and f"fast/grad({link.name})" not in record.names:
+                found.add(link.name)
+    return frozenset(found)
+
+
 def _in_order(some: Sequence[Link], links: Sequence[Link]) -> tuple[Link, ...]:
     chosen = {link.name for link in some}
     return tuple(link for link in links if link.name in chosen)
