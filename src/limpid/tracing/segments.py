@@ -68,7 +68,7 @@ def segments(record: Record) -> list[Segment]:
 
 
 def cut(record: Record) -> frozenset[str]:
-    """What the path that trains formed from trained parameters, and to which no gradient came: PyTorch takes it for 0."""
+    """What the path that trains made of trained parameters, and to which no gradient came, which is a gradient of 0."""
     if not record.recorded_fast:
         return frozenset()
     trained = {parameter.name for parameter in record.trained}
