@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import limpid.data.batches
 import limpid.training.checkpoint
+import limpid.training.replay
 from limpid.api import resume, train
 from limpid.config import TrainConfig
 from limpid.run import Run
@@ -166,14 +167,57 @@ def flipped(run: Run, step: int, file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "step"), [("model.safetensors", 3), ("model.safetensors", 4), ("optimizer.safetensors", 4)]
+    ("file", "step", "found", "at"),
+    [
+        ("model.safetensors", 3, ("loss", "grad_norm"), 3),
+        ("model.safetensors", 4, ("replayed loss of step 3", "replayed grad_norm of step 3"), 3),
+        ("optimizer.safetensors", 4, ("loss", "grad_norm"), 4),
+    ],
 )
-def test_flipped_bits_of_a_checkpoint_are_noticed(file: str, step: int, run: Run) -> None:
+def test_flipped_bits_of_a_checkpoint_are_noticed(
+    file: str, step: int, found: tuple[str, ...], at: int, run: Run
+) -> None:
     flipped(run, 2, file)
     wrong, _ = told(run, step)
     assert wrong is not None
-    assert wrong.check.name in ("loss", "grad_norm")
-    assert wrong.written_in == f"metrics.jsonl, step {step}"
+    assert wrong.check.name in found
+    assert wrong.written_in == f"metrics.jsonl, step {at}"
+
+
+@pytest.mark.parametrize(
+    ("lost", "found", "why"),
+    [
+        ("the moments", "loss", "moments, the number of updates or the learning rate were not restored"),
+        ("the number of updates", "loss", "moments, the number of updates or the learning rate were not restored"),
+        ("the weights", "replayed loss of step 5", "step 5 had other weights, rows or dropout masks"),
+    ],
+)
+def test_what_a_checkpoint_does_not_bring_back_is_named(
+    lost: str, found: str, why: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tiny(here, max_steps=8, save_steps=4, precision="fp64"), "run")
+    own = limpid.training.replay.open_run
+
+    def forgetful(*arguments):
+        training = own(*arguments)
+        match lost:
+            case "the moments":
+                for state in training.state.optimizer.state.values():
+                    state["exp_avg"].zero_()
+            case "the number of updates":
+                for state in training.state.optimizer.state.values():
+                    state["step"] += 1
+            case _:
+                with torch.no_grad():
+                    for parameter in training.state.model.parameters():
+                        parameter.mul_(1.01)
+        return training
+
+    monkeypatch.setattr(limpid.training.replay, "open_run", forgetful)
+    wrong, _ = told(run, 6)
+    assert wrong is not None
+    assert wrong.check.name == found
+    assert why in wrong.way_out
 
 
 def test_flipped_moments_right_before_the_step_are_noticed_after_it(run: Run) -> None:

@@ -46,6 +46,17 @@ class MicroBatchDescribed(Checked):
 
 
 @dataclass(frozen=True)
+class StepDescribed(Checked):
+    """What the metadata say of a step that was taken again to come to the recorded one."""
+
+    step: Count
+    loss: str
+    grad_norm: str
+    loss_scale: float
+    updated: bool
+
+
+@dataclass(frozen=True)
 class PrecisionDescribed(Checked):
     """Formats of numbers."""
 
@@ -70,6 +81,7 @@ class Described(Checked):
     micro_batches: tuple[MicroBatchDescribed, ...]
     token_texts: Mapping[str, str]
     kernels: Mapping[str, Any] | None = None
+    replayed: tuple[StepDescribed, ...] = ()
 
 
 @dataclass(frozen=True)

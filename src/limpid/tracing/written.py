@@ -18,22 +18,20 @@ from limpid.errors import LimpidError
 from limpid.maths.operation import Array
 from limpid.maths.schedule import learning_rate_rounding
 from limpid.run import Run
+from limpid.tracing import replayed
 from limpid.tracing.batch import check_windows, equal
 from limpid.tracing.comparison import Expected, Range, compare, compare_number
 from limpid.tracing.document import RunDocument, StepDocument, WrittenCheck
 from limpid.tracing.kernels.kernel import Formats
 from limpid.tracing.kernels.random_rounding import RandomRounding
 from limpid.tracing.record import Record
+from limpid.tracing.replayed import CHANGED as OPEN_AGAIN
 from limpid.tracing.segments import Segment, outline
 from limpid.tracing.verdict import Check, array_name
 
 ENGINE = {"torch": "PyTorch", "processor": "processor", "threads": "threads", "processes": "processes"}
 """What the last bit of a sum depends on, as checkpoints and records know it."""
-CHANGED = (
-    "the record, the log or the checkpoint that the replay began from has changed since (delete the recorded step and "
-    "open it again, from another checkpoint if this one is damaged), or training depends on what no checkpoint keeps: "
-    "a random generator, a moment, a mask"
-)
+CHANGED = OPEN_AGAIN + "training depends on what no checkpoint keeps: a random generator, a moment, a mask"
 
 
 def with_run(step: StepDocument, record: Record, run: Run) -> StepDocument:
@@ -98,13 +96,8 @@ class _Against:
             return
         config, meta = self.record.config, self.record.meta
         loss, norm = (float(self.record.exact(f"fast/{name}")) for name in ("loss", "grad_norm"))
-        pairs = {
-            "loss": (loss, entry["loss"]),
-            "grad_norm": (norm, entry["grad_norm_before_clip"]),
-            "loss_scale": (self.record.loss_scale, entry.get("loss_scale", 1.0)),
-            "updated": (meta["updated"], entry["updated"]),
-        }
-        numbers = [_number(name, float(here), float(there)) for name, (here, there) in pairs.items()]
+        numbers = replayed.numbers(loss, norm, self.record.loss_scale, bool(meta["updated"]), entry)
+        departed = next((check for check in numbers if not check.holds), None)
         other = "" if all(check.holds for check in numbers) else self._other_arithmetic()
         if other and self.number - 1 in self.run.checkpoint_steps():
             differ = f"the loss is {loss:.9g} here, {float(entry['loss']):.9g} in {place}"
@@ -116,8 +109,15 @@ class _Against:
         rounding = 2 * learning_rate_rounding(self.number, config.run.max_steps, config.update)  # of both
         rate, logged = float(meta["learning_rate"]), float(entry["learning_rate"])
         numbers.append(compare_number("learning_rate", "run", rate, logged, rounding, Range(np.float64)))
+        taken = meta.get("replayed", [])
+        first = int(taken[0]["step"]) if taken else self.number
+        before = replayed.departure(taken, self.run.logged(first, self.number - 1)) if not other else None
+        if before is not None:
+            step, check, way_out = before
+            yield _written(check, f"{self.run.metrics_file.name}, step {step}", way_out)
+        way_out = CHANGED if departed is None or other else replayed.why(departed, self.number, first)
         for check in numbers:
-            yield _written(check, place, CHANGED)
+            yield _written(check, place, way_out)
 
     def _within_rounding(self, logged: float) -> Check:
         """The logged loss against the mathematics, within the scatter of honest rounding of the whole step."""
@@ -168,12 +168,6 @@ class _Against:
 
 def _written(check: Check, written_in: str, way_out: str) -> WrittenCheck:
     return WrittenCheck(replace(check, kind="run"), written_in, "" if check.holds else way_out)
-
-
-def _number(name: str, here: float, there: float) -> Check:
-    """The same number, or neither is one."""
-    both = np.isnan([here, there]).all()
-    return equal(name, np.asarray(0.0 if both else here), np.asarray(0.0 if both else there))
 
 
 def _same(name: str, here: Array, there: Array) -> Check:

@@ -37,11 +37,13 @@ def record_step(
     run: str,
     token_text: Callable[[int], str],
     objective: Objective = NEXT_TOKEN,
+    replayed: Sequence[Outcome] = (),
 ) -> Outcome:
     """Take the next step and write to `file` all that it depended on and all that the engine computed.
 
     The step is taken twice from the same state: on the fast path, whose gradients make the update, and before on the
-    plain path, for the quantities that fused kernels never form. docs/record.md lists the tensors.
+    plain path, for the quantities that fused kernels never form. docs/record.md lists the tensors. `replayed` are the
+    steps that were taken again, from a checkpoint on, to come here.
     """
     state.mesh.require_one("recording a step", "replay the run in one process: `limpid trace RUN --step N`")
     tensors = {f"before/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
@@ -69,7 +71,7 @@ def record_step(
         f"after/{name}": moment for name, moment in read_moments(state.model, state.optimizer, config.update).items()
     }
     tensors |= {f"after/ema/{name}": average for name, average in state.average.items()}
-    _write(file, tensors, _metadata(state, batch, config, objective, outcome, run, token_text))
+    _write(file, tensors, _metadata(state, batch, config, objective, outcome, run, token_text, replayed))
     return outcome
 
 
@@ -160,6 +162,7 @@ def _metadata(
     outcome: Outcome,
     run: str,
     token_text: Callable[[int], str],
+    replayed: Sequence[Outcome],
 ) -> dict[str, object]:
     ids = [micro[name] for micro in batch for name in ("tokens", "targets")]
     tokens = sorted({int(token) for array in ids for token in array.flat})
@@ -182,6 +185,16 @@ def _metadata(
         ],
         "token_texts": {str(token): token_text(token) for token in tokens if token >= 0},
         "kernels": _kernels(state.model, batch),
+        "replayed": [
+            {
+                "step": one.number,
+                "loss": repr(one.loss),
+                "grad_norm": repr(one.grad_norm),
+                "loss_scale": one.loss_scale,
+                "updated": one.updated,
+            }
+            for one in replayed
+        ],
         "threads": torch.get_num_threads(),
         "processes": state.mesh.world,
         **engine(state.mesh.device),

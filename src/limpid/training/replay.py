@@ -34,16 +34,19 @@ from limpid.terminal import command
 from limpid.training.record import record_step
 from limpid.training.start import Training, open_run
 from limpid.training.state import fresh_state
-from limpid.training.step import step
+from limpid.training.step import Outcome, step
 
 TEXT_RATE = 1e-4
 """Learning rate of the one update that a model takes on a text, as of fine-tuning."""
 
 
-def replay(run: Run, number: int, progress: Report | None = None, at: int | None = None) -> Training:
+def replay(
+    run: Run, number: int, progress: Report | None = None, at: int | None = None, taken: list[Outcome] | None = None
+) -> Training:
     """A run in the state just before step `number`, replayed without a trace from the nearest checkpoint before it.
 
-    at   the checkpoint to begin from instead
+    at     the checkpoint to begin from instead
+    taken  gets what every step on the way did
     """
     config = run.read_config()
     steps = run.checkpoint_steps()
@@ -63,7 +66,9 @@ def replay(run: Run, number: int, progress: Report | None = None, at: int | None
     while training.state.step < number - 1:
         upcoming = training.state.step + 1
         batch = training.batches.batch(upcoming, training.state)
-        step(training.state, batch, _as_it_was(config, logged.get(upcoming)), training.objective)
+        outcome = step(training.state, batch, _as_it_was(config, logged.get(upcoming)), training.objective)
+        if taken is not None:
+            taken.append(outcome)
         if progress is not None:
             progress(f"replaying from step {at}", training.state.step - at, number - 1 - at)
     training.config = _as_it_was(config, logged.get(number))
@@ -138,7 +143,8 @@ def record_past(
     run: Run, number: int, progress: Report | None = None, at: int | None = None, file: Path | None = None
 ) -> Path:
     """Record step `number` of a run, replayed from a checkpoint before it, the nearest or `at`; returns its file."""
-    training = replay(run, number, progress, at)
+    taken: list[Outcome] = []
+    training = replay(run, number, progress, at, taken)
     if progress is not None:
         progress(f"taking step {number}, and keeping all of it", 0, None)
     file = run.recorded_step(number) if file is None else file
@@ -150,6 +156,7 @@ def record_past(
         objective=training.objective,
         run=run.path.name,
         token_text=training.tokens.tokenizer.token_text,
+        replayed=taken,
     )
     return file
 
