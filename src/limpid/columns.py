@@ -1,36 +1,53 @@
-"""A table of which only the last column gives way where the screen is narrow, with … where it is cut."""
+"""A table that says where it is cut: its last column gives way where the screen is narrow, then its first, with …."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from limpid.theme import QUIET
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
 Cell = str | Text
+GAP = 2
+"""Columns of the screen between two of the table."""
+LEAST = 10
+"""Columns that a column keeps when it gives way, or all that it has."""
 
 
-def columns(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: Sequence[int] = ()) -> Table:
+@dataclass(frozen=True)
+class Columns:
     """A table without lines; the columns numbered in `right` are aligned to the right, as numbers are."""
-    table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0), show_header=any(heads))
-    *fixed, last = range(len(heads))
-    for place in fixed:
-        width = max((_width(cell) for cell in (heads[place], *(row[place] for row in rows))), default=0)
-        justify = "right" if place in right else "left"
-        table.add_column(heads[place], justify=justify, no_wrap=True, min_width=width, vertical="bottom")  # type: ignore[arg-type]
-    # rich narrows what may be wrapped, and its text decides that it is cut instead
-    table.add_column(_on_one_line(heads[last]), justify="right" if last in right else "left", vertical="bottom")
-    for row in rows:
-        table.add_row(*row[:-1], _on_one_line(row[last]))
-    return table
 
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    right: Sequence[int] = ()
 
-def _on_one_line(cell: Cell) -> Text:
-    text = cell.copy() if isinstance(cell, Text) else Text(cell)
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
+    def widths(self, screen: int) -> list[int]:
+        """How wide each column is on a screen of so many columns."""
+        wanted = [max(map(_width, (head, *(row[i] for row in self.rows)))) for i, head in enumerate(self.heads)]
+        over = sum(wanted) + GAP * (len(wanted) - 1) - screen
+        for place in (-1, 0):
+            given_up = max(0, min(over, wanted[place] - LEAST))
+            wanted[place], over = wanted[place] - given_up, over - given_up
+        return wanted
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, GAP, 0, 0), show_header=any(self.heads))
+        for place, (head, width) in enumerate(zip(self.heads, self.widths(options.max_width), strict=True)):
+            table.add_column(
+                head, justify="right" if place in self.right else "left", width=width, no_wrap=True,
+                overflow="ellipsis", vertical="bottom",
+            )  # fmt: skip
+        for row in self.rows:
+            table.add_row(*row)
+        yield table
 
 
 def _width(cell: Cell) -> int:

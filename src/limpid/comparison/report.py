@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rich.table import Table
 from rich.text import Text
 
-from limpid.columns import Cell, columns
+from limpid.columns import Cell, Columns
 from limpid.comparison.difference import Difference
 from limpid.comparison.observed import Observed
 from limpid.comparison.verdict import Comparison
@@ -15,7 +14,7 @@ from limpid.tracing.verdict import Beyond, NotFinite, Unchecked, address
 SHOWN = 8
 
 
-def lines(comparison: Comparison) -> list[Text | Table]:
+def lines(comparison: Comparison) -> list[Text | Columns]:
     """What was compared, the verdict, and where it comes from."""
     kernels = [line for variant in (comparison.first, comparison.second) for line in _kernels(variant)]
     return [*_head(comparison), *_verdict(comparison), *kernels, *_table(comparison)]
@@ -121,7 +120,7 @@ def _where(difference: Difference) -> str:
     return f" at positions {shown}{' …' if len(difference.positions) > SHOWN else ''}"
 
 
-def _table(comparison: Comparison) -> list[Text | Table]:
+def _table(comparison: Comparison) -> list[Text | Columns]:
     worst = sorted(comparison.differences, key=lambda difference: -difference.worst)[:SHOWN]
     rows: list[list[Cell]] = []
     for difference in worst:
@@ -129,4 +128,4 @@ def _table(comparison: Comparison) -> list[Text | Table]:
         off = [f"{one:.3g}" for one in difference.off]
         rows.append([f"  {difference.title}", Text(f"{sign} {difference.worst:.3g}", colour), *off])
     heads = ("  in bounds of rounding", "apart", "first from exact", "second from exact")
-    return [Text(), columns(heads, rows, right=(1, 2, 3))]
+    return [Text(), Columns(heads, rows, right=(1, 2, 3))]

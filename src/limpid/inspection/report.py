@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
-from limpid.columns import Cell, columns
+from limpid.columns import Cell, Columns
 from limpid.inspection.activations import AttentionHead
 from limpid.inspection.gradient_flow import GradientFlow
 from limpid.inspection.landscape import Landscape
@@ -25,7 +24,7 @@ STRONGEST = 2
 BAR = 10
 
 
-def structure_lines(structure: Structure) -> Iterator[Text | Table]:
+def structure_lines(structure: Structure) -> Iterator[Text | Columns]:
     """Everything measured inside the model."""
     for part in (_heading, _attribution, _lens, _attention, _spectra, _dead_neurons, _neighbours):
         yield from part(structure)
@@ -45,7 +44,7 @@ def spelled(structure: Structure, token: int) -> str:
     return repr(structure.sample.tokenizer.token_text(token))
 
 
-def _heading(structure: Structure) -> Iterator[Text | Table]:
+def _heading(structure: Structure) -> Iterator[Text | Columns]:
     sample, model = structure.sample, structure.sample.model.config
     when = "" if sample.step is None else f" after step {sample.step:,}"
     yield Text.assemble(
@@ -63,7 +62,7 @@ def _heading(structure: Structure) -> Iterator[Text | Table]:
         yield Text(note, WARNING)
 
 
-def _attribution(structure: Structure) -> Iterator[Text | Table]:
+def _attribution(structure: Structure) -> Iterator[Text | Columns]:
     """The parts of one logit, block by block."""
     attribution, text = structure.attribution, structure.sample.text
     yield heading(
@@ -87,7 +86,7 @@ def _attribution(structure: Structure) -> Iterator[Text | Table]:
     total = sum(part.above_mean for part in attribution.parts)
     mean = f"the mean logit is {attribution.mean_logit:+.4f}"
     rows.append(["  together", f"{total:+.4f}", f"({attribution.logit:+.4f})", mean])
-    yield columns(("",) * 4, rows, right=(1, 2))
+    yield Columns(("",) * 4, rows, right=(1, 2))
 
 
 def _part(name: str, parts: list[LogitPart], largest: float, after: str = "") -> list[Cell]:
@@ -102,7 +101,7 @@ def _strongest(heads: list[LogitPart]) -> str:
     return "heads " + ", ".join(f"{part.name.rsplit('.', 1)[1]} {part.above_mean:+.3f}" for part in order)
 
 
-def _lens(structure: Structure) -> Iterator[Text | Table]:
+def _lens(structure: Structure) -> Iterator[Text | Columns]:
     """What would be predicted after each block."""
     position, last = structure.position, structure.lens[-1]
     yield heading(
@@ -114,7 +113,7 @@ def _lens(structure: Structure) -> Iterator[Text | Table]:
     judged += [f"{spelled(structure, last.next.token)}, which came"] if last.next is not None else []
     heads = ("  after", "likeliest", "p", *(f"rank, p of {token}" for token in judged), "KL, nats", "as in the end")
     rows = [_layer(layer, structure) for layer in structure.lens]
-    yield columns(heads, rows, right=range(2, len(heads)))
+    yield Columns(heads, rows, right=range(2, len(heads)))
 
 
 def _layer(layer: LensLayer, structure: Structure) -> list[Cell]:
@@ -132,7 +131,7 @@ def _layer(layer: LensLayer, structure: Structure) -> list[Cell]:
     ]
 
 
-def _attention(structure: Structure) -> Iterator[Text | Table]:
+def _attention(structure: Structure) -> Iterator[Text | Columns]:
     """One line per block: how spread its heads are, and which have a simple habit."""
     yield heading("attention", "share of a head's attention, averaged over the text; more in attention-NN.png")
     for block, group in groupby(structure.heads, lambda head: head.block):
@@ -146,13 +145,13 @@ def _habit(head: AttentionHead) -> str:
     return f"head {head.head}: {head.habit}"
 
 
-def _spectra(structure: Structure) -> Iterator[Text | Table]:
+def _spectra(structure: Structure) -> Iterator[Text | Columns]:
     yield heading(
         "matrices",
-        "singular values; rank: effective, stable, and enough for 90% of the squared norm; error of the best matrix of "
-        "a quarter of the full rank",
+        "singular values σ; rank: effective, stable, and enough for 90% of the squared norm; error of the best matrix "
+        "of a quarter of the full rank",
     )
-    heads = ("", "", "σ largest", "smallest", "effective", "stable", "90%", "error")
+    heads = ("", "", "σ\nlargest", "σ\nleast", "rank\neff.", "rank\nstable", "rank\n90%", "error\n1/4")
     rows = [
         (
             f"  {one.name.removesuffix('.weight')}", "×".join(map(str, one.shape)), f"{one.values[0]:.4g}",
@@ -161,10 +160,10 @@ def _spectra(structure: Structure) -> Iterator[Text | Table]:
         )
         for one in structure.spectra
     ]  # fmt: skip
-    yield columns(heads, rows, right=range(1, len(heads)))
+    yield Columns(heads, rows, right=range(1, len(heads)))
 
 
-def _dead_neurons(structure: Structure) -> Iterator[Text | Table]:
+def _dead_neurons(structure: Structure) -> Iterator[Text | Columns]:
     rule = structure.neurons[0].rule
     yield heading("dead neurons", f"of the MLPs over {structure.neuron_positions:,} positions; dead when {rule}")
     for block in structure.neurons:
@@ -176,20 +175,20 @@ def _dead_neurons(structure: Structure) -> Iterator[Text | Table]:
         )
 
 
-def _neighbours(structure: Structure) -> Iterator[Text | Table]:
+def _neighbours(structure: Structure) -> Iterator[Text | Columns]:
     if structure.neighbours is None:
         return
     yield heading("embedding neighbours", f"{structure.neighbours.question}, by cosine in the token embedding")
     yield Text("  " + ", ".join(f"{text!r} {cosine:.3f}" for _, text, cosine in structure.neighbours.answers))
 
 
-def landscape_lines(landscape: Landscape) -> Iterator[Text | Table]:
+def landscape_lines(landscape: Landscape) -> Iterator[Text | Columns]:
     """Everything measured around the weights."""
     for part in (_curvature, _curves, _noise, _flows):
         yield from part(landscape)
 
 
-def _curvature(landscape: Landscape) -> Iterator[Text | Table]:
+def _curvature(landscape: Landscape) -> Iterator[Text | Columns]:
     sharp = landscape.sharpness
     yield heading(
         "curvature",
@@ -211,7 +210,7 @@ def _curvature(landscape: Landscape) -> Iterator[Text | Table]:
     )
 
 
-def _curves(landscape: Landscape) -> Iterator[Text | Table]:
+def _curves(landscape: Landscape) -> Iterator[Text | Columns]:
     curves = landscape.curves
     middle = len(curves.at) // 2
     ends = [f"{values[0]:.2f} ← {values[middle]:.2f} → {values[-1]:.2f}" for values in curves.along]
@@ -221,7 +220,7 @@ def _curves(landscape: Landscape) -> Iterator[Text | Table]:
     )
 
 
-def _noise(landscape: Landscape) -> Iterator[Text | Table]:
+def _noise(landscape: Landscape) -> Iterator[Text | Columns]:
     noise = landscape.noise
     yield heading("gradient noise", f"from {noise.sequences} sequences of {noise.length} tokens, one gradient each")
     if noise.gradient_squared > 0:
@@ -239,7 +238,7 @@ def _noise(landscape: Landscape) -> Iterator[Text | Table]:
         )
 
 
-def _flows(landscape: Landscape) -> Iterator[Text | Table]:
+def _flows(landscape: Landscape) -> Iterator[Text | Columns]:
     yield heading("gradient flow", "length of a gradient before a block / after it, block 0 first; means are geometric")
     for flow in (landscape.gradient, *landscape.variants):
         yield _flow(flow)

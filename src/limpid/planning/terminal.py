@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from limpid.columns import columns
+from limpid.columns import Columns
 from limpid.planning.figure import Figure, Number, plain, readable, shown
 from limpid.planning.laws.terminal import print_allocation, print_judgement, scaling_lines
 from limpid.planning.report import Plan
@@ -69,13 +69,13 @@ def print_figure(figure: Figure, console: Console) -> None:
         console.print(Text(line))
 
 
-def _table(section: str, figures: list[Figure]) -> Table:
+def _table(section: str, figures: list[Figure]) -> Columns:
     """Name, value, share of the total, and a short equation; `--why` has the long ones."""
     figures = [figure for figure in figures if figure.name not in REPEATED]
     total = next((figure.value for figure in figures if figure.name == f"{section}.total"), 0)
     total = total if section in WITH_SHARES else 0
     rows = [_row(section, figure, inside, total) for figure, inside in _grouped(figures)]
-    return columns(("", "", "share", "") if total else ("", "", ""), rows, right=(1, 2) if total else (1,))
+    return Columns(("", "", "share", "") if total else ("", "", ""), rows, right=(1, 2) if total else (1,))
 
 
 def _row(section: str, figure: Figure, inside: bool, total: Number) -> list[Text]:

@@ -8,10 +8,9 @@ from itertools import groupby
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from limpid.columns import Cell, columns
+from limpid.columns import Cell, Columns
 from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.latex import readable
@@ -210,7 +209,7 @@ def _loss(loss: LossDocument) -> Text:
     return text
 
 
-def _update(step: StepDocument, everything: bool) -> Iterator[Text | Table]:
+def _update(step: StepDocument, everything: bool) -> Iterator[Text | Columns]:
     update, limit = step.update, step.update.max_grad_norm
     clipped = "never clipped" if limit is None else f"at most {limit:g}: {_scaled(update.clip_scale)}"
     yield Text.assemble(
@@ -231,7 +230,7 @@ def _update(step: StepDocument, everything: bool) -> Iterator[Text | Table]:
         own = list(group)
         rows += [_moved_alike(block, own)] if block and not everything else [_moved(parameter) for parameter in own]
     heads = ("  parameter", "shape", "norm of\ngradient", "moved, of\nits norm", "decay", "worst\n/ bound")
-    yield columns(heads, rows, right=(2, 3, 5))
+    yield Columns(heads, rows, right=(2, 3, 5))
 
 
 def _scaled(scale: float) -> str:

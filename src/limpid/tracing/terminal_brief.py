@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from limpid.columns import Cell, columns
+from limpid.columns import Cell, Columns
 from limpid.terminal import command
 from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
 from limpid.tracing.document import QuantityDocument, StepDocument, UpdateDocument
@@ -54,7 +53,7 @@ def _head(step: StepDocument) -> Iterator[Text]:
     )
 
 
-def _stations(step: StepDocument) -> Table:
+def _stations(step: StepDocument) -> Columns:
     rows: list[list[Cell]] = []
     for own in STATIONS:
         made = [quantity for quantity in step.quantities if quantity.station == own]
@@ -68,7 +67,7 @@ def _stations(step: StepDocument) -> Table:
     moved = [check for parameter in step.parameters for check in parameter.checks]
     moved += [check for check in step.update.checks if check.name != "grad_norm"]
     rows.append([Text("update", UPDATE), *_compared(moved)])
-    return columns(("station", "arrays", "numbers", "FLOP", "worst\n/ bound", "at"), rows, right=range(1, 5))
+    return Columns(("station", "arrays", "numbers", "FLOP", "worst\n/ bound", "at"), rows, right=range(1, 5))
 
 
 def _clipped(update: UpdateDocument) -> str:

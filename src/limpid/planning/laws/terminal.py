@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from limpid.columns import columns
+from limpid.columns import Columns
 from limpid.planning.figure import Figure, shown
 from limpid.planning.laws.allocation import figure_prefix
 from limpid.planning.laws.scaling import LAWS, Law
@@ -39,7 +39,7 @@ def print_allocation(figures: list[Figure], console: Console) -> None:
         ratio = f"{by_name[f'{prefix}.tokens_per_parameter'].value:.3g}"
         rows.append((law.name, *cells, ratio, "" if loss is None else f"{loss.value:.3f}"))
     heads = ("law", "FLOPs", "parameters", "tokens", "tokens /\nparameter", "loss,\nnats/token")
-    console.print(columns(heads, rows, right=range(1, len(heads))))
+    console.print(Columns(heads, rows, right=range(1, len(heads))))
     console.print(Text("C = 6 N D; losses are in nats per token of the text that each law was fitted on", QUIET))
 
 
