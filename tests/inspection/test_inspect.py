@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from tests.inspection.small_runs import is_blank
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.inspection.inspection import inspect
+from limpid.inspection.logit_attribution import LogitPart
 from limpid.inspection.model_and_text import open_model_and_text
+from limpid.inspection.report import BAR, _attribution
 from limpid.reporter import Reporter
 from limpid.training.loop import finish, loop
 from limpid.training.start import start
@@ -164,3 +167,18 @@ def test_numbers_are_shown_where_pictures_cannot_be_written(run: Path, tmp_path:
     (tmp_path / "taken").write_text("no folder")
     with pytest.raises(CheckpointError, match="taken"):
         inspected(run, tmp_path / "taken")
+
+
+def test_a_bar_is_as_long_as_its_number_is_large() -> None:
+
+    fields = {"block": 0, "logit": 0.0}
+    parts = [
+        LogitPart(name="embed.tokens", above_mean=1.0, **(fields | {"block": None})),
+        LogitPart(name="blocks.0.head.0", above_mean=1.5, **fields),
+        LogitPart(name="blocks.0.head.1", above_mean=2.5, **fields),
+    ]
+    attribution = SimpleNamespace(parts=parts, token=0, logit=5.0, error=0.0, mean_logit=0.0)
+    sample = SimpleNamespace(text=["a"], tokenizer=SimpleNamespace(token_text=str))
+    *_, table = _attribution(SimpleNamespace(attribution=attribution, sample=sample, position=0))
+    lengths = [str(row[3]).count("█") for row in table.rows]
+    assert lengths == [round(BAR / 4), BAR, 0]

@@ -72,7 +72,11 @@ def _attribution(structure: Structure) -> Iterator[Text | Columns]:
         f"to {attribution.error:.1e}",
     )
     yield Text("  nats above the mean over all tokens, which is what softmax sees; in brackets the logit's part", QUIET)
-    largest = max(abs(part.above_mean) for part in attribution.parts) or 1.0
+    lines: dict[tuple[int | None, str], float] = {}
+    for part in attribution.parts:  # the heads of a block are one line
+        line = part.block, "heads" if ".head." in part.name else part.name
+        lines[line] = lines.get(line, 0.0) + part.above_mean
+    largest = max(map(abs, lines.values())) or 1.0
     rows: list[list[Cell]] = []
     for block, group in groupby(attribution.parts, lambda part: part.block):
         parts = list(group)
