@@ -235,20 +235,23 @@ def _noise(landscape: Landscape) -> Iterator[Text | Columns]:
     else:
         yield Text("  the true gradient cannot be distinguished from 0 with so few sequences: noise scale ∞", WARNING)
     yield Text(f"  |G|² {noise.gradient_squared:.3g} · variance of one sequence's gradient {noise.variance:.4g}")
-    for row in noise.averaged:
-        yield Text(
-            f"  batch of {row.batch_size}   variance σ²/b = {row.predicted:<8.4g} predicted, measured "
-            f"{row.shuffled:<8.4g} for random sequences, {row.consecutive:<8.4g} for consecutive ones in the text"
-        )
+    heads = ("  variance σ²/b of a batch of", "predicted", "random sequences", "consecutive ones")
+    rows = [
+        (f"  {row.batch_size}", *(f"{value:.4g}" for value in (row.predicted, row.shuffled, row.consecutive)))
+        for row in noise.averaged
+    ]
+    yield Columns(heads, rows, right=(1, 2, 3))
 
 
 def _flows(landscape: Landscape) -> Iterator[Text | Columns]:
-    yield heading("gradient flow", "length of a gradient before a block / after it, block 0 first; means are geometric")
-    for flow in (landscape.gradient, *landscape.variants):
-        yield _flow(flow)
-    yield Text("  freshly drawn weights, from narrow to wide", QUIET)
-    for flow in landscape.fresh:
-        yield _flow(flow)
+    yield heading(
+        "gradient flow",
+        "length of a gradient before a block / after it; means are geometric; every block's is in inspect.json",
+    )
+    rows: list[list[Cell]] = [_flow(flow) for flow in (landscape.gradient, *landscape.variants)]
+    rows.append([Text("  freshly drawn weights, from narrow to wide", QUIET), "", ""])
+    rows += [_flow(flow) for flow in landscape.fresh]
+    yield Columns(("", "mean", "after block 0"), rows, right=(1,))
     clip = landscape.clipping
     if clip.limit is None:
         clipped = "never clipped"
@@ -257,12 +260,7 @@ def _flows(landscape: Landscape) -> Iterator[Text | Columns]:
     yield Text(f"  global norm of the gradient  {clip.before:.4g} before, {clipped}")
 
 
-def _flow(flow: GradientFlow) -> Text:
-    shown = flow.gains if len(flow.gains) <= 12 else flow.gains[:12]
-    gains = " ".join(f"{gain:.3g}" for gain in shown) + (" …" if len(flow.gains) > 12 else "")
+def _flow(flow: GradientFlow) -> list[Cell]:
     style = FAULT if "explodes" in flow.verdict else WARNING if "vanishes" in flow.verdict else ""
-    return Text.assemble(
-        f"  {flow.name:<38} mean {flow.mean:<8.2g} after block 0 {flow.later:<8.2g} ",
-        (f"{flow.verdict:<32} ", style),
-        (gains, QUIET),
-    )
+    kept = flow.verdict if "×" in flow.verdict else f"{flow.verdict}: ×{flow.later:.2g} per block"
+    return [f"  {flow.name}", f"{flow.mean:.2g}", Text(kept, style)]
