@@ -10,8 +10,8 @@ from typing import Any
 
 from limpid.terminal import printable
 
-CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top;border:none"
-NUMBER = CELL.replace("left", "right") + ";white-space:nowrap"
+CELL = "text-align:left;padding:1px 12px 1px 0;vertical-align:top;border:none;white-space:pre-wrap"
+NUMBER = CELL.replace("left", "right").replace("pre-wrap", "nowrap")
 WIDTH, HEIGHT, MARGIN = 420, 120, 34
 LEFT = 56
 """Pixels for what is written beside the vertical axis: seven digits of its size."""

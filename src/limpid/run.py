@@ -299,10 +299,10 @@ def new_run(name: str | None) -> Run:
     """
     path = _numbered() if name is None else place_of(name)
     with explained(f"cannot create {path}"):
-        _require_free(path)
+        require_free(path)
         path.mkdir(parents=True, exist_ok=True)
         hold(path)
-        _require_free(path)  # another process may have been first
+        require_free(path)  # another process may have been first
         _clear(path)
         (path / STARTING).touch()
     return Run(path)
@@ -339,7 +339,8 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-def _require_free(path: Path) -> None:
+def require_free(path: Path) -> None:
+    """Raises  CheckpointError where a run or something else lies already"""
     if (path / "config.toml").is_file():
         raise CheckpointError(
             f"{path} is a run already: continue it with `{command('limpid', 'train', '--resume', path)}`, or choose "

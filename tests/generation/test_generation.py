@@ -81,7 +81,13 @@ def test_files_of_prompts(name: str, content: str, expected: list, tmp_path: Pat
         ("a.jsonl", b"[1]", "line 1 is .*expected a JSON object"),
         ("a.jsonl", b'{"prompt": 3}', "prompt is 3: expected text"),
         ("a.jsonl", b'{"messages": [{"role": 1}]}', "line 1: .*is no message"),
+        (
+            "a.jsonl",
+            b'{"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}',
+            "line 1 ends with an answer of the assistant",
+        ),
         ("a.txt", b"a\n\xff\n", "line 2 is not UTF-8"),
+        ("a.txt", b"\n \n", "a.txt holds no prompt"),
         ("nothing", None, "cannot read .*No such file"),
     ],
 )

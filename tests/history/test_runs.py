@@ -77,6 +77,8 @@ def test_labels_are_kept_and_listed(here: Path, capsys: pytest.CaptureFixture) -
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["a"]
     assert main(["runs"]) == 0
     assert "\x1b" not in capsys.readouterr().out
+    assert main(["runs", "a", "--tag", ""]) == 2
+    assert "tag is '': give a word" in capsys.readouterr().err
     assert main(["runs", "a", "--untag", "y"]) == 2
     assert "no tag 'y' to take away: there are base" in capsys.readouterr().err
     (run.path / "labels.json").write_text("{")

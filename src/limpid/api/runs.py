@@ -13,7 +13,7 @@ from limpid.config.effect import require_effect
 from limpid.config.options import converted
 from limpid.data.documents import require_there
 from limpid.reporter import SILENT, Reporter
-from limpid.run import Run, place_of
+from limpid.run import Run, place_of, require_free
 
 if TYPE_CHECKING:
     from limpid.training.callbacks import Callback
@@ -47,7 +47,7 @@ def train(
     require_effect(asked, steps_are_known=deadline is None and step_budget is None)
     require_there([*asked.data.paths, *asked.data.validation_paths])  # before PyTorch is loaded, which takes seconds
     if name is not None:
-        place_of(name)
+        require_free(place_of(name))
     from limpid.training.own import Own
     from limpid.training.start import start
 

@@ -30,6 +30,7 @@ NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
     ("model", "rotary_attention_factor"): (lambda model: model.rotary_scaling == "yarn", "rotary_scaling yarn"),
     ("model", "windowed_blocks"): (lambda model: model.attention_window, "an attention_window"),
     ("model", "lora_alpha"): (lambda model: model.lora_rank, "a lora_rank"),
+    ("run", "early_stopping"): (lambda run: run.eval_steps, "evaluations: eval_steps is 0"),
     ("update", "schedule_cycles"): (lambda update: update.schedule == "cosine_restarts", "schedule cosine_restarts"),
     ("update", "schedule_power"): (lambda update: update.schedule == "polynomial", "schedule polynomial"),
     ("update", "decay_fraction"): (

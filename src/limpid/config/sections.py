@@ -211,6 +211,8 @@ class DataConfig(Checked):
             not self.weights or len(self.weights) == len(self.paths),
             f"weights are {len(self.weights)} and paths {len(self.paths)}: give one weight per path, in their order",
         )
+        for given in self.validation:
+            require(bool(_named(given)[1]), f"validation is {given}: expected a file or folder, or NAME=PATH")
         for name in self.validation_sets:
             require(
                 name != "ema" and not name.endswith("_ema"),
@@ -326,6 +328,10 @@ class RunConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            "none" not in self.report_to or {*self.report_to} == {"none"},
+            f"report_to is {','.join(self.report_to)}: name trackers, or none alone",
+        )
         trackers = dict.fromkeys(name for name in self.report_to if name != "none")
         object.__setattr__(self, "report_to", tuple(trackers))
 

@@ -32,6 +32,17 @@ def role_messages(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
     return [_role_message(message, where) for message in messages]
 
 
+def asked_of_assistant(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
+    """Messages to which the assistant's answer is the next.
+
+    Raises  DataError for what is no message, and where the last is an answer already
+    """
+    asked = role_messages(messages, where)
+    if asked and asked[-1]["role"] == "assistant":
+        raise DataError(f"{where} ends with an answer of the assistant: leave that message out, and another comes")
+    return asked
+
+
 def turn(speaker: str, said: str) -> str:
     """One turn of a conversation."""
     return f"{speaker}: {said}"

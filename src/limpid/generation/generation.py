@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from limpid.config import Sampling, WeightFormat
 from limpid.config.arguments import checked
 from limpid.config.options import from_dict, shown
-from limpid.data.conversation import role_messages
+from limpid.data.conversation import asked_of_assistant
 from limpid.errors import ConfigError
 from limpid.generation.completion import Completion, Prompt
 from limpid.generation.decode import complete
@@ -111,7 +111,7 @@ def prompts_of(asked: str | Sequence[Any]) -> tuple[Prompt, ...]:
     if isinstance(asked, str):
         return (asked,)
     if asked and all(isinstance(one, Mapping) for one in asked):
-        return (role_messages(asked, "prompts"),)
+        return (asked_of_assistant(asked, "prompts"),)
     prompts = tuple(one if isinstance(one, str) else _conversation(one) for one in asked)
     if not prompts:
         raise ConfigError("prompts is empty: give a text or a conversation")
@@ -121,7 +121,7 @@ def prompts_of(asked: str | Sequence[Any]) -> tuple[Prompt, ...]:
 def _conversation(asked: Any) -> Prompt:
     if not isinstance(asked, list | tuple) or not asked:
         raise ConfigError(f"prompts holds {shown(asked)}: expected text, or a list of messages with role and content")
-    return role_messages(asked, "prompts")
+    return asked_of_assistant(asked, "prompts")
 
 
 def _asked(prompt: Prompt) -> str:

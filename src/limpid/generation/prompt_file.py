@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.config.options import shown
-from limpid.data.conversation import role_messages
+from limpid.data.conversation import asked_of_assistant
 from limpid.errors import DataError
 from limpid.files import open_to_read, parse_json, standard_input, user_path
 from limpid.generation.completion import Prompt
@@ -21,7 +21,7 @@ def read_prompts(file: str) -> Iterator[Prompt]:
     """Each line's prompt as it comes; blank lines are passed over. `-` is standard input.
 
     A file ending in .jsonl holds records; so does any other whose first line is a JSON object.
-    Raises  DataError naming the line that is no prompt
+    Raises  DataError naming the line that is no prompt, or a file without any
     """
     where = "standard input" if file == "-" else file
     records = Path(file).suffix.lower() in RECORDS
@@ -32,6 +32,8 @@ def read_prompts(file: str) -> Iterator[Prompt]:
         records = records or (first and isinstance(_object(line), dict))
         first = False
         yield _prompt(line, f"{where}, line {number}") if records else line
+    if first:
+        raise DataError(f"{where} holds no prompt: give one a line")
 
 
 def count_lines(file: str) -> int | None:
@@ -61,7 +63,7 @@ def _prompt(line: str, where: str) -> Prompt:
         raise DataError(f"{where} is {shown(line)}: expected a JSON object with one of {', '.join(FIELDS)}")
     found = record[field]
     if isinstance(found, list) and found:
-        return role_messages(found, where)
+        return asked_of_assistant(found, where)
     if not isinstance(found, str):
         raise DataError(f"{where}: {field} is {shown(found)}: expected text, or a list of messages")
     return found

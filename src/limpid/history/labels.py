@@ -33,8 +33,10 @@ class Labels:
     def changed(self, tag: Sequence[str], untag: Sequence[str], note: str | None) -> Labels:
         """With these tags added, those taken away, and the note, if there is one, in place of the old one.
 
-        Raises  ConfigError for a tag to take away that is not there
+        Raises  ConfigError for an empty tag, and for one to take away that is not there
         """
+        if not all(word.strip() for word in tag):
+            raise ConfigError("tag is '': give a word")
         for word in untag:
             if word not in self.tags:
                 raise ConfigError(f"no tag {word!r} to take away: there are {', '.join(self.tags) or 'none'}")

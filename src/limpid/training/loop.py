@@ -83,6 +83,8 @@ def loop(
     mesh, config = state.mesh, training.config
     metrics = MetricsLogger(run, config, reporter, state.step + 1, mesh.device) if mesh.is_main else NoMetrics(config)
     best = mesh.agree(Best.of(run.read_metrics().evaluations))
+    if 0 < every.early_stopping <= best.worse_since:
+        best.worse_since = 0  # it had stopped early: who resumes it wants it to go on
     sampled = mesh.agree(max((sample.step for sample in run.read_samples()), default=None))
     told = Told(training, metrics, best, callbacks if mesh.is_main else (), sampled)
     try:

@@ -322,7 +322,7 @@ def _schedule(config: TrainConfig, asked: TrainConfig, timed: bool) -> str:
     """How many steps there will be, and how the learning rate goes along."""
     steps, update = config.run.max_steps, config.update
     warmup = update.warmup(steps)
-    short = asked.update.warmup_steps is None and warmup < USUAL_WARMUP and not timed
+    short = asked.update.warmup_steps is None and warmup == steps // 10 < USUAL_WARMUP and not timed
     why = ", a tenth of this short run" if short else ""
     rises = f"warm-up over {warmup}{why}, then " if warmup else f"no warm-up{' in so short a run' if short else ''}, "
     count = f"about {steps:,} steps, counted anew while it trains" if timed else f"{steps:,} steps"

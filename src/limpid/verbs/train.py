@@ -145,11 +145,12 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
         for what, where in _contents(run):
             reporter.line(f"  {what:<24}{where}")
         reporter.line(Text("\nnext", HEADING))
-        further = 2 * run.latest_checkpoint()
+        done, planned = run.latest_checkpoint(), run.read_config().run.max_steps
+        longer = () if done < planned else ("--max-steps", 2 * done)
         for words, what in (
             (("trace", run.path), "open the last step"),
             (("generate", run.path, _prompt(run)), "continue a prompt"),
-            (("train", "--resume", run.path, "--max-steps", further), "train on"),
+            (("train", "--resume", run.path, *longer), "train on"),
         ):
             reporter.line(f"  {command('limpid', *words):<58}  {what}")
     return 0
