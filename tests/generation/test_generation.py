@@ -66,7 +66,6 @@ def test_prompts_are_read_as_they_are_needed(folder: Path) -> None:
         ("a.jsonl", '{"text": "x\\ny"}\n{"prompt": "p", "text": "t"}\n', ["x\ny", "p"]),
         ("a", '{"messages": [{"role": "user", "content": "q"}]}\n', [[{"role": "user", "content": "q"}]]),
         ("a", '{"conversations": [{"from": "human", "value": "q"}]}', [[{"role": "user", "content": "q"}]]),
-        ("empty", "", []),
     ],
 )
 def test_files_of_prompts(name: str, content: str, expected: list, tmp_path: Path) -> None:
@@ -88,6 +87,7 @@ def test_files_of_prompts(name: str, content: str, expected: list, tmp_path: Pat
         ),
         ("a.txt", b"a\n\xff\n", "line 2 is not UTF-8"),
         ("a.txt", b"\n \n", "a.txt holds no prompt"),
+        ("empty", b"", "empty holds no prompt"),
         ("nothing", None, "cannot read .*No such file"),
     ],
 )
