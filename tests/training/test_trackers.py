@@ -120,7 +120,10 @@ def test_a_folder_that_a_tracker_left_is_not_its_package(tmp_path: Path, monkeyp
 
 def test_the_option_takes_one_several_and_what_older_runs_say(tmp_path: Path) -> None:
     assert parse_value(hints(RunConfig)["report_to"], "wandb,trackio", "--report-to") == ["wandb", "trackio"]
-    assert RunConfig(report_to=["wandb", "wandb", "none"]).report_to == ("wandb",)
+    assert RunConfig(report_to=["wandb", "wandb"]).report_to == ("wandb",)
+    assert RunConfig(report_to=["none"]).report_to == ()
+    with pytest.raises(ConfigError, match="wandb,none: name trackers, or none alone"):
+        RunConfig(report_to=["wandb", "none"])
     with pytest.raises(ConfigError, match="did you mean wandb"):
         RunConfig(report_to="wand")
     file = tmp_path / "old.toml"
