@@ -2,16 +2,18 @@
 
 import itertools
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
+import recorded
 from recorded import VARIANTS, configuration, record
 from rich.console import Console
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.quantities import quantities
-from limpid.tracing import show_step, verify_step
+from limpid.tracing import Trace, show_step, verify_step
 from limpid.tracing.describe import document
 from limpid.tracing.schema import to_json
 
@@ -27,6 +29,22 @@ def test_everything_agrees(variant: str, precision: str, tmp_path: Path) -> None
     assert {name for name in step.record.names if name.startswith("fast/grad(")} <= {
         f"fast/grad({n})" for n in compared
     }
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_rows_need_not_be_named(accumulation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless(config, number):
+        uneven = [4, 1][: config.run.gradient_accumulation_steps]
+        return [
+            replace(micro, arrays={name: array[:rows] for name, array in micro.arrays.items()}, rows=())
+            for rows, micro in zip(uneven, own(config, number), strict=True)
+        ]
+
+    own = recorded.batch
+    monkeypatch.setattr(recorded, "batch", nameless)
+    path = record(tmp_path, configuration("llama", "bf16", accumulation))
+    assert Trace.open(path, on_disk=False).step.verdict.agrees
+    assert printed(path)[1] == 0
 
 
 @pytest.mark.parametrize(

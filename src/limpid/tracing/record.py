@@ -311,10 +311,13 @@ class Record:
         return float(self.meta["loss_scale"])
 
     def micro_batches(self) -> list[slice]:
-        """Which rows of the batch each micro-batch had."""
-        ends = np.cumsum([len(micro["rows"]) for micro in self.meta["micro_batches"]])
-        return [slice(int(end) - len(micro["rows"]), int(end))
-                for end, micro in zip(ends, self.meta["micro_batches"], strict=True)]  # fmt: skip
+        """Which rows of the batch each micro-batch had; where their source names none, by its share of the tokens."""
+        parts = self.meta["micro_batches"]
+        rows = next(self.shape(name)[0] for name in sorted(self.names) if name.startswith("batch/"))
+        tokens = sum(micro["tokens"] for micro in parts)
+        counts = [len(micro["rows"]) or rows * micro["tokens"] // tokens for micro in parts]
+        ends = np.cumsum(counts)
+        return [slice(int(end) - count, int(end)) for end, count in zip(ends, counts, strict=True)]
 
     def batch(self) -> dict[str, Array]:
         """Tokens, targets, and the mask kept(NAME) of every dropout."""
