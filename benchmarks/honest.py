@@ -23,7 +23,8 @@ from rich.console import Console
 
 from limpid.api import train
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
-from limpid.config.sections import Activation, OptimizerName, ScheduleName
+from limpid.config.model import Activation
+from limpid.config.sections import OptimizerName, ScheduleName
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.objectives import DPO, NEXT_TOKEN, Objective

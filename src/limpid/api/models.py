@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpid.config.arguments import checked
-from limpid.config.sections import StoredAs
+from limpid.config.sampling import StoredAs
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import user_path
 from limpid.run import Run

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from limpid.config.model import ModelConfig
 from limpid.config.options import require, shown, to_dict
-from limpid.config.sections import ModelConfig, TrainConfig
+from limpid.config.sections import TrainConfig
 from limpid.errors import ConfigError
 
 ADOPTED = ("model.", "data.tokenizer")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from limpid.config import ModelConfig
-from limpid.config.sections import StoredAs
+from limpid.config.sampling import StoredAs
 from limpid.errors import ConfigError
 from limpid.files import file_written_atomically
 from limpid.model.convert import hugging_face_weights

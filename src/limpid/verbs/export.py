@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from limpid.config.flags import read
-from limpid.config.sections import StoredAs
+from limpid.config.sampling import StoredAs
 
 
 @dataclass(frozen=True)
