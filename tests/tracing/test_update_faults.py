@@ -48,6 +48,9 @@ def test_another_number_of_muons_products_is_found(
     rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = limpid.training.muon.orthogonal
-    other = lambda matrices, coefficients, steps, *rest: own(matrices, coefficients, rounds, *rest)  # noqa: E731
+
+    def other(matrices, coefficients, steps, *rest):
+        return own(matrices, coefficients, rounds, *rest)
+
     monkeypatch.setattr(limpid.training.muon, "orthogonal", other)
     assert set(disagreements(record(tmp_path, small("muon", "fp32"), before=0))) == set(PLACES.values())

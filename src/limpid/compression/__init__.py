@@ -12,6 +12,7 @@ from limpid.html import table, titled
 from limpid.reporter import SILENT, Reporter
 
 if TYPE_CHECKING:
+    from limpid.compression.container import Header
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
 
@@ -142,9 +143,10 @@ def decompress_stream(
     target: BinaryIO,
     *,
     where: str,
+    header: Header | None = None,
     reporter: Reporter = SILENT,
 ) -> int:
-    """Give back what was compressed; returns its length in bytes.
+    """Give back what was compressed; returns its length in bytes. A header that was read already is given.
 
     Raises  CheckpointError for another model, or a machine that predicts differently; DataError for a damaged file
     """
@@ -154,7 +156,7 @@ def decompress_stream(
     from limpid.compression.predictor import Predictor, model_hash
     from limpid.errors import DataError
 
-    header = read_header(source, where)
+    header = header or read_header(source, where)
     own = model_hash(model, tokenizer, start)
     if own != header.model:
         raise CheckpointError(

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from limpid.compression import Compressed, Decompressed, compress_stream, decompress_stream
-from limpid.compression.container import read_header
+from limpid.compression.container import Header, read_header
 from limpid.config import WeightFormat
 from limpid.config.arguments import checked
 from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
@@ -86,52 +86,29 @@ def decompress(
         _require_no_part(target, model)
     reporter.progress("loading the model", 0)
     with _opened(name) as source:
-        stream, opened = _model_in_header(source, source_name) if model is None else (source, open_model(model))
+        header = read_header(source, source_name)
+        opened = _named_model(header, source_name) if model is None else open_model(model)
         with _written(target) as out:
             total = decompress_stream(
-                opened.transformer, opened.tokenizer, opened.start, stream, out, where=source_name, reporter=reporter
-            )
+                opened.transformer, opened.tokenizer, opened.start, source, out,
+                where=source_name, header=header, reporter=reporter,
+            )  # fmt: skip
     reporter.close()
     return Decompressed(opened.name, total, target)
 
 
-class _Prefixed:
-    """A stream whose beginning was read already and comes first."""
+def _named_model(header: Header, where: str) -> LoadedModel:
+    """The model that a file names.
 
-    def __init__(self, begun: bytes, rest: BinaryIO) -> None:
-        self._begun, self._rest = begun, rest
-
-    def read(self, count: int = -1) -> bytes:
-        if not self._begun:
-            return self._rest.read(count)
-        part, self._begun = self._begun[:count], self._begun[count:]
-        return part
-
-
-class _Remembering:
-    """A stream that remembers what was read from it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self.seen = stream, b""
-
-    def read(self, count: int = -1) -> bytes:
-        part = self._stream.read(count)
-        self.seen += part
-        return part
-
-
-def _model_in_header(source: BinaryIO, where: str) -> tuple[Any, LoadedModel]:
-    """The stream from its beginning, and the model that its header names."""
-    kept = _Remembering(source)
-    header = read_header(kept, where)  # type: ignore[arg-type]  # it only reads
+    Raises  CheckpointError when it is not here
+    """
     try:
-        model = open_model(header.name)
+        return open_model(header.name)
     except LimpidError as error:
         raise CheckpointError(
             f"{where} was compressed with {header.name}, {header.model.hex()[:12]}, which is not here: "
             "give the model with --model"
         ) from error
-    return _Prefixed(kept.seen, source), model
 
 
 def _target(output: str | Path | None, default: Path | None, force: bool, source: Path) -> Path | None:

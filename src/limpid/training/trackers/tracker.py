@@ -6,6 +6,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
@@ -47,7 +48,7 @@ class Trackers:
         self._say = say
         self._told: dict[str, Tracker] = {}
         for name in config.run.report_to:
-            self._try(name, lambda name=name: self._start(name, run, config))  # type: ignore[misc]
+            self._try(name, partial(self._start, name, run, config))
 
     def _start(self, name: str, run: Run, config: TrainConfig) -> None:
         module = import_module(f"limpid.training.trackers.{name}")
@@ -58,12 +59,12 @@ class Trackers:
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Tell every tracker of metrics, by the names of `tracked`."""
         for name, tracker in list(self._told.items()):
-            self._try(name, lambda tracker=tracker: tracker.log(step, values))  # type: ignore[misc]
+            self._try(name, partial(tracker.log, step, values))
 
     def sample(self, sample: Sample) -> None:
         """Tell every tracker of a sample."""
         for name, tracker in list(self._told.items()):
-            self._try(name, lambda tracker=tracker: tracker.sample(sample))  # type: ignore[misc]
+            self._try(name, partial(tracker.sample, sample))
 
     def finish(self) -> None:
         """Let every tracker send what is left, for as long as `FINISH_SECONDS`."""
