@@ -7,36 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from planted import FAULTS, Result, disagreements, pinned, planted
 
 from limpid import maths
-from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
+from limpid.model.kernels.token_log_probabilities import TokenLogProbabilities
 from limpid.objectives import DPO, NEXT_TOKEN, from_document, to_document
-from limpid.objectives.losses import log_probabilities, token_log_probabilities
 from limpid.tracing.verify import verify_step
-from limpid.training.record import record_step
 from limpid.training.state import State, fresh_state
 from limpid.training.step import backward, step
+from objectives.recorded_objective import CONFIG, answers, log_probabilities, record
 
 OBJECTIVE = DPO(beta=0.3)
-CONFIG = TrainConfig(
-    ModelConfig(vocab_size=19, d_model=12, num_layers=2, num_heads=3, context_length=9, d_ff=17, init_std=0.3),
-    update=UpdateConfig(warmup_steps=1),
-    run=RunConfig(precision="fp64", max_steps=4, batch_size=4),
-)
 
 
 def pairs(state: State, seed: int, count: int = 2) -> MicroBatch:
-    """Answers of several lengths after a prompt of three tokens; the reference is the model as it stands."""
-    rng = np.random.default_rng(seed)
-    tokens, place = rng.integers(0, 19, (2 * count, 10)), np.arange(9)
-    mask = ((place >= 2) & (place < rng.integers(5, 10, (2 * count, 1)))).astype(np.float64)
-    targets = np.where(mask > 0, tokens[:, 1:], -100)
-    with torch.no_grad():
-        whole = log_probabilities(state.model(torch.as_tensor(tokens[:, :-1])))
-        answers = token_log_probabilities(whole, torch.as_tensor(targets)).sum(-1).double().numpy()
-    arrays = {"tokens": tokens[:, :-1], "targets": targets, "mask": mask,
-              "reference_chosen": answers[0::2], "reference_rejected": answers[1::2]}  # fmt: skip
+    """Chosen, rejected, chosen, …; the reference is the model as it stands."""
+    arrays = answers(seed, 2 * count)
+    reference = log_probabilities(state, arrays)
+    arrays |= {"reference_chosen": reference[0::2], "reference_rejected": reference[1::2]}
     return MicroBatch(arrays, tuple(range(2 * count)))
 
 
@@ -91,13 +80,20 @@ def test_records_name_the_objective() -> None:
     assert from_document({"name": "next_token"}) == NEXT_TOKEN
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_recorded_step_opens_and_agrees(precision: str, accumulation: int, tmp_path: Path) -> None:
-    config = replace(CONFIG, run=replace(CONFIG.run, precision=precision))
-    state = fresh_state(config)
-    batch = [pairs(state, seed) for seed in range(accumulation)]
-    step(state, batch, config, OBJECTIVE)
-    file = tmp_path / "step.safetensors"
-    record_step(file, state, batch, config, run="dpo", token_text=str, objective=OBJECTIVE)
-    assert verify_step(file).first_disagreement() is None
+@pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 2), ("fp16", 1)])
+def test_a_recorded_step_opens_and_agrees(precision: str, parts: int, tmp_path: Path) -> None:
+    assert verify_step(record(tmp_path, OBJECTIVE, pairs, precision, parts)).first_disagreement() is None
+
+
+KERNEL = {
+    "forward": Result(TokenLogProbabilities, "forward", 0, "", ("token_log_probabilities forward",)),
+    "hidden": Result(TokenLogProbabilities, "backward", 0, "", ("final_norm backward",)),
+    "matrix": Result(TokenLogProbabilities, "backward", 1, "", ("embed.tokens.weight backward",)),
+}
+
+
+@pytest.mark.parametrize(("result", "fault"), [(name, fault) for name in KERNEL for fault in FAULTS])
+def test_a_fault_of_the_kernel_is_found_and_pinned(result: str, fault: str, tmp_path: Path) -> None:
+    with planted(KERNEL[result], FAULTS[fault]):
+        found = disagreements(record(tmp_path, OBJECTIVE, pairs, "bf16"))
+    assert pinned(KERNEL[result], found), found

@@ -13,12 +13,13 @@ from recorded import batch, configuration, record
 import limpid.model.kernels.attention
 from limpid import maths
 from limpid.config import TrainConfig
+from limpid.maths import alignment
 from limpid.maths.chain import Link
 from limpid.maths.rounding import FORMATS
 from limpid.tracing.kernels.attention import ShortAttention
 from limpid.tracing.kernels.gate import EagerGate
 from limpid.tracing.kernels.kernel import Formats, Kernel
-from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy
+from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy, SoftmaxOfLinear, TokenLogProbabilities
 from limpid.tracing.kernels.random_rounding import RUNS, quantile
 from limpid.training.record import Observation
 from limpid.training.state import fresh_state
@@ -196,6 +197,16 @@ def kernels() -> dict[str, tuple[Kernel, list[Link], dict[str, np.ndarray]]]:
             ],
             loss,
         ),
+        "token log-probabilities": (
+            TokenLogProbabilities(formats, SoftmaxOfLinear(formats, 3, 0.7)),
+            [
+                Link("logits", maths.Linear(), ("hidden", "matrix"), None),
+                Link("tempered", alignment.tempered.operation(temperature=0.7), ("logits",), None),
+                Link("log_p", maths.LogSoftmax(), ("tempered",), None),
+                Link("token_log_p", alignment.token_log_probabilities.operation(), ("log_p", "targets"), None),
+            ],
+            loss,
+        ),
     }  # fmt: skip
 
 
@@ -229,6 +240,7 @@ def test_a_kernel_that_rounds_nothing_is_the_mathematics(name: str) -> None:
         ("attention", maths.Mix), ("attention", maths.Scores), ("attention", maths.CausalSoftmax),
         ("gate", maths.Gated), ("linear cross-entropy", maths.Linear), ("linear cross-entropy", maths.LogSoftmax),
         ("linear cross-entropy", maths.NegativeLogLikelihood),
+        ("token log-probabilities", maths.Linear), ("token log-probabilities", maths.LogSoftmax),
     ],
 )  # fmt: skip
 def test_mathematics_that_is_wrong_departs_from_the_kernel(

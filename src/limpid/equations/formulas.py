@@ -186,6 +186,7 @@ def formula_examples() -> list[FormulaExample]:
             linear,
             {"causal": True},
         ),
+        FormulaExample("tempered", alignment.tempered, (normal(2, 3, 5),), lambda z: z / 0.7, {"temperature": 0.7}),
         FormulaExample(
             "token log-probabilities",
             alignment.token_log_probabilities,

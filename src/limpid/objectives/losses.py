@@ -15,6 +15,11 @@ def log_probabilities(logits: Float[Tensor, "... vocab"]) -> Float[Tensor, "... 
     return F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
+def tempered(logits: Float[Tensor, "... vocab"], temperature: float) -> Float[Tensor, "... vocab"]:
+    """logits / temperature, in at least float32."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+
+
 def next_token_loss(
     log_probabilities: Float[Tensor, "batch position vocab"], targets: Int[Tensor, "batch position"], labels: int
 ) -> Float[Tensor, ""]:
@@ -35,3 +40,10 @@ def token_log_probabilities(
     labelled = targets != NO_LABEL
     chosen = log_probabilities.gather(-1, targets.where(labelled, 0)[..., None]).squeeze(-1)
     return chosen.where(labelled, 0)
+
+
+def entropy(
+    log_probabilities: Float[Tensor, "batch position vocab"], targets: Int[Tensor, "batch position"]
+) -> Float[Tensor, "batch position"]:
+    """-Σ p ln p of each position, in nats; 0 where there is no label."""
+    return -(log_probabilities.exp() * log_probabilities).sum(-1).where(targets != NO_LABEL, 0)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from limpid.objectives.answers import token_quantities
 from limpid.objectives.objective import POLICY, Loss
-from limpid.quantities import Quantity, model_quantities
+from limpid.quantities import Quantity
 
 if TYPE_CHECKING:
     from limpid.config import ModelConfig
@@ -44,14 +45,12 @@ class DPO:
         import torch
         import torch.nn.functional as F
 
-        from limpid.objectives.losses import log_probabilities, token_log_probabilities
+        from limpid.objectives.answers import token_log_probabilities
 
         model = models[POLICY]
         device = model.output_matrix.device
         tokens, targets, mask, *reference = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
-        logits = model(tokens, path=mode.path, observe=mode.observe)
-        every = mode.report("log_probabilities", log_probabilities(logits))
-        answered = mode.report("token_log_probabilities", token_log_probabilities(every, targets))
+        answered = token_log_probabilities(model, tokens, targets, mode).log_probabilities
         answers = mode.report("answer_log_probabilities", (answered * mask).sum(-1))
         chosen = mode.report("chosen_log_probabilities", answers[0::2])
         rejected = mode.report("rejected_log_probabilities", answers[1::2])
@@ -67,13 +66,10 @@ class DPO:
         return Loss(mode.report("loss", losses.sum() / labels), metrics)
 
     def chain(self, chain: Chain, config: ModelConfig) -> str:
-        from limpid.maths.alignment import answer_log_probability, dpo, every, mean, token_log_probabilities
-        from limpid.maths.loss import LogSoftmax
-        from limpid.maths.transformer import transformer
+        from limpid.maths.alignment import answer_log_probability, dpo, every, mean
+        from limpid.objectives.answers import token_chain
 
-        logits = transformer(chain, config)
-        whole = chain.apply("log_probabilities", LogSoftmax(), logits)
-        tokens = chain.apply("token_log_probabilities", token_log_probabilities.operation(), whole, "targets")
+        tokens = token_chain(chain, config)
         answers = chain.apply("answer_log_probabilities", answer_log_probability.operation(), tokens, "mask")
         chosen = chain.apply("chosen_log_probabilities", every.operation(start=0), answers)
         rejected = chain.apply("rejected_log_probabilities", every.operation(start=1), answers)
@@ -83,9 +79,7 @@ class DPO:
 
     def quantities(self, config: ModelConfig) -> tuple[Quantity, ...]:
         return (
-            *model_quantities(config),
-            Quantity("log_probabilities", ("batch", "position", "vocab"), "nats"),
-            Quantity("token_log_probabilities", ("batch", "position"), "nats"),
+            *token_quantities(config),
             Quantity("answer_log_probabilities", ("batch",), "nats"),
             Quantity("chosen_log_probabilities", ("pair",), "nats"),
             Quantity("rejected_log_probabilities", ("pair",), "nats"),

@@ -14,11 +14,11 @@ from limpid.config import TrainConfig
 from limpid.config.options import to_dict
 from limpid.data.batches import MicroBatch
 from limpid.files import file_written_atomically
+from limpid.kernel_limits import logits_rows
 from limpid.manifest import UNSEALED, seal
 from limpid.maths.chain import Outline
 from limpid.model import Transformer
 from limpid.model.kernels.attention import is_short
-from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.training.precision import NAMES, engine
 from limpid.training.state import State
@@ -207,7 +207,7 @@ def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, objec
     short = is_short(positions, model.output_matrix.device)
     attention = "plain" if model.config.dropout else "short" if short else "pytorch"
     blocks = "eager" if model.compiled is None else "compiled"
-    rows = LinearCrossEntropy.group_rows(model.config.vocab_size, model.compute)
+    rows = logits_rows(model.config.vocab_size, model.compute.itemsize)
     return {"attention": attention, "blocks": blocks, "logits_rows": rows}
 
 

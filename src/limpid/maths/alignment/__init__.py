@@ -9,6 +9,7 @@ from limpid.maths.alignment.answers import answer_log_probability as answer_log_
 from limpid.maths.alignment.answers import every as every
 from limpid.maths.alignment.answers import masked_mean as masked_mean
 from limpid.maths.alignment.answers import mean as mean
+from limpid.maths.alignment.answers import tempered as tempered
 from limpid.maths.alignment.answers import token_log_probabilities as token_log_probabilities
 from limpid.maths.alignment.policy import grpo as grpo
 from limpid.maths.alignment.policy import grpo_token_losses as grpo_token_losses

@@ -7,7 +7,33 @@ from jaxtyping import Float, Int
 
 from limpid.errors import DomainError, ShapeError
 from limpid.maths.formula import floats, formula
-from limpid.maths.operation import Array, Branch, require_shape
+from limpid.maths.operation import Array, Branch, require, require_shape
+
+
+@formula(
+    r"y_v = z_v / T",
+    Branch.PROBABILITY,
+    "Hinton et al. 2015, eq. 1, arXiv:1503.02531",
+    (r"\bar z_v = \bar y_v / T",),
+)
+def tempered(logits: Float[Array, "... vocab"], temperature: float = 1.0) -> Float[Array, "... vocab"]:
+    """Logits at another temperature than 1: at which answers were drawn, their probabilities are meant.
+
+    Takes   logits       (..., vocab)  nats, up to a constant per position
+            temperature  T             above 0; dimensionless
+    Gives   y            (..., vocab)  nats, up to a constant per position
+    Limits  T → ∞ makes all tokens alike, T → 0 leaves the likeliest only
+    Raises  DomainError for T ≤ 0
+    """
+    require(temperature > 0, f"temperature is {temperature}: it must be above 0")
+    return floats(logits) / temperature
+
+
+@tempered.derivative
+def tempered_backward(
+    y_bar: Float[Array, "... vocab"], logits: Float[Array, "... vocab"], temperature: float = 1.0
+) -> tuple[Float[Array, "... vocab"]]:
+    return (y_bar / temperature,)
 
 
 @formula(

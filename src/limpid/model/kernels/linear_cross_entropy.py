@@ -34,18 +34,13 @@ class LinearCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def group_rows(vocab_size: int, dtype: torch.dtype) -> int:
-        """How many rows of logits are formed at a time."""
-        return max(1, kernel_limits.LOGITS_BYTES // (vocab_size * dtype.itemsize))
-
-    @staticmethod
     def forward(ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, labels: int, scale: float = 1.0) -> Tensor:
         x, weight, targets = hidden.flatten(0, -2), matrix.to(hidden.dtype), targets.flatten()
         wide = torch.promote_types(hidden.dtype, torch.float32)
         with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
-        count = LinearCrossEntropy.group_rows(weight.shape[0], weight.dtype)
-        chunk_rows = max(kernel_limits.CHUNK_ROWS, kernel_limits.CHUNK_LOGITS // weight.shape[0])
+        count = kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize)
+        chunk_rows = kernel_limits.softmax_rows(weight.shape[0])
         buffer = x.new_empty((min(chunk_rows, len(x)), weight.shape[0]), dtype=wide)
         total = x.new_zeros((), dtype=wide)
         for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
@@ -76,11 +71,17 @@ def chunk_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, w
     labelled = targets != NO_LABEL
     target = targets.where(labelled, 0)[:, None]
     at_target = logits.gather(1, target).to(buffer.dtype)
-    largest = logits.amax(-1, keepdim=True).to(buffer.dtype)
-    p = buffer.copy_(logits).sub_(largest).exp_()
-    mass = p.sum(-1, keepdim=True)
+    p, largest, mass = exponentials(logits, buffer)
     if with_gradient:
         weights = weight * labelled[:, None].to(p.dtype)
         p.mul_(weights / mass).scatter_add_(1, target, -weights)
         logits.copy_(p)
     return (mass.log_().add_(largest).sub_(at_target))[labelled].sum()
+
+
+def exponentials(logits: Tensor, buffer: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    """e^((z - max) / temperature) of some rows, in `buffer`; their max, and the sum that makes them probabilities."""
+    largest = logits.amax(-1, keepdim=True).to(buffer.dtype)
+    p = buffer.copy_(logits).sub_(largest)
+    p = (p if temperature == 1 else p.div_(temperature)).exp_()
+    return p, largest, p.sum(-1, keepdim=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.embedding import Rotary
+from limpid.maths.formula import Formula, FormulaOperation
 from limpid.maths.linear import Linear
 from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
 from limpid.tracing.kernels.attention import ShortAttention
 from limpid.tracing.kernels.gate import EagerGate
 from limpid.tracing.kernels.kernel import Formats, Kernel, OneOperation
-from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy
+from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy, SoftmaxOfLinear, TokenLogProbabilities
 from limpid.tracing.kernels.random_rounding import RandomRounding
 from limpid.tracing.record import Record
 from limpid.tracing.segments import Segment
@@ -30,6 +31,16 @@ def kernel_of(record: Record, segment: Segment) -> Kernel:
             return ShortAttention(scores, softmax, formats)
         case [Linear(), LogSoftmax(), NegativeLogLikelihood()]:
             return LinearCrossEntropy(formats, record.labels, record.kernels["logits_rows"])
+        case [Linear(), LogSoftmax(), FormulaOperation(formula=Formula(name="token_log_probabilities"))]:
+            return TokenLogProbabilities(formats, SoftmaxOfLinear(formats, record.kernels["logits_rows"]))
+        case [
+            Linear(),
+            FormulaOperation(formula=Formula(name="tempered")) as tempered,
+            LogSoftmax(),
+            FormulaOperation(formula=Formula(name="token_log_probabilities")),
+        ]:
+            rows, temperature = record.kernels["logits_rows"], dict(tempered.options)["temperature"]
+            return TokenLogProbabilities(formats, SoftmaxOfLinear(formats, rows, temperature))
     return RandomRounding.of(record, segment, formats)
 
 

@@ -1,0 +1,71 @@
+"""Log-probabilities of answers, which every objective on answers begins with: at speed, and as mathematics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from limpid.quantities import LOGITS, Quantity, model_quantities
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+    from torch import Tensor
+
+    from limpid.config import ModelConfig
+    from limpid.maths.chain import Chain
+    from limpid.model.kernels.token_log_probabilities import TokenScores
+    from limpid.model.observe import Mode
+    from limpid.model.transformer import Transformer
+
+
+def token_log_probabilities(
+    model: Transformer,
+    tokens: Int[Tensor, "answer position"],
+    targets: Int[Tensor, "answer position"],
+    mode: Mode | None = None,
+    temperature: float = 1.0,
+    with_entropy: bool = False,
+) -> TokenScores:
+    """Of each target under the model, nats, and the entropy there if asked for; both 0 where there is no target.
+
+    The fast path never forms all logits. No gradient flows through the entropy.
+    """
+    from limpid.model.kernels import token_log_probabilities as kernel
+    from limpid.model.observe import FAST
+    from limpid.objectives import losses
+
+    mode = mode or FAST
+    if not mode.plain:
+        hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
+        scores = kernel.token_log_probabilities(hidden.stream, model.output_matrix, targets, temperature, with_entropy)
+        return scores._replace(log_probabilities=mode.report("token_log_probabilities", scores.log_probabilities))
+    logits = model(tokens, path=mode.path, observe=mode.observe)
+    if temperature != 1:
+        logits = mode.report("tempered_logits", losses.tempered(logits, temperature))
+    every = mode.report("log_probabilities", losses.log_probabilities(logits))
+    entropy = losses.entropy(every.detach(), targets) if with_entropy else None
+    answered = losses.token_log_probabilities(every, targets)
+    return kernel.TokenScores(mode.report("token_log_probabilities", answered), entropy)
+
+
+def token_chain(chain: Chain, config: ModelConfig, temperature: float = 1.0) -> str:
+    """The same in a chain that holds `tokens` and `targets`; returns the name of the result."""
+    from limpid.maths.alignment import tempered, token_log_probabilities
+    from limpid.maths.loss import LogSoftmax
+    from limpid.maths.transformer import transformer
+
+    logits = transformer(chain, config)
+    if temperature != 1:
+        logits = chain.apply("tempered_logits", tempered.operation(temperature=temperature), logits)
+    whole = chain.apply("log_probabilities", LogSoftmax(), logits)
+    return chain.apply("token_log_probabilities", token_log_probabilities.operation(), whole, "targets")
+
+
+def token_quantities(config: ModelConfig, temperature: float = 1.0) -> tuple[Quantity, ...]:
+    """What `token_chain` forms."""
+    tempered = (Quantity("tempered_logits", LOGITS, "nats, up to a constant per position"),)
+    return (
+        *model_quantities(config),
+        *(tempered if temperature != 1 else ()),
+        Quantity("log_probabilities", LOGITS, "nats"),
+        Quantity("token_log_probabilities", ("batch", "position"), "nats"),
+    )

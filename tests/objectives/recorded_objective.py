@@ -1,0 +1,62 @@
+"""Recorded steps of small models that learn answers, whole or broken on purpose."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.data.batches import MicroBatch
+from limpid.objectives import Objective
+from limpid.objectives.answers import token_log_probabilities
+from limpid.training.record import record_step
+from limpid.training.state import State, fresh_state
+from limpid.training.step import step
+
+VOCAB, POSITIONS = 19, 9
+CONFIG = TrainConfig(
+    ModelConfig(vocab_size=VOCAB, d_model=12, num_layers=1, num_heads=3, context_length=9, d_ff=17, init_std=0.3),
+    update=UpdateConfig(warmup_steps=1),
+    run=RunConfig(precision="fp64", max_steps=4, batch_size=4, threads=1),
+)
+
+Draw = Callable[[State, int], MicroBatch]
+"""A micro-batch for an objective, by a seed; the state is the reference."""
+
+
+def at(precision: str, config: TrainConfig = CONFIG) -> TrainConfig:
+    return replace(config, run=replace(config.run, precision=precision))
+
+
+def answers(seed: int, count: int) -> dict[str, np.ndarray]:
+    """Answers of several lengths after a prompt of three tokens."""
+    rng = np.random.default_rng(seed)
+    tokens, place = rng.integers(0, VOCAB, (count, POSITIONS + 1)), np.arange(POSITIONS)
+    mask = ((place >= 2) & (place < rng.integers(5, 10, (count, 1)))).astype(np.float64)
+    return {"tokens": tokens[:, :-1], "targets": np.where(mask > 0, tokens[:, 1:], -100), "mask": mask}
+
+
+def log_probabilities(state: State, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Of each whole answer under the model as it stands."""
+    tokens, targets = (torch.as_tensor(arrays[name]) for name in ("tokens", "targets"))
+    with torch.no_grad():
+        scores = token_log_probabilities(state.model, tokens, targets)
+    return scores.log_probabilities.double().sum(-1).numpy()
+
+
+def record(
+    folder: Path, objective: Objective, draw: Draw, precision: str, parts: int = 1, config: TrainConfig = CONFIG
+) -> Path:
+    """The recorded step after an ordinary one, on so many micro-batches."""
+    torch.set_num_threads(1)
+    config = at(precision, config)
+    state = fresh_state(config)
+    if state.scaler.is_enabled():
+        state.scaler._init_scale = 1024.0
+    batch = [draw(state, seed) for seed in range(parts)]
+    step(state, batch, config, objective)
+    file = folder / "step.safetensors"
+    record_step(file, state, batch, config, run="answers", token_text=str, objective=objective)
+    return file
