@@ -14,13 +14,14 @@ from limpid.maths.formula import Formula
 from limpid.maths.operation import FACTS, Branch, Operation
 from limpid.maths.update import UpdateRule
 
+POLICY = ("advantages", "returns", "ratios", "divergence", "policy")
 STAGES = {
     "embedding": ("embedding",),
     "norm": ("norm",),
     "attention": ("attention", "attention_variants", "attention_linear", "attention_tiled"),
     "mlp": ("mlp", "activation", "linear", "dropout", "perceptron"),
     "logits": ("linear",),
-    "loss": ("loss", "losses", "information", "answers", "preference", "advantages", "policy"),
+    "loss": ("loss", "losses", "information", "answers", "preference", *POLICY),
     "backward": ("calculus", "curvature"),
     "update": ("update", "muon", "average", "optimisation", "schedule"),
     "decoding": ("sampling",),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from limpid.equations.published import answered, reproduce
-from limpid.maths import foundations
+from limpid.maths import alignment, foundations
 from limpid.maths.activation import GELU, GELUTanh
 
 Numbers = list[tuple[str, str]]
@@ -114,6 +114,24 @@ def _worked() -> Numbers:
     ]
 
 
+def _divergence() -> Numbers:
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])
+    score = np.eye(3) - p  # of each outcome, along the logits of p
+    found = [("of KL(π‖π₀) itself", (p * np.log(p / q)) @ score), ("of KL(π₀‖π)", p - q)]
+    for kind in ("k1", "k2", "k3", "k3 times the ratio"):
+        found.append((f"of {kind}, on average over π", (p * _slope(kind, np.log(p), np.log(q))) @ score))
+    return [(f"gradient {name}", ", ".join(f"{one:+.6f}" for one in np.round(x, 12) + 0.0)) for name, x in found]
+
+
+def _slope(kind: str, log_p: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Of an estimate along ln π, on policy: where ρ = 1, and so is its slope."""
+    one = np.ones(log_p.shape)
+    if kind != "k3 times the ratio":
+        return np.asarray(alignment.kl_estimate.backward(one, log_p, reference, kind)[0])
+    direct, _, through_ratio = alignment.weighted_kl_estimate.backward(one, log_p, reference, one)
+    return np.asarray(direct) + np.asarray(through_ratio)
+
+
 OURS = (
     Erratum(
         "matrix-product-flops",
@@ -156,5 +174,12 @@ OURS = (
         "published walks through the 3,456-parameter model go on with gradients made up for the purpose",
         "here one unbroken chain leads from the tokens to the update: `limpid trace --worked`",
         _worked,
+    ),
+    Erratum(
+        "gradient-of-a-kl-estimate",
+        "GRPO's penalty (k3 in the loss) keeps the policy near the reference by an unbiased estimate of KL(π‖π₀)",
+        "unbiased is its value; its mean gradient is that of KL(π₀‖π), k2's and that of k3 times the ratio are "
+        "KL(π‖π₀)'s, and k1's is 0: k1 belongs into the reward",
+        _divergence,
     ),
 )

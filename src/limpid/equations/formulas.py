@@ -201,15 +201,20 @@ def formula_examples() -> list[FormulaExample]:
             lambda y, m: (y * m).sum(-1) / m.sum(-1),
             {"mean": True},
         ),
+        FormulaExample("aggregate", alignment.aggregate, (normal(3, 5), mask), lambda x, m: (x * m).sum() / m.sum()),
         FormulaExample(
-            "masked mean", alignment.masked_mean, (normal(3, 5), mask), lambda x, m: (x * m).sum() / m.sum()
-        ),
-        FormulaExample(
-            "masked mean per answer",
-            alignment.masked_mean,
+            "aggregate, per answer",
+            alignment.aggregate,
             (normal(3, 5), mask),
             lambda x, m: ((x * m).sum(-1) / m.sum(-1)).mean(),
-            {"per_answer": True},
+            {"over": "sequence"},
+        ),
+        FormulaExample(
+            "aggregate, fixed length",
+            alignment.aggregate,
+            (normal(3, 5), mask),
+            lambda x, m: (x * m).sum() / 21,
+            {"over": "fixed_length", "max_completion_length": 7},
         ),
         FormulaExample("mean", alignment.mean, (normal(7),), torch.mean),
         FormulaExample("every", alignment.every, (normal(6, 5),), lambda x: x[1::3], {"start": 1, "step": 3}),
@@ -250,10 +255,52 @@ def formula_examples() -> list[FormulaExample]:
         FormulaExample("k3", alignment.kl_estimate, (new, reference), lambda n, r: torch.expm1(r - n) - (r - n)),
         FormulaExample("ppo", alignment.ppo, (new, old, advantages), lambda n, o, a: -clipped(n, o, a)),
         FormulaExample(
-            "grpo, each token",
-            alignment.grpo_token_losses,
-            (new, old, reference, advantages),
-            lambda n, o, r, a: 0.04 * ((r - n).exp() - (r - n) - 1) - clipped(n, o, a),
+            "log-ratios", alignment.log_ratios, (normal(3, 5), normal(3, 5), mask), lambda n, o, m: m * (n - o)
+        ),
+        FormulaExample(
+            "log-ratios of answers",
+            alignment.log_ratios,
+            (normal(3, 5), normal(3, 5), mask),
+            lambda n, o, m: m * (((n - o) * m).sum(-1) / m.sum(-1))[:, None],
+            {"level": "sequence"},
+        ),
+        FormulaExample(
+            "log-ratios of whole answers",
+            alignment.log_ratios,
+            (normal(3, 5), normal(3, 5), mask),
+            lambda n, o, m: m * ((n - o) * m).sum(-1)[:, None],
+            {"level": "product"},
+        ),
+        FormulaExample("ratios", alignment.importance_ratios, (normal(13),), torch.exp),
+        FormulaExample(
+            "clipped ratios",
+            alignment.clipped_ratios,
+            (np.exp(normal(13)), advantages),
+            lambda r, a: torch.where(a > 0, r.clamp(max=1.28), r.clamp(min=0.8)),
+            {"epsilon": 0.2, "epsilon_high": 0.28},
+        ),
+        FormulaExample(
+            "capped ratios",
+            alignment.capped_ratios,
+            (np.exp(normal(13)),),
+            lambda r: r.clamp(max=1.5),
+            {"cap": 1.5},
+        ),
+        FormulaExample("policy", alignment.policy_losses, (np.exp(normal(13)), advantages), lambda r, a: -r * a),
+        FormulaExample(
+            "policy, weighted",
+            alignment.weighted_policy_losses,
+            (new, np.exp(normal(13)), advantages),
+            lambda n, w, a: -w.detach() * a * n,
+        ),
+        FormulaExample(
+            "k3, weighted",
+            alignment.weighted_kl_estimate,
+            (new, reference, np.exp(normal(13))),
+            lambda n, r, w: w * (torch.expm1(r - n) - (r - n)),
+        ),
+        FormulaExample(
+            "penalised", alignment.penalised_losses, (normal(13), normal(13)), lambda x, k: x + 0.3 * k, {"beta": 0.3}
         ),
         FormulaExample("grpo", alignment.grpo, (new, old, reference, advantages), group_relative(False)),
         FormulaExample(

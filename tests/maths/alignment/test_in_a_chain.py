@@ -72,13 +72,18 @@ def kto(chain: Chain) -> str:
 
 def ppo(chain: Chain) -> str:
     chain.apply("losses", alignment.ppo.operation(epsilon=0.2), tokens_of(chain), "old", "advantages")
-    return chain.apply("loss", alignment.masked_mean.operation(), "losses", "mask")
+    return chain.apply("loss", alignment.aggregate.operation(), "losses", "mask")
 
 
 def grpo(chain: Chain) -> str:
-    loss = alignment.grpo_token_losses.operation(beta=0.1, importance_weighted=True)
-    chain.apply("losses", loss, tokens_of(chain), "old", "reference", "advantages")
-    return chain.apply("loss", alignment.masked_mean.operation(per_answer=True), "losses", "mask")
+    tokens = tokens_of(chain)
+    chain.apply("log_ratios", alignment.log_ratios.operation(), tokens, "old", "mask")
+    chain.apply("ratios", alignment.importance_ratios.operation(), "log_ratios")
+    chain.apply("clipped_ratios", alignment.clipped_ratios.operation(), "ratios", "advantages")
+    chain.apply("policy_losses", alignment.policy_losses.operation(), "clipped_ratios", "advantages")
+    chain.apply("kl", alignment.weighted_kl_estimate.operation(), tokens, "reference", "ratios")
+    chain.apply("losses", alignment.penalised_losses.operation(beta=0.1), "policy_losses", "kl")
+    return chain.apply("loss", alignment.aggregate.operation(over="sequence"), "losses", "mask")
 
 
 Given = dict[str, torch.Tensor]
@@ -169,8 +174,8 @@ def test_where_a_chain_cannot_go_the_error_says_so() -> None:
         alignment.group_advantages.operation()
     with pytest.raises(ShapeError, match="divide into such parts"):
         alignment.every(np.zeros((5, 2)))
-    with pytest.raises(DomainError, match="nothing to average"):
-        alignment.masked_mean(np.ones((2, 3)), np.zeros((2, 3)))
+    with pytest.raises(DomainError, match="choose one of token, sequence, fixed_length"):
+        alignment.aggregate(np.ones((2, 3)), np.zeros((2, 3)), "tokens")
     with pytest.raises(DomainError, match="no token"):
         alignment.answer_log_probability(np.ones((2, 3)), np.zeros((2, 3)), mean=True)
     with pytest.raises(ShapeError, match="vocabulary of 3"):

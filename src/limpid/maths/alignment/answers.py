@@ -99,34 +99,43 @@ def answer_log_probability_backward(
 
 
 @formula(
-    r"y = \frac{\sum_t m_t x_t}{\sum_t m_t}, \quad \text{or} \quad "
-    r"y = \tfrac1A \sum_a \frac{\sum_t m_{at} x_{at}}{\sum_t m_{at}}",
+    r"y = \frac{\sum_{at} m_{at} x_{at}}{\sum_{at} m_{at}}, \quad "
+    r"\tfrac1A \sum_a \frac{\sum_t m_{at} x_{at}}{\sum_t m_{at}}, \quad "
+    r"\frac{\sum_{at} m_{at} x_{at}}{A\, T_{max}}",
     Branch.PROBABILITY,
-    "over all tokens, Yu et al. 2025, eq. 8, arXiv:2503.14476; per answer, Shao et al. 2024, eq. 3, arXiv:2402.03300",
-    (r"\bar x_t = \bar y\, m_t / \sum_t m_t", r""),
+    "token, Yu et al. 2025 (DAPO), eq. 8, arXiv:2503.14476; sequence, Shao et al. 2024 (GRPO), eq. 3, "
+    "arXiv:2402.03300; fixed_length, Liu et al. 2025 (Dr. GRPO), section 3.2, arXiv:2503.20783",
+    (r"\bar x_{at} = \bar y\, \partial y / \partial x_{at}", r""),
 )
-def masked_mean(
-    x: Float[Array, "answer position"], mask: Float[Array, "answer position"], per_answer: bool = False
+def aggregate(
+    x: Float[Array, "answer position"],
+    mask: Float[Array, "answer position"],
+    over: str = "token",
+    max_completion_length: int = 1,
 ) -> Float[Array, ""]:
-    """The mean over the tokens that count.
+    """From each token's loss to the loss of a step: what one answer weighs against a longer one.
 
-    Takes   x           (answer, position)
-            mask        (answer, position)  1 where a token counts, 0 elsewhere
-            per_answer  the mean over the tokens of each answer first, then over the answers
-    Gives   y           ()                  in the unit of x
-    Raises  ShapeError when the shapes differ, DomainError when there is nothing to average
+    Takes   x                      (answer, position)
+            mask                   (answer, position)  1 where a token counts, 0 elsewhere
+            over                   token: all tokens alike; sequence: all answers alike, the mean over the tokens of
+                                   each; fixed_length: all tokens alike, divided by a length that answers do not change
+            max_completion_length  T_max of fixed_length, tokens
+    Gives   y                      ()                  in the unit of x
+    Limits  an answer of which no token counts adds 0, and counts as an answer; without any token the loss is 0
+    Raises  ShapeError when the shapes differ, DomainError for another word or a length below 1
     """
-    return (floats(x) * _shares(x, mask, per_answer)).sum()
+    return (floats(x) * _shares(x, mask, over, max_completion_length)).sum()
 
 
-@masked_mean.derivative
-def masked_mean_backward(
+@aggregate.derivative
+def aggregate_backward(
     y_bar: Float[Array, ""],
     x: Float[Array, "answer position"],
     mask: Float[Array, "answer position"],
-    per_answer: bool = False,
+    over: str = "token",
+    max_completion_length: int = 1,
 ) -> tuple[Float[Array, "answer position"], None]:
-    return y_bar * _shares(x, mask, per_answer), None
+    return y_bar * _shares(x, mask, over, max_completion_length), None
 
 
 @formula(
@@ -208,11 +217,13 @@ def _weights(log_probabilities: Array, mask: Array, mean: bool) -> Array:
     return mask / tokens
 
 
-def _shares(x: Array, mask: Array, per_answer: bool) -> Array:
-    """The share of each token in the mean; they add up to 1."""
-    if per_answer:
-        return _weights(x, mask, mean=True) / len(mask)
+def _shares(x: Array, mask: Array, over: str, max_completion_length: int) -> Array:
+    """What each token of the answers weighs in the loss of the step."""
     mask = _weights(x, mask, mean=False)
-    if mask.sum() == 0:
-        raise DomainError("the mask is 0 everywhere: there is nothing to average")
-    return mask / mask.sum()
+    if over == "token":
+        return mask / max(mask.sum(), 1.0)
+    if over == "sequence":
+        return mask / np.maximum(mask.sum(-1, keepdims=True), 1.0) / len(mask)
+    require(over == "fixed_length", f"over is {over!r}: choose one of token, sequence, fixed_length")
+    require(max_completion_length >= 1, f"max_completion_length is {max_completion_length}: it must be at least 1")
+    return mask / (len(mask) * max_completion_length)

@@ -5,9 +5,99 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from limpid.maths.alignment.divergence import (
+    kl_estimate,
+    kl_estimate_backward,
+    weighted_kl_estimate,
+    weighted_kl_estimate_backward,
+)
 from limpid.maths.alignment.preference import _alike
+from limpid.maths.alignment.ratios import clipped_ratios, clipped_ratios_backward
 from limpid.maths.formula import formula
-from limpid.maths.operation import Array, Branch, require
+from limpid.maths.operation import Array, Branch
+
+
+@formula(
+    r"L = -\hat\rho A",
+    Branch.OPTIMISATION,
+    "Schulman et al. 2017, eq. 6 and 7, arXiv:1707.06347",
+    (r"\bar{\hat\rho} = -\bar L A", r""),
+)
+def policy_losses(ratios: Float[Array, "*token"], advantages: Float[Array, "*token"]) -> Float[Array, "*token"]:
+    """What a token loses by not being likelier: the gain of its advantage, negated.
+
+    Takes   ratios      (...)  ρ̂, clipped or not
+            advantages  (...)  A
+    Gives   L           (...)  in the unit of the advantages
+    Limits  nothing where there is no advantage, however large ρ̂ is
+    Raises  ShapeError when the shapes differ
+    """
+    ratio, advantage = _alike(ratios=ratios, advantages=advantages)
+    return np.where(advantage == 0, 0.0, -ratio * advantage)
+
+
+@policy_losses.derivative
+def policy_losses_backward(loss_bar: Array, ratios: Array, advantages: Array) -> tuple[Array, None]:
+    return -loss_bar * advantages, None
+
+
+@formula(
+    r"L = -\hat\rho A\, \ell",
+    Branch.OPTIMISATION,
+    "MiniMax 2025 (CISPO), eq. 4, arXiv:2506.13585; ρ̂ = 1 is Williams 1992 (REINFORCE), doi:10.1007/BF00992696",
+    (r"\bar \ell = -\bar L\, \hat\rho A", r"", r""),
+)
+def weighted_policy_losses(
+    log_probabilities: Float[Array, "*token"],
+    weights: Float[Array, "*token"],
+    advantages: Float[Array, "*token"],
+) -> Float[Array, "*token"]:
+    """The surprise of a token, weighted by its advantage and by a ratio through which no gradient flows.
+
+    Takes   log_probabilities  (...)  ℓ of the policy, nats
+            weights            (...)  ρ̂
+            advantages         (...)  A
+    Gives   L                  (...)
+    Limits  a token beyond the largest weight still learns, by that weight
+    Raises  ShapeError when the shapes differ
+    """
+    log_p, weight, advantage = _alike(log_probabilities=log_probabilities, weights=weights, advantages=advantages)
+    return -weight * advantage * log_p
+
+
+@weighted_policy_losses.derivative
+def weighted_policy_losses_backward(
+    loss_bar: Array, log_probabilities: Array, weights: Array, advantages: Array
+) -> tuple[Array, None, None]:
+    return -loss_bar * weights * advantages, None, None
+
+
+@formula(
+    r"L' = L + \beta k",
+    Branch.OPTIMISATION,
+    "Shao et al. 2024, eq. 3, arXiv:2402.03300",
+    (r"\bar L = \bar L'", r"\bar k = \beta \bar L'"),
+)
+def penalised_losses(
+    losses: Float[Array, "*token"], divergences: Float[Array, "*token"], beta: float = 0.04
+) -> Float[Array, "*token"]:
+    """Each token's loss with the price of leaving the reference.
+
+    Takes   losses       (...)
+            divergences  (...)  an estimate of KL(π‖π₀) by each token, nats
+            beta         β, per nat
+    Gives   L'           (...)
+    Raises  ShapeError when the shapes differ
+    """
+    loss, divergence = _alike(losses=losses, divergences=divergences)
+    return loss + beta * divergence
+
+
+@penalised_losses.derivative
+def penalised_losses_backward(
+    loss_bar: Array, losses: Array, divergences: Array, beta: float = 0.04
+) -> tuple[Array, Array]:
+    return loss_bar, beta * loss_bar
 
 
 @formula(
@@ -33,8 +123,8 @@ def ppo(
     Limits  beyond the clip on the side where A would push farther, the gradient is exactly 0
     Raises  ShapeError when the shapes differ
     """
-    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    return -np.minimum(_gain(ratio, advantage), clipped * advantage)
+    ratio, advantage = _ratio(log_probabilities, old_log_probabilities, advantages)
+    return policy_losses.function(clipped_ratios.function(ratio, advantage, epsilon), advantage)
 
 
 @ppo.derivative
@@ -45,58 +135,9 @@ def ppo_backward(
     advantages: Array,
     epsilon: float = 0.2,
 ) -> tuple[Array, None, None]:
-    ratio, advantage, _ = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    return -loss_bar * _gain_slope(ratio, advantage, epsilon), None, None
-
-
-@formula(
-    r"L_t = -\min\bigl(\rho_t A_t, \operatorname{clip}(\rho_t) A_t\bigr) + \beta D_t, \quad "
-    r"D_t = r_t - \ln r_t - 1, \quad r_t = \pi_0 / \pi",
-    Branch.OPTIMISATION,
-    "Shao et al. 2024, eq. 3 and 4, arXiv:2402.03300; the estimator of KL, Schulman 2020 (k3)",
-    (r"\bar \ell_t = \bar L_t \bigl(\beta (1 - r_t) - \rho_t A_t\,[\text{not clipped}]\bigr)", r"", r"", r""),
-)
-def grpo_token_losses(
-    log_probabilities: Float[Array, "*token"],
-    old_log_probabilities: Float[Array, "*token"],
-    reference_log_probabilities: Float[Array, "*token"],
-    advantages: Float[Array, "*token"],
-    epsilon: float = 0.2,
-    beta: float = 0.04,
-    *,
-    importance_weighted: bool = False,
-) -> Float[Array, "*token"]:
-    """Group-relative policy optimisation, each token's share: PPO's loss and a pull to π₀.
-
-    Takes   …log_probabilities   (...)  of the policy, of the one that sampled, of the reference; nats
-            advantages           (...)  see `group_advantages`
-            epsilon, beta        clip and weight of the KL penalty
-            importance_weighted  weight the penalty by ρ, which makes it unbiased after the policy has moved
-    Gives   L                    (...)  averaged by `masked_mean` it is the loss
-    Raises  ShapeError when the shapes differ
-    """
-    ratio, advantage, clipped = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    gain = np.minimum(_gain(ratio, advantage), clipped * advantage)
-    penalty, _ = _k3(log_probabilities, reference_log_probabilities)
-    return beta * (ratio * penalty if importance_weighted else penalty) - gain
-
-
-@grpo_token_losses.derivative
-def grpo_token_losses_backward(
-    loss_bar: Float[Array, "*token"],
-    log_probabilities: Float[Array, "*token"],
-    old_log_probabilities: Float[Array, "*token"],
-    reference_log_probabilities: Float[Array, "*token"],
-    advantages: Float[Array, "*token"],
-    epsilon: float = 0.2,
-    beta: float = 0.04,
-    *,
-    importance_weighted: bool = False,
-) -> tuple[Float[Array, "*token"], None, None, None]:
-    ratio, advantage, _ = _ratio_parts(log_probabilities, old_log_probabilities, advantages, epsilon)
-    penalty, slope = _k3(log_probabilities, reference_log_probabilities)
-    penalty_slope = ratio * (penalty + slope) if importance_weighted else slope
-    return loss_bar * (beta * penalty_slope - _gain_slope(ratio, advantage, epsilon)), None, None, None
+    ratio, advantage = _ratio(log_probabilities, old_log_probabilities, advantages)
+    ratio_bar, _ = clipped_ratios_backward(-loss_bar * advantage, ratio, advantage, epsilon)
+    return np.where(ratio_bar == 0, 0.0, ratio * ratio_bar), None, None
 
 
 @formula(
@@ -118,18 +159,22 @@ def grpo(
 ) -> Float[Array, ""]:
     """Group-relative policy optimisation: PPO's gain with advantages from a group of answers, less a pull to π₀.
 
+    The pull of the paper's penalty is ∇KL(π₀‖π), though its value estimates KL(π‖π₀); weighted by ρ it is ∇KL(π‖π₀)
+    of the next token, on policy as well.
+
     Takes   …log_probabilities   (token,)  of the policy, of the one that sampled, of the reference; nats
             advantages           (token,)  see `group_advantages`
             epsilon, beta        clip and weight of the KL penalty
-            importance_weighted  weight the penalty by ρ, which makes it unbiased after the policy has moved
+            importance_weighted  weight the penalty by ρ, see `weighted_kl_estimate`
     Gives   J                    ()        to be maximised; its negative is the loss
     Raises  ShapeError when the shapes differ
     """
-    losses = grpo_token_losses.function(
-        log_probabilities, old_log_probabilities, reference_log_probabilities, advantages, epsilon, beta,
-        importance_weighted=importance_weighted,
-    )  # fmt: skip
-    return -losses.mean()
+    ratio, _ = _ratio(log_probabilities, old_log_probabilities, advantages)
+    losses = ppo.function(log_probabilities, old_log_probabilities, advantages, epsilon)
+    penalty = kl_estimate.function(log_probabilities, reference_log_probabilities)
+    if importance_weighted:
+        penalty = weighted_kl_estimate.function(log_probabilities, reference_log_probabilities, ratio)
+    return -(losses + beta * penalty).mean()
 
 
 @grpo.derivative
@@ -145,75 +190,18 @@ def grpo_backward(
     importance_weighted: bool = False,
 ) -> tuple[Float[Array, "*token"], None, None, None]:
     each = np.broadcast_to(-j_bar / np.size(log_probabilities), np.shape(log_probabilities))
-    return grpo_token_losses_backward(
-        each, log_probabilities, old_log_probabilities, reference_log_probabilities, advantages, epsilon, beta,
-        importance_weighted=importance_weighted,
-    )  # fmt: skip
+    of_gain, *_ = ppo_backward(each, log_probabilities, old_log_probabilities, advantages, epsilon)
+    if not importance_weighted:
+        of_penalty, _ = kl_estimate_backward(beta * each, log_probabilities, reference_log_probabilities)
+        return of_gain + of_penalty, None, None, None
+    ratio, _ = _ratio(log_probabilities, old_log_probabilities, advantages)
+    of_penalty, _, ratio_bar = weighted_kl_estimate_backward(
+        beta * each, log_probabilities, reference_log_probabilities, ratio
+    )
+    return of_gain + of_penalty + ratio * ratio_bar, None, None, None
 
 
-@formula(
-    r"k_1 = -\ln r, \quad k_2 = \tfrac12 (\ln r)^2, \quad k_3 = r - 1 - \ln r, \quad r = \pi_0 / \pi",
-    Branch.PROBABILITY,
-    "Schulman 2020, Approximating KL Divergence, joschu.net/blog/kl-approx.html",
-    (r"\bar \ell = \bar k\, (1, \; -\ln r, \; 1 - r)", r""),
-)
-def kl_estimate(
-    log_probabilities: Float[Array, "*token"],
-    reference_log_probabilities: Float[Array, "*token"],
-    kind: str = "k3",
-) -> Float[Array, "*token"]:
-    """What each token sampled from the policy says about D(π‖π₀).
-
-    Takes   …log_probabilities  (token,)  of the policy that sampled, and of the reference; nats
-            kind                k1 (unbiased, of either sign), k2 (biased, never negative), k3 (both good ones)
-    Gives   k                   (token,)  nats; the mean of k1 or k3 is D(π‖π₀)
-    Limits  0 where the two agree
-    Raises  ShapeError when the shapes differ, DomainError for another kind
-    """
-    return _estimate(log_probabilities, reference_log_probabilities, kind)[0]
-
-
-@kl_estimate.derivative
-def kl_estimate_backward(
-    k_bar: Array, log_probabilities: Array, reference_log_probabilities: Array, kind: str = "k3"
-) -> tuple[Array, None]:
-    return k_bar * _estimate(log_probabilities, reference_log_probabilities, kind)[1], None
-
-
-def _ratio_parts(log_p: Array, old: Array, advantages: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """ρ, A, and ρ clipped.
-
-    Raises  ShapeError when the shapes differ, DomainError for a negative ε
-    """
-    require(epsilon >= 0, f"epsilon is {epsilon}: it is how far a ratio may pay, so it must not be negative")
+def _ratio(log_p: Array, old: Array, advantages: Array) -> tuple[Array, Array]:
+    """ρ and A."""
     log_p, old, advantage = _alike(log_probabilities=log_p, old_log_probabilities=old, advantages=advantages)
-    ratio = np.exp(log_p - old)
-    return ratio, advantage, np.clip(ratio, 1 - epsilon, 1 + epsilon)
-
-
-def _gain(ratio: Array, advantage: Array) -> Array:
-    """ρ A: nothing where there is no advantage, however large ρ is."""
-    return np.where(advantage == 0, 0.0, ratio * advantage)
-
-
-def _gain_slope(ratio: Array, advantage: Array, epsilon: float) -> Array:
-    """Slope of the gain along ln π: ρ A, and 0 where ρ has left the clip on the side to which A pushes."""
-    pays = np.where(advantage > 0, ratio <= 1 + epsilon, ratio >= 1 - epsilon)
-    return np.where(pays, _gain(ratio, advantage), 0.0)
-
-
-def _k3(log_p: Array, reference: Array) -> tuple[Array, Array]:
-    """r - ln r - 1 with r = π₀/π, at least 0, and its slope along ln π."""
-    log_p, reference = _alike(log_probabilities=log_p, reference_log_probabilities=reference)
-    gap = reference - log_p
-    return np.expm1(gap) - gap, -np.expm1(gap)
-
-
-def _estimate(log_p: Array, reference: Array, kind: str) -> tuple[Array, Array]:
-    """An estimate of the divergence by each token, and its slope along ln π."""
-    if kind == "k3":
-        return _k3(log_p, reference)
-    log_p, reference = _alike(log_probabilities=log_p, reference_log_probabilities=reference)
-    gap = log_p - reference
-    require(kind in ("k1", "k2"), f"kind is {kind!r}: choose one of k1, k2, k3")
-    return (gap, np.ones_like(gap)) if kind == "k1" else (gap * gap / 2, gap)
+    return np.exp(log_p - old), advantage
