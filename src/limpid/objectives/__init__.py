@@ -6,13 +6,18 @@ from typing import Any
 from limpid.errors import ConfigError
 from limpid.objectives.next_token import NextToken as NextToken
 from limpid.objectives.objective import POLICY as POLICY
+from limpid.objectives.objective import Least as Least
 from limpid.objectives.objective import Loss as Loss
+from limpid.objectives.objective import Mean as Mean
+from limpid.objectives.objective import Metric as Metric
+from limpid.objectives.objective import Most as Most
 from limpid.objectives.objective import Objective as Objective
 from limpid.objectives.objective import to_document as to_document
+from limpid.objectives.policy import Policy as Policy
 from limpid.objectives.preference import DPO as DPO
 
 NEXT_TOKEN = NextToken()
-OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO)}
+OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, Policy)}
 
 
 def from_document(document: Mapping[str, Any]) -> Objective:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,12 +23,35 @@ POLICY = "policy"
 """The model that is trained; others, such as a reference, stand beside it under their own names."""
 
 
+class Mean(NamedTuple):
+    """A metric that is a mean over other terms than the loss: of each micro-batch their sum, and how many there are."""
+
+    total: Tensor  # ()
+    terms: Tensor  # ()
+
+
+class Least(NamedTuple):
+    """A metric that is the smallest of a step: that of a micro-batch."""
+
+    value: Tensor  # ()
+
+
+class Most(NamedTuple):
+    """The same for the largest."""
+
+    value: Tensor  # ()
+
+
+Metric: TypeAlias = "Tensor | Mean | Least | Most"
+"""What a micro-batch knows of a number that is logged for the whole step; a tensor is its share, and shares add up."""
+
+
 @dataclass(frozen=True)
 class Loss:
     """The share of one micro-batch in the loss of its step."""
 
     value: Tensor  # (), nats per label; the shares of all micro-batches add up to the loss of the step
-    metrics: Mapping[str, Tensor] = field(default_factory=dict)  # (), shares too: logged beside the loss
+    metrics: Mapping[str, Metric] = field(default_factory=dict)  # logged beside the loss
 
 
 class Objective(Protocol):

@@ -13,7 +13,7 @@ import torch
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.model.observe import Mode, Observe, Path
-from limpid.objectives import NEXT_TOKEN, Loss, Objective
+from limpid.objectives import NEXT_TOKEN, Least, Loss, Mean, Metric, Most, Objective
 from limpid.schedule import learning_rate
 from limpid.training import average
 from limpid.training.mesh import Mesh
@@ -70,7 +70,8 @@ def step(
         average.move(state.average, state.model, config.update, state.updates)
     shares = state.mesh.joined([float(loss.value) for loss in losses], len(batch))
     labels = tuple(objective.labels(micro) for micro in batch)
-    return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, _summed(losses, state.mesh))
+    metrics = _metrics(losses, state.mesh, len(batch))
+    return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, metrics)
 
 
 def backward(
@@ -104,8 +105,26 @@ def dropout_seed(seed: int, number: int, micro_batch: int) -> int:
     return int(np.random.SeedSequence((seed, number, micro_batch)).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _summed(losses: Sequence[Loss], mesh: Mesh) -> dict[str, float]:
-    """Every metric over all micro-batches, each of which holds its share."""
+def _metrics(losses: Sequence[Loss], mesh: Mesh, count: int) -> dict[str, float]:
+    """Every metric over all `count` micro-batches of the step."""
     names = dict.fromkeys(name for loss in losses for name in loss.metrics)
-    sums = {name: sum(float(loss.metrics[name]) for loss in losses if name in loss.metrics) for name in names}
-    return {name: float(mesh.all_sum(torch.tensor(total, dtype=torch.float64))) for name, total in sums.items()}
+    return {name: _joined([loss.metrics.get(name) for loss in losses], mesh, count) for name in names}
+
+
+def _joined(metrics: Sequence[Metric | None], mesh: Mesh, count: int) -> float:
+    """A metric of all micro-batches, given those of this process; one that has none adds nothing."""
+
+    def numbers(one: Sequence[torch.Tensor | float]) -> tuple[float, ...]:
+        return mesh.joined([float(value) for value in one], count)
+
+    found = [metric for metric in metrics if metric is not None]
+    match found[0]:
+        case Mean():
+            parts = [metric if isinstance(metric, Mean) else Mean(*torch.zeros(2)) for metric in metrics]
+            terms = sum(numbers([part.terms for part in parts]))
+            return sum(numbers([part.total for part in parts])) / terms if terms else 0.0
+        case Least():
+            return min(numbers([metric.value if isinstance(metric, Least) else math.inf for metric in metrics]))
+        case Most():
+            return max(numbers([metric.value if isinstance(metric, Most) else -math.inf for metric in metrics]))
+    return sum(numbers([metric if isinstance(metric, torch.Tensor) else 0.0 for metric in metrics]))
