@@ -140,6 +140,17 @@ def validation_batches(
         yield _cut(tokens, starts[first : first + batch_size], context_length)
 
 
+def shuffled(numbers: Int64[Array, " row"], size: int, seed: int) -> Int64[Array, " row"]:
+    """Which of `size` things a run takes as number `numbers`, from 0: each once an epoch, in an order of its own."""
+    epochs, places = np.divmod(numbers, size)
+    found = np.empty_like(numbers)
+    for epoch in np.unique(epochs):
+        keys = np.random.SeedSequence((seed, int(epoch))).generate_state(ROUNDS, np.uint64)
+        here = epochs == epoch
+        found[here] = permuted(places[here], size, list(keys))
+    return found
+
+
 def permuted(places: Int64[Array, " row"], size: int, keys: list[np.uint64]) -> Int64[Array, " row"]:
     """Where a keyed permutation of range(size) sends `places`, without writing the permutation out.
 

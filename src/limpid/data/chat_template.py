@@ -19,6 +19,10 @@ Messages = Sequence[Mapping[str, Any]]
 """A conversation as OpenAI's messages have it: {"role": …, "content": …} each."""
 
 
+FAILURES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What the expressions of a template come to, beside Jinja's own errors."""
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """A template from a model's folder: a stranger's code, which sees plain values and runs in Jinja's sandbox."""
@@ -27,20 +31,32 @@ class ChatTemplate:
     where: str  # the file it is from
     words: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token, …
 
-    def render(self, messages: Messages) -> str:
-        """The conversation as the model was taught it, up to where its own answer begins.
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The conversation as the model was taught it, by default up to where its own answer begins.
 
+        tools    functions that the model may call, as JSON schemas
+        options  variables of the template's own, such as enable_thinking
         Raises  DataError for what the template refuses, such as two turns of one speaker
         """
+        return self.write(plain_values(messages), plain_values(tools), add_generation_prompt, options)
+
+    def write(
+        self, messages: Any, tools: Any, add_generation_prompt: bool, options: Mapping[str, Any] | None = None
+    ) -> str:
+        """The same of values that are plain already."""
         from jinja2 import TemplateError
 
-        plain = json.loads(json.dumps([{key: value for key, value in one.items() if value is not None}
-                                       for one in messages]))  # fmt: skip
+        variables = {"documents": None, **self.words, **(options or {})}
+        variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
         try:
-            return self._compiled.render(
-                messages=plain, tools=None, documents=None, add_generation_prompt=True, **self.words
-            )
-        except (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+            return self._compiled.render(variables)
+        except (TemplateError, *FAILURES) as error:
             raise DataError(f"the chat template in {self.where} refuses these messages: {one_line(error)}") from error
 
     @cached_property
@@ -57,6 +73,17 @@ class ChatTemplate:
             return around.from_string(self.text)
         except jinja2.TemplateError as error:
             raise DataError(f"the chat template in {self.where} cannot be read: {one_line(error)}") from error
+
+
+def plain_values(value: Any) -> Any:
+    """A copy in plain values of JSON, of whose objects no field is null: tables give every record every field."""
+    return _without_nulls(json.loads(json.dumps(value)))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 def _generation_tag() -> type[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +16,37 @@ HUB_FORM = "hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT"
 AT_ONCE = 1024  # rows read together
 
 
-def parquet_rows(path: Path, name: str, text_field: str) -> Records:
-    """A record per row of a parquet file, with the one column that is asked for."""
+def parquet_rows(path: Path, name: str, text_field: str | None) -> Records:
+    """A record per row of a parquet file, with the one column that is asked for, or with all where none is."""
     pyarrow = _extra("pyarrow", f"{name}: parquet needs")
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            column = field_of(file.schema_arrow.names, text_field, name)
-            batches = file.iter_batches(batch_size=AT_ONCE, columns=[column])
-            yield from _numbered((batch.column(0).to_pylist() for batch in batches), column)
+            columns = _wanted(file.schema_arrow.names, text_field, name)
+            batches = file.iter_batches(batch_size=AT_ONCE, columns=columns)
+            yield from enumerate(itertools.chain.from_iterable(batch.to_pylist() for batch in batches), 1)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"cannot read {name} as parquet ({one_line(error)}): copy or download it again") from error
 
 
-def arrow_rows(path: Path, name: str, text_field: str) -> Records:
+def arrow_rows(path: Path, name: str, text_field: str | None) -> Records:
     """The same of an arrow file, as `datasets.save_to_disk` writes them."""
     pyarrow = _extra("pyarrow", f"{name}: arrow needs")
     try:
         with pyarrow.memory_map(str(path)) as file, pyarrow.ipc.open_stream(file) as stream:
-            column = field_of(stream.schema.names, text_field, name)
-            yield from _numbered((batch.column(column).to_pylist() for batch in stream), column)
+            columns = _wanted(stream.schema.names, text_field, name)
+            batches = (batch.select(columns).to_pylist() for batch in stream)
+            yield from enumerate(itertools.chain.from_iterable(batches), 1)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"cannot read {name} as arrow ({one_line(error)}): copy or download it again") from error
 
 
-def hub_rows(name: str, text_field: str) -> Records:
+def hub_rows(name: str, text_field: str | None) -> Records:
     """The same of one split of a dataset, by default its training split."""
     dataset = _hub_dataset(name)
-    column = field_of(dataset.column_names, text_field, name)
-    batches = dataset.select_columns([column]).iter(batch_size=AT_ONCE)
-    yield from _numbered((batch[column] for batch in batches), column)
+    wanted = dataset.select_columns(_wanted(dataset.column_names, text_field, name))
+    yield from enumerate(itertools.chain.from_iterable(map(_rows, wanted.iter(batch_size=AT_ONCE))), 1)
 
 
 @functools.cache
@@ -63,12 +64,12 @@ def _hub_dataset(name: str) -> Any:
         ) from error
 
 
-def _numbered(columns: Any, column: str) -> Records:
-    number = 0
-    for values in columns:
-        for value in values:
-            number += 1
-            yield number, {column: value}
+def _wanted(columns: list[str], text_field: str | None, name: str) -> list[str]:
+    return columns if text_field is None else [field_of(columns, text_field, name)]
+
+
+def _rows(batch: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
 
 
 def _extra(module: str, what: str) -> Any:

@@ -9,8 +9,8 @@ from limpid.config.options import shown
 from limpid.errors import DataError
 
 USER, MODEL = "User", "Model"
-ROLES = {"human": "user", "gpt": "assistant"}
-"""OpenAI's words for who speaks, of ShareGPT's."""
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+"""OpenAI's words for who speaks, of ShareGPT's and Gemma's."""
 SPEAKERS = {"user": USER, "assistant": MODEL, "model": MODEL, "system": "System"}
 """How they are written in a text; another is capitalised."""
 KEYS = (("role", "content"), ("from", "value"))
@@ -51,13 +51,19 @@ def turn(speaker: str, said: str) -> str:
 def _role_message(message: Any, where: str) -> dict[str, Any]:
     for role, content in KEYS:
         spoken = isinstance(message, Mapping) and isinstance(message.get(role), str)
-        if spoken and _said(message.get(content)) is not None:
-            others = {key: value for key, value in message.items() if key not in (role, content)}
-            return {"role": ROLES.get(message[role], message[role]), "content": message[content], **others}
+        if spoken and text_of_message(message.get(content)) is not None:
+            return _plain(message, role, content)
+        if spoken and message.get("tool_calls") and message.get(content) is None:
+            return _plain({**message, content: ""}, role, content)
     raise DataError(
         f"{where}: {shown(message)} is no message: expected {{'role': …, 'content': text}} or "
         "{'from': …, 'value': text}"
     )
+
+
+def _plain(message: Mapping[str, Any], role: str, content: str) -> dict[str, Any]:
+    others = {key: value for key, value in message.items() if key not in (role, content)}
+    return {"role": ROLES.get(message[role], message[role]), "content": message[content], **others}
 
 
 def _turn(message: Any, where: str) -> str:
@@ -65,11 +71,11 @@ def _turn(message: Any, where: str) -> str:
         plain = _role_message(message, where)
     except DataError as error:
         raise DataError(f"{error}; remove the record, or choose another --text-field") from error
-    said = _said(plain["content"])
+    said = text_of_message(plain["content"])
     return turn(SPEAKERS.get(plain["role"], plain["role"].capitalize()), said or "")
 
 
-def _said(content: Any) -> str | None:
+def text_of_message(content: Any) -> str | None:
     """The text of a message, which may come in parts; None when it is none."""
     if isinstance(content, str):
         return content

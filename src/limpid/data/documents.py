@@ -6,24 +6,37 @@ import contextlib
 import difflib
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from limpid.config import DataConfig
 from limpid.data.columns import HUB
 from limpid.data.decoding import NoText, NotText
-from limpid.data.formats import Chunk, chunks_of, chunks_of_hub, chunks_of_stream
+from limpid.data.formats import (
+    Chunk,
+    Record,
+    chunks_of,
+    chunks_of_hub,
+    chunks_of_stream,
+    records_of,
+    records_of_hub,
+    records_of_stream,
+)
 from limpid.data.spool import Spool
 from limpid.errors import DataError
 from limpid.files import open_to_read, standard_input, user_path
 
+Found = TypeVar("Found")
 STANDARD_LIBRARY = Path(os.__file__).parent
 NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "encodings",
              "site-packages", "dist-packages", "__pycache__"}  # fmt: skip
 """Folders of the standard library that repeat themselves, or are not part of it."""
 HELD = 1 << 22
 """Characters of a file that is being judged that are kept, so that a short one is read once."""
+RECORD_HELD = 1 << 12
+"""Characters that a record is taken to have: its size is not known before it is text."""
 STANDARD_INPUT = "standard input"
 STANDARD_TEXT = "Python's standard library"
 WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME:CONFIG:SPLIT"
@@ -83,26 +96,51 @@ class Corpus:
 
     def chunks(self) -> Iterator[Chunk]:
         """Every document that is not empty, read anew each time."""
+        field = self.text_field
+        return self._read(
+            lambda path, name: chunks_of(path, name, field),
+            lambda blocks, name: chunks_of_stream(blocks, name, field),
+            lambda name: chunks_of_hub(name, field),
+            lambda chunk: len(chunk.text),
+        )
+
+    def records(self) -> Iterator[Record]:
+        """Every record with all of its fields, read anew each time."""
+        return self._read(records_of, records_of_stream, records_of_hub, lambda _: RECORD_HELD)
+
+    def _read(
+        self,
+        of_file: Callable[[Path, str], Iterator[Found]],
+        of_stream: Callable[[Iterator[bytes], str], Iterator[Found]],
+        of_hub: Callable[[str], Iterator[Found]],
+        size: Callable[[Found], int],
+    ) -> Iterator[Found]:
         for source in self.sources:
             if source.spool is not None:
-                yield from chunks_of_stream(source.spool.blocks(), source.name, self.text_field)
+                yield from of_stream(source.spool.blocks(), source.name)
             elif source.path is None:
-                yield from chunks_of_hub(source.name, self.text_field)
+                yield from of_hub(source.name)
             elif source.searched:
-                yield from self._searched(source.name, source.path)
+                yield from self._searched(source.name, source.path, of_file, size)
             else:
-                yield from chunks_of(source.path, source.name, self.text_field)
+                yield from of_file(source.path, source.name)
 
-    def _searched(self, name: str, path: Path) -> Iterator[Chunk]:
-        """The documents of a file that nobody named; none when any of it cannot be read, as the first reading finds."""
-        held: list[Chunk] | None = []
+    def _searched(
+        self,
+        name: str,
+        path: Path,
+        of_file: Callable[[Path, str], Iterator[Found]],
+        size: Callable[[Found], int],
+    ) -> Iterator[Found]:
+        """What is in a file that nobody named; nothing when any of it cannot be read, as the first reading finds."""
+        held: list[Found] | None = []
         if name not in self.judged:
-            size = 0
+            characters = 0
             try:
-                for chunk in chunks_of(path, name, self.text_field):
-                    size += len(chunk.text)
-                    if held is not None and size <= HELD:
-                        held.append(chunk)
+                for found in of_file(path, name):
+                    characters += size(found)
+                    if held is not None and characters <= HELD:
+                        held.append(found)
                     else:
                         held = None
             except DataError as error:
@@ -113,7 +151,7 @@ class Corpus:
                     yield from held
                     return
         if self.judged[name] is None:
-            yield from chunks_of(path, name, self.text_field)
+            yield from of_file(path, name)
 
     def require_text(self, documents_of: Mapping[int, int], each: bool) -> None:
         """Raise DataError when a reading found no document (of each path, or at all), with the reason if there is one.

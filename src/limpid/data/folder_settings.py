@@ -17,6 +17,7 @@ class FolderSettings:
 
     starts: tuple[str | int, ...]  # the token before a text's first, as text or id: the first that there is
     ends: tuple[int, ...] | None  # ids that end a text
+    end: str | None  # the one of them that is put at the end of a text to learn
     chat_template: ChatTemplate | None
 
 
@@ -34,6 +35,7 @@ def read_settings(*folders: Path) -> FolderSettings:
     return FolderSettings(
         tuple(start for start in starts if isinstance(start, str | int)),
         tuple(id for id in ends if type(id) is int) or None,
+        words.get("eos_token"),
         _template(folders, own, words),
     )
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from limpid.data.columns import arrow_rows, hub_rows, parquet_rows
 from limpid.data.decoding import COMPRESSED, NoText, bytes_of, decoded
 from limpid.data.records import Records, begin, document_name, json_document, json_lines, table_rows, text_of
 
+Found = TypeVar("Found")
 CHUNK_SIZE = 1 << 18  # characters of one document held at once
 JSON_LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv")
+RECORD_FILES = ".jsonl, .json, .csv, .tsv or .parquet, compressed or not"
 JSON_BEGINS = re.compile(r'\s*(\[\s*)?\{\s*"')
 """An object with a name, or an array of them: no prose begins like this."""
 JSON_SHOWS = 64  # characters, by which that can be seen
@@ -31,6 +36,18 @@ class Chunk:
     @property
     def name(self) -> str:
         return document_name(self.source, self.line)
+
+
+class Record(NamedTuple):
+    """What one line, element or row says, before it is a document."""
+
+    source: str
+    number: int  # of the source, from 1
+    value: Any
+
+    @property
+    def name(self) -> str:
+        return document_name(self.source, self.number)
 
 
 def chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
@@ -54,30 +71,56 @@ def chunks_of_hub(name: str, text_field: str) -> Iterator[Chunk]:
     return _each(hub_rows(name, text_field), name, text_field)
 
 
+def records_of(path: Path, name: str) -> Iterator[Record]:
+    """The records of one file, each with all of its fields.
+
+    Raises  DataError for what cannot be read, and for a file of plain text, which has none
+    """
+    found = _records_of(path, name, None)
+    if found is None:
+        raise NoText(f"{name} is no file of records: give {RECORD_FILES}")
+    return _or_none(itertools.starmap(functools.partial(Record, name), found), name, "record")
+
+
+def records_of_stream(blocks: Iterator[bytes], name: str) -> Iterator[Record]:
+    """The same of JSON that no name says more of."""
+    found = json_document(decoded(blocks, name), name)
+    return _or_none(itertools.starmap(functools.partial(Record, name), found), name, "record")
+
+
+def records_of_hub(name: str) -> Iterator[Record]:
+    """The records of a dataset of the Hugging Face hub."""
+    return itertools.starmap(functools.partial(Record, name), hub_rows(name, None))
+
+
 def _chunks_of(path: Path, name: str, text_field: str) -> Iterator[Chunk]:
+    records = _records_of(path, name, text_field)
+    return _plain(decoded(bytes_of(path, name), name), name) if records is None else _each(records, name, text_field)
+
+
+def _records_of(path: Path, name: str, text_field: str | None) -> Records | None:
+    """The records of a file, by its ending; None of plain text. Of columns the one that is asked for, or all."""
     ending = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
     if ending == ".parquet":
-        return _each(parquet_rows(path, name, text_field), name, text_field)
+        return parquet_rows(path, name, text_field)
     if ending == ".arrow":
-        return _each(arrow_rows(path, name, text_field), name, text_field)
+        return arrow_rows(path, name, text_field)
+    if ending not in (*JSON_LINES, ".json", *TABLES):
+        return None
     texts = decoded(bytes_of(path, name), name)
-    if ending in JSON_LINES:
-        return _each(json_lines(texts, name), name, text_field)
-    if ending == ".json":
-        return _each(json_document(texts, name), name, text_field)
     if ending in TABLES:
-        return _each(table_rows(texts, name, text_field), name, text_field)
-    return _plain(texts, name)
+        return table_rows(texts, name, text_field)
+    return json_lines(texts, name) if ending in JSON_LINES else json_document(texts, name)
 
 
-def _or_none(chunks: Iterator[Chunk], name: str) -> Iterator[Chunk]:
-    """The same chunks; NoText when there is none."""
+def _or_none(all_found: Iterator[Found], name: str, what: str = "text") -> Iterator[Found]:
+    """The same; NoText when there is none."""
     empty = True
-    for chunk in chunks:
+    for found in all_found:
         empty = False
-        yield chunk
+        yield found
     if empty:
-        raise NoText(f"{name} holds no text: leave it out, or give another file")
+        raise NoText(f"{name} holds no {what}: leave it out, or give another file")
 
 
 def _each(records: Records, name: str, text_field: str) -> Iterator[Chunk]:

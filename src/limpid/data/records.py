@@ -90,7 +90,7 @@ def _elements(texts: Iterator[str], name: str) -> Records:
         enough = 2 * len(waiting)  # a long element is begun anew a few times, not with each text
 
 
-def table_rows(texts: Iterator[str], name: str, text_field: str) -> Records:
+def table_rows(texts: Iterator[str], name: str, text_field: str | None) -> Records:
     """A record per row of a table, whose first row names the columns; the delimiter is the one that finds the field."""
     csv.field_size_limit(sys.maxsize)
     read = (line + "\n" for line in lines(texts))

@@ -51,10 +51,13 @@ class Tokenizer:
         """The token before a text's first."""
         self.ends = frozenset(() if self.end_of_text is None else (self.end_of_text,))
         """The tokens that end a text that a model generates."""
+        self.end = self.end_of_text
+        """The token at the end of a text to learn."""
         self.chat_template: ChatTemplate | None = None
         self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         self._special = set(special.values())
-        self._special_words = tuple(special)
+        self.special_words: dict[str, int] = special
+        """Special tokens as they are spelled, and their ids."""
         self.byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
         """Whether texts are joined from the bytes of their tokens, each by itself."""
         self.splits_at_words = splits_at_words(tokenizer)
@@ -92,7 +95,7 @@ class Tokenizer:
         if self.chat_template is None:
             raise DataError("the model has no chat template: give a prompt, or a model that was taught to converse")
         spelled_in = json.dumps(messages, ensure_ascii=False)
-        if word := next((word for word in self._special_words if json.dumps(word)[1:-1] in spelled_in), None):
+        if word := next((word for word in self.special_words if json.dumps(word)[1:-1] in spelled_in), None):
             raise DataError(f"a message spells {word}, which ends or begins a turn for this model: leave it out")
         text = self.chat_template.render(messages)
         self._require_known(text)
@@ -104,6 +107,28 @@ class Tokenizer:
             self._tokenizer.encode_special_tokens = True
         return ids
 
+    def encode_with_places(self, texts: Sequence[str], spelled: bool) -> list[tokenizers.Encoding]:
+        """Tokens of each text with their places in it, which leave nothing out that a token holds, blanks included.
+
+        spelled  whether special tokens that a text spells are meant; else it is text like any other
+        """
+        for text in texts:
+            self._require_known(text)
+        self._with_places.encode_special_tokens = not spelled
+        with _explained("the tokenizer fails on these texts", "use another"):
+            return self._with_places.encode_batch(list(texts), add_special_tokens=False)
+
+    @cached_property
+    def _with_places(self) -> tokenizers.Tokenizer:
+        """Without what works on tokens afterwards: that of byte-level vocabularies takes blanks from their places."""
+        form = json.loads(self.to_json()) | {"post_processor": None}
+        return tokenizers.Tokenizer.from_str(json.dumps(form))
+
+    @cached_property
+    def before_text(self) -> tuple[int, ...]:
+        """The tokens that are put before every text, such as a first one."""
+        return tuple(itertools.takewhile(self._special.__contains__, self._tokenizer.encode("a").ids))
+
     def take_settings(self, settings: FolderSettings) -> None:
         """Begin, end and converse as the folder of a tokenizer says."""
         starts = (self.special_id(start) if isinstance(start, str) else start for start in settings.starts)
@@ -111,6 +136,8 @@ class Tokenizer:
         self.start = next(known, self.end_of_text)
         if settings.ends is not None:
             self.ends = frozenset(settings.ends)
+        own = None if settings.end is None else self.special_id(settings.end)
+        self.end = self.end if own is None else own
         self.chat_template = settings.chat_template
 
     def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:

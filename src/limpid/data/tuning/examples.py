@@ -1,0 +1,233 @@
+"""What a model is tuned on: records as examples, with what is learned of each; kept, and found again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from limpid.config import DataConfig
+from limpid.data.cache import Cache, hash_of
+from limpid.data.chat_template import ChatTemplate
+from limpid.data.documents import Corpus
+from limpid.data.formats import Chunk
+from limpid.data.split import CorpusStats, Split
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokens import UNSETTLED
+from limpid.data.tuning.example_split import ExampleSplit, Places, Tally, read_split
+from limpid.data.tuning.make import SPLITS, Recipe, TooLong, canonical, make
+from limpid.data.tuning.shapes import Kind
+from limpid.errors import CheckpointError, DataError
+from limpid.files import one_line, read_whole, user_path
+from limpid.manifest import damage_within
+from limpid.reporter import SILENT, Report
+
+VERSION = 1
+TOO_LONG: dict[Kind, TooLong] = {"answers": "cut", "pairs": "skip", "judged": "skip", "prompts": "skip"}
+"""What is done with what does not fit into the context: half an answer teaches, half of a pair misleads."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Both splits of what a model is tuned on."""
+
+    kind: Kind
+    train: ExampleSplit
+    validation: ExampleSplit  # without a record where there is too little to hold any out
+    tokenizer: Tokenizer
+    fingerprint: str  # changes with the records, the split, the tokenizer, its template and every choice
+    notes: list[str]  # what a user should know
+    tallies: tuple[Tally, Tally]  # of both splits
+    skipped: Mapping[str, int]  # records that nothing is learned from, by reason
+    skipped_examples: Mapping[str, str]  # a line about the first of each
+
+
+def prepare_examples(
+    data: DataConfig,
+    kind: Kind,
+    tokenizer: Tokenizer,
+    context_length: int,
+    seed: int,
+    *,
+    chat_template: str | None = None,
+    too_long: TooLong | None = None,
+    skip_bad_rows: bool = False,
+    progress: Report | None = None,
+) -> Examples:
+    """The examples of a data set: from the cache when nothing that they depend on changed, else made now.
+
+    tokenizer      the model's, with its chat template
+    chat_template  file of another one
+    too_long       what does not fit into the context is cut at its end, skipped or refused; none is what suits the kind
+    Raises  DataError for what cannot be read, and for the first record that nothing can be learned from, unless such
+            are passed over
+    """
+    report = progress or SILENT.progress
+    _require_data(data)
+    if chat_template is not None:
+        tokenizer = _with_template(tokenizer, chat_template)
+    recipe = Recipe(kind, tokenizer, context_length, too_long or TOO_LONG[kind], skip_bad_rows, data.text_field)
+    settings = _settings(recipe, data, seed)
+    corpus, cache = Corpus(data), Cache()
+    manifest = corpus.manifest()
+    quick = hash_of(settings, list(corpus.path_of.items()), manifest)
+    examples = _recalled(cache, quick) if manifest else None
+    if examples is None:
+        began = time.time_ns()
+        examples, entry = _prepared(corpus, cache, recipe, settings, data, seed, report)
+        if manifest and max(max(times) for _, _, _, *times in manifest) < began - UNSETTLED:
+            cache.remember(quick, entry)
+    if cache.damage:
+        note = f"the examples kept from before were not whole, and were made again ({cache.damage})"
+        examples = replace(examples, notes=[*examples.notes, note])
+    return examples
+
+
+def open_examples(
+    fingerprint: str,
+    data: DataConfig,
+    kind: Kind,
+    tokenizer: Tokenizer,
+    context_length: int,
+    seed: int,
+    *,
+    chat_template: str | None = None,
+    too_long: TooLong | None = None,
+    skip_bad_rows: bool = False,
+    progress: Report | None = None,
+) -> Examples:
+    """The examples of a run: from the cache, or made again from its data, as `prepare_examples` makes them.
+
+    Raises  CheckpointError when the data is no longer the run's; DataError when it cannot be read
+    """
+    cache = Cache()
+    examples = _read(cache, fingerprint)
+    if examples is not None:
+        return examples
+    why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
+    if "-" in (*data.paths, *data.validation_paths):
+        raise DataError(f"the run's data came from standard input, and its examples {why}: start a new run with it")
+    examples = prepare_examples(
+        data, kind, tokenizer, context_length, seed,
+        chat_template=chat_template, too_long=too_long, skip_bad_rows=skip_bad_rows, progress=progress,
+    )  # fmt: skip
+    if examples.fingerprint != fingerprint:
+        raise CheckpointError(
+            f"the run's data has changed: its examples had fingerprint {fingerprint[:8]} and {why}, those of "
+            f"{', '.join(data.paths)} now have {examples.fingerprint[:8]}; bring the old data (tokenizer and chat "
+            "template) back, or start a new run"
+        )
+    return examples
+
+
+def _require_data(data: DataConfig) -> None:
+    if not data.paths:
+        raise DataError("no data to tune on: give files of records, .jsonl, .json, .csv or .parquet, or hf:NAME")
+    if data.weights:
+        raise DataError(f"weights are {len(data.weights)}: every example counts alike here, so leave them out")
+
+
+def _with_template(tokenizer: Tokenizer, file: str) -> Tokenizer:
+    """The same tokenizer with the chat template of a file."""
+    path = user_path(file)
+    try:
+        text = read_whole(path).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the chat template {file} ({one_line(error)}): expected a Jinja file") from error
+    words = tokenizer.chat_template.words if tokenizer.chat_template else {}
+    return _restored(tokenizer.to_json(), _chat_of(tokenizer) | {"template": [text, file, dict(words)]})
+
+
+def _settings(recipe: Recipe, data: DataConfig, seed: int) -> list[Any]:
+    """All but the records that examples depend on."""
+    template = recipe.tokenizer.chat_template
+    return [
+        "examples", VERSION, recipe.kind, recipe.context_length, recipe.too_long, recipe.skip_bad_rows,
+        recipe.text_field, seed, data.validation_fraction, recipe.tokenizer.to_json(),
+        _chat_of(recipe.tokenizer) | {"template": template and [template.text, sorted(template.words.items())]},
+    ]  # fmt: skip
+
+
+def _prepared(
+    corpus: Corpus, cache: Cache, recipe: Recipe, settings: list[Any], data: DataConfig, seed: int, report: Report
+) -> tuple[Examples, dict[str, Any]]:
+    """Read the records; make examples of them unless that was done for the same records, wherever they lay."""
+    stats = CorpusStats(seed, corpus.path_of, alphabet=None)
+    records = (Chunk(one.source, one.number, canonical(one).decode(), last=True) for one in corpus.records())
+    for _ in stats.counted(records):
+        report("reading the records", stats.documents, None)
+    corpus.require_text(stats.documents_of, each=False)
+    content = hash_of(settings, stats.digest, stats.places, sorted(corpus.validation), list(stats.documents_of.items()))
+    examples = _read(cache, content)
+    if examples is None:
+        split = Split(seed, data.validation_fraction, stats, False, corpus.validation)
+        with cache.filled(content, lambda: _read(cache, content) is not None) as folder:
+            meta = make(folder, corpus.records(), split, recipe, report)
+            (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+            (folder / "tokenizer.json").write_text(recipe.tokenizer.to_json(), encoding="utf-8")
+            (folder / "chat.json").write_text(json.dumps(_chat_of(recipe.tokenizer)), encoding="utf-8")
+        examples = _read(cache, content)
+        if examples is None:
+            raise DataError(f"the examples do not come back from {cache.folder(content)} ({cache.damage}): try again")
+    entry = {"fingerprint": content, "sources": list(stats.sources), "notes": corpus.notes()}
+    return _named(examples, entry), entry
+
+
+def _recalled(cache: Cache, key: str) -> Examples | None:
+    entry = cache.recall(key)
+    examples = entry and _read(cache, entry["fingerprint"])
+    return _named(examples, entry) if entry and examples else None
+
+
+def _named(examples: Examples, entry: Mapping[str, Any]) -> Examples:
+    """Examples with the names and notes of the files that led there."""
+    train, validation = (
+        replace(split, where=Places(entry["sources"], split.where.places))
+        for split in (examples.train, examples.validation)
+    )
+    return replace(examples, train=train, validation=validation, notes=entry["notes"] + examples.notes)
+
+
+def _read(cache: Cache, fingerprint: str) -> Examples | None:
+    """Examples from the cache; None when they are not there, or not as written, which `cache.damage` tells."""
+    folder = cache.folder(fingerprint)
+    if not folder.is_dir():
+        return None
+    try:
+        if wrong := damage_within(folder):
+            raise ValueError(wrong)
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        chat = json.loads((folder / "chat.json").read_text(encoding="utf-8"))
+        train, validation = (read_split(folder, name, meta["kind"], meta["sources"]) for name in SPLITS)
+        return Examples(
+            kind=meta["kind"],
+            train=train,
+            validation=validation,
+            tokenizer=_restored((folder / "tokenizer.json").read_text(encoding="utf-8"), chat),
+            fingerprint=fingerprint,
+            notes=meta["notes"],
+            tallies=(Tally(**meta["tallies"][0]), Tally(**meta["tallies"][1])),
+            skipped=meta["skipped"],
+            skipped_examples=meta["examples"],
+        )
+    except (OSError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
+        cache.damage = one_line(error)
+        return None
+
+
+def _chat_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a tokenizer knows beyond its tokenizer.json."""
+    template = tokenizer.chat_template
+    return {
+        "start": tokenizer.start, "end": tokenizer.end, "ends": sorted(tokenizer.ends),
+        "template": template and [template.text, template.where, dict(template.words)],
+    }  # fmt: skip
+
+
+def _restored(tokenizer_json: str, chat: Mapping[str, Any]) -> Tokenizer:
+    tokenizer = Tokenizer.from_json(tokenizer_json)
+    tokenizer.start, tokenizer.end, tokenizer.ends = chat["start"], chat["end"], frozenset(chat["ends"])
+    tokenizer.chat_template = ChatTemplate(*chat["template"]) if chat["template"] else None
+    return tokenizer

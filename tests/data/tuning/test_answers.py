@@ -1,0 +1,154 @@
+"""Which characters are learned: exactly the answers, each with what stops it, in templates that mark nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from data.tuning.templates import FAMILIES, GLM, QWEN3, Family, talk
+from limpid.data.tokenizer import Tokenizer, byte_tokenizer
+from limpid.data.tuning.encoding import Answer, encoded
+from limpid.data.tuning.shapes import Kind, exchanges_of
+from limpid.data.tuning.written import Writer
+
+SAID = ("Hi, naïve 🙂", "Hello \n there", "1 + 1?", "2", "Sure? ", "Yes: <b>2</b>")
+
+
+def examples(record: Any, tokenizer: Tokenizer, kind: Kind = "answers") -> tuple[list[list[Answer]], Writer]:
+    """The examples of one record, and who wrote them."""
+    writer = Writer(tokenizer, tokenizer.chat_template)
+    found = [
+        encoded(texts, tokenizer, writer.counts)
+        for exchange in exchanges_of(record, kind, "text", "x.jsonl:1")
+        for texts in writer.examples(exchange, "x.jsonl:1")
+    ]
+    return found, writer
+
+
+def learned(answer: Answer, tokenizer: Tokenizer) -> list[str]:
+    """The text of each stretch of tokens that is learned."""
+    parts: list[list[int]] = []
+    before = False
+    for token, is_learned in zip(answer.tokens.tolist(), answer.learned.tolist(), strict=True):
+        if is_learned and not before:
+            parts.append([])
+        if is_learned:
+            parts[-1].append(token)
+        before = is_learned
+    return [tokenizer.decode(part) for part in parts]
+
+
+def text(answer: Answer, tokenizer: Tokenizer) -> str:
+    return tokenizer.decode(answer.tokens.tolist())
+
+
+STOP = {
+    "chatml": "<|im_end|>", "llama3": "<|eot|>", "gemma": "</turn>", "mistral": "</s>", "qwen3": "<|im_end|>",
+    "glm": "<|user|>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_each_answer_is_learned_once_with_its_stop_and_nothing_else(name: str, system: str | None) -> None:
+    family = FAMILIES[name]
+    tokenizer = family.tokenizer()
+    found, _ = examples({"messages": talk(*SAID, system=system if family.system else None)}, tokenizer)
+    parts = [part for (answer,) in found for part in learned(answer, tokenizer)]
+    thought = "<think>\n\n</think>\n\n" if family is QWEN3 else ""
+    trimmed = [said.strip() if name in ("llama3", "gemma") else said for said in SAID[1::2]]
+    assert parts == [thought + said + STOP[name] for said in trimmed]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_answer_follows_the_prompt_that_generating_would_have(name: str) -> None:
+    family = FAMILIES[name]
+    tokenizer = family.tokenizer()
+    conversation = talk(*SAID, system="Be brief." if family.system else None)
+    found, _ = examples({"messages": conversation}, tokenizer)
+    whole = [text(answer, tokenizer) for (answer,) in found]
+    for number, message in enumerate(conversation):
+        if message["role"] == "assistant":
+            prompt = tokenizer.decode(tokenizer.encode_chat(conversation[:number]))
+            assert any(one.startswith(prompt) for one in whole)
+
+
+def test_answers_that_later_turns_change_stand_alone_as_they_were() -> None:
+    thinking = [f"<think>\nso {said}\n</think>\n\n{said}" for said in ("two", "four")]
+    tokenizer = QWEN3.tokenizer()
+    found, writer = examples({"messages": talk("1+1", thinking[0], "2+2", thinking[1])}, tokenizer)
+    assert [learned(answer, tokenizer) for (answer,) in found] == [[thought + "<|im_end|>"] for thought in thinking]
+    assert "so two" not in text(found[1][0], tokenizer)  # the second is asked for without the first's thoughts
+    assert writer.counts["alone"] == 1
+
+
+def test_steps_of_one_answer_share_a_row() -> None:
+    turns = talk("weather?", "<think>\na\n</think>\n\ncalling")
+    turns += [{"role": "tool", "content": "sun"}, {"role": "assistant", "content": "<think>\nb\n</think>\n\nsunny"}]
+    found, _ = examples({"messages": turns}, QWEN3.tokenizer())
+    assert len(found) == 1
+    assert len(learned(found[0][0], QWEN3.tokenizer())) == 2
+
+
+def test_a_call_of_tools_ends_with_the_mark_of_their_answer() -> None:
+    calls = GLM.template.replace("m.content", "(m.tool_calls | tojson if m.tool_calls else m.content)")
+    family = Family(
+        calls.replace("<|' + m.role", "<|' + (m.role | replace('tool', 'observation'))"), GLM.special, GLM.ends
+    )
+    tokenizer = family.tokenizer()
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "sum"}]}
+    found, _ = examples({"messages": [*talk("1+1"), call]}, tokenizer)
+    assert learned(found[0][0], tokenizer) == ['[{"name": "sum"}]<|observation|>']
+
+
+def test_without_a_template_turns_are_lines_that_end_where_generating_stops() -> None:
+    tokenizer = byte_tokenizer()
+    found, writer = examples({"messages": talk("a", "b", "c", "d")}, tokenizer)
+    assert text(found[0][0], tokenizer) == "User: a\nModel: b\nUser: c\nModel: d<|endoftext|>"
+    assert learned(found[0][0], tokenizer) == [" b\nUser:", " d<|endoftext|>"]
+    assert writer.counts["turns"] == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "parts"),
+    [
+        ({"prompt": "2 + 2 =", "completion": " 4"}, [" 4<|endoftext|>"]),
+        ({"text": "all of it"}, ["all of it<|endoftext|>"]),
+        ({"prompt": "", "completion": "all"}, ["all<|endoftext|>"]),
+    ],
+)
+def test_of_plain_texts_the_completion_is_learned_and_the_end(record: Any, parts: Sequence[str]) -> None:
+    tokenizer = byte_tokenizer()
+    found, _ = examples(record, tokenizer)
+    assert learned(found[0][0], tokenizer) == parts
+
+
+def test_what_templates_write_for_generating_alone_is_not_learned() -> None:
+    chatml = FAMILIES["chatml"]
+    thinking = chatml.template.replace("assistant\n' }}{% endif", "assistant\n<think>\n' }}{% endif")
+    tokenizer = Family(thinking, chatml.special, chatml.ends).tokenizer()
+    found, writer = examples({"messages": talk("a", "<b>")}, tokenizer)
+    assert learned(found[0][0], tokenizer) == ["<b><|im_end|>"]
+    assert writer.counts["opened otherwise"] == 1
+
+
+def test_a_template_that_always_goes_on_to_the_next_answer_teaches_the_first_alone() -> None:
+    chatml = FAMILIES["chatml"]
+    always = chatml.template.replace("{% if add_generation_prompt %}", "").replace("{% endif %}", "")
+    tokenizer = Family(always, chatml.special, chatml.ends).tokenizer()
+    found, _ = examples({"messages": talk("a", "b")}, tokenizer)
+    assert learned(found[0][0], tokenizer)[-1].endswith("b<|im_end|>")
+
+
+def test_a_pair_has_one_prompt_and_two_answers() -> None:
+    tokenizer = FAMILIES["chatml"].tokenizer()
+    chosen, rejected = talk("a", "good"), talk("a", "bad")
+    found, _ = examples({"chosen": chosen, "rejected": rejected}, tokenizer, "pairs")
+    assert [learned(answer, tokenizer) for answer in found[0]] == [["good<|im_end|>"], ["bad<|im_end|>"]]
+
+
+def test_a_prompt_goes_up_to_where_its_answer_begins() -> None:
+    tokenizer = FAMILIES["chatml"].tokenizer()
+    ((answer,),), _ = examples({"prompt": talk("a"), "solution": 3}, tokenizer, "prompts")
+    assert answer.tokens.tolist() == tokenizer.encode_chat(talk("a"))
+    assert not answer.learned.any()
