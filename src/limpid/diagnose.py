@@ -66,7 +66,7 @@ def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter 
         )
 
     reporter.progress("examining the model, the optimizer and the next batch", 0)
-    with Doctor(state.model, state.optimizer, say=False) as doctor:
+    with Doctor(state.model, state.optimizer, say=False, first_step=number) as doctor:
         findings = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
         skipped = dict(doctor.skipped)
     reporter.close()

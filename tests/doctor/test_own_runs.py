@@ -39,6 +39,24 @@ def test_a_run_of_ours_is_examined(
     assert said["not_checked"] == {}
 
 
+def test_a_run_that_goes_on_is_not_told_of_first_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from limpid import train
+
+    monkeypatch.chdir(tmp_path)
+    update = {"learning_rate": 0.1, "frozen": ("blocks.0.*",)}
+    train(config(corpus(tmp_path / "text"), update=update, max_steps=4, eval_steps=0, doctor=False), "fast")
+    found = {}
+    for step in (0, 4):
+        main(["doctor", f"fast@{step}", "--preflight", "--json"])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        found[step] = {finding["rule"]: finding["step"] for finding in findings}
+    assert found[0]["learning-rate-too-high"] is None
+    assert "learning-rate-too-high" not in found[4]
+    assert set(found[4].values()) == {4}
+
+
 FOUND = Finding(
     rule="loss-spike", severity="warning", step=60, where="the loss", says="it rose", cause="a batch",
     fix="look at it", refuted_by="another seed",

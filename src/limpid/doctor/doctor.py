@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -213,7 +214,10 @@ class Doctor:
 
     def _examine(self, exam: Exam, rules: Sequence[Rule]) -> None:
         with self.recorder.paused(), self.skipped.noting("examination"):
-            self._add(examine(exam, functions("before_first_step", rules)))
+            first = self.recorder.first_step
+            stands = None if first == 1 else first  # a run that goes on: the step that it goes on with
+            found = examine(exam, functions("before_first_step", rules))
+            self._add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)
 

@@ -20,7 +20,7 @@ class Finding:
 
     rule: str  # slug, a key of RULES
     severity: Severity
-    step: int | None = None  # 1 is the first update; None before the first step
+    step: int | None = None  # 1 is the first update; None before it
     where: str  # tensor, module, group or row
     says: str  # what, in one or two sentences with the numbers
     cause: str  # why

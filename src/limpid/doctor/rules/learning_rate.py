@@ -90,12 +90,17 @@ LEARNING_RATE_TOO_LOW = Rule(
 
 @before_first_step(LEARNING_RATE_TOO_HIGH)
 def first_update(exam: Exam) -> Iterator[Finding]:
-    """Adam's first update is about η per element: predicted against the size of the matrices."""
+    """Adam's first update is about η per element: predicted against the size of the matrices.
+
+    What has moments already has had its first update.
+    """
     rule, ratios = LEARNING_RATE_TOO_HIGH, []
+    states = [getattr(optimizer, "state", {}) for optimizer in exam.optimizers]
+    updated = {id(parameter) for state in states for parameter, kept in state.items() if kept and kept.get("step", 1)}
     for _, group in exam.groups:
         top = max([*exam.rates_of(group), float(group["lr"])])
         for parameter in group["params"] if "betas" in group else ():
-            if parameter.ndim >= 2 and parameter.requires_grad:
+            if parameter.ndim >= 2 and parameter.requires_grad and id(parameter) not in updated:
                 size = root_mean_square(parameter)
                 if size > 0:
                     ratios.append((top / size, exam.info.names.get(id(parameter), "?"), top, size))
