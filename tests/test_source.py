@@ -110,6 +110,12 @@ def test_nothing_is_found_without_an_error_where_other_names_are_possible() -> N
         ("kept/b.safetensors", "no such file; did you mean kept/a.safetensors"),
         ("notes.txt", "no recorded step, which ends in .safetensors"),
         ("empty", "no config.toml in it.*no config.json"),
+        ("shakespeare+kept", r"shakespeare is a model, but kept is no adapter: no adapter_config.json in it"),
+        ("shakespeare+lost", r"but lost is no adapter: there is no such folder"),
+        (
+            "shakespear+adapter",
+            r"adapter is an adapter, but of the model: shakespear is not .*did you mean shakespeare",
+        ),
     ],
 )
 def test_what_is_nothing_is_refused_with_the_way_out(name: str, said: str) -> None:

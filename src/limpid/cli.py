@@ -54,6 +54,14 @@ def out_of_memory(error: BaseException) -> bool:
     return own or "DefaultCPUAllocator" in str(error)
 
 
+def _as_typed(error: ConfigError, words: Sequence[str]) -> str:
+    """What an error says, options spelled as flags; of `plan fit` those of plan_fit."""
+    from limpid.config.spelling import flags_of, with_dashes
+
+    module = sys.modules.get("limpid.verbs." + "_".join(words[:2])) or sys.modules.get(f"limpid.verbs.{words[0]}")
+    return str(error) if module is None else with_dashes(str(error), flags_of(module))
+
+
 def wait_briefly() -> None:
     """Let threads that wait for each other sleep as soon as waiting has cost what waking up costs, some 50 µs.
 
@@ -84,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ConfigError(f"unknown verb {words[0]!r}: choose one of {', '.join(VERBS)}")
         return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
     except LimpidError as error:
-        say(f"limpid: error: {error}", file=sys.stderr)
+        said = _as_typed(error, words) if isinstance(error, ConfigError) else str(error)
+        say(f"limpid: error: {said}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):

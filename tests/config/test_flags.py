@@ -65,6 +65,7 @@ def test_lists_and_none() -> None:
         (["--max-steps", "0"], "--max-steps is 0"),
         (["--windowed-blocks", "9"], "block 9"),
         (["--tokenizer-vocab-size", "10"], "257"),
+        (["--report-to", "wandb,,"], "--report-to is 'wandb,,': a value is missing before or after a comma"),
     ],
 )
 def test_a_wrong_option_is_one_line_that_names_the_way_out(words: list[str], message: str) -> None:

@@ -30,8 +30,11 @@ from limpid.errors import ConfigError
         (lambda: TrainConfig(model={"d_modle": 3}), "unknown option model.d_modle: did you mean d_model?"),
         (lambda: Sampling(temperature=float("inf")), "temperature is inf: it must be a finite number"),
         (lambda: Sampling(length_penalty=float("nan"), num_beams=2), "length_penalty is nan"),
-        (lambda: Sampling(num_beams=4, temperature=0.8), "so temperature would do nothing"),
-        (lambda: Sampling(num_beams=4, top_p=0.9, top_k=3), "so top_k and top_p would do nothing"),
+        (lambda: Sampling(num_beams=4, temperature=0.8), "and temperature is 0.8: beam search draws nothing"),
+        (
+            lambda: Sampling(num_beams=4, top_p=0.9, top_k=3),
+            "and top_k is 3 and top_p is 0.9: beam search draws nothing",
+        ),
         (lambda: Sampling(length_penalty=2), "give --num-beams too"),
         (lambda: Sampling(seed=-1), "seed is -1: it must not be negative"),
     ],

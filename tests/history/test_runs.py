@@ -1,5 +1,6 @@
 """`limpid runs`: how runs stand, their differences, labels and deletion."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -43,6 +44,32 @@ def test_a_run_stands_where_its_metrics_say(here: Path) -> None:
     assert summarise(whole).state == "training"
     release(whole.path)
     assert summarise(whole).state == "finished"
+
+
+def test_every_validation_set_is_shown_and_what_averaged_weights_come_to(
+    here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    judged = [
+        {"step": i, "eval_loss": 4.0 - i, "eval_a_loss": 4.0 - i, "eval_ema_loss": 5.0 - i, "eval_a_ema_loss": 5.0 - i,
+         "eval_b_loss": 6.0 + i, "eval_b_ema_loss": 7.0 + i}
+        for i in (1, 2)
+    ]  # fmt: skip
+    run = made(here, "judged", [*STEPS, *judged])
+    (here / "text").mkdir()
+    chosen = run.read_config()
+    sets = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, validation=("a=text", "b=text")))
+    write_config(run.config_file, sets, sets)
+    assert main(["runs", "judged"]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "validation loss 2.0000 nats per token, in the last evaluation; best 2.0000" in shown
+    assert "validation loss, averaged weights 3.0000; best 3.0000" in shown
+    assert "validation loss of b 8.0000; best 7.0000" in shown
+    assert "validation loss of b, averaged weights 9.0000; best 8.0000" in shown
+    assert not any("of a" in line for line in shown)
+    made(here, "alone", STEPS)
+    assert main(["runs", "judged", "alone"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["validation", "loss", "of", "b", "8.0000", "none"] in rows
 
 
 def test_a_list_holds_what_cannot_be_read_too(here: Path, capsys: pytest.CaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import limpid.verbs
 from limpid.cli import HELP, VERBS
-from limpid.config.flags import Option, _options, make_parser
+from limpid.config.flags import Option, options_of, make_parser
 from limpid.config.options import required
 
 FILES = tuple(file.stem for file in Path(limpid.verbs.__file__).parent.glob("[a-z]*.py"))
@@ -41,7 +41,7 @@ def shape(option: Option) -> tuple[object, ...]:
 def test_one_name_is_one_option() -> None:
     found: dict[str, dict[tuple[object, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for verb, kind in kinds():
-        for option in _options(kind):
+        for option in options_of(kind):
             if option.field.name not in APART and "positional" not in option.field.metadata:
                 found[option.field.name][shape(option)].append(verb)
     assert len(found) > 80

@@ -76,7 +76,7 @@ def given(verb: str, kind: type[Any], argv: Sequence[str], everyday: Sequence[st
 
     Raises  ConfigError for an unknown option or a value of the wrong type; SystemExit after --help
     """
-    options = list(_options(kind))
+    options = list(options_of(kind))
     everything = "--help-all" in argv
     parser = make_parser(verb, kind, () if everything else everyday)
     if everything:
@@ -126,11 +126,11 @@ def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
     return spelled
 
 
-def _options(kind: type[Any], section: str = "") -> Iterator[Option]:
+def options_of(kind: type[Any], section: str = "") -> Iterator[Option]:
     kinds, texts = hints(kind), field_texts(kind)
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(kinds[field.name]):
-            yield from _options(kinds[field.name], field.name)
+            yield from options_of(kinds[field.name], field.name)
         else:
             yield Option(section, field, kinds[field.name], texts.get(field.name, ""))
 
@@ -147,7 +147,7 @@ def field_texts(kind: type[Any]) -> dict[str, str]:
 
 def make_parser(verb: str, kind: type[Any], everyday: Sequence[str] = ()) -> Parser:
     """argparse's parser of a verb's options; where some are named as everyday ones, only these are shown."""
-    options = list(_options(kind))
+    options = list(options_of(kind))
     if everyday:
         places = {name: place for place, name in enumerate(everyday)}
         options.sort(key=lambda option: places.get(option.field.name, len(places)))
@@ -285,7 +285,10 @@ def parse_value(kind: Any, text: str, name: str) -> Any:
         return None
     element = _element(kind)
     if element is not None:
-        return [text] if element is str else [parse_value(element, part, name) for part in text.split(",")]
+        parts = [text] if element is str else text.split(",")
+        if len(parts) > 1 and "" in parts:
+            raise ConfigError(f"{name} is {text!r}: a value is missing before or after a comma")
+        return parts if element is str else [parse_value(element, part, name) for part in parts]
     kind = required(kind)
     if kind is bool:
         if text.lower() in SWITCH_WORDS:

@@ -47,11 +47,13 @@ class Sampling(Checked):
         super().__post_init__()
         require(all(self.stop), "stop is an empty text: every continuation would end before it begins")
         drawing = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        ignored = [name for name, unset in drawing.items() if getattr(self, name) != unset]
+        ignored = [
+            f"{name} is {getattr(self, name):g}" for name, none in drawing.items() if getattr(self, name) != none
+        ]
         require(
             self.num_beams == 1 or not ignored,
-            f"num_beams is {self.num_beams}: beam search draws nothing, so {' and '.join(ignored)} would do nothing; "
-            "leave one or the other out",
+            f"num_beams is {self.num_beams}, and {' and '.join(ignored)}: beam search draws nothing; leave one or the "
+            "other out",
         )
         require(
             self.num_beams > 1 or self.length_penalty == 1,

@@ -127,7 +127,8 @@ def prepare(data: DataConfig, context_length: int, seed: int, progress: Report |
 
 
 def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: int) -> Tokens:
-    """The tokens of a run: from the cache, or made again from its text.
+    """The tokens of a run: from the cache, or made again from its text. What was said of them when it began is not
+    said again.
 
     Raises  CheckpointError when the text is no longer the run's; DataError when it cannot be read
     """
@@ -140,6 +141,8 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
                 f"the run's text came from standard input, and its tokens {why}: start a new run with the same text"
             )
         tokens = prepare(data, context_length, seed)
+    else:
+        tokens = replace(tokens, notes=[])
     if tokens.fingerprint != fingerprint:
         raise CheckpointError(
             f"the run's data has changed: its tokens had fingerprint {fingerprint[:8]} and {why}, those of "

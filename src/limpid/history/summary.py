@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ class Summary:
     eval_loss: float | None = None
     """Of the last evaluation, nats per token."""
     best_eval_loss: float | None = None
+    other_eval_losses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """The last and the best one of further validation sets and of the averaged weights, by what they are of."""
     parameters: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -69,12 +72,25 @@ def summarise(run: Run) -> Summary:
         losses[-1] if losses else None,
         judged[-1] if judged else None,
         min(judged, default=None),
+        _others(metrics, config.data.validation_sets or ("",)),
         parameter_count(config.model),
         int(last.get("num_tokens", 0)),
         sum(float(line.get("seconds", 0.0)) for line in metrics.steps),
         size,
         Labels.of(run),
     )
+
+
+def _others(metrics: Metrics, sets: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Losses of the validation sets after the first, which `eval_loss` is of, and of all with averaged weights."""
+    found = {}
+    for number, name in enumerate(sets):
+        key, of = (f"eval_{name}_", f"of {name}") if number else ("eval_", "")
+        for column, average in ((f"{key}loss", ""), (f"{key}ema_loss", "averaged weights")):
+            if column != "eval_loss" and column in metrics.names:
+                values = metrics.column(column)[1].tolist()
+                found[", ".join(filter(None, (of, average)))] = values[-1], min(values)
+    return found
 
 
 def _state(run: Run, metrics: Metrics, step: int, last: int) -> State:

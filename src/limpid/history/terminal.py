@@ -61,7 +61,7 @@ def details(one: Summary) -> RenderableType:
         "note": one.labels.note,
         "steps": f"{one.step:,} of {one.max_steps:,}" if one.max_steps else "",
         "loss": "" if one.loss is None else f"{one.loss:.4f} nats per token, in the last step",
-        "validation loss": _validation(one),
+        **_validation(one),
         "parameters": f"{one.parameters:,}" if one.parameters else "",
         "tokens": f"{one.tokens:,}" if one.tokens else "",
         "steps took": duration(one.seconds) if one.seconds else "",
@@ -83,10 +83,19 @@ def details(one: Summary) -> RenderableType:
     return Group(shown, Text(""), options)
 
 
-def _validation(one: Summary) -> str:
+def _validation(one: Summary) -> dict[str, str]:
+    """The last and the best loss of every validation set, and of the averaged weights."""
     if one.eval_loss is None or one.best_eval_loss is None:
-        return ""
-    return f"{one.eval_loss:.4f} nats per token, in the last evaluation; best {one.best_eval_loss:.4f}"
+        return {}
+    shown = {
+        "validation loss": f"{one.eval_loss:.4f} nats per token, in the last evaluation; best {one.best_eval_loss:.4f}"
+    }
+    return shown | {_named(of): f"{last:.4f}; best {best:.4f}" for of, (last, best) in one.other_eval_losses.items()}
+
+
+def _named(of: str) -> str:
+    """A row for the loss of a further validation set, or of averaged weights."""
+    return f"validation loss {of}" if of.startswith("of ") else f"validation loss, {of}"
 
 
 def _samples(one: Summary) -> dict[str, str]:
@@ -110,6 +119,10 @@ def comparison(summaries: Sequence[Summary]) -> RenderableType:
         "loss": [said(one.loss) for one in summaries],
         "validation loss": [said(one.eval_loss) for one in summaries],
         "best validation loss": [said(one.best_eval_loss) for one in summaries],
+        **{
+            _named(of): [said(one.other_eval_losses.get(of, (None, None))[0]) for one in summaries]
+            for of in dict.fromkeys(of for one in summaries for of in one.other_eval_losses)
+        },
         "parameters": [f"{one.parameters:,}" for one in summaries],
         "tokens": [f"{one.tokens:,}" for one in summaries],
         "steps took": [duration(one.seconds) for one in summaries],

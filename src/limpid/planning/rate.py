@@ -106,8 +106,7 @@ def find_rate(
 
     Raises  ConfigError for rates that do not rise, and for a start that has no finite loss
     """
-    require(lowest < highest, f"lowest is {lowest:g} and highest {highest:g}: rates have to rise")
-    require(steps >= 3 * FEWEST, f"sweep_steps is {steps}: {3 * FEWEST} are the fewest that show a slope")
+    require_sweep(lowest, highest, steps)
     rates = np.geomspace(lowest, highest, steps)
     width = max(FEWEST, round(WINDOW_SHARE * steps))
     losses = _swept(trainer, rates, width, report)
@@ -129,6 +128,12 @@ def find_rate(
     return RateCurve(
         rates, losses, mean, mean - half, mean + half, steepest, float(rates[bottom]), stable, unstable, trial
     )
+
+
+def require_sweep(lowest: float, highest: float, steps: int) -> None:
+    """Raise ConfigError for rates that do not rise, and for too few of them."""
+    require(lowest < highest, f"lowest is {lowest:g} and highest {highest:g}: rates have to rise")
+    require(steps >= 3 * FEWEST, f"sweep_steps is {steps}: {3 * FEWEST} are the fewest that show a slope")
 
 
 def _swept(

@@ -35,6 +35,7 @@ def open_source(what: str | Path | Source) -> Source:
     if source is None and isinstance(what, str) and (name := _name_on_hub(what)) is not None:
         source = _recognised(hub.fetch(name), name)
     if source is None:
+        _require_adapter(str(what))
         raise nothing(user_path(str(what)))
     return source
 
@@ -149,13 +150,24 @@ def _adapter_folder(what: str) -> Path | None:
     return next((place for place in places if place is not None and (place / ADAPTER).is_file()), None)
 
 
+def _require_adapter(what: str) -> None:
+    """Raise CheckpointError for MODEL+ADAPTER of which only the model is one."""
+    model, plus, adapter = what.rpartition("+")
+    if plus and not isinstance(find_source(model), RecordedStep | None):
+        why = "no adapter_config.json in it" if user_path(adapter).is_dir() else "there is no such folder"
+        raise CheckpointError(f"{what}: {model} is a model, but {adapter} is no adapter: {why}")
+
+
 def _adapted(model: str | None, folder: Path) -> Adapted:
     """An adapter on a model: the one that is named, else the one that its own configuration names.
 
     Raises  CheckpointError where there is no such model
     """
     if model is not None:
-        base: Source | None = open_source(model)
+        try:
+            base: Source | None = open_source(model)
+        except CheckpointError as error:
+            raise CheckpointError(f"{model}+{folder}: {folder} is an adapter, but of the model: {error}") from error
     else:
         model = _base_of(folder)
         beside = folder / model

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from limpid.config import TrainConfig
-from limpid.planning.rate import RateCurve, find_rate
+from limpid.planning.rate import RateCurve, find_rate, require_sweep
 from limpid.reporter import SILENT, Reporter
 from limpid.training.mesh import open_mesh
 from limpid.training.precision import arithmetic
@@ -25,6 +25,7 @@ def rate_curve(
     reporter: Reporter = SILENT,
 ) -> RateCurve:
     """The losses of a new run of this configuration along rising rates, and the largest stable one."""
+    require_sweep(lowest, highest, steps)  # before anything is read
     update = dataclasses.replace(config.update, schedule="constant", warmup_steps=0, ema_decay=0.0)
     run = dataclasses.replace(config.run, max_steps=steps, record_steps=(), report_to=())
     with open_mesh() as mesh, tempfile.TemporaryDirectory() as folder:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Literal
+from typing import Literal
 
 import limpid.verbs as verbs_room
 from limpid.config.flags import make_parser, read
+from limpid.config.spelling import flags_of
 from limpid.errors import ConfigError
 
 
@@ -62,10 +63,7 @@ def command() -> argparse.ArgumentParser:
     verbs = whole.add_subparsers()
     for name in sorted(module.name for module in iter_modules(verbs_room.__path__) if "_" not in module.name):
         module = import_module(f"limpid.verbs.{name}")
-        kind: Any = next(
-            value for key, value in vars(module).items()
-            if key.endswith("Flags") and is_dataclass(value) and value.__module__ == module.__name__
-        )  # fmt: skip
+        kind = flags_of(module)
         purpose = (kind.__doc__ or name).partition("\n")[0]
         verbs.add_parser(name, help=purpose, parents=[make_parser(name, kind)], add_help=False)
     return whole
