@@ -84,6 +84,12 @@ def test_a_recorded_step_is_a_file() -> None:
     assert open_source("step.safetensors") == RecordedStep(Path("step.safetensors"))
 
 
+def test_the_nearest_checkpoints_are_named_in_order() -> None:
+    a_run("long", *range(0, 100, 10))
+    with pytest.raises(CheckpointError, match="after step 42: the nearest of 10 are those after 20, 30, 40, 50, 60$"):
+        open_source("long@42")
+
+
 def test_nothing_is_found_without_an_error_where_other_names_are_possible() -> None:
     run = a_run("mine")
     assert find_source("gpt2") is None

@@ -7,10 +7,11 @@ import errno
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.console import ConsoleOptions, RenderableType
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
@@ -51,6 +52,8 @@ class Console(RichConsole):
                 text = self.render_str(text, markup=options.get("markup"), highlight=bool(options.get("highlight")))
             objects = (hanging(text, self) if self.in_columns else text,)
             options["soft_wrap"] = True
+        else:
+            objects = tuple(one if isinstance(one, str | Text) else Trimmed(one) for one in objects)
         super().print(*objects, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -66,6 +69,21 @@ class Console(RichConsole):
         with contextlib.suppress(OSError):  # no descriptor: a file made in Python
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """A table or a group without the blanks that fill up its lines."""
+
+    content: Any
+
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
+        for line in Segment.split_lines(console.render(self.content, options)):
+            while line and not line[-1].text.strip(" "):
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(" "), line[-1].style)
+            yield from (*line, Segment.line())
 
 
 def hanging(text: Text, console: RichConsole) -> Text:

@@ -16,6 +16,7 @@ from limpid.generation.decode import AT_ONCE
 from limpid.generation.prompt_file import read_prompts
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
+from limpid.terminal import printable
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,13 @@ def test_a_file_of_prompts_becomes_json_lines_in_its_order(folder: Path, tmp_pat
     assert main([*words, "-o", str(tmp_path / "out.jsonl")]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main([*words, "and a prompt"]) == 2
+
+
+def test_continuations_of_several_prompts_are_told_apart(folder: Path, capsys) -> None:
+    assert main(["generate", str(folder), "a\n\nb", "cd", "-n", "3"]) == 0
+    shown = capsys.readouterr().out
+    texts = limpid.generate(folder, ["a\n\nb", "cd"], max_new_tokens=3).texts
+    assert shown == printable(f"== 1 of 2 ==\na\n\nb{texts[0]}\n\n== 2 of 2 ==\ncd{texts[1]}\n\n")
 
 
 @pytest.mark.parametrize("prompts", [[], [3], ["a", 3], [[]], {"role": "user"}])

@@ -9,7 +9,9 @@ import pytest
 
 from limpid.cli import main
 from limpid.config.files import write_config
+from limpid.console import Console
 from limpid.history import Labels, differences, summarise
+from limpid.history.terminal import RunTable
 from limpid.lock import hold, release
 from limpid.run import Run
 from small import config
@@ -110,6 +112,16 @@ def test_labels_are_kept_and_listed(here: Path, capsys: pytest.CaptureFixture) -
     assert "no tag 'y' to take away: there are base" in capsys.readouterr().err
     (run.path / "labels.json").write_text("{")
     assert Labels.of(run) == Labels()
+
+
+def test_tags_and_notes_stand_below_where_a_screen_is_too_narrow(here: Path) -> None:
+    run = made(here, "a", STEPS)
+    Labels(("baseline", "narrow"), "warm-up twice as long").write(run)
+    said = "baseline, narrow; warm-up twice as long"
+    for width, place in ((70, -1), (200, 1)):
+        out = io.StringIO()
+        Console(file=out, width=width, force_terminal=True, color_system=None).print(RunTable([summarise(run)]))
+        assert said in out.getvalue().splitlines()[place]
 
 
 class Terminal(io.StringIO):

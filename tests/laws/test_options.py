@@ -11,7 +11,7 @@ import pytest
 
 import limpid.verbs
 from limpid.cli import HELP, VERBS
-from limpid.config.flags import Option, options_of, make_parser
+from limpid.config.flags import Option, make_parser, options_of
 from limpid.config.options import required
 
 FILES = tuple(file.stem for file in Path(limpid.verbs.__file__).parent.glob("[a-z]*.py"))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.filesize import decimal
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
 from limpid.config import TrainConfig
 from limpid.config.options import to_dict
+from limpid.console import UNLIMITED
 from limpid.history.differences import differences, flat
 from limpid.history.summary import State, Summary
 from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING
@@ -20,19 +23,39 @@ from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING
 STYLES: dict[State, str] = {"training": GOOD, "diverged": FAULT, "unreadable": FAULT, "stopped": WARNING}
 
 
-def table(summaries: Sequence[Summary]) -> Table:
-    """A line for each run."""
-    shown = Table(box=None, pad_edge=False, header_style=HEADING)
-    shown.add_column("run", overflow="fold")
-    for name in ("state", "step", "loss", "val. loss", "params", "steps took", "disk"):
-        shown.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
-    labelled = any(one.labels.tags or one.labels.note for one in summaries)
-    if labelled:
-        shown.add_column("tags, note", overflow="fold")
-    for one in summaries:
-        words: list[str | Text] = [one.name, Text(one.state, STYLES.get(one.state, "")), *_numbers(one)]
-        shown.add_row(*words, *([_labels(one)] if labelled else []))
-    return shown
+@dataclass(frozen=True)
+class RunTable:
+    """A line for each run; tags and notes stand beside it, or where the screen is too narrow for them below all."""
+
+    summaries: Sequence[Summary]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        labelled = [one for one in self.summaries if _labels(one)]
+        beside = self._table(with_labels=bool(labelled))
+        if (
+            not labelled
+            or Measurement.get(console, options.update(width=UNLIMITED), beside).maximum <= options.max_width
+        ):
+            yield beside
+            return
+        yield self._table(with_labels=False)
+        yield Text("")
+        below = Table("run", Column("tags, note", overflow="fold"), box=None, pad_edge=False, header_style=HEADING)
+        for one in labelled:
+            below.add_row(one.name, _labels(one))
+        yield below
+
+    def _table(self, with_labels: bool) -> Table:
+        shown = Table(box=None, pad_edge=False, header_style=HEADING)
+        shown.add_column("run", overflow="fold")
+        for name in ("state", "step", "loss", "val. loss", "params", "steps took", "disk"):
+            shown.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+        if with_labels:
+            shown.add_column("tags, note", overflow="fold")
+        for one in self.summaries:
+            words: list[str | Text] = [one.name, Text(one.state, STYLES.get(one.state, "")), *_numbers(one)]
+            shown.add_row(*words, *([_labels(one)] if with_labels else []))
+        return shown
 
 
 def _numbers(one: Summary) -> Iterator[str]:

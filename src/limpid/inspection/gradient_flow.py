@@ -53,8 +53,8 @@ class GradientFlow:
         if abs(rate) <= 0.5:
             return "is carried"
         if abs(rate) > 1:
-            return f"{'vanishes' if rate < 0 else 'explodes'}: ×{self.later:.2g} per block"
-        return f"{'vanishes: halves' if rate < 0 else 'explodes: doubles'} every {1 / abs(rate):.2g} blocks"
+            return "vanishes" if rate < 0 else "explodes"
+        return f"{'halves' if rate < 0 else 'doubles'} every {1 / abs(rate):.2g} blocks"
 
 
 def geometric_mean(gains: Sequence[float]) -> float:

@@ -246,12 +246,13 @@ def _noise(landscape: Landscape) -> Iterator[Text | Columns]:
 def _flows(landscape: Landscape) -> Iterator[Text | Columns]:
     yield heading(
         "gradient flow",
-        "length of a gradient before a block / after it; means are geometric; every block's is in inspect.json",
+        "length of a gradient before a block / after it: geometric means of all, and per block after the first; every "
+        "block's is in inspect.json",
     )
     rows: list[list[Cell]] = [_flow(flow) for flow in (landscape.gradient, *landscape.variants)]
-    rows.append([Text("  freshly drawn weights, from narrow to wide", QUIET), "", ""])
+    rows.append([Text("  freshly drawn weights, from narrow to wide", QUIET), "", "", ""])
     rows += [_flow(flow) for flow in landscape.fresh]
-    yield Columns(("", "mean", "after block 0"), rows, right=(1,))
+    yield Columns(("", "mean", "after 0", ""), rows, right=(1, 2))
     clip = landscape.clipping
     if clip.limit is None:
         clipped = "never clipped"
@@ -261,6 +262,5 @@ def _flows(landscape: Landscape) -> Iterator[Text | Columns]:
 
 
 def _flow(flow: GradientFlow) -> list[Cell]:
-    style = FAULT if "explodes" in flow.verdict else WARNING if "vanishes" in flow.verdict else ""
-    kept = flow.verdict if "×" in flow.verdict else f"{flow.verdict}: ×{flow.later:.2g} per block"
-    return [f"  {flow.name}", f"{flow.mean:.2g}", Text(kept, style)]
+    style = "" if flow.verdict == "is carried" else FAULT if flow.later > 1 else WARNING
+    return [f"  {flow.name}", f"×{flow.mean:.2g}", f"×{flow.later:.2g}", Text(flow.verdict, style)]

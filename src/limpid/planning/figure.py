@@ -161,7 +161,7 @@ def shown(number: Number, unit: str) -> str:
     if unit == "share":
         return f"{100 * number:.1f} %"
     if unit == "$":
-        return f"{number:,.2f} $" if number < 1000 else f"{number:,.0f} $"
+        return f"${number:,.2f}" if number < 1000 else f"${number:,.0f}"
     whole = float(number).is_integer() or 1e4 <= abs(number) < 1e15
     return f"{number:,.0f} {unit}".rstrip() if whole else f"{number:,.4g} {unit}".rstrip()
 

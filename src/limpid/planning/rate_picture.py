@@ -40,8 +40,16 @@ def in_letters(curve: RateCurve, width: int, height: int, coloured: bool) -> str
     drawn.x_label, drawn.y_label = "log10 rate", "loss"
     drawn.register_label_formatter(float, lambda value, chars, delta, left=False: f"{value:.4g}".ljust(chars)
                                    if left else f"{value:.4g}".rjust(chars))  # fmt: skip
-    drawn.plot(np.log10(curve.rates), curve.mean, lc="blue" if coloured else None)
+    low, high = _range(curve)
+    drawn.set_y_limits(low, high)
+    drawn.plot(np.log10(curve.rates), np.minimum(curve.mean, high), lc="blue" if coloured else None)
     return str(drawn.show())
+
+
+def _range(curve: RateCurve) -> tuple[float, float]:
+    """The losses that a picture shows: what training brings, and half as much again above the start; no divergence."""
+    low, high = float(curve.mean.min()), float(curve.losses[: max(1, len(curve.losses) // 10)].max())
+    return low - 0.1 * (high - low), high + 0.5 * (high - low)
 
 
 def draw(curve: RateCurve, file: Path) -> Path:
@@ -56,8 +64,7 @@ def draw(curve: RateCurve, file: Path) -> Path:
         if rate is not None:
             axes.axvline(rate, color=colour, linewidth=1.0, linestyle="--", label=f"{name} {rate:.2g}")
     axes.set_xscale("log")
-    low, high = float(curve.mean.min()), float(curve.losses[: max(1, len(curve.losses) // 10)].max())
-    axes.set_ylim(low - 0.1 * (high - low), high + 0.5 * (high - low))
+    axes.set_ylim(*_range(curve))
     plain(axes, "loss along rising rates, its mean with 95 % interval", "learning rate", "nats per token")
     axes.legend(fontsize=8, frameon=False)
     return save(drawing, file)

@@ -36,10 +36,14 @@ class Plan:
     """The figure that has to fit: training, or generating where the format is one to generate in."""
 
     def __repr__(self) -> str:
-        fits = {None: "", True: ", fits", False: ", does not fit"}[self.fits]
+        said = "".join(f", {one}" for one in self._in_short())
+        return f"Plan({self.name!r}{said}: {', '.join(self.sections)})"
+
+    def _in_short(self) -> list[str]:
+        """How large the model is and whether it fits, where that is known."""
         total = self.sections.get("parameters", [])
-        size = next((f", {plain(one.value)} parameters" for one in total if one.name == "parameters.total"), "")
-        return f"Plan({self.name!r}{size}{fits}: {', '.join(self.sections)})"
+        size = [f"{plain(one.value)} parameters" for one in total if one.name == "parameters.total"]
+        return [*size, *({None: [], True: ["fits"], False: ["does not fit"]}[self.fits])]
 
     def _repr_html_(self) -> str:
         parts = [
@@ -47,7 +51,11 @@ class Plan:
                                 ("figure", "value", "equation"), numbers=(1,)))
             for title, section in self.sections.items()
         ]  # fmt: skip
-        return titled(self, *(table([(note,)]) for note in (*self.notes, *self.advice)), *parts)
+        return titled(
+            " · ".join([self.name, *self._in_short()]),
+            *(table([(note,)]) for note in (*self.notes, *self.advice)),
+            *parts,
+        )
 
     @property
     def figures(self) -> list[Figure]:

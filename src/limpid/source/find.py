@@ -10,7 +10,7 @@ from limpid.files import parse_json, user_path
 from limpid.run import AVERAGE, RUNS, Run, is_number
 from limpid.source import hub
 from limpid.source.kinds import KINDS, RECORDING, Adapted, Checkpoint, Model, ModelFolder, RecordedStep, Source
-from limpid.source.runs import SHOWN, last_run, listed, nothing, runs_here
+from limpid.source.runs import SHOWN, last_run, nothing, runs_here
 
 MOST_DIGITS = 18
 """Of a step's number, more than any run takes."""
@@ -203,7 +203,8 @@ def _checkpoint(run: Run, step: str) -> Checkpoint:
     steps = run.checkpoint_steps()
     if int(step) not in steps:
         nearest = sorted(sorted(steps, key=lambda there: abs(there - int(step)))[:SHOWN])
-        there = f"there are those after {listed(nearest, len(steps))}" if steps else "it holds none yet"
+        which = "there are those" if len(nearest) == len(steps) else f"the nearest of {len(steps)} are those"
+        there = f"{which} after {', '.join(map(str, nearest))}" if steps else "it holds none yet"
         raise CheckpointError(f"{run.path} holds no checkpoint after step {step}: {there}")
     return Checkpoint(run, int(step))
 

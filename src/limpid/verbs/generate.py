@@ -86,6 +86,8 @@ def _one_by_one(
     if flags.prompts is not None:
         prompts, total = read_prompts(flags.prompts), count_lines(flags.prompts) or 0
     for number, completion in enumerate(complete(decoder, opened.tokenizer, prompts, flags.sampling), 1):
+        if flags.output is None and not flags.json and total != 1:
+            say(f"== {number}{f' of {total}' if total else ''} ==")
         write(completion)
         if flags.output is not None:  # on a terminal the completions themselves say how far it is
             reporter.progress("generating", number, total or None)

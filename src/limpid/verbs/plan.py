@@ -59,8 +59,12 @@ def _plan(flags: PlanFlags, console: Console) -> int:
     """Every figure, or the one that --why names; 1 when what is planned does not fit."""
     from limpid.api import plan
     from limpid.planning.terminal import print_figure, print_plan
+    from limpid.reporter import Reporter
 
-    report = plan(flags.what, compute=flags.compute, params=flags.params, **flags.training.chosen())
+    with Reporter(flags.json, console=console) as reporter:
+        if flags.training.device == "here":
+            reporter.progress("measuring this machine", 0)
+        report = plan(flags.what, compute=flags.compute, params=flags.params, **flags.training.chosen())
     if flags.why is not None:
         figure = report.figure(flags.why)
         if flags.json:

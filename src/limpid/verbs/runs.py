@@ -83,7 +83,7 @@ def _named(flags: RunsFlags) -> list[Run]:
 
 def _list(flags: RunsFlags, folder: Path, reporter: Reporter) -> int:
     from limpid.history import summarise
-    from limpid.history.terminal import table
+    from limpid.history.terminal import RunTable
     from limpid.source import known_runs
 
     for name in ("untag", "note", "delete"):
@@ -100,7 +100,7 @@ def _list(flags: RunsFlags, folder: Path, reporter: Reporter) -> int:
     kept.sort(key=orders[flags.sort])
     reporter.document([one.document() for one in kept])
     if kept:
-        reporter.line(table(kept))
+        reporter.line(RunTable(kept))
     else:
         tagged = f" with the tag {', '.join(flags.tag)}" if flags.tag else ""
         reporter.line(f"there is no run{tagged} under {folder}/; start one with limpid train")
