@@ -86,7 +86,7 @@ def test_a_recorded_step_is_a_file() -> None:
 
 def test_the_nearest_checkpoints_are_named_in_order() -> None:
     a_run("long", *range(0, 100, 10))
-    with pytest.raises(CheckpointError, match="after step 42: the nearest of 10 are those after 20, 30, 40, 50, 60$"):
+    with pytest.raises(CheckpointError, match=r"after step 42: the nearest of 10 are those after 20, 30, 40, 50, 60$"):
         open_source("long@42")
 
 

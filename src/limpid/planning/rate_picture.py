@@ -15,13 +15,13 @@ from limpid.plots import FIRST, INK, SECOND, figure, plain, save
 def lines(curve: RateCurve) -> Iterator[str]:
     """What was found, a line each, and what was not."""
     if curve.suggested is not None:
-        yield f"suggested           {curve.suggested:.2g}   --learning-rate {curve.suggested:.2g}"
+        yield f"suggested           {curve.suggested:<8.2g} --learning-rate {curve.suggested:.2g}"
     if curve.steepest is not None:
-        yield f"steepest            {curve.steepest:.2g}   where the loss falls most as the rate grows"
+        yield f"steepest            {curve.steepest:<8.2g} where the loss falls most as the rate grows"
     if curve.stable is not None:
         until = f"{curve.unstable:.2g} is not" if curve.unstable is not None else "no limit was found"
-        yield f"largest stable      {curve.stable:.2g}   over {curve.stable_steps} steps from the start; {until}"
-    yield f"lowest loss         {curve.lowest:.2g}   {curve.mean.min():.3f} nats per token there"
+        yield f"largest stable      {curve.stable:<8.2g} over {curve.stable_steps} steps from the start; {until}"
+    yield f"lowest loss         {curve.lowest:<8.2g} {curve.mean.min():.3f} nats per token there"
     yield from (f"note: {note}" for note in curve.notes())
 
 
