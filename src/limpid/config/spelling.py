@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin
@@ -16,7 +15,7 @@ def flags_of(module: ModuleType) -> type[Any]:
     return next(
         value
         for name, value in vars(module).items()
-        if name.endswith("Flags") and dataclasses.is_dataclass(value) and value.__module__ == module.__name__
+        if name.endswith("Flags") and isinstance(value, type) and value.__module__ == module.__name__
     )
 
 
