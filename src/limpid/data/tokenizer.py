@@ -208,7 +208,7 @@ class Tokenizer:
         else:
             text = self.decode([id])
             text = token if "\ufffd" in text or not text else text
-        return "".join(map(_printable, text))
+        return "".join(map(printable, text))
 
     def to_json(self) -> str:
         """The tokenizer as the text of a tokenizer.json."""
@@ -371,7 +371,8 @@ def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
     return Tokenizer(tokenizer)
 
 
-def _printable(character: str) -> str:
+def printable(character: str) -> str:
+    """A character, escaped as in a Python string where it would not be seen."""
     if "\udc80" <= character <= "\udcff":  # a byte that is no character by itself
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character if character.isprintable() and character != "\\" else repr(character)[1:-1]

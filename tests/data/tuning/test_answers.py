@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import tokenizers
+import tokenizers.processors
+from transformers import PreTrainedTokenizerFast
 
 from data.tuning.templates import FAMILIES, GLM, QWEN3, Family, talk
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer
+from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
 from limpid.data.tuning.encoding import Answer, encoded
 from limpid.data.tuning.shapes import Kind, exchanges_of
 from limpid.data.tuning.written import Writer
@@ -152,3 +155,79 @@ def test_a_prompt_goes_up_to_where_its_answer_begins() -> None:
     ((answer,),), _ = examples({"prompt": talk("a"), "solution": 3}, tokenizer, "prompts")
     assert answer.tokens.tolist() == tokenizer.encode_chat(talk("a"))
     assert not answer.learned.any()
+
+
+MARKED = {
+    "chatml": (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    ),
+    "mistral": (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content + eos_token }}{% endgeneration %}{% else %}{{ '[INST]' + m.content + '[/INST]' }}{% endif %}"
+        "{% endfor %}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize("merged", [False, True])
+def test_masks_are_those_of_transformers_where_a_template_marks_its_answers(name: str, merged: bool) -> None:
+    family = Family(MARKED[name], FAMILIES[name].special, FAMILIES[name].ends)
+    tokenizer = family.tokenizer()
+    if merged:
+        tokenizer = merging(family)
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(tokenizer.to_json()),
+        bos_token="<s>",
+        eos_token=family.ends[0],
+        chat_template=MARKED[name],
+    )
+    conversation = talk(*SAID)
+    expected = theirs.apply_chat_template(
+        conversation, return_assistant_tokens_mask=True, return_dict=True, add_generation_prompt=False
+    )
+    ((answer,),), _ = examples({"messages": conversation}, tokenizer)
+    assert answer.tokens.tolist() == expected["input_ids"]
+    assert answer.learned.astype(int).tolist() == expected["assistant_masks"]
+
+
+def merging(family: Family) -> Tokenizer:
+    """A tokenizer of the family whose tokens hold several characters, blanks among them, and that trims offsets."""
+    trained = train_bpe([" ".join(SAID)] * 3 + ["Hello there\n\n"] * 3, 300)._tokenizer
+    trained.add_special_tokens(list(family.special))
+    trained.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
+    tokenizer, plain = Tokenizer(trained), family.tokenizer()
+    ids = [tokenizer.special_id(word) for word in family.ends]
+    tokenizer.ends, tokenizer.end = frozenset(id for id in ids if id is not None), ids[0]
+    tokenizer.chat_template = plain.chat_template
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tokens_of_several_characters_are_learned_where_they_hold_any_of_an_answer(name: str) -> None:
+    tokenizer = merging(FAMILIES[name])
+    conversation = talk(*SAID)
+    found, writer = examples({"messages": conversation}, tokenizer)
+    singles, _ = examples({"messages": conversation}, FAMILIES[name].tokenizer())
+    ours, exact = (
+        [learned(a, t) for (a,) in f] for f, t in ((found, tokenizer), (singles, FAMILIES[name].tokenizer()))
+    )
+    for part, said in zip(sum(ours, []), sum(exact, []), strict=True):
+        assert said in part
+        assert part == said or writer.counts["straddling"]
+
+
+def test_the_first_token_of_a_text_is_put_once() -> None:
+    family = FAMILIES["llama3"]
+    tokenizer = family.tokenizer()
+    tokenizer._tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.special_id("<s>"))]
+    )
+    with_template, _ = examples({"messages": talk("a", "b")}, tokenizer)
+    plain, _ = examples({"prompt": "a", "completion": "b"}, tokenizer)
+    first = tokenizer.special_id("<s>")
+    for ((answer,),) in (with_template, plain):
+        assert answer.tokens.tolist()[0] == first
+        assert answer.tokens.tolist().count(first) == 1

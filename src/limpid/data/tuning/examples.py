@@ -43,6 +43,15 @@ class Examples:
     skipped: Mapping[str, int]  # records that nothing is learned from, by reason
     skipped_examples: Mapping[str, str]  # a line about the first of each
 
+    @property
+    def remarks(self) -> list[str]:
+        """What a user should know, what was skipped included."""
+        skipped = [
+            f"skipped, {reason}: {count:,}, for example {self.skipped_examples[reason]}"
+            for reason, count in self.skipped.items()
+        ]
+        return [*skipped, *self.notes]
+
 
 def prepare_examples(
     data: DataConfig,

@@ -52,6 +52,18 @@ class Order:
         return shuffled(np.arange(first, after), len(self.lengths), self.seed)
 
 
+def padding(split: ExampleSplit, order: Order, steps: int = 100) -> float:
+    """Share of the positions of the first steps that are padding."""
+    used = taken = 0
+    for step in range(1, 1 + min(steps, max(1, split.records // order.records_per_step))):
+        records = order.step(step).ravel()
+        answers = [number for record in records for number in _answers(split, int(record))]
+        sizes = np.diff(split.starts)[answers] - 1
+        used += int(sizes.sum())
+        taken += max(1, int(sizes.max())) * len(answers)
+    return 1 - used / taken
+
+
 def spread(records: int, count: int) -> Int64[Array, " record"]:
     """At most `count` records, spread evenly over all of them, always the same: to validate on."""
     count = min(records, count)
