@@ -209,14 +209,13 @@ def merging(family: Family) -> Tokenizer:
 def test_tokens_of_several_characters_are_learned_where_they_hold_any_of_an_answer(name: str) -> None:
     tokenizer = merging(FAMILIES[name])
     conversation = talk(*SAID)
+    bytewise = FAMILIES[name].tokenizer()
     found, writer = examples({"messages": conversation}, tokenizer)
-    singles, _ = examples({"messages": conversation}, FAMILIES[name].tokenizer())
-    ours, exact = (
-        [learned(a, t) for (a,) in f] for f, t in ((found, tokenizer), (singles, FAMILIES[name].tokenizer()))
-    )
-    for part, said in zip(sum(ours, []), sum(exact, []), strict=True):
-        assert said in part
-        assert part == said or writer.counts["straddling"]
+    exact, _ = examples({"messages": conversation}, bytewise)
+    for (merged,), (single,) in zip(found, exact, strict=True):
+        for part, said in zip(learned(merged, tokenizer), learned(single, bytewise), strict=True):
+            assert said in part
+            assert part == said or writer.counts["straddling"]
 
 
 def test_the_first_token_of_a_text_is_put_once() -> None:
