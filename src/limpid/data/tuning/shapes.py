@@ -212,6 +212,8 @@ def _part(value: Any, name: str, where: str) -> Part:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return str(value)
+    if not isinstance(value, Mapping | list):
+        raise BadRow("no text", f"{where}: field {name!r} is {shown(value)}, expected text or messages")
     return _messages([value] if isinstance(value, Mapping) else value, name, where)
 
 
