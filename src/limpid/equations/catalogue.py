@@ -14,20 +14,19 @@ from limpid.maths.formula import Formula
 from limpid.maths.operation import FACTS, Branch, Operation
 from limpid.maths.update import UpdateRule
 
-POLICY = ("advantages", "returns", "ratios", "divergence", "policy")
 STAGES = {
     "embedding": ("embedding",),
     "norm": ("norm",),
     "attention": ("attention", "attention_variants", "attention_linear", "attention_tiled"),
     "mlp": ("mlp", "activation", "linear", "dropout", "perceptron"),
     "logits": ("linear",),
-    "loss": ("loss", "losses", "information", "answers", "preference", *POLICY),
+    "loss": ("loss", "losses", "information", "alignment"),
     "backward": ("calculus", "curvature"),
     "update": ("update", "muon", "average", "optimisation", "schedule"),
     "decoding": ("sampling",),
     "foundations": ("vectors", "matrices", "probability", "information", "calculus"),
 }
-"""Stages of the step, and the files of the mathematics that serve them."""
+"""Stages of the step, and the files and folders of the mathematics that serve them."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Entry:
     @property
     def stages(self) -> tuple[str, ...]:
         """Where in the step it is used."""
-        module = self.file.removesuffix(".py").rsplit("/", 1)[-1]
-        return tuple(stage for stage, modules in STAGES.items() if module in modules)
+        parts = set(self.file.removesuffix(".py").split("/"))
+        return tuple(stage for stage, places in STAGES.items() if parts.intersection(places))
 
 
 def entries() -> tuple[Entry, ...]:

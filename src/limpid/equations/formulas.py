@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from limpid.maths import Formula, alignment, foundations
-
-
-@dataclass(frozen=True)
-class FormulaExample:
-    """A formula, its inputs (floats are differentiated), its options, and PyTorch's way to the same value."""
-
-    name: str
-    formula: Formula[Any]
-    inputs: tuple[Any, ...]
-    twin: Callable[..., torch.Tensor]
-    options: dict[str, Any] = field(default_factory=dict)
-    distributions: bool = False
-    """Whether inputs may only be moved so that their sums stay 1."""
+from limpid.equations.formula_example import FormulaExample as FormulaExample
+from limpid.equations.preference_formulas import preference_examples
+from limpid.maths import alignment, foundations
 
 
 def grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -62,11 +49,6 @@ def group_relative(weighted: bool) -> Callable[..., torch.Tensor]:
     return twin
 
 
-def smoothed(*log_p: torch.Tensor) -> torch.Tensor:
-    h = 0.3 * (log_p[0] - log_p[1] - log_p[2] + log_p[3])
-    return -0.9 * F.logsigmoid(h) - 0.1 * F.logsigmoid(-h)
-
-
 def formula_examples() -> list[FormulaExample]:
     """At least one for every formula that has a gradient."""
     rng = np.random.default_rng(11)
@@ -79,7 +61,6 @@ def formula_examples() -> list[FormulaExample]:
         return np.asarray(drawn / drawn.sum(-1, keepdims=True))
 
     p, q = distribution(3, 5), distribution(3, 5)
-    pairs = [normal(7, scale=3) for _ in range(4)]
     new, old, reference, advantages = -(normal(13) ** 2), -(normal(13) ** 2), -(normal(13) ** 2), normal(13)
     good = rng.random(7) < 0.5
     targets = np.array([[0, -100, 4], [2, 2, 1]])
@@ -218,34 +199,7 @@ def formula_examples() -> list[FormulaExample]:
         ),
         FormulaExample("mean", alignment.mean, (normal(7),), torch.mean),
         FormulaExample("every", alignment.every, (normal(6, 5),), lambda x: x[1::3], {"start": 1, "step": 3}),
-        FormulaExample("reward", alignment.reward_loss, (pairs[0], pairs[1]), lambda w, l: -F.logsigmoid(w - l)),
-        FormulaExample("dpo", alignment.dpo, (*pairs,), smoothed, {"beta": 0.3, "label_smoothing": 0.1}),
-        FormulaExample(
-            "implicit reward",
-            alignment.implicit_reward,
-            (pairs[0], pairs[1]),
-            lambda x, y: 0.3 * (x - y),
-            {"beta": 0.3},
-        ),
-        FormulaExample(
-            "ipo", alignment.ipo, (*pairs,), lambda a, b, c, d: (a - b - c + d - 1 / 0.6).square(), {"beta": 0.3}
-        ),
-        FormulaExample(
-            "kto",
-            alignment.kto,
-            (pairs[0], pairs[1], good.astype(int)),
-            lambda x, y, judged: torch.where(
-                judged > 0, 1.5 * (1 - (0.3 * (x - y - 0.2)).sigmoid()), 1 - (0.3 * (0.2 - x + y)).sigmoid()
-            ),
-            {"beta": 0.3, "baseline": 0.2, "desirable_weight": 1.5},
-        ),
-        FormulaExample(
-            "hinge",
-            alignment.hinge_preference,
-            (*pairs,),
-            lambda a, b, c, d: (1 - 0.3 * (a - b - c + d)).relu(),
-            {"beta": 0.3},
-        ),
+        *preference_examples(),
         FormulaExample(
             "k1", alignment.kl_estimate, (new, reference), lambda n, r: torch.log(n.exp() / r.exp()), {"kind": "k1"}
         ),

@@ -21,6 +21,7 @@ from limpid.maths.alignment.preference import implicit_reward as implicit_reward
 from limpid.maths.alignment.preference import ipo as ipo
 from limpid.maths.alignment.preference import kto as kto
 from limpid.maths.alignment.preference import reward_loss as reward_loss
+from limpid.maths.alignment.preference import robust_preference as robust_preference
 from limpid.maths.alignment.ratios import capped_ratios as capped_ratios
 from limpid.maths.alignment.ratios import clipped_ratios as clipped_ratios
 from limpid.maths.alignment.ratios import importance_ratios as importance_ratios
@@ -29,3 +30,7 @@ from limpid.maths.alignment.returns import generalised_advantages as generalised
 from limpid.maths.alignment.returns import global_advantages as global_advantages
 from limpid.maths.alignment.returns import lambda_returns as lambda_returns
 from limpid.maths.alignment.returns import rewards_with_kl as rewards_with_kl
+from limpid.maths.alignment.reward import at_position as at_position
+from limpid.maths.alignment.reward import score as score
+from limpid.maths.alignment.scores import divergence_score as divergence_score
+from limpid.maths.alignment.scores import per_token as per_token

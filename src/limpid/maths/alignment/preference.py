@@ -20,26 +20,51 @@ def sigmoid(x: Array) -> Array:
 
 
 @formula(
-    r"L = -\ln \sigma(r_w - r_l)",
+    r"L = -\ln \sigma(r_w - r_l - m) + c\, (r_w + r_l)^2",
     Branch.PROBABILITY,
-    "Bradley & Terry 1952, doi:10.2307/2334029; as a loss, Ouyang et al. 2022, eq. 1, arXiv:2203.02155",
-    (r"\bar r_w = -\bar L\, \sigma(r_l - r_w)", r"\bar r_l = \bar L\, \sigma(r_l - r_w)"),
+    "Bradley & Terry 1952, doi:10.2307/2334029; as a loss, Ouyang et al. 2022, eq. 1, arXiv:2203.02155; margin m, "
+    "Touvron et al. 2023, eq. 2, arXiv:2307.09288; centring c, Eisenstein et al. 2023, eq. 2, arXiv:2312.09244",
+    (
+        r"\bar r_w = \bar L \bigl(2c\,(r_w + r_l) - \sigma(r_l + m - r_w)\bigr)",
+        r"\bar r_l = \bar L \bigl(2c\,(r_w + r_l) + \sigma(r_l + m - r_w)\bigr)",
+        r"",
+    ),
 )
-def reward_loss(chosen: Float[Array, "*pair"], rejected: Float[Array, "*pair"]) -> Float[Array, "*pair"]:
+def reward_loss(
+    chosen: Float[Array, "*pair"],
+    rejected: Float[Array, "*pair"],
+    margin: Float[Array, "*pair"] | None = None,
+    center_rewards_coefficient: float = 0.0,
+) -> Float[Array, "*pair"]:
     """How surprised a reward model is that the chosen answer won.
 
-    Takes   chosen, rejected  (pair,)  rewards, nats of log-odds
-    Gives   L                 (pair,)  nats; ln 2 for equal rewards
-    Limits  only the difference counts: rewards are known up to a constant
-    Raises  ShapeError when the shapes differ
+    Takes   chosen, rejected            (pair,)  rewards, nats of log-odds
+            margin                      (pair,)  by how much it is to win at least; none is 0
+            center_rewards_coefficient  c ≥ 0, what draws rewards to 0; per nat
+    Gives   L                           (pair,)  nats; ln 2 for rewards of 0
+    Limits  without centring only the difference counts: rewards are known up to a constant
+    Raises  ShapeError when the shapes differ, DomainError for c < 0
     """
-    return -log_sigmoid(np.subtract(*_alike(chosen=chosen, rejected=rejected)))
+    require(
+        center_rewards_coefficient >= 0,
+        f"center_rewards_coefficient is {center_rewards_coefficient}: it must not be negative",
+    )
+    chosen, rejected = _alike(chosen=chosen, rejected=rejected)
+    lead = chosen - rejected - (0.0 if margin is None else _alike(chosen=chosen, margin=margin)[1])
+    return -log_sigmoid(lead) + center_rewards_coefficient * np.square(chosen + rejected)
 
 
 @reward_loss.derivative
-def reward_loss_backward(loss_bar: Array, chosen: Array, rejected: Array) -> tuple[Array, Array]:
-    pull = loss_bar * sigmoid(floats(rejected) - floats(chosen))
-    return -pull, pull
+def reward_loss_backward(
+    loss_bar: Array,
+    chosen: Array,
+    rejected: Array,
+    margin: Array | None = None,
+    center_rewards_coefficient: float = 0.0,
+) -> tuple[Array | None, ...]:
+    behind = floats(rejected) - floats(chosen) + (0.0 if margin is None else floats(margin))
+    pull, centre = loss_bar * sigmoid(behind), 2 * center_rewards_coefficient * loss_bar * (chosen + rejected)
+    return (centre - pull, centre + pull) if margin is None else (centre - pull, centre + pull, None)
 
 
 @formula(
@@ -56,14 +81,14 @@ def reward_loss_backward(loss_bar: Array, chosen: Array, rejected: Array) -> tup
 def dpo(
     policy_chosen: Float[Array, "*pair"],
     policy_rejected: Float[Array, "*pair"],
-    reference_chosen: Float[Array, "*pair"],
-    reference_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"] | None = None,
+    reference_rejected: Float[Array, "*pair"] | None = None,
     beta: float = 0.1,
     label_smoothing: float = 0.0,
 ) -> Float[Array, "*pair"]:
     """Direct preference optimisation: the policy is its own reward model.
 
-    Takes   policy_…, reference_…  (pair,)  log-probability of the whole answer, nats
+    Takes   policy_…, reference_…  (pair,)  log-probability of the whole answer, nats; no reference: policy_… alone
             beta                   β, how strongly to stay with the reference; dimensionless
             label_smoothing        ε, how often the label is believed to be wrong
     Gives   L                      (pair,)  nats; ln 2 where policy and reference agree
@@ -80,14 +105,64 @@ def dpo_backward(
     loss_bar: Array,
     policy_chosen: Array,
     policy_rejected: Array,
-    reference_chosen: Array,
-    reference_rejected: Array,
+    reference_chosen: Array | None = None,
+    reference_rejected: Array | None = None,
     beta: float = 0.1,
     label_smoothing: float = 0.0,
-) -> tuple[Array, Array, None, None]:
+) -> tuple[Array | None, ...]:
     h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
     pull = beta * loss_bar * ((1 - label_smoothing) * sigmoid(-h) - label_smoothing * sigmoid(h))
-    return -pull, pull, None, None
+    return _of_pair(-pull, reference_chosen)
+
+
+@formula(
+    r"L = \frac{-(1 - \varepsilon) \ln \sigma(\beta h) + \varepsilon \ln \sigma(-\beta h)}{1 - 2 \varepsilon}, \quad "
+    r"h = \ln\tfrac{\pi(y_w)}{\pi_0(y_w)} - \ln\tfrac{\pi(y_l)}{\pi_0(y_l)}",
+    Branch.PROBABILITY,
+    "Chowdhury, Kini & Natarajan 2024, eq. 10, arXiv:2403.00409",
+    (
+        r"\bar \ell_w = -\beta \bar L \frac{(1 - \varepsilon) \sigma(-\beta h) + \varepsilon \sigma(\beta h)}"
+        r"{1 - 2 \varepsilon}",
+        r"\bar \ell_l = -\bar \ell_w",
+        r"",
+        r"",
+    ),
+)
+def robust_preference(
+    policy_chosen: Float[Array, "*pair"],
+    policy_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"] | None = None,
+    reference_rejected: Float[Array, "*pair"] | None = None,
+    beta: float = 0.1,
+    label_smoothing: float = 0.1,
+) -> Float[Array, "*pair"]:
+    """DPO's loss without bias where a share ε of the labels was flipped: its mean over flips is that of clean labels.
+
+    Takes   policy_…, reference_…  (pair,)  log-probability of the whole answer, nats
+            label_smoothing        ε, the share of flipped labels, below 1/2
+    Gives   L                      (pair,)  nats; ln 2 where policy and reference agree, and below 0 beyond
+    Limits  ε = 0 is DPO
+    Raises  ShapeError when the shapes differ, DomainError for β ≤ 0 or ε outside [0, 1/2)
+    """
+    _require_beta(beta)
+    require(0 <= label_smoothing < 0.5, f"label_smoothing is {label_smoothing}: of flipped labels less than half")
+    h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    return (label_smoothing * log_sigmoid(-h) - (1 - label_smoothing) * log_sigmoid(h)) / (1 - 2 * label_smoothing)
+
+
+@robust_preference.derivative
+def robust_preference_backward(
+    loss_bar: Array,
+    policy_chosen: Array,
+    policy_rejected: Array,
+    reference_chosen: Array | None = None,
+    reference_rejected: Array | None = None,
+    beta: float = 0.1,
+    label_smoothing: float = 0.1,
+) -> tuple[Array | None, ...]:
+    h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
+    pull = beta * loss_bar * ((1 - label_smoothing) * sigmoid(-h) + label_smoothing * sigmoid(h))
+    return _of_pair(-pull / (1 - 2 * label_smoothing), reference_chosen)
 
 
 @formula(
@@ -124,8 +199,8 @@ def implicit_reward_backward(r_bar: Array, policy: Array, reference: Array, beta
 def ipo(
     policy_chosen: Float[Array, "*pair"],
     policy_rejected: Float[Array, "*pair"],
-    reference_chosen: Float[Array, "*pair"],
-    reference_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"] | None = None,
+    reference_rejected: Float[Array, "*pair"] | None = None,
     beta: float = 0.1,
 ) -> Float[Array, "*pair"]:
     """Identity preference optimisation: the margin is pulled to 1/(2β), not beyond, so that sure labels cannot overfit.
@@ -144,13 +219,13 @@ def ipo_backward(
     loss_bar: Array,
     policy_chosen: Array,
     policy_rejected: Array,
-    reference_chosen: Array,
-    reference_rejected: Array,
+    reference_chosen: Array | None = None,
+    reference_rejected: Array | None = None,
     beta: float = 0.1,
-) -> tuple[Array, Array, None, None]:
+) -> tuple[Array | None, ...]:
     h = _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
     pull = 2 * loss_bar * (h - 1 / (2 * beta))
-    return pull, -pull, None, None
+    return _of_pair(pull, reference_chosen)
 
 
 @formula(
@@ -162,8 +237,8 @@ def ipo_backward(
 def hinge_preference(
     policy_chosen: Float[Array, "*pair"],
     policy_rejected: Float[Array, "*pair"],
-    reference_chosen: Float[Array, "*pair"],
-    reference_rejected: Float[Array, "*pair"],
+    reference_chosen: Float[Array, "*pair"] | None = None,
+    reference_rejected: Float[Array, "*pair"] | None = None,
     beta: float = 0.1,
 ) -> Float[Array, "*pair"]:
     """Preference with a margin: what is right by 1/β teaches nothing more.
@@ -184,27 +259,27 @@ def hinge_preference_backward(
     loss_bar: Array,
     policy_chosen: Array,
     policy_rejected: Array,
-    reference_chosen: Array,
-    reference_rejected: Array,
+    reference_chosen: Array | None = None,
+    reference_rejected: Array | None = None,
     beta: float = 0.1,
-) -> tuple[Array, Array, None, None]:
+) -> tuple[Array | None, ...]:
     h = beta * _margin(policy_chosen, policy_rejected, reference_chosen, reference_rejected)
     pull = np.where(h < 1, beta * loss_bar, 0.0)
-    return -pull, pull, None, None
+    return _of_pair(-pull, reference_chosen)
 
 
 @formula(
     r"L = \lambda_y (1 - v), \quad v = \sigma(\pm \beta (r - z_0)), \quad r = \ln \tfrac{\pi(y)}{\pi_0(y)}",
     Branch.PROBABILITY,
     "Ethayarajh et al. 2024, eq. 7 and 8, arXiv:2402.01306",
-    (r"\bar \ell = \mp \lambda_y \beta \bar L\, v (1 - v)", r"", r""),
+    (r"\bar \ell = \mp \lambda_y \beta \bar L\, v (1 - v)", r"", r"", r""),
 )
 def kto(
     policy: Float[Array, "*answer"],
     reference: Float[Array, "*answer"],
     desirable: Bool[Array, "*answer"],
+    baseline: Float[Array, "*answer"] | float = 0.0,
     beta: float = 0.1,
-    baseline: float = 0.0,
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
 ) -> Float[Array, "*answer"]:
@@ -212,16 +287,17 @@ def kto(
 
     Takes   policy, reference  (answer,)  log-probability of the answer, nats
             desirable          (answer,)  whether it was judged good
-            baseline           z₀ ≥ 0, estimate of KL(π‖π₀), nats, no gradient flows into it
+            baseline           (answer,)  z₀ ≥ 0, estimate of KL(π‖π₀), nats, or one for all; it has no gradient
             …_weight           λ of good and of bad answers
     Gives   L                  (answer,)  between 0 and λ
     Raises  ShapeError when the shapes differ, DomainError for β ≤ 0, z₀ < 0 or a negative weight
     """
     _require_beta(beta)
-    require(baseline >= 0, f"baseline is {baseline}: it estimates a divergence, so it is at least 0")
+    least = np.min(baseline, initial=0.0)
+    require(bool(least >= 0), f"baseline is {least:g}: it estimates a divergence, so it is at least 0")
     for name, weight_of in (("desirable_weight", desirable_weight), ("undesirable_weight", undesirable_weight)):
         require(weight_of >= 0, f"{name} is {weight_of}: it must not be negative")
-    weight, value, _ = _kto_parts(policy, reference, desirable, beta, baseline, desirable_weight, undesirable_weight)
+    weight, value, _ = _kto_parts(policy, reference, desirable, baseline, beta, desirable_weight, undesirable_weight)
     return weight * (1 - value)
 
 
@@ -231,13 +307,14 @@ def kto_backward(
     policy: Array,
     reference: Array,
     desirable: Array,
+    baseline: Array | float = 0.0,
     beta: float = 0.1,
-    baseline: float = 0.0,
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
-) -> tuple[Array, None, None]:
-    weight, value, sign = _kto_parts(policy, reference, desirable, beta, baseline, desirable_weight, undesirable_weight)
-    return -loss_bar * sign * beta * weight * value * (1 - value), None, None
+) -> tuple[Array | None, ...]:
+    weight, value, sign = _kto_parts(policy, reference, desirable, baseline, beta, desirable_weight, undesirable_weight)
+    bar = -loss_bar * sign * beta * weight * value * (1 - value)
+    return (bar, None, None) if np.ndim(baseline) == 0 else (bar, None, None, None)
 
 
 def _require_beta(beta: float) -> None:
@@ -245,15 +322,24 @@ def _require_beta(beta: float) -> None:
 
 
 def _kto_parts(
-    policy: Array, reference: Array, desirable: Array, beta: float, baseline: float, good: float, bad: float
+    policy: Array, reference: Array, desirable: Array, baseline: Array | float, beta: float, good: float, bad: float
 ) -> tuple[Array, Array, Array]:
     policy, reference, judged = _alike(policy=policy, reference=reference, desirable=desirable)
     sign = np.where(judged > 0, 1.0, -1.0)
     return np.where(judged > 0, good, bad), sigmoid(sign * beta * (policy - reference - baseline)), sign
 
 
-def _margin(policy_chosen: Array, policy_rejected: Array, reference_chosen: Array, reference_rejected: Array) -> Array:
-    """How much more than the reference the policy prefers what was chosen, nats."""
+def _of_pair(pull: Array, reference: Array | None) -> tuple[Array | None, ...]:
+    """The gradient of a function of the margin, given that of the chosen answer; references have none."""
+    return (pull, -pull) if reference is None else (pull, -pull, None, None)
+
+
+def _margin(
+    policy_chosen: Array, policy_rejected: Array, reference_chosen: Array | None, reference_rejected: Array | None
+) -> Array:
+    """How much more than the reference the policy prefers what was chosen, nats; without one, how much more."""
+    if reference_chosen is None or reference_rejected is None:
+        return np.subtract(*_alike(policy_chosen=policy_chosen, policy_rejected=policy_rejected))
     chosen, rejected, before_chosen, before_rejected = _alike(
         policy_chosen=policy_chosen,
         policy_rejected=policy_rejected,
