@@ -34,7 +34,7 @@ def answers(seed: int, count: int) -> dict[str, np.ndarray]:
     """Answers of several lengths after a prompt of three tokens."""
     rng = np.random.default_rng(seed)
     tokens, place = rng.integers(0, VOCAB, (count, POSITIONS + 1)), np.arange(POSITIONS)
-    mask = ((place >= 2) & (place < rng.integers(5, 10, (count, 1)))).astype(np.float64)
+    mask = ((place >= 2) & (place < rng.integers(5, 10, (count, 1)))).astype(np.float32)
     return {"tokens": tokens[:, :-1], "targets": np.where(mask > 0, tokens[:, 1:], -100), "mask": mask}
 
 
@@ -60,3 +60,12 @@ def record(
     file = folder / "step.safetensors"
     record_step(file, state, batch, config, run="answers", token_text=str, objective=objective)
     return file
+
+
+def moved(state: State) -> dict[str, np.ndarray]:
+    """Every parameter, after all of them were moved at random, away from the reference."""
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in state.model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return {name: parameter.detach().numpy().copy() for name, parameter in state.model.named_parameters()}

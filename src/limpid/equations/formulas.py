@@ -61,6 +61,7 @@ def formula_examples() -> list[FormulaExample]:
         return np.asarray(drawn / drawn.sum(-1, keepdims=True))
 
     p, q = distribution(3, 5), distribution(3, 5)
+    four = tuple(normal(7, scale=3) for _ in range(4))
     new, old, reference, advantages = -(normal(13) ** 2), -(normal(13) ** 2), -(normal(13) ** 2), normal(13)
     good = rng.random(7) < 0.5
     targets = np.array([[0, -100, 4], [2, 2, 1]])
@@ -199,7 +200,7 @@ def formula_examples() -> list[FormulaExample]:
         ),
         FormulaExample("mean", alignment.mean, (normal(7),), torch.mean),
         FormulaExample("every", alignment.every, (normal(6, 5),), lambda x: x[1::3], {"start": 1, "step": 3}),
-        *preference_examples(),
+        *preference_examples(four, good),
         FormulaExample(
             "k1", alignment.kl_estimate, (new, reference), lambda n, r: torch.log(n.exp() / r.exp()), {"kind": "k1"}
         ),

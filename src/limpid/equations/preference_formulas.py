@@ -16,7 +16,7 @@ from limpid.maths import alignment
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "reverse_kl": lambda r: r,
     "forward_kl": lambda r: 1 - (-r).exp(),
-    "js_divergence": lambda r: (2 * r.exp() / (1 + r.exp())).log(),
+    "js_divergence": lambda r: -((-r).expm1() / 2).log1p(),
     "alpha_divergence": lambda r: (r.exp() ** -0.5 - 1) / -0.5,
 }
 
@@ -48,11 +48,9 @@ def kahneman_tversky(policy: Tensor, reference: Tensor, judged: Tensor, baseline
     return torch.where(judged > 0, 1.5 * (1 - (0.3 * lead).sigmoid()), 1 - (-0.3 * lead).sigmoid())
 
 
-def preference_examples() -> list[FormulaExample]:
-    """At least one for every formula of preferences and rewards."""
-    rng = np.random.default_rng(12)
-    four = tuple(3 * rng.standard_normal(7) for _ in range(4))
-    two, good = four[:2], (rng.random(7) < 0.5).astype(int)
+def preference_examples(four: tuple[np.ndarray, ...], judged: np.ndarray) -> list[FormulaExample]:
+    """At least one for every formula of preferences and rewards, on log-probabilities of answers and their labels."""
+    rng, two, good = np.random.default_rng(12), four[:2], judged.astype(int)
     beta, weighted = {"beta": 0.3}, {"beta": 0.3, "desirable_weight": 1.5}
     mask = np.array([[0, 1, 1], [1, 1, 1], [0, 0, 1], [0, 1, 1]])
     x, last = rng.standard_normal((3, 5, 4)), np.array([2, 4, 0])

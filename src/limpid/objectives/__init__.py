@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.errors import ConfigError
+from limpid.objectives.kto import KTO as KTO
 from limpid.objectives.next_token import NextToken as NextToken
 from limpid.objectives.objective import POLICY as POLICY
 from limpid.objectives.objective import Least as Least
@@ -17,7 +18,7 @@ from limpid.objectives.policy import Policy as Policy
 from limpid.objectives.preference import DPO as DPO
 
 NEXT_TOKEN = NextToken()
-OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, Policy)}
+OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, KTO, Policy)}
 
 
 def from_document(document: Mapping[str, Any]) -> Objective:

@@ -47,3 +47,18 @@ def entropy(
 ) -> Float[Tensor, "batch position"]:
     """-Σ p ln p of each position, in nats; 0 where there is no label."""
     return -(log_probabilities.exp() * log_probabilities).sum(-1).where(targets != NO_LABEL, 0)
+
+
+def divergence_score(log_ratio: Float[Tensor, " answer"], kind: str, alpha: float) -> Float[Tensor, " answer"]:
+    """How far answers were raised above the reference, as a divergence counts: f'(t) - f'(1) at t = π/π₀.
+
+    Exponents are held at 80, beyond which float32 ends. Source: Wang et al. 2023, table 1, arXiv:2309.16240.
+    """
+    if kind == "forward_kl":
+        return -torch.expm1((-log_ratio).clamp(max=80.0))
+    if kind == "js_divergence":
+        below = log_ratio - torch.log1p(torch.expm1(log_ratio.clamp(max=0)) / 2)
+        return below.where(log_ratio < 0, -torch.log1p(torch.expm1(-log_ratio.clamp(min=0)) / 2))
+    if kind == "alpha_divergence" and abs(alpha - 1) >= 1e-6:
+        return torch.expm1(((alpha - 1) * log_ratio).clamp(max=80.0)) / (alpha - 1)
+    return log_ratio

@@ -108,11 +108,15 @@ def dropout_seed(seed: int, number: int, micro_batch: int) -> int:
 def _metrics(losses: Sequence[Loss], mesh: Mesh, count: int) -> dict[str, float]:
     """Every metric over all `count` micro-batches of the step."""
     names = dict.fromkeys(name for loss in losses for name in loss.metrics)
-    return {name: _joined([loss.metrics.get(name) for loss in losses], mesh, count) for name in names}
+    joined = {name: _joined([loss.metrics.get(name) for loss in losses], mesh, count) for name in names}
+    return {name: value for name, value in joined.items() if value is not None}
 
 
-def _joined(metrics: Sequence[Metric | None], mesh: Mesh, count: int) -> float:
-    """A metric of all micro-batches, given those of this process; one that has none adds nothing."""
+def _joined(metrics: Sequence[Metric | None], mesh: Mesh, count: int) -> float | None:
+    """A metric of all micro-batches, given those of this process; one that has none adds nothing.
+
+    None is the mean of nothing.
+    """
 
     def numbers(one: Sequence[torch.Tensor | float]) -> tuple[float, ...]:
         return mesh.joined([float(value) for value in one], count)
@@ -122,7 +126,7 @@ def _joined(metrics: Sequence[Metric | None], mesh: Mesh, count: int) -> float:
         case Mean():
             parts = [metric if isinstance(metric, Mean) else Mean(*torch.zeros(2)) for metric in metrics]
             terms = sum(numbers([part.terms for part in parts]))
-            return sum(numbers([part.total for part in parts])) / terms if terms else 0.0
+            return sum(numbers([part.total for part in parts])) / terms if terms else None
         case Least():
             return min(numbers([metric.value if isinstance(metric, Least) else math.inf for metric in metrics]))
         case Most():

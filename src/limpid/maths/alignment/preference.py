@@ -23,7 +23,7 @@ def sigmoid(x: Array) -> Array:
     r"L = -\ln \sigma(r_w - r_l - m) + c\, (r_w + r_l)^2",
     Branch.PROBABILITY,
     "Bradley & Terry 1952, doi:10.2307/2334029; as a loss, Ouyang et al. 2022, eq. 1, arXiv:2203.02155; margin m, "
-    "Touvron et al. 2023, eq. 2, arXiv:2307.09288; centring c, Eisenstein et al. 2023, eq. 2, arXiv:2312.09244",
+    "Touvron et al. 2023, eq. 2, arXiv:2307.09288; centring c, Eisenstein et al. 2023, section 2, arXiv:2312.09244",
     (
         r"\bar r_w = \bar L \bigl(2c\,(r_w + r_l) - \sigma(r_l + m - r_w)\bigr)",
         r"\bar r_l = \bar L \bigl(2c\,(r_w + r_l) + \sigma(r_l + m - r_w)\bigr)",
@@ -119,7 +119,7 @@ def dpo_backward(
     r"L = \frac{-(1 - \varepsilon) \ln \sigma(\beta h) + \varepsilon \ln \sigma(-\beta h)}{1 - 2 \varepsilon}, \quad "
     r"h = \ln\tfrac{\pi(y_w)}{\pi_0(y_w)} - \ln\tfrac{\pi(y_l)}{\pi_0(y_l)}",
     Branch.PROBABILITY,
-    "Chowdhury, Kini & Natarajan 2024, eq. 10, arXiv:2403.00409",
+    "Chowdhury, Kini & Natarajan 2024, section 3, arXiv:2403.00409",
     (
         r"\bar \ell_w = -\beta \bar L \frac{(1 - \varepsilon) \sigma(-\beta h) + \varepsilon \sigma(\beta h)}"
         r"{1 - 2 \varepsilon}",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from limpid.maths.alignment.preference import _alike, log_sigmoid, sigmoid
+from limpid.maths.alignment.preference import _alike, sigmoid
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch, require, require_shape
 
@@ -21,7 +20,7 @@ LARGEST_EXPONENT = 80.0
     r"s = f'\!\left(\tfrac{\pi(y)}{\pi_0(y)}\right) - f'(1), \quad f'(t) = \ln t,\; -\tfrac1t,\; "
     r"\ln\tfrac{2t}{1 + t},\; \tfrac{t^{\alpha - 1}}{\alpha - 1}",
     Branch.PROBABILITY,
-    "Wang et al. 2023, table 1 and eq. 4, arXiv:2309.16240: reverse KL, forward KL, Jensen-Shannon, α",
+    "Wang et al. 2023, table 1, arXiv:2309.16240: reverse KL, forward KL, Jensen-Shannon, α",
     (r"\bar \ell = \bar s\, \bigl(1,\; \tfrac1t,\; \tfrac{1}{1 + t},\; t^{\alpha - 1}\bigr)", r""),
 )
 def divergence_score(
@@ -44,7 +43,7 @@ def divergence_score(
         case "forward_kl":
             return -np.expm1(np.minimum(-log_t, LARGEST_EXPONENT))
         case "js_divergence":
-            return math.log(2) + log_sigmoid(log_t)
+            return np.minimum(log_t, 0.0) - np.log1p(np.expm1(-np.abs(log_t)) / 2)
         case "alpha_divergence" if not is_reverse_kl(f_alpha_divergence_coef):
             power = f_alpha_divergence_coef - 1
             return np.expm1(np.minimum(power * log_t, LARGEST_EXPONENT)) / power
