@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.model import Transformer
@@ -11,6 +12,7 @@ from limpid.model.weights import load_model
 from limpid.run import Run
 from limpid.source import Adapted, Checkpoint, Source, find_model
 
+Head = Literal["vocabulary", "any"]
 Opened = tuple[Transformer, Tokenizer]
 """A model in memory, as `limpid.load` returns it."""
 
@@ -43,11 +45,18 @@ class LoadedModel:
         return self.transformer.embed.tokens.weight.device.type
 
 
-def open_model(what: str | Path | Source | Opened) -> LoadedModel:
+def open_model(what: str | Path | Source | Opened, head: Head = "vocabulary") -> LoadedModel:
     """A checkpoint of a run, the newest unless it is named, a Hugging Face folder or name, or one in memory.
 
-    Raises  CheckpointError when there is no such model
+    Raises  CheckpointError when there is no such model, or it predicts no token where that is asked of it
     """
+    opened = _opened(what)
+    if head == "vocabulary":
+        opened.transformer.require_vocabulary()
+    return opened
+
+
+def _opened(what: str | Path | Source | Opened) -> LoadedModel:
     if isinstance(what, tuple):
         transformer, tokenizer = what
         return LoadedModel(Path(transformer.title).name, transformer.eval(), tokenizer)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+HEADS = {"logits": "lm_head", "score": "score"}
+"""Our modules after the last hidden state, and theirs."""
 HEADS_JOINED = ("attention.query", "attention.key", "attention.value")
 
 
@@ -23,8 +25,8 @@ class Naming:
 
     def module(self, ours: str) -> str:
         """Their module that computes one of our quantities, as in `model.layers.0.mlp.up_proj`."""
-        if ours == "logits":
-            return "lm_head"
+        if ours in HEADS:
+            return HEADS[ours]
         if not ours.startswith("blocks."):
             return f"{self.prefix}.{self.outside[ours]}"
         _, block, place = ours.split(".", 2)

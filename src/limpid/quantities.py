@@ -50,6 +50,8 @@ class Parameter:
         return math.prod(self.shape)
 
 
+SCORE = "score.weight"
+"""What turns a hidden state into one number, in a model with such a head."""
 MOMENTS: dict[str, tuple[str, ...]] = {
     "adamw": ("m", "v"),
     "muon": ("m",),
@@ -78,7 +80,9 @@ def parameters(config: ModelConfig, frozen: Sequence[str] = ()) -> tuple[Paramet
             raise ConfigError(f"frozen names {pattern!r}, which no parameter is called: they are {known}, …")
     marked = tuple(
         replace(
-            one, trained=one.low_rank >= bool(config.lora_rank) and not any(fnmatchcase(one.name, p) for p in frozen)
+            one,
+            trained=(one.low_rank or one.name == SCORE or not config.lora_rank)
+            and not any(fnmatchcase(one.name, p) for p in frozen),
         )
         for one in every
     )
@@ -102,7 +106,9 @@ def _parameters(config: ModelConfig) -> Iterator[Parameter]:
         yield from _block_parameters(config, f"blocks.{block}.")
     if config.norm_placement == "pre":
         yield from _norm(config, "final_norm", config.d_model, "d_model")
-    if not config.tied:
+    if config.head == "score":
+        yield Parameter(SCORE, (1, config.d_model), ("score", "d_model"), "normal", std)
+    elif not config.tied:
         yield Parameter("logits.weight", (config.vocab_size, config.d_model), ("vocab", "d_model"), "normal", std)
 
 
@@ -209,10 +215,15 @@ def quantities(config: ModelConfig) -> tuple[Quantity, ...]:
 
 def model_quantities(config: ModelConfig) -> tuple[Quantity, ...]:
     """Every quantity of the forward pass up to the logits."""
-    return tuple(_quantities(config))
+    return (*hidden_quantities(config), Quantity("logits", LOGITS, "nats, up to a constant per position"))
 
 
-def _quantities(config: ModelConfig) -> Iterator[Quantity]:
+def hidden_quantities(config: ModelConfig) -> tuple[Quantity, ...]:
+    """Every quantity of the forward pass up to the last hidden state."""
+    return tuple(_hidden_quantities(config))
+
+
+def _hidden_quantities(config: ModelConfig) -> Iterator[Quantity]:
     yield Quantity("embed.tokens", STREAM)
     if config.positions in ("learned", "sinusoidal"):
         yield Quantity("embed.positions", ("position", "d_model"))
@@ -223,7 +234,6 @@ def _quantities(config: ModelConfig) -> Iterator[Quantity]:
         yield from _block_quantities(config, f"blocks.{block}.")
     if config.norm_placement == "pre":
         yield Quantity("final_norm", STREAM)
-    yield Quantity("logits", LOGITS, "nats, up to a constant per position")
 
 
 def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:

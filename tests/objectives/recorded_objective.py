@@ -1,16 +1,19 @@
 """Recorded steps of small models that learn answers, whole or broken on purpose."""
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.objectives import Objective
 from limpid.objectives.answers import token_log_probabilities
+from limpid.tracing import Trace, show_step
 from limpid.training.record import record_step
 from limpid.training.state import State, fresh_state
 from limpid.training.step import step
@@ -69,3 +72,20 @@ def moved(state: State) -> dict[str, np.ndarray]:
         for parameter in state.model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
     return {name: parameter.detach().numpy().copy() for name, parameter in state.model.named_parameters()}
+
+
+def opens(file: Path) -> None:
+    """What a recorded step shows: a verdict that holds, all of it printed, and an entry of each quantity explained."""
+    trace = Trace.open(file, on_disk=False)
+    assert trace.step.verdict.verdict == "holds"
+    console = Console(record=True, width=200, file=io.StringIO())
+    assert show_step(trace, console=console, everything=True, numbers=True) == 0
+    shown = console.export_text()
+    config = trace.record.config.model
+    for quantity in trace.record.objective.quantities(config):
+        assert quantity.name.rsplit(".", 1)[-1] in shown
+        if not quantity.name.startswith("blocks."):
+            entry = trace.explain(quantity.name)
+            assert entry.name == quantity.name
+            assert entry.made is not None
+            trace.explain(f"grad({quantity.name})")

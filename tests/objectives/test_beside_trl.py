@@ -2,14 +2,14 @@
 
 import pytest
 import torch
+from tests.objectives import trl_losses
+from tests.objectives.recorded_objective import CONFIG, at, moved
+from tests.objectives.test_preference import DPOS, KTOS, drawn
 
 from limpid.data.batches import MicroBatch
 from limpid.objectives import DPO, Objective
 from limpid.training.state import fresh_state
 from limpid.training.step import Recorder, step
-from objectives import trl_losses
-from objectives.recorded_objective import CONFIG, at, moved
-from objectives.test_preference import DPOS, KTOS, drawn
 
 IN_TRL = [
     name for name, objective in DPOS.items() if not objective.reference_free and name not in ("smoothed", "ipo_sum")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from planted import FAULTS, Result, disagreements, pinned, planted
+from tests.objectives.recorded_objective import CONFIG, answers, log_probabilities, moved, opens, record
 
 from limpid import maths
 from limpid.data.batches import MicroBatch
@@ -17,7 +18,6 @@ from limpid.objectives import DPO, KTO, NEXT_TOKEN, Objective, from_document, to
 from limpid.tracing.verify import verify_step
 from limpid.training.state import State, fresh_state
 from limpid.training.step import backward, step
-from objectives.recorded_objective import CONFIG, answers, log_probabilities, moved, record
 
 DPOS = {
     "sigmoid": DPO(beta=0.3),
@@ -151,6 +151,11 @@ def test_options_that_do_not_go_together_are_named(options: dict, message: str) 
 def test_a_recorded_step_opens_and_agrees(objective: Objective, tmp_path: Path) -> None:
     precision = "bf16" if objective in (DPOS["sigmoid"], *KTOS.values()) else "fp32"
     assert verify_step(record(tmp_path, objective, drawn, precision)).first_disagreement() is None
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "ipo", "alpha_divergence", "kto"])
+def test_everything_that_its_step_computed_is_explained(name: str, tmp_path: Path) -> None:
+    opens(record(tmp_path, OBJECTIVES[name], drawn, "fp32"))
 
 
 @pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 2), ("fp16", 1)])

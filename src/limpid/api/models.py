@@ -21,7 +21,7 @@ def load(what: str | Path | Run) -> tuple[Transformer, Tokenizer]:
     """Model and tokenizer of a run, or of a Hugging Face folder."""
     from limpid.loaded import open_model
 
-    opened = open_model(what)
+    opened = open_model(what, head="any")
     return opened.transformer, opened.tokenizer
 
 

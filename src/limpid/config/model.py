@@ -84,6 +84,8 @@ class ModelConfig(Checked):
     """The MLP's f; gated with silu is SwiGLU."""
     mlp_bias: bool = False
     """Biases of the MLP's projections."""
+    head: Literal["vocabulary", "score"] = "vocabulary"
+    """What the last hidden state becomes: a logit for each token, or one number, as of a reward model."""
     tied: bool = True
     """The output matrix is the token embedding."""
     dropout: Fraction = 0.0

@@ -23,13 +23,17 @@ def transformer(chain: Chain, config: ModelConfig) -> str:
 
     Dropout happens where the chain holds its mask, `kept(NAME)`.
     """
+    matrix = "embed.tokens.weight" if config.tied else "logits.weight"
+    return chain.apply("logits", Linear(), hidden_states(chain, config), matrix)
+
+
+@checked
+def hidden_states(chain: Chain, config: ModelConfig) -> str:
+    """The same up to the last hidden state, the residual stream at its end; returns its name."""
     x = embed(chain, config)
     for block in range(config.num_layers):
         x = transformer_block(chain, config, f"blocks.{block}.", x, config.window(block))
-    if config.norm_placement == "pre":
-        x = norm(chain, config, "final_norm", x)
-    matrix = "embed.tokens.weight" if config.tied else "logits.weight"
-    return chain.apply("logits", Linear(), x, matrix)
+    return norm(chain, config, "final_norm", x) if config.norm_placement == "pre" else x
 
 
 def embed(chain: Chain, config: ModelConfig) -> str:

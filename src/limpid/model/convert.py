@@ -17,10 +17,11 @@ from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import folder_written_atomically, parse_json
-from limpid.model.families import FAMILIES, Family, checked, family_of
+from limpid.model.families import FAMILIES, Family, checked, family_of, head_of
 from limpid.model.header import header, require_layers, require_numbers
 from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
+from limpid.published_names import HEADS
 from limpid.quantities import parameters
 
 Tensors = dict[str, Tensor]
@@ -58,7 +59,7 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     try:
         their = checked(family.defaults | their)
         require_layers(their[family.layers], held, f"{path}: its weights")
-        plain = family.read(their)
+        plain = family.read(their) | head_of(their)
         config = from_dict(ModelConfig, {key: value for key, value in plain.items() if value is not None})
     except ConfigError as error:
         raise ConfigError(f"{path / 'config.json'}: {error}") from error
@@ -155,7 +156,7 @@ def _ours(family: Family, config: ModelConfig, theirs: Tensors, path: Path) -> T
     """Their tensors under our names, every one checked."""
     prefix = "transformer." if family.fused else "model."
     named = {
-        name if name.startswith((prefix, "lm_head.")) else prefix + name: tensor
+        name if name.startswith((prefix, *(f"{head}." for head in HEADS.values()))) else prefix + name: tensor
         for name, tensor in theirs.items()
         if not name.endswith(IGNORED)
     }
@@ -218,13 +219,17 @@ def save_folder(
     """
     config, weights = merge(config, weights)
     family = family_of(config)
+    rates = config.head == "score"
     special = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
+    # transformers looks for the last token that is no padding
+    rating = {"id2label": {"0": "score"}, "label2id": {"score": 0}, "pad_token_id": end_of_text} if rates else {}
     with folder_written_atomically(path, FILES) as folder:
         their_config = {
-            "architectures": [family.architecture],
+            "architectures": [family.scoring if rates else family.architecture],
             "model_type": family.name,
             **family.write(config),
             **special,
+            **rating,
             "dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
             **({} if step is None else {STEP: step}),
         }

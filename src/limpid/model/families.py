@@ -56,6 +56,10 @@ ROPE_KEYS: dict[str, Any] = {
 }  # fmt: skip
 
 
+SCORING = "ForSequenceClassification"
+"""How the architectures are called that rate a text."""
+
+
 @dataclass(frozen=True)
 class Family:
     """One family: its configuration read and written, and what it cannot say."""
@@ -84,6 +88,11 @@ class Family:
         """Names of its modules."""
         return GPT2 if self.fused else LLAMA
 
+    @property
+    def scoring(self) -> str:
+        """Its architecture with a score in the place of the vocabulary."""
+        return self.architecture.replace("ForCausalLM", SCORING).replace("LMHeadModel", SCORING)
+
     def their_name(self, ours: str) -> str:
         """Hugging Face's name of one of our parameters (of GPT-2's queries, keys and values: none)."""
         module, kind = ours.rsplit(".", 1)
@@ -96,6 +105,21 @@ def checked(their: Plain) -> Plain:
     Raises  ConfigError naming the key and its value
     """
     return {key: converted(KEYS[key], value, key) if key in KEYS else value for key, value in their.items()}
+
+
+def head_of(their: Plain) -> Plain:
+    """What the last hidden state becomes, as a config.json says it.
+
+    Raises  ConfigError for a classifier of several labels
+    """
+    architectures = their.get("architectures")
+    if not isinstance(architectures, list) or not any(str(one).endswith(SCORING) for one in architectures):
+        return {}
+    labels = their.get("id2label")
+    count = len(labels) if isinstance(labels, dict) else 2  # transformers leaves out its default
+    if count != 1:
+        raise ConfigError(f"id2label names {count} labels in config.json: limpid reads one score, as of a reward model")
+    return {"head": "score"}
 
 
 def _rope(their: Plain, key: str) -> Plain:

@@ -70,7 +70,7 @@ class Hidden:
     """Where a forward pass ends whose loss forms its own logits: the residual stream, normed."""
 
     stream: Float[Tensor, "batch position d_model"]
-    output_matrix: Float[Tensor, "vocab d_model"]
+    output_matrix: Float[Tensor, "vocab d_model"]  # (1, d_model) where it gives a score
 
     @property
     def logits(self) -> Float[Tensor, "batch position vocab"]:
@@ -108,7 +108,9 @@ class Transformer(nn.Module):
         self.rotation = Rotation(config) if config.positions == "rotary" else None
         self.blocks = nn.ModuleList(Block(config, i) for i in range(config.num_layers))
         self.final_norm = norm(config) if config.norm_placement == "pre" else None
-        self.logits = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+        rates = config.head == "score"
+        self.logits = None if rates or config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+        self.score = Linear(config.d_model, 1, bias=False) if rates else None
         self.compiled: Callable[..., Tensor] | None = None
         self.recomputed = False
 
@@ -128,7 +130,7 @@ class Transformer(nn.Module):
         mode = Mode(path, observe)
         x = self.hidden(tokens, cache, mode)
         if not form_logits:
-            return Hidden(x, self.output_matrix)
+            return Hidden(x, self.output_matrix if self.score is None else _whole(self.score.weight))
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 
@@ -148,10 +150,20 @@ class Transformer(nn.Module):
 
     @property
     def output_matrix(self) -> Float[Tensor, "vocab d_model"]:
-        """Turns the last hidden state into logits; the token embedding itself when tied."""
-        matrix: Tensor = self.embed.tokens.weight if self.logits is None else self.logits.weight
-        # spread over processes by tensor parallelism, it is put together: what reads it knows no parts
-        return matrix.full_tensor() if hasattr(matrix, "full_tensor") else matrix
+        """Turns the last hidden state into logits; the token embedding itself when tied.
+
+        Raises  CheckpointError for a model that has none
+        """
+        self.require_vocabulary()
+        return _whole(self.embed.tokens.weight if self.logits is None else self.logits.weight)
+
+    def require_vocabulary(self) -> None:
+        """Raise CheckpointError for a model that gives answers a score and predicts no token."""
+        if self.score is not None:
+            raise CheckpointError(
+                f"{self.title} is a reward model: its head gives one score and predicts no token; give a model with "
+                "head vocabulary, such as the one that it was trained from"
+            )
 
     def hidden(
         self, tokens: Int[Tensor, "batch position"], cache: Cache | None = None, mode: Mode = FAST
@@ -182,6 +194,12 @@ class Transformer(nn.Module):
     def compile_blocks(self) -> None:
         """Let torch.compile fuse the passes over arrays inside a block; one compilation serves all of them."""
         self.compiled = torch.compile(run_block)
+
+
+def _whole(matrix: Tensor) -> Tensor:
+    """Spread over processes by tensor parallelism, it is put together: what reads it knows no parts."""
+    whole: Tensor = matrix.full_tensor() if hasattr(matrix, "full_tensor") else matrix
+    return whole
 
 
 def initialise(model: Transformer, seed: int) -> Transformer:

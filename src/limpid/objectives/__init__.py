@@ -16,9 +16,10 @@ from limpid.objectives.objective import Objective as Objective
 from limpid.objectives.objective import to_document as to_document
 from limpid.objectives.policy import Policy as Policy
 from limpid.objectives.preference import DPO as DPO
+from limpid.objectives.reward import Reward as Reward
 
 NEXT_TOKEN = NextToken()
-OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, KTO, Policy)}
+OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, KTO, Reward, Policy)}
 
 
 def from_document(document: Mapping[str, Any]) -> Objective:

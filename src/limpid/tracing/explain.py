@@ -96,7 +96,7 @@ def _reader(step: Recorded, link: Link) -> Reader:
         part = np.asarray(array(place)[key]).astype(np.float64)
         return part * step.gradient_scale(link.name) if place == GRADIENT else step.cast(link, part)
 
-    return Reader(read, lambda place: array(place).shape)
+    return Reader(read, lambda place: array(place).shape, len(link.inputs))
 
 
 def _roundings(engine: float, derived: float, unit: float) -> float:

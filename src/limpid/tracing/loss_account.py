@@ -47,7 +47,9 @@ class LossReport:
 
 
 def loss_account(record: Record) -> LossReport:
-    """Read the loss off the recorded log-probabilities, label by label."""
+    """Read the loss off the recorded log-probabilities, label by label; a score has no labels."""
+    if "batch/targets" not in record.names:
+        return _of_answers(record)
     targets = record.exact("batch/targets")
     log_probabilities = record.stored(record.place("log_probabilities"))
     texts = record.meta["token_texts"]
@@ -70,4 +72,18 @@ def loss_account(record: Record) -> LossReport:
         micro_batches=record.meta["micro_batches"],
         rows=rows,
         surprises=surprise[labelled],
+    )
+
+
+def _of_answers(record: Record) -> LossReport:
+    """A loss of whole answers: which tokens they have, none of which is surprising."""
+    tokens, texts = record.exact("batch/tokens"), record.meta["token_texts"]
+    return LossReport(
+        loss=float(record.exact("fast/loss")),
+        labels=record.labels,
+        positions=int(tokens.size),
+        weight=1 / record.labels,
+        micro_batches=record.meta["micro_batches"],
+        rows=[[Label(texts[str(token)], None) for token in row] for row in tokens.tolist()],
+        surprises=np.empty(0),
     )

@@ -164,7 +164,7 @@ def _metadata(
     token_text: Callable[[int], str],
     replayed: Sequence[Outcome],
 ) -> dict[str, object]:
-    ids = [micro[name] for micro in batch for name in ("tokens", "targets")]
+    ids = [micro[name] for micro in batch for name in ("tokens", "targets") if name in micro.arrays]
     tokens = sorted({int(token) for array in ids for token in array.flat})
     first = next(state.model.parameters())
     return {
@@ -204,7 +204,7 @@ def _metadata(
 def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, object]:
     """Which of several ways the fast path went: their roundings differ."""
     positions = batch[0]["tokens"].shape[1] if "tokens" in batch[0].arrays else model.config.context_length
-    short = is_short(positions, model.output_matrix.device)
+    short = is_short(positions, next(model.parameters()).device)
     attention = "plain" if model.config.dropout else "short" if short else "pytorch"
     blocks = "eager" if model.compiled is None else "compiled"
     rows = logits_rows(model.config.vocab_size, model.compute.itemsize)

@@ -44,6 +44,8 @@ class Reader:
     read: Callable[[int, Key], Array]
     shape: Callable[[int], Index]
     """Of input 0, 1, …, or of the output, GRADIENT."""
+    inputs: int | None = None
+    """How many there are; none is as many as the operation may take."""
 
     def __call__(self, place: int, *key: int | slice) -> Array:
         return self.read(place, key)

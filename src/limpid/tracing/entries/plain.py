@@ -50,7 +50,8 @@ def plain_gradient(operation: Operation, place: int, index: Index, reader: Reade
 def _inputs(operation: Operation, reader: Reader) -> list[Array]:
     """Every input whole; what the signature calls ids, as integers."""
     annotations = [str(parameter.annotation) for parameter in inspect.signature(operation.forward).parameters.values()]
-    arrays = [np.asarray(reader(place)) for place in range(len(operation.adjoint))]
+    count = len(operation.adjoint) if reader.inputs is None else reader.inputs
+    arrays = [np.asarray(reader(place)) for place in range(count)]
     ids = [place < len(annotations) and annotations[place].startswith("Int[") for place in range(len(arrays))]
     return [x.astype(np.int64) if whole else x for x, whole in zip(arrays, ids, strict=True)]
 
