@@ -1,5 +1,6 @@
 """The vocabulary counts right: parameters of published models, and one quantity per name."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -22,6 +23,14 @@ LLAMA_3_8B = ModelConfig(
 @pytest.mark.parametrize(("config", "count"), [(GPT2, 124_439_808), (LLAMA_3_8B, 8_030_261_248)])
 def test_parameter_counts_of_published_models(config: ModelConfig, count: int) -> None:
     assert parameter_count(config) == count
+
+
+@pytest.mark.parametrize("config", [GPT2, LLAMA_3_8B])
+def test_a_score_takes_the_place_of_the_vocabulary(config: ModelConfig) -> None:
+    rating = replace(config, head="score")
+    gone = 0 if config.tied else config.vocab_size * config.d_model
+    counted = sum(parameter.size for parameter in parameters(rating))
+    assert counted == parameter_count(config) - gone + config.d_model == parameter_count(rating)
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA_3_8B])

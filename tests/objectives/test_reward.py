@@ -10,10 +10,12 @@ import torch
 from tests.objectives import trl_losses
 from tests.objectives.recorded_objective import CONFIG, at, moved, opens, record
 
+import limpid
 from limpid import maths
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.errors import CheckpointError
+from limpid.data.tokenizer import byte_tokenizer
+from limpid.errors import CheckpointError, ConfigError
 from limpid.model.convert import load_folder, save_folder
 from limpid.model.score_head import with_score_head
 from limpid.model.transformer import Transformer
@@ -191,3 +193,20 @@ def test_hugging_face_gives_the_same_scores(family: str, tmp_path: Path) -> None
     assert back.head == "score"
     for name, parameter in model.named_parameters():
         assert torch.equal(weights[name], parameter), name
+
+
+def test_what_needs_a_vocabulary_says_so_at_once(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    config = at("fp32", replace(RATING, model=replace(RATING.model, vocab_size=tokenizer.vocab_size)))
+    weights = fresh_state(config).model.state_dict()
+    save_folder(tmp_path / "hf", config.model, weights, tokenizer_json=tokenizer.to_json(), end_of_text=None)
+    assert limpid.load(tmp_path / "hf")[0].config.head == "score"
+    for refused in (
+        lambda: limpid.generate(tmp_path / "hf", "a"),
+        lambda: limpid.evaluate(tmp_path / "hf", text="a"),
+        lambda: limpid.inspect(tmp_path / "hf", "a"),
+    ):
+        with pytest.raises(CheckpointError, match="predicts no token"):
+            refused()
+    with pytest.raises(ConfigError, match="head score"):
+        limpid.export(tmp_path / "hf", tmp_path / "model.gguf")

@@ -81,6 +81,8 @@ def save_gguf(
 
 def _misfits(config: ModelConfig, architecture: str) -> Iterator[str]:
     """What of a configuration llama.cpp would compute otherwise."""
+    if config.head == "score":
+        yield "head score, a reward model's"
     if config.activation != ACTIVATION[architecture]:
         yield f"activation {config.activation} in {architecture}, where it computes {ACTIVATION[architecture]}"
     if any(config.window(block) for block in range(config.num_layers)):

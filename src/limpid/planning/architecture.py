@@ -57,6 +57,8 @@ class Output:
     """The output matrix is the embedding."""
     pooler: bool = False
     """BERT's dense layer over the first position."""
+    labels: int = 0
+    """Numbers that a head gives in the place of logits: 1 for a reward model."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,9 @@ def of_config(config: ModelConfig, name: str = "model") -> Architecture:
         final_norm=config.norm_placement == "pre",
         qk_norm="head" if config.qk_norm else "none",
         learned_positions=config.context_length if config.positions == "learned" else 0,
-        tied=config.tied,
+        head=config.head == "vocabulary",
+        tied=config.tied and config.head == "vocabulary",
+        labels=int(config.head == "score"),
         qkv_bias=config.attention_bias,
         out_bias=config.attention_output_bias,
         mlp_bias=config.mlp_bias,

@@ -77,6 +77,8 @@ def _pieces(model: Architecture) -> Iterator[Piece]:
     yield from _norms(model)
     if model.output.pooler:
         yield Piece("logits.pooler", "d_model ** 2 + d_model", source=BERT)
+    if model.output.labels:
+        yield Piece("logits.score", "labels * d_model")
     if model.output.head:
         # a tied output matrix has no entries of its own, but it multiplies every token
         entries = "0" if model.output.tied else f"vocab_size * {width}"

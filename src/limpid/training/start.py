@@ -11,7 +11,7 @@ import torch
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
-from limpid.config.options import as_typed, shown, to_dict
+from limpid.config.options import as_typed, require, shown, to_dict
 from limpid.config.sections import USUAL_WARMUP
 from limpid.data.batches import Batches, Region
 from limpid.data.terminal import data_table
@@ -67,6 +67,10 @@ def start(
     """
     mesh = Mesh() if mesh is None else mesh
     asked = config
+    require(
+        config.model.head == "vocabulary" or own.objective is not None,
+        "head is score, which predicts no token: a reward model learns from pairs of answers, by the objective Reward",
+    )
     source = None if config.run.init_from is None else _first_model(config.run.init_from)
     if source is not None:
         sizes, weights = load_weights(source)
