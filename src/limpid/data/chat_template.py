@@ -55,12 +55,13 @@ class ChatTemplate:
         variables = {"documents": None, **self.words, **(options or {})}
         variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
         try:
-            return self._compiled.render(variables)
+            return self.compiled.render(variables)
         except (TemplateError, *FAILURES) as error:
             raise DataError(f"the chat template in {self.where} refuses these messages: {one_line(error)}") from error
 
     @cached_property
-    def _compiled(self) -> Template:
+    def compiled(self) -> Template:
+        """The template, read; raises DataError where it cannot be."""
         import jinja2.ext
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 

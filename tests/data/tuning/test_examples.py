@@ -163,3 +163,25 @@ def test_nothing_to_tune_on_is_said(tmp_path: Path) -> None:
         prepared(DataConfig())
     data = written(tmp_path / "x.jsonl", *({"messages": talk("q" * 99, "b")} for _ in range(3)))
     assert "no record is left to train on" in refusal(lambda: prepared(data))
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% if %}", "cannot be read"),
+        (b"\xff", "is no text"),
+        (None, "cannot read the chat template"),
+        ("{% for m in messages %}{{ m.role }}{% endfor %}", "writes nothing of an answer"),
+        ("{% for m in messages %}{{ loop.length }}{{ m.content }}{% endfor %}", ""),
+        ("{{ raise_exception('no') }}", "refuses these messages: no"),
+    ],
+)
+def test_a_template_that_does_not_serve_is_said(template: str | bytes | None, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    if template is not None:
+        file.write_bytes(template if isinstance(template, bytes) else template.encode())
+    data = written(tmp_path / "x.jsonl", *answers(3))
+    if said:
+        assert said in refusal(lambda: prepared(data, chat_template=str(file)))
+    else:  # it writes each prompt otherwise once there is an answer to it
+        assert any("whose prompt" in note for note in prepared(data, chat_template=str(file)).notes)

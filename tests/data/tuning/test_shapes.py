@@ -64,6 +64,8 @@ def read(record: Any, kind: Kind = "answers") -> list[tuple[Any, tuple[Any, ...]
         ),
         ("prompts", {"prompt": "q", "solution": 3}, [("q", (), None)]),
         ("prompts", {"prompt": ASKED}, [(ASKED, (), None)]),
+        ("prompts", {"prompt": "q", "messages": talk("a", "b"), "label": 0.7}, [("q", (), None)]),
+        ("prompts", {"messages": talk("q", "good"), "label": 0.7}, [(ASKED, (), None)]),
         ("prompts", {"messages": talk("q", "good")}, [(ASKED, (), None)]),
         ("prompts", {"messages": ASKED}, [(ASKED, (), None)]),
         ("prompts", {"prompt": "q", "completion": "good"}, [("q", (), None)]),

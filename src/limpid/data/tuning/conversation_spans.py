@@ -100,21 +100,31 @@ def written_conversation(
             end = _closing(rendering, upto, here, stops)
         span = begin, len(here) if stop is None else stop
         spans.append(span)
-        _count(text, span, stop is None and end is None, upto[-1], stops, counts)
+        _count(text[slice(*span)], stop is None and end is None, stops, counts)
+        if not _holds(text[slice(*span)], upto[-1]):
+            _require_answer(rendering, upto)
+            counts["altered"] += 1
     return [*found, (text, tuple(reversed(spans)), end)]
 
 
-def _count(
-    text: str, span: tuple[int, int], unclosed: bool, message: Mapping[str, Any], stops: Stops, counts: Counter[str]
-) -> None:
-    learned = text[slice(*span)]
+def _count(learned: str, unclosed: bool, stops: Stops, counts: Counter[str]) -> None:
     counts["answers"] += 1
     counts["unclosed"] += unclosed
     counts["stops elsewhere"] += learned.endswith(stops.special) and not learned.endswith(stops.words)
-    if "".join(str(message.get("content", "")).split()) not in "".join(learned.split()):
-        counts["altered"] += 1
-        if not re.sub("|".join(map(re.escape, stops.special)), "", learned).strip():
-            raise DataError("it writes nothing of an answer: give another template")
+
+
+def _holds(learned: str, message: Mapping[str, Any]) -> bool:
+    """Whether a message is in what is learned, white space aside."""
+    return "".join(str(message.get("content", "")).split()) in "".join(learned.split())
+
+
+def _require_answer(rendering: Rendering, upto: Messages) -> None:
+    if UNTOLD not in _untold(rendering, upto):
+        raise DataError("the chat template writes nothing of an answer: give another")
+
+
+def _untold(rendering: Rendering, upto: Messages) -> str:
+    return rendering.text([*upto[:-1], {"role": upto[-1]["role"], "content": UNTOLD}])
 
 
 def _begun(rendering: Rendering, upto: Messages, counts: Counter[str]) -> tuple[str, int]:
@@ -128,7 +138,7 @@ def _begun(rendering: Rendering, upto: Messages, counts: Counter[str]) -> tuple[
     before, here = rendering.prompt(upto[:-1]), rendering.text(upto)
     if here.startswith(before):
         return here, len(before)
-    untold = rendering.text([*upto[:-1], {"role": upto[-1]["role"], "content": UNTOLD}])
+    untold = _untold(rendering, upto)
     context = rendering.text(upto[:-1]).rstrip()
     begin = common_size(before, untold)
     if begin >= len(context) and here.startswith(untold[:begin]):

@@ -143,8 +143,10 @@ def _with_template(tokenizer: Tokenizer, file: str) -> Tokenizer:
     path = user_path(file)
     try:
         text = read_whole(path).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the chat template {file} ({one_line(error)}): expected a Jinja file") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"the chat template {file} is no text ({one_line(error)}): expected a Jinja file") from error
+    except OSError as error:
+        raise DataError(f"cannot read the chat template {file}: {error.strerror}; expected a Jinja file") from error
     words = tokenizer.chat_template.words if tokenizer.chat_template else {}
     return _restored(tokenizer.to_json(), _chat_of(tokenizer) | {"template": [text, file, dict(words)]})
 

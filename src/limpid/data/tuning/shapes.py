@@ -56,10 +56,11 @@ def exchanges_of(record: Any, kind: Kind, text_field: str, where: str) -> list[E
     if not isinstance(record, Mapping):
         raise BadRow("no object", f"{where} holds {shown(record)}, expected an object with fields {FORMS}")
     given = {str(name): value for name, value in record.items() if value is not None}
-    shape = _shape_of(given, text_field, where)
+    read = {name: value for name, value in given.items() if kind != "prompts" or name != "label"}
+    shape = SHAPES["prompt",] if kind == "prompts" and "prompt" in given else _shape_of(read, text_field, where)
     if kind not in shape.kinds:
         raise BadRow("of another form", f"{where} holds {shape.holds}, and {WANTED[kind]}: {shape.way_out}")
-    found = shape.read(given, text_field, where)
+    found = shape.read(read, text_field, where)
     found = Exchange(
         found.prompt, found.answers, found.desirable,
         _list_of(given.get("tools"), "tools", where), _options(given, where), given,

@@ -11,7 +11,7 @@ from typing import Any
 from limpid.data.chat_template import ChatTemplate, plain_values
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.bad_row import BadRow
-from limpid.data.tuning.conversation_spans import Rendering, Stops, Turns, written_conversation
+from limpid.data.tuning.conversation_spans import Form, Rendering, Stops, Turns, written_conversation
 from limpid.data.tuning.shapes import Exchange, Messages
 from limpid.errors import DataError
 
@@ -31,6 +31,9 @@ class Writer:
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self.tokenizer, self.template = tokenizer, template
+        self.form: Form = template or Turns()
+        if template is not None:
+            _ = template.compiled  # what cannot be read is no fault of a record
         self.stops = Stops(tokenizer, template is not None)
         self.counts: Counter[str] = Counter()
         self._special = tuple(tokenizer.special_words)
@@ -49,7 +52,7 @@ class Writer:
             return [self._texts(exchange, exchange.prompt)]
         talks = [self._plain([*exchange.prompt, *answer], where) for answer in exchange.answers or ([],)]
         tools = plain_values(exchange.tools) if exchange.tools else None
-        rendering = Rendering(self.template or Turns(), tools, exchange.options)
+        rendering = Rendering(self.form, tools, exchange.options)
         spelled = self.template is not None
         self.counts["turns"] += not spelled
         try:
