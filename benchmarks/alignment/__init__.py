@@ -1,0 +1,1 @@
+"""Objectives of alignment where the optimum is known: every answer is enumerated."""

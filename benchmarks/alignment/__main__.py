@@ -1,0 +1,17 @@
+"""python -m benchmarks.alignment policies|trl [WORD …]."""
+
+import importlib
+import sys
+
+KNOWN = ("policies", "trl")
+
+
+def main() -> None:
+    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    if asked not in KNOWN:
+        sys.exit(f"{__doc__}\nasked for {asked!r}: choose one of {', '.join(KNOWN)}")
+    importlib.import_module(f"benchmarks.alignment.{asked}").main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
