@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from limpid.api import resume as resume
     from limpid.api import trace as trace
     from limpid.api import train as train
+    from limpid.api import tune as tune
     from limpid.comparison.compare import compare as compare
     from limpid.compression.files import compress as compress
     from limpid.compression.files import decompress as decompress
@@ -47,6 +48,7 @@ HOMES = {
     "resume": "limpid.api.runs",
     "trace": "limpid.api.steps",
     "train": "limpid.api.runs",
+    "tune": "limpid.api.tuning",
     "watch": "limpid.doctor",
 }
 """Every public name, and where it is."""

@@ -41,11 +41,10 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
 
 def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter = SILENT) -> int:
     """The examination of a run's model, optimizer and next batch, where its newest checkpoint stands, or RUN@STEP."""
-    import torch
-
     from limpid.doctor.doctor import Doctor
     from limpid.doctor.report import document, exit_code, show
-    from limpid.objectives.losses import log_probabilities, next_token_loss
+    from limpid.model.observe import Mode
+    from limpid.objectives import POLICY
     from limpid.training.replay import replay
 
     run, at = find_checkpoint(what)
@@ -53,17 +52,12 @@ def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter 
     training = replay(run, number, reporter.progress)
     state = training.state
     batch = training.batches.batch(number, state)
-    targets = [torch.as_tensor(micro["targets"]) for micro in batch]
-    labels = max(1, sum(int((target >= 0).sum()) for target in targets))
+    objective = training.objective
+    labels = max(1, sum(objective.labels(micro) for micro in batch))
 
     def loss(model: Any, _: Any) -> Any:
-        device = next(model.parameters()).device
-        return sum(
-            next_token_loss(
-                log_probabilities(model(torch.as_tensor(micro["tokens"]).to(device))), target.to(device), labels
-            )
-            for micro, target in zip(batch, targets, strict=True)
-        )
+        models = {**state.models, POLICY: model}
+        return sum(objective.loss(models, micro, labels, Mode("plain")).value for micro in batch)
 
     reporter.progress("examining the model, the optimizer and the next batch", 0)
     with Doctor(state.model, state.optimizer, say=False, first_step=number) as doctor:

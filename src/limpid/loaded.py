@@ -8,6 +8,7 @@ from typing import Literal
 
 from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.model import Transformer
+from limpid.model.convert import Conversation
 from limpid.model.weights import load_model
 from limpid.run import Run
 from limpid.source import Adapted, Checkpoint, Source, find_model
@@ -43,6 +44,15 @@ class LoadedModel:
     def device(self) -> str:
         """Where its weights lie: cpu or cuda."""
         return self.transformer.embed.tokens.weight.device.type
+
+
+def conversation_of(tokenizer: Tokenizer) -> Conversation | None:
+    """How a tokenizer begins, ends and converses, where that was said beside its own file."""
+    if not tokenizer.has_settings:
+        return None
+    template = tokenizer.chat_template
+    text = None if template is None else template.text
+    return Conversation(tokenizer.start, tuple(sorted(tokenizer.ends)), tokenizer.words, text)
 
 
 def open_model(what: str | Path | Source | Opened, head: Head = "vocabulary") -> LoadedModel:

@@ -255,11 +255,11 @@ class Run:
 
         Raises  CheckpointError when it cannot be moved; what was not is still in place
         """
-        recorded = [file for file in (self.path / "steps").glob("*") if is_number(file.name.split(".")[0])]
         later = [self.checkpoint(other) for other in reversed(self.checkpoint_steps()) if other > step]
-        later += [file for file in recorded if int(file.name.split(".")[0]) > step]
+        later += self._numbered("steps", step)
         if not later:
             return None
+        later += self._numbered("batches", step)
         later += [self.model_folder] if self.model_folder.exists() else []
         first = f"after-{step:06d}"
         names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
@@ -280,6 +280,16 @@ class Run:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 entry.rename(place)
         return aside
+
+    def remove_batches_after(self, step: int) -> None:
+        """Remove the stored batches of steps that will be taken in another way than they were drawn for."""
+        for file in self._numbered("batches", step):
+            file.unlink(missing_ok=True)
+
+    def _numbered(self, folder: str, after: int) -> list[Path]:
+        """Files that are called after a later step than this one."""
+        numbered = [(file, file.name.split(".")[0]) for file in (self.path / folder).glob("*")]
+        return [file for file, number in numbered if is_number(number) and int(number) > after]
 
     def write_config(self, config: TrainConfig, asked: TrainConfig | None = None) -> None:
         """Keep what the run trains with beside what was asked for, which stays as it is unless it is given.

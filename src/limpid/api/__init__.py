@@ -6,3 +6,4 @@ from limpid.api.plans import plan as plan
 from limpid.api.runs import resume as resume
 from limpid.api.runs import train as train
 from limpid.api.steps import trace as trace
+from limpid.api.tuning import tune as tune

@@ -34,6 +34,7 @@ def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp
     Raises     CheckpointError for an output that is there already; ConfigError for what the other format cannot express
     """
     from limpid.data.tokenizer import load_tokenizer
+    from limpid.loaded import conversation_of
     from limpid.model.convert import save_folder
     from limpid.model.gguf_file import save_gguf
     from limpid.model.weights import load_weights
@@ -54,5 +55,6 @@ def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp
     else:
         kept = {name: tensor.to(FORMATS[stored_as]) for name, tensor in weights.items()}
         step = source.step if isinstance(source, Checkpoint) else None
-        save_folder(file, config, kept, tokenizer_json=text, end_of_text=end, step=step)
+        said = conversation_of(tokenizer)
+        save_folder(file, config, kept, tokenizer_json=text, end_of_text=end, step=step, conversation=said)
     return file

@@ -48,13 +48,14 @@ def train(
     require_there([*asked.data.paths, *asked.data.validation_paths])  # before PyTorch is loaded, which takes seconds
     if name is not None:
         require_free(place_of(name))
+    from limpid.generation import answers
     from limpid.training.own import Own
     from limpid.training.start import start
 
     own = Own(objective, batches)
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
-        training = start(asked, name, shown, deadline, mesh, own)
+        training = start(asked, name, shown, deadline, mesh, own, answers)
         training.step_budget = training.step_budget or step_budget
         return training
 
@@ -75,6 +76,7 @@ def resume(
     what       a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
     objective  and batches: those that it was begun with, where they were the user's own
     """
+    from limpid.generation import answers
     from limpid.source import find_checkpoint
     from limpid.training.own import Own
     from limpid.training.start import resume
@@ -83,7 +85,7 @@ def resume(
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
         run, step = find_checkpoint(what)
-        return resume(run, max_steps, shown, mesh, step, own)
+        return resume(run, max_steps, shown, mesh, step, own, answers)
 
     return _train(begin, reporter, callbacks)
 

@@ -12,3 +12,4 @@ from limpid.config.sections import ScheduleName as ScheduleName
 from limpid.config.sections import Switch as Switch
 from limpid.config.sections import TrainConfig as TrainConfig
 from limpid.config.sections import UpdateConfig as UpdateConfig
+from limpid.config.tuning import TuneConfig as TuneConfig

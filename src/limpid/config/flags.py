@@ -129,6 +129,8 @@ def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
 def options_of(kind: type[Any], section: str = "") -> Iterator[Option]:
     kinds, texts = hints(kind), field_texts(kind)
     for field in dataclasses.fields(kind):
+        if not field.metadata.get("flag", True):
+            continue
         if dataclasses.is_dataclass(kinds[field.name]):
             yield from options_of(kinds[field.name], field.name)
         else:
@@ -138,7 +140,8 @@ def options_of(kind: type[Any], section: str = "") -> Iterator[Option]:
 def field_texts(kind: type[Any]) -> dict[str, str]:
     """The string that stands below each field of a dataclass, and of those that it extends."""
     texts = {}
-    bodies = (ast.parse(textwrap.dedent(inspect.getsource(one))).body[0] for one in kind.__mro__[:-1])
+    written = (one for one in kind.__mro__[:-1] if one.__module__ != "types")  # made by dataclasses.make_dataclass
+    bodies = (ast.parse(textwrap.dedent(inspect.getsource(one))).body[0] for one in written)
     for field, text in itertools.chain.from_iterable(itertools.pairwise(body.body) for body in bodies):  # type: ignore[attr-defined]
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             texts[field.target.id] = " ".join(str(text.value.value).split())  # type: ignore[union-attr]

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from limpid.config.domain import Count, Fraction, NotNegative, Positive, Share, Whole, Within
 from limpid.config.model import ModelConfig
 from limpid.config.options import Checked, require
+from limpid.config.tuning import TuneConfig
 
 Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
 Switch = Literal["auto", "on", "off"]
@@ -178,3 +179,5 @@ class TrainConfig(Checked):
     data: DataConfig = field(default_factory=DataConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    tune: TuneConfig | None = None
+    """What the run tunes a model to; none trains on plain text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -22,6 +22,7 @@ class MicroBatch:
 
     arrays: Mapping[str, Array]  # tokens and targets, (batch, position); masks, rewards, …
     rows: tuple[int, ...] = ()  # where each row starts in the split, tokens
+    measured: Mapping[str, float] = field(default_factory=dict)  # means over its rows, logged beside the loss
 
     def __getitem__(self, name: str) -> Array:
         try:

@@ -21,15 +21,16 @@ class FolderSettings:
     chat_template: ChatTemplate | None
 
 
+SETTINGS, GENERATION, TEMPLATE = "tokenizer_config.json", "generation_config.json", "chat_template.jinja"
+
+
 def read_settings(*folders: Path) -> FolderSettings:
     """What the JSON files and chat_template.jinja say, each in the first folder that has it; what cannot be read says
     nothing.
     """
-    own, config, generation = (
-        _read_json(_first(folders, name)) for name in ("tokenizer_config.json", "config.json", "generation_config.json")
-    )
+    own, config, generation = (_read_json(_first(folders, name)) for name in (SETTINGS, "config.json", GENERATION))
     words = {name: word for name in own if name.endswith("_token") and (word := _word(own[name])) is not None}
-    starts = words.get("bos_token"), config.get("bos_token_id")
+    starts = words.get("bos_token"), config.get("bos_token_id"), generation.get("bos_token_id")
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     ends = ends if isinstance(ends, list) else [ends]
     return FolderSettings(
@@ -47,7 +48,7 @@ def _first(folders: Sequence[Path], name: str) -> Path:
 
 def _template(folders: Sequence[Path], settings: dict[str, Any], words: dict[str, str]) -> ChatTemplate | None:
     """The template of a file of its own, else the one among the tokenizer's settings, of several the default."""
-    file = _first(folders, "chat_template.jinja")
+    file = _first(folders, TEMPLATE)
     try:
         return ChatTemplate(file.read_text(encoding="utf-8"), str(file), words)
     except (OSError, ValueError):
@@ -56,7 +57,7 @@ def _template(folders: Sequence[Path], settings: dict[str, Any], words: dict[str
     if isinstance(found, list):
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")
-    where = str(_first(folders, "tokenizer_config.json"))
+    where = str(_first(folders, SETTINGS))
     return ChatTemplate(found, where, words) if isinstance(found, str) else None
 
 

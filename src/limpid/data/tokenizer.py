@@ -16,11 +16,11 @@ from jaxtyping import Int64
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from limpid.data.chat_template import ChatTemplate, Messages
-from limpid.data.folder_settings import FolderSettings, read_settings
+from limpid.data.folder_settings import GENERATION, SETTINGS, TEMPLATE, FolderSettings, read_settings
 from limpid.data.panics import is_panic, panics_unsaid
 from limpid.data.words import splits_at_words
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line, read_whole, user_path
+from limpid.files import one_line, read_whole, user_path, write_atomically
 from limpid.source import Adapted, Checkpoint, Model
 
 Array = np.ndarray
@@ -140,6 +140,21 @@ class Tokenizer:
         self.end = self.end if own is None else own
         self.chat_template = settings.chat_template
 
+    @property
+    def has_settings(self) -> bool:
+        """Whether it begins, ends or converses otherwise than its own file says."""
+        usual = self.end_of_text
+        ends = frozenset(() if usual is None else (usual,))
+        return (self.start, self.ends, self.end, self.chat_template) != (usual, ends, usual, None)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """bos_token, eos_token and the like, as its folder spells them."""
+        spelled: dict[int | None, str] = {id: word for word, id in self.special_words.items()}
+        own = {"bos_token": spelled.get(self.start), "eos_token": spelled.get(self.end)}
+        known = {name: word for name, word in own.items() if word is not None}
+        return known if self.chat_template is None else {**known, **self.chat_template.words}
+
     def encode_with_sizes(self, text: str) -> tuple[list[int], list[int]]:
         """Ids of `text`, and how many of its bytes of UTF-8 each stands for; the sizes add up to the text's."""
         self._require_known(text)
@@ -242,6 +257,17 @@ def _explained(what: str, way_out: str) -> Iterator[None]:
         raise
 
 
+def write_settings(folder: Path, tokenizer: Tokenizer) -> None:
+    """Keep in a run's folder how its tokenizer begins, ends and converses, so that `load_tokenizer` finds it."""
+    if not tokenizer.has_settings:
+        return
+    ids = {"bos_token_id": tokenizer.start, "eos_token_id": sorted(tokenizer.ends)}
+    for name, content in ((SETTINGS, tokenizer.words), (GENERATION, ids)):
+        write_atomically(folder / name, (json.dumps(content, ensure_ascii=False) + "\n").encode())
+    if tokenizer.chat_template is not None:
+        write_atomically(folder / TEMPLATE, tokenizer.chat_template.text.encode())
+
+
 def load_tokenizer(source: Model) -> Tokenizer:
     """The tokenizer of a run or of a Hugging Face folder.
 
@@ -255,6 +281,8 @@ def load_tokenizer(source: Model) -> Tokenizer:
         for one in (source, source.base if isinstance(source, Adapted) else source)
         if not isinstance(one, Checkpoint)
     }
+    if isinstance(source, Checkpoint) and (source.run.path / SETTINGS).is_file():  # it was tuned from such a folder
+        folders = {source.run.path: None}
     if folders:
         tokenizer.take_settings(read_settings(*folders))
     return tokenizer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +11,7 @@ import numpy as np
 from limpid.config import DataConfig
 from limpid.config.options import require, shown
 from limpid.data.documents import Corpus
-from limpid.data.tokenizer import Tokenizer
-from limpid.data.tokens import open_tokens
+from limpid.data.held_out import held_out_documents
 from limpid.errors import ConfigError
 from limpid.loaded import LoadedModel, Opened, open_model
 from limpid.run import Run
@@ -52,7 +50,7 @@ def read_documents(model: LoadedModel, paths: Sequence[str], text: str | None, t
                 f"{model.name} is a model, which has no held-out text of its own: give files, folders, globs, or - "
                 "for standard input"
             )
-        return _held_out(model.run, model.tokenizer)
+        return Documents(tuple(held_out_documents(model.run)), "held-out text")
     corpus = Corpus(DataConfig(paths=tuple(paths), text_field=text_field))
     documents, parts = [], []
     for chunk in corpus.chunks():
@@ -70,13 +68,3 @@ def sample_documents(documents: Documents, most: int, sizes: Sequence[int], seed
     held = np.cumsum(np.asarray(sizes)[order])
     count = int(np.searchsorted(held, most)) + 1
     return sorted(int(i) for i in order[:count])
-
-
-def _held_out(run: Run, tokenizer: Tokenizer) -> Documents:
-    config = run.read_config()
-    tokens = open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed).validation
-    ends = np.flatnonzero(tokens == tokenizer.end_of_text) if tokenizer.end_of_text is not None else np.empty(0, int)
-    borders = np.concatenate([[0], ends + 1, [len(tokens)]])
-    parts = (tokens[begin:end] for begin, end in itertools.pairwise(borders))
-    documents = (tokenizer.decode(part[part != tokenizer.end_of_text].tolist()) for part in parts)
-    return Documents(tuple(text for text in documents if text), "held-out text")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
 
 
-Prompt = str | list[dict[str, Any]]
-"""A text to continue, or a conversation to answer: messages with role and content."""
+Prompt = str | list[dict[str, Any]] | tuple[int, ...]
+"""A text to continue, a conversation to answer (messages with role and content), or tokens as they are."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,13 +28,14 @@ class Completion:
     text: str
     tokens: tuple[int, ...]
     finish: str  # stop, length, end of text, context
+    end: int | None = None  # the token that ended it, which is not among `tokens`
 
     def __repr__(self) -> str:
         return f"Completion({shown(self.text)}, {len(self.tokens)} tokens, ended by {self.finish})"
 
     def document(self) -> dict[str, Any]:
         """As plain values: a line of `limpid generate --json`."""
-        asked = "prompt" if isinstance(self.prompt, str) else "messages"
+        asked = "messages" if isinstance(self.prompt, list) else "prompt"
         return {asked: self.prompt, "text": self.text, "tokens": list(self.tokens), "finish": self.finish}
 
 
@@ -63,7 +64,9 @@ def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: Prompt) -> l
 
     Raises  DataError for a prompt that is longer than the context, or empty where the tokenizer has no first token
     """
-    if isinstance(prompt, str):
+    if isinstance(prompt, tuple):
+        tokens = list(prompt)
+    elif isinstance(prompt, str):
         tokens = tokenizer.encode_prompt(prompt)
     elif tokenizer.chat_template is not None:
         tokens = tokenizer.encode_chat(prompt)
@@ -77,7 +80,7 @@ def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: Prompt) -> l
         tokens = [tokenizer.start]
     context = model.config.context_length
     if len(tokens) > context:
-        what = f"the prompt {shown(prompt)}" if isinstance(prompt, str) else "the conversation"
+        what = "the conversation" if isinstance(prompt, list) else f"the prompt {shown(prompt)}"
         raise DataError(f"{what} has {len(tokens)} tokens, the model's context holds {context}: shorten it")
     model.require_known(max(tokens))
     return tokens
@@ -85,4 +88,4 @@ def encode_prompt(model: Transformer, tokenizer: Tokenizer, prompt: Prompt) -> l
 
 def stops(tokenizer: Tokenizer, prompt: Prompt) -> tuple[str, ...]:
     """Text that ends an answer where the model has no token for it: the other's next turn."""
-    return () if isinstance(prompt, str) or tokenizer.chat_template is not None else (f"\n{USER}:",)
+    return (f"\n{USER}:",) if isinstance(prompt, list) and tokenizer.chat_template is None else ()

@@ -45,7 +45,7 @@ def complete(
         pieces = _run(decoder, tokenizer, some, sampling, texts, first)
         finish = {piece.row: piece.finish for piece in pieces if piece.finish}
         for row, (prompt, text) in enumerate(zip(some, texts, strict=True)):
-            yield Completion(prompt, text.text, tuple(text.tokens), finish[row])
+            yield Completion(prompt, text.text, tuple(text.tokens), finish[row], text.end)
         first += len(some)
 
 
@@ -124,6 +124,7 @@ def _run(
 def _append(row: int, token: int, text: Detokenizer, tokenizer: Tokenizer, room: int, sampling: Sampling) -> Piece:
     """Append one token to a row; the piece says whether it was the last."""
     if token in tokenizer.ends:
+        text.end = token
         return Piece(row, text.finish(), "end of text")
     new = text.add(token)
     if text.stopped:

@@ -18,6 +18,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
         self.tokenizer, self.stop = tokenizer, stop
         self.tokens: list[int] = []
+        self.end: int | None = None  # the token that ended it
         self.text = ""  # whole characters so far
         self.emitted = 0  # characters returned
         self.stopped = False

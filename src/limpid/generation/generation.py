@@ -125,4 +125,4 @@ def _conversation(asked: Any) -> Prompt:
 
 
 def _asked(prompt: Prompt) -> str:
-    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+    return str(prompt[-1]["content"]) if isinstance(prompt, list) else str(prompt)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.data.batches import validation_batches
+from limpid.data.held_out import held_out_tokens
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError, DataError, LimpidError
 from limpid.loaded import Opened, open_model
@@ -90,7 +91,7 @@ def open_model_and_text(what: str | Path | Run | Opened, text: str | None) -> Mo
     notes: tuple[str, ...] = ()
     validation = None
     try:
-        validation = _validation(run, config)
+        validation = held_out_tokens(run)
     except LimpidError as error:
         if text is None:
             raise
@@ -126,12 +127,6 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
         raise ConfigError(f"--text is {text!r}, which has no tokens: give at least one")
     model.require_known(max(tokens))
     return tokens
-
-
-def _validation(run: Run, config: TrainConfig) -> Integer[np.ndarray, " token"]:
-    from limpid.data.tokens import open_tokens
-
-    return open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed).validation
 
 
 def _first_document(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from limpid.quantities import parameters
 Tensors = dict[str, Tensor]
 FILES = (
     "config.json", "generation_config.json", "model.safetensors",
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
 )  # fmt: skip
 """What `save_folder` writes; all else in a folder is somebody else's, and stays."""
 STEP = "limpid_step"
@@ -50,6 +51,17 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     Raises  CheckpointError for what is missing, cut short or of another shape; ConfigError for an option or family
             that has no equivalent
     """
+    family, config, files = _described(path)
+    return config, _ours(family, config, {name: one for file in files for name, one in _tensors(file).items()}, path)
+
+
+def folder_sizes(path: Path) -> ModelConfig:
+    """The configuration alone, under our names; no weights are read but their header."""
+    return _described(path)[1]
+
+
+def _described(path: Path) -> tuple[Family, ModelConfig, list[Path]]:
+    """What a folder says that its model is, and the files of its weights."""
     their = _config_json(path)
     kind = their.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
@@ -64,7 +76,7 @@ def load_folder(path: Path) -> tuple[ModelConfig, Tensors]:
     except ConfigError as error:
         raise ConfigError(f"{path / 'config.json'}: {error}") from error
     require_numbers(held, str(path))
-    return config, _ours(family, config, {name: one for file in files for name, one in _tensors(file).items()}, path)
+    return family, config, files
 
 
 def step_of(path: Path) -> int | None:
@@ -204,6 +216,20 @@ def _unfused(theirs: Tensors, config: ModelConfig) -> Tensors:
     return named
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """How a tokenizer begins, ends and converses, beside what its own file says."""
+
+    start: int | None
+    """The token before a text's first."""
+    ends: tuple[int, ...]
+    """Tokens that end a text."""
+    words: Mapping[str, str]
+    """bos_token, eos_token, …"""
+    template: str | None
+    """Jinja's."""
+
+
 def save_folder(
     path: Path,
     config: ModelConfig,
@@ -212,15 +238,19 @@ def save_folder(
     tokenizer_json: str | None,
     end_of_text: int | None,
     step: int | None = None,
+    conversation: Conversation | None = None,
 ) -> None:
     """Write a model as Hugging Face expects it, low-rank factors added in; config.json says after which step it is.
 
+    conversation  how its tokenizer begins, ends and converses, where that was said beside tokenizer.json
     Raises  ConfigError naming the options that no family can express
     """
     config, weights = merge(config, weights)
     family = family_of(config)
     rates = config.head == "score"
-    special = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
+    special: dict[str, Any] = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
+    if conversation is not None:
+        special |= {"bos_token_id": conversation.start, "eos_token_id": _one_or_more(conversation.ends)}
     # transformers looks for the last token that is no padding
     rating = {"id2label": {"0": "score"}, "label2id": {"score": 0}, "pad_token_id": end_of_text} if rates else {}
     with folder_written_atomically(path, FILES) as folder:
@@ -237,10 +267,20 @@ def save_folder(
         _write_json(folder / "generation_config.json", {**special, "_from_model_config": True})
         save_file(hugging_face_weights(config, weights), folder / "model.safetensors", metadata={"format": "pt"})
         if tokenizer_json is not None:
-            _write_tokenizer(folder, config, tokenizer_json, end_of_text)
+            _write_tokenizer(folder, config, tokenizer_json, end_of_text, conversation)
 
 
-def _write_tokenizer(folder: Path, config: ModelConfig, tokenizer_json: str, end_of_text: int | None) -> None:
+def _one_or_more(ids: Sequence[int]) -> int | list[int] | None:
+    return ids[0] if len(ids) == 1 else list(ids) or None
+
+
+def _write_tokenizer(
+    folder: Path,
+    config: ModelConfig,
+    tokenizer_json: str,
+    end_of_text: int | None,
+    conversation: Conversation | None = None,
+) -> None:
     """tokenizer.json and what AutoTokenizer wants beside it to give the same ids."""
     (folder / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
     added = {token["id"]: token["content"] for token in json.loads(tokenizer_json).get("added_tokens", [])}
@@ -253,6 +293,11 @@ def _write_tokenizer(folder: Path, config: ModelConfig, tokenizer_json: str, end
         "split_special_tokens": True,  # a text that spells a special token is still text
         **ends,
     }
+    if conversation is not None:
+        ends |= conversation.words
+        settings |= conversation.words
+        if conversation.template is not None:
+            (folder / "chat_template.jinja").write_text(conversation.template, encoding="utf-8")
     _write_json(folder / "tokenizer_config.json", settings)
     _write_json(folder / "special_tokens_map.json", ends)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
-from limpid.model.convert import load_folder
+from limpid.model.convert import folder_sizes, load_folder
 from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
 from limpid.model.lora import load_adapter
@@ -42,6 +42,13 @@ def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
         return config, load_adapter(source.path, config).merged(weights)
     config = source.read_model_config()
     return merge(config, read_weights(source, config))
+
+
+def sizes_of(source: Model) -> ModelConfig:
+    """The configuration of a model, without its weights."""
+    if isinstance(source, ModelFolder):
+        return folder_sizes(source.path)
+    return sizes_of(source.base) if isinstance(source, Adapted) else source.read_model_config()
 
 
 def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:

@@ -23,12 +23,20 @@ ROUNDS = 6
 
 
 def check_targets(record: Record) -> list[Check]:
-    """A label is the token of the next position; that of the last one lies outside the batch."""
+    """A label is the token of the next position; that of a row's last one lies outside the batch.
+
+    Rows of text are as long as the batch; rows of answers end where their last label is, and are padded.
+    """
     if not {"batch/tokens", "batch/targets"} <= record.names:
         return []
     tokens, targets = (record.exact(f"batch/{name}") for name in ("tokens", "targets"))
     labelled = targets[:, :-1] != NO_LABEL
-    return [equal("targets", targets[:, :-1], np.where(labelled, tokens[:, 1:], NO_LABEL))]
+    expected = np.where(labelled, tokens[:, 1:], NO_LABEL)
+    if record.config.tune is not None:
+        last = targets.shape[1] - 1 - np.argmax(targets[:, ::-1] != NO_LABEL, axis=1)
+        ends = np.arange(targets.shape[1] - 1) == last[:, None]
+        expected = np.where(ends, targets[:, :-1], expected)
+    return [equal("targets", targets[:, :-1], expected)]
 
 
 def check_windows(

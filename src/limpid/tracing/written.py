@@ -74,7 +74,7 @@ class _Against:
 
     def batch(self) -> Iterator[WrittenCheck]:
         """Rows, tokens and targets, as they follow from the seed, the step and the text."""
-        if self.record.objective.name != "next_token":
+        if self.record.objective.name != "next_token" or self.record.config.tune is not None:
             return
         config = self.record.config
         try:

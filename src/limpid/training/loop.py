@@ -15,7 +15,9 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from limpid.data.tokenizer import Tokenizer
+from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError, ConfigError
+from limpid.loaded import conversation_of
 from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
@@ -29,12 +31,14 @@ from limpid.training.record import record_step
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
-from limpid.training.validation import evaluate
+from limpid.training.validation import Evaluation, evaluate
 
-Sampler = Callable[[Transformer, Tokenizer, str, int], str]
-"""Continue a prompt with a model, by a seed."""
+Sampler = Callable[[Transformer, Tokenizer, str | tuple[int, ...], int], str]
+"""Continue a prompt, text or tokens, with a model, by a seed."""
 
 
+SAMPLED = 2
+"""Prompts of records that samples answer."""
 ENDING = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
 ]  # fmt: skip
@@ -100,10 +104,7 @@ def loop(
                     raise Diverged(run, outcome)
                 judged = _due(state.step, every.eval_steps, last)
                 if judged:
-                    evaluation = evaluate(training)
-                    best.add(state.step, evaluation.loss)
-                    metrics.evaluation(evaluation)
-                    told.tell("on_evaluation", evaluation)
+                    told.evaluated(evaluate(training))
                 if every.sample_steps and state.step % every.sample_steps == 0:
                     told.sample(sampler)
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
@@ -142,6 +143,7 @@ def finish(training: Training) -> str | None:
                 {name: tensor.float() for name, tensor in weights.items()},
                 tokenizer_json=tokenizer.to_json(),
                 end_of_text=tokenizer.end_of_text,
+                conversation=conversation_of(tokenizer),
                 step=training.state.step,
             )
         except ConfigError as error:
@@ -171,10 +173,21 @@ def samples(training: Training, sampler: Sampler) -> list[Sample]:
 
     def draw() -> list[Sample]:
         model = state.model if state.mesh.world == 1 else _with_weights(state.model, weights)
-        texts = (sampler(model.eval(), training.tokens.tokenizer, prompt, every.seed) for prompt in every.sample_prompt)
-        return [Sample(state.step, prompt, text) for prompt, text in zip(every.sample_prompt, texts, strict=True)]
+        tokenizer, prompts = training.tokens.tokenizer, asked_of(training)
+        texts = [sampler(model.eval(), tokenizer, prompt, every.seed) for prompt in prompts]
+        asked = [prompt if isinstance(prompt, str) else tokenizer.decode(prompt) for prompt in prompts]
+        return [Sample(state.step, prompt, text) for prompt, text in zip(asked, texts, strict=True)]
 
     return state.mesh.decided(draw)
+
+
+def asked_of(training: Training) -> Sequence[str | tuple[int, ...]]:
+    """What samples continue: the prompts that were given; else, of a run on records, the first ones held out."""
+    data, given = training.tokens, training.config.run.sample_prompt
+    if not isinstance(data, Examples) or given != type(training.config.run).sample_prompt:
+        return given
+    split = data.validation if data.validation.records else data.train
+    return [split.prompt(record) for record in range(min(SAMPLED, split.records))]
 
 
 def _with_weights(model: Transformer, weights: dict[str, Tensor]) -> Transformer:
@@ -240,6 +253,13 @@ class Told:
     callbacks: Sequence[Callback]
     sampled: int | None = None
     """Step of the last sample."""
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Keep and show an evaluation, where there was something to evaluate on."""
+        if evaluation.sets:
+            self.best.add(evaluation.step, evaluation.loss)
+            self.metrics.evaluation(evaluation)
+            self.tell("on_evaluation", evaluation)
 
     def sample(self, sampler: Sampler) -> None:
         """Draw samples, keep and show them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,12 @@ def tracked(entry: Mapping[str, Any]) -> dict[str, float]:
     return {ALIASES.get(name) or _tracked(name): value for name, value in numbers.items()}
 
 
+def mean_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What was measured of each micro-batch, over all of them."""
+    names = dict.fromkeys(name for one in measured for name in one)
+    return {name: statistics.fmean(one[name] for one in measured if name in one) for name in names}
+
+
 def _tracked(name: str) -> str:
     return f"val/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
 
@@ -60,7 +67,8 @@ class MetricsLogger:
     def __init__(self, run: Run, config: TrainConfig, reporter: Reporter, first: int, device: torch.device) -> None:
         self.run, self.config, self.reporter = run, config, reporter
         self.metrics, self.micro_batches = LineFile(run.metrics_file), LineFile(run.micro_batches_file)
-        self.flops = 3 * flops_per_token(config.model, config.model.context_length)
+        self.tokens = run.logged(first - 1, first - 1).get(first - 1, {}).get("num_tokens", 0)
+        self.length, self.flops = 0, 0
         self.peak = measured_peak(FORMATS[config.run.precision], device)
         self.seconds = 0.0
         self.samples_kept = LineFile(run.samples_file) if run.samples_file.is_file() else None
@@ -80,6 +88,9 @@ class MetricsLogger:
         """Record one step: a line of metrics, a line per micro-batch, and now and then one on the console."""
         self.run.require_there()
         tokens = sum(micro.size for micro in batch)
+        self.tokens += tokens
+        if (length := batch[0]["tokens"].shape[-1]) != self.length:  # rows of records have lengths of their own
+            self.length, self.flops = length, 3 * flops_per_token(self.config.model, length)
         # the first steps pay for allocations, and some for a closer look; what is said follows the recent ones
         self.seconds = seconds if not self.seconds else 0.9 * self.seconds + 0.1 * seconds
         norm, clip = outcome.grad_norm, self.config.update.max_grad_norm
@@ -90,7 +101,7 @@ class MetricsLogger:
             "grad_norm_after_clip": norm if clip is None else min(norm, clip) if math.isfinite(norm) else norm,
             "learning_rate": outcome.learning_rate,
             "epoch": epoch,
-            "num_tokens": outcome.number * tokens,
+            "num_tokens": self.tokens,
             "seconds": seconds,
             "tokens_per_second": tokens / seconds,
             "peak_share": tokens / seconds * self.flops / self.peak,
@@ -100,7 +111,7 @@ class MetricsLogger:
         }
         if outcome.loss_scale != 1:
             entry["loss_scale"] = outcome.loss_scale
-        entry |= outcome.metrics
+        entry |= {**outcome.metrics, **mean_of([micro.measured for micro in batch])}
         self.write(entry)
         lines = (
             {

@@ -13,16 +13,18 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
 from limpid.config.options import as_typed, require, shown, to_dict
 from limpid.config.sections import USUAL_WARMUP
-from limpid.data.batches import Batches, Region
-from limpid.data.terminal import data_table
-from limpid.data.tokens import Tokens, open_tokens, prepare
+from limpid.data.held_out import data_of
+from limpid.data.tokenizer import write_settings
+from limpid.data.tokens import Tokens
+from limpid.data.tuning.examples import Examples
 from limpid.data.validation import validation_sets
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
 from limpid.model.convert import dropout_of
 from limpid.model.weights import load_weights
-from limpid.objectives import NEXT_TOKEN, Objective
+from limpid.objectives import NEXT_TOKEN, Objective, to_document
+from limpid.objectives.tuned import objective_of
 from limpid.planning import parameter_count
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
@@ -30,6 +32,7 @@ from limpid.source import Model, ModelFolder, find_model
 from limpid.terminal import counted
 from limpid.training import average, checkpoint
 from limpid.training.autotune import resolve_auto
+from limpid.training.feed import batches_of, prepared
 from limpid.training.memory import require_fits
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import take_up
@@ -38,6 +41,7 @@ from limpid.training.state import State, fresh_state, set_threads, set_weights
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
 from limpid.training.trackers import require_installed
+from limpid.training.tuning import Answerer, HeldOut
 
 
 @dataclass
@@ -46,11 +50,12 @@ class Training:
 
     run: Run
     config: TrainConfig
-    tokens: Tokens
+    tokens: Tokens | Examples
     batches: BatchSource
     state: State
     step_budget: StepBudget | None = None
     objective: Objective = NEXT_TOKEN
+    held_out: HeldOut | None = None  # batches to validate on, where no text is held out
 
 
 def start(
@@ -60,10 +65,13 @@ def start(
     deadline: Deadline | None = None,
     mesh: Mesh | None = None,
     own: Own = NOTHING,
+    answerer: Answerer | None = None,
 ) -> Training:
     """A new run: resolve what was left open, tokenize, draw the initial weights, save the state before step 1.
 
     With a deadline, the number of steps, and the size where that is open, follow from the time there is.
+
+    answerer  how a model answers prompts, for objectives that learn from its own answers
     """
     mesh = Mesh() if mesh is None else mesh
     asked = config
@@ -83,10 +91,7 @@ def start(
     if mesh.world == 1:
         require_fits(config, mesh.device)
     with mesh.main_first():
-        tokens = prepare(config.data, config.model.context_length, config.run.seed, reporter.progress)
-    reporter.line(data_table(tokens, config.data))
-    for note in tokens.notes:
-        reporter.line(note)
+        tokens = prepared(config, source, reporter)
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
     if vocab_size < tokens.tokenizer.vocab_size:
         raise ConfigError(
@@ -103,17 +108,20 @@ def start(
     set_threads(config)
     step_budget = None
     if deadline is not None:
-        config, step_budget = mesh.decided(lambda: deadline.fit(config, len(tokens.train), mesh.device, reporter))
+        config, step_budget = mesh.decided(lambda: deadline.fit(config, _size(tokens), mesh.device, reporter))
+    config = _with_epochs(config, tokens)
     update = dataclasses.replace(config.update, warmup_steps=config.update.warmup(config.run.max_steps))
     config = dataclasses.replace(config, update=update)  # it stays when the run is extended
     state = fresh_state(config, mesh)
     if source is not None:
         set_weights(state.model, weights)  # all but low-rank factors, which begin here
         state.average = average.begun(state.model, config.update)
-    batches = _batches(config, tokens)  # every size is checked before a folder appears
+    objective = own.objective or objective_of(config.tune)
     run = mesh.decided(lambda: new_run(name))
+    batches, held_out = batches_of(run, config, tokens, answerer)
     if mesh.is_main:
         write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
+        write_settings(run.path, tokens.tokenizer)
     began = time.perf_counter()
     checkpoint.save(run, state, config, tokens.fingerprint)
     if step_budget is not None:
@@ -121,10 +129,10 @@ def start(
     if mesh.is_main:
         own.write(run)
         run.write_config(config, asked)  # last: from here on the folder is a run
-    return Training(run, config, tokens, own.batches or batches, state, step_budget, own.objective or NEXT_TOKEN)
+    return Training(run, config, tokens, own.batches or batches, state, step_budget, objective, held_out)
 
 
-def _require_sample(config: TrainConfig, tokens: Tokens) -> None:
+def _require_sample(config: TrainConfig, tokens: Tokens | Examples) -> None:
     """Raise ConfigError for a prompt of samples that no sample could continue, before the run begins."""
     for prompt in config.run.sample_prompt:
         try:
@@ -153,6 +161,7 @@ def resume(
     mesh: Mesh | None = None,
     at: int | None = None,
     own: Own = NOTHING,
+    answerer: Answerer | None = None,
 ) -> Training:
     """A run as if it had never stopped: its own configuration, data and newest checkpoint, or the one after step `at`.
 
@@ -170,7 +179,7 @@ def resume(
         config, asked = (
             dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps)) for one in (config, asked)
         )
-    training = open_run(run, config, step, mesh, own)
+    training = open_run(run, config, step, mesh, own, answerer)
     for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked)):
         reporter.line(note)
     if before.run.max_steps != config.run.max_steps:
@@ -198,6 +207,7 @@ def _go_on(run: Run, step: int, config: TrainConfig | None, asked: TrainConfig) 
     checkpoint.remove_unfinished(run)
     notes += take_up(run, step + 1)
     if config is not None:
+        run.remove_batches_after(step)
         run.write_config(config, asked)
     return notes
 
@@ -208,6 +218,7 @@ def open_run(
     at: int,
     mesh: Mesh | None = None,
     own: Own = NOTHING,
+    answerer: Answerer | None = None,
 ) -> Training:
     """A run in the state it had after step `at`, a checkpoint's.
 
@@ -218,11 +229,12 @@ def open_run(
     set_threads(config)
     mesh = Mesh() if mesh is None else mesh
     with mesh.main_first():
-        tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
+        tokens = data_of(run, config, record["data"])
     state = fresh_state(config, mesh)
     checkpoint.load(run, at, state, config)
-    batches = own.batches or _batches(config, tokens)
-    return Training(run, config, tokens, batches, state, objective=own.objective or NEXT_TOKEN)
+    batches, held_out = batches_of(run, config, tokens, answerer)
+    objective = own.objective or objective_of(config.tune)
+    return Training(run, config, tokens, own.batches or batches, state, None, objective, held_out)
 
 
 def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainConfig:
@@ -268,15 +280,18 @@ def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
         mesh.require_one("text from standard input", "put it into a file")
 
 
-def _batches(config: TrainConfig, tokens: Tokens) -> Batches:
-    run, weights = config.run, config.data.weights
-    rows = run.batch_size, run.gradient_accumulation_steps
-    regions = [
-        Region(start, end - start, weights[path])
-        for path, (start, end) in tokens.regions.items()
-        if path < len(weights)
-    ]
-    return Batches(tokens.train, config.model.context_length, *rows, run.seed, regions)
+def _size(data: Tokens | Examples) -> int:
+    """Tokens to train on."""
+    return len(data.train.tokens) if isinstance(data, Examples) else len(data.train)
+
+
+def _with_epochs(config: TrainConfig, tokens: Tokens | Examples) -> TrainConfig:
+    """The same with the steps of so many passes over the records, where that was asked for."""
+    if config.tune is None or config.tune.epochs is None or not isinstance(tokens, Examples):
+        return config
+    rows = config.run.batch_size * config.run.gradient_accumulation_steps
+    steps = max(1, math.ceil(config.tune.epochs * tokens.train.records / rows))
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
 
 
 def describe(training: Training) -> list[str]:
@@ -299,8 +314,8 @@ def describe(training: Training) -> list[str]:
     return [
         f"model      {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
         f"{counted(model.num_heads, 'head')}, vocabulary {model.vocab_size:,}, context {model.context_length}",
-        f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out",
-        *_validation(config, tokens),
+        *_objective(training),
+        *_data(config, tokens),
         f"engine     {', '.join(how)}; `limpid plan --explain-engine` says why",
         f"schedule   {_schedule(config, asked, timed=training.step_budget is not None)}",
         f"options    {', '.join(chosen) if chosen else 'all at their defaults'}",
@@ -308,10 +323,28 @@ def describe(training: Training) -> list[str]:
     ]
 
 
-def _validation(config: TrainConfig, tokens: Tokens) -> list[str]:
-    """What the validation loss is a mean over."""
-    if not config.run.eval_steps:
+def _objective(training: Training) -> list[str]:
+    """What a run that tunes a model minimises, with its hyperparameters."""
+    tune = training.config.tune
+    if tune is None:
         return []
+    options = [f"{name} {as_typed(value)}" for name, value in to_document(training.objective).items() if name != "name"]
+    return [f"objective  {', '.join([tune.objective, *options])}"]
+
+
+def _data(config: TrainConfig, tokens: Tokens | Examples) -> list[str]:
+    """How much there is to train on, and what the validation loss is a mean over."""
+    if isinstance(tokens, Examples):
+        what = {"answers": "answers", "pairs": "pairs", "judged": "judged answers", "prompts": "prompts"}[tokens.kind]
+        held_out = min(tokens.validation.records, config.run.batch_size * config.run.eval_batches)
+        judged = [f"validation {held_out:,} of them, spread evenly"] if config.run.eval_steps and held_out else []
+        return [
+            f"data       {tokens.train.records:,} {what} to train on, {tokens.validation.records:,} held out",
+            *judged,
+        ]
+    said = f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out"
+    if not config.run.eval_steps:
+        return [said]
     rows, length = config.run.batch_size * config.run.eval_batches, config.model.context_length
     parts = []
     for one in validation_sets(tokens, config.data):
@@ -319,7 +352,7 @@ def _validation(config: TrainConfig, tokens: Tokens) -> list[str]:
         parts.append(f"{one.name + ' ' if one.name else ''}{size:,} of {len(one.tokens):,}")
     weighted = "; each counts once, --weights are for training" if config.data.weights else ""
     decides = "; the first decides which checkpoint is best" if len(parts) > 1 else ""
-    return [f"validation {', '.join(parts)} held-out tokens, spread evenly{weighted}{decides}"]
+    return [said, f"validation {', '.join(parts)} held-out tokens, spread evenly{weighted}{decides}"]
 
 
 def _schedule(config: TrainConfig, asked: TrainConfig, timed: bool) -> str:

@@ -70,7 +70,7 @@ def step(
         average.move(state.average, state.model, config.update, state.updates)
     shares = state.mesh.joined([float(loss.value) for loss in losses], len(batch))
     labels = tuple(objective.labels(micro) for micro in batch)
-    metrics = _metrics(losses, state.mesh, len(batch))
+    metrics = metrics_of(losses, state.mesh, len(batch))
     return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, metrics)
 
 
@@ -105,7 +105,7 @@ def dropout_seed(seed: int, number: int, micro_batch: int) -> int:
     return int(np.random.SeedSequence((seed, number, micro_batch)).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _metrics(losses: Sequence[Loss], mesh: Mesh, count: int) -> dict[str, float]:
+def metrics_of(losses: Sequence[Loss], mesh: Mesh, count: int) -> dict[str, float]:
     """Every metric over all `count` micro-batches of the step."""
     names = dict.fromkeys(name for loss in losses for name in loss.metrics)
     joined = {name: _joined([loss.metrics.get(name) for loss in losses], mesh, count) for name in names}

@@ -31,11 +31,13 @@ class BatchSource(Protocol):
 class StoredBatches:
     """A source whose batches depend on the state: a resumed or replayed step gets the very batch that was drawn."""
 
-    def __init__(self, source: BatchSource, folder: Path) -> None:
-        self.source, self.folder = source, folder
+    def __init__(self, source: BatchSource, folder: Path, steps: int = 1) -> None:
+        """`steps` is how many steps in a row are taken on one batch, which is stored under the first of them."""
+        self.source, self.folder, self.steps = source, folder, steps
 
     def batch(self, step: int, state: State) -> Sequence[MicroBatch]:
         """The stored batch of step `step`; drawn and stored now if there is none yet."""
+        step -= (step - 1) % self.steps
         file = self.folder / f"{step:06d}.safetensors"
         if state.mesh.agree(file.is_file()):
             return read_batch(file)
@@ -56,8 +58,9 @@ def write_batch(file: Path, batch: Sequence[MicroBatch]) -> None:
         for name, array in micro.arrays.items()
     }
     rows = json.dumps([list(micro.rows) for micro in batch])
+    measured = json.dumps([dict(micro.measured) for micro in batch])
     with file_written_atomically(file) as temporary:
-        save_file(arrays, temporary, metadata={"rows": rows, **UNSEALED})
+        save_file(arrays, temporary, metadata={"rows": rows, "measured": measured, **UNSEALED})
         seal(temporary)
 
 
@@ -70,7 +73,9 @@ def read_batch(file: Path) -> tuple[MicroBatch, ...]:
         if wrong := seal_damage(file):
             raise ValueError(wrong)
         with safe_open(file, "numpy") as tensors:
-            rows = json.loads((tensors.metadata() or {})["rows"])
+            said = tensors.metadata() or {}
+            rows = json.loads(said["rows"])
+            measured = json.loads(said["measured"]) if "measured" in said else [{}] * len(rows)
             arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -81,6 +86,7 @@ def read_batch(file: Path) -> tuple[MicroBatch, ...]:
         MicroBatch(
             {name.partition("/")[2]: array for name, array in arrays.items() if name.partition("/")[0] == str(index)},
             tuple(its_rows),
+            its_measured,
         )
-        for index, its_rows in enumerate(rows)
+        for index, (its_rows, its_measured) in enumerate(zip(rows, measured, strict=True))
     )

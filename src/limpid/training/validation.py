@@ -1,19 +1,21 @@
-"""The loss on held-out text while a run trains: of each set, and with the average of the weights where one is kept."""
+"""The loss on held-out data while a run trains: of each set, and with the average of the weights where one is kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from limpid.data.batches import validation_batches
+from limpid.data.batches import MicroBatch, validation_batches
+from limpid.data.tuning.examples import Examples
 from limpid.data.validation import ValidationSet, validation_sets
 from limpid.model.observe import FAST
-from limpid.objectives import NEXT_TOKEN
+from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.training.average import in_place_of_weights
 from limpid.training.start import Training
+from limpid.training.step import metrics_of
 
 JUDGED_TOGETHER = 4096
 """Tokens of a validation set that go through the model at once: smaller batches take longer for the same text."""
@@ -21,16 +23,25 @@ JUDGED_TOGETHER = 4096
 
 @dataclass(frozen=True)
 class Judged:
-    """How well held-out text is predicted."""
+    """How well held-out data is predicted."""
 
     loss: float
-    """Nats per token: the mean over `labels` tokens, each as much as the others, whatever training weights."""
-    bits_per_byte: float
+    """Nats per label: the mean over `labels` of them, each as much as the others, whatever training weights."""
+    bits_per_byte: float | None
+    """None where the labels are not all of a text."""
     labels: int
+    unit: str = "nats per token"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The objective's own."""
 
     @property
     def perplexity(self) -> float:
         return math.exp(min(self.loss, 700))
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the loss is that of a next token: others have no perplexity."""
+        return self.unit == "nats per token"
 
 
 @dataclass(frozen=True)
@@ -44,11 +55,11 @@ class Evaluation:
 
     @property
     def loss(self) -> float:
-        """Of the first set, in nats per token: what decides which checkpoint is best, and when training stops early."""
+        """Of the first set, in nats per label: what decides which checkpoint is best, and when training stops early."""
         return next(iter(self.sets.values())).loss
 
     @property
-    def bits_per_byte(self) -> float:
+    def bits_per_byte(self) -> float | None:
         """Of the first set."""
         return next(iter(self.sets.values())).bits_per_byte
 
@@ -61,8 +72,7 @@ class Evaluation:
                 one = judged.get(name or first)
                 if one is not None:
                     prefix = f"eval_{name}_{average}" if name else f"eval_{average}"
-                    found |= {f"{prefix}loss": one.loss, f"{prefix}bits_per_byte": one.bits_per_byte,
-                              f"{prefix}perplexity": one.perplexity}  # fmt: skip
+                    found |= {f"{prefix}{what}": value for what, value in _numbers(one).items()}
         return found
 
     def lines(self) -> list[str]:
@@ -71,33 +81,91 @@ class Evaluation:
 
     def _line(self, name: str, one: Judged) -> str:
         of = f" of {name}" if name else ""
-        average = f" | {self.averaged[name].loss:.4f} with averaged weights" if name in self.averaged else ""
-        return (
-            f"step {self.step} | validation loss{of} {one.loss:.4f} nats per token | perplexity {one.perplexity:.2f}"
-            f" | {one.bits_per_byte:.3f} bits per byte{average}"
-        )
+        parts = [f"step {self.step}", f"validation loss{of} {one.loss:.4f} {one.unit}"]
+        parts += [f"perplexity {one.perplexity:.2f}"] if one.per_token else []
+        parts += [] if one.bits_per_byte is None else [f"{one.bits_per_byte:.3f} bits per byte"]
+        parts += [f"{what} {one.metrics[what]:.3f}" for what in SHOWN if what in one.metrics]
+        parts += [f"{self.averaged[name].loss:.4f} with averaged weights"] if name in self.averaged else []
+        return " | ".join(parts)
+
+
+SHOWN = ("rewards/accuracies", "rewards/margins", "accuracy", "reward", "completions/mean_length")
+"""Metrics of an objective that say most, beside the loss."""
+
+
+def _numbers(one: Judged) -> dict[str, float]:
+    bits = {} if one.bits_per_byte is None else {"bits_per_byte": one.bits_per_byte}
+    perplexity = {"perplexity": one.perplexity} if one.per_token else {}
+    return {"loss": one.loss, **bits, **perplexity, **one.metrics}
 
 
 def evaluate(training: Training) -> Evaluation:
     """Mean loss over the fixed validation batches of every set."""
-    sets, state = validation_sets(training.tokens, training.config.data), training.state
-    own = {one.name: _judged(training, one) for one in sets}
+    state = training.state
+    own = judged(training)
     if not state.average:
         return Evaluation(state.step, own)
     with in_place_of_weights(state.average, state.model):
-        return Evaluation(state.step, own, {one.name: _judged(training, one) for one in sets})
+        return Evaluation(state.step, own, judged(training))
 
 
-def _judged(training: Training, one: ValidationSet) -> Judged:
-    config, model, mesh = training.config, training.state.model, training.state.mesh
-    length, rows = config.model.context_length, config.run.batch_size
+def judged(training: Training) -> dict[str, Judged]:
+    """Every set with the weights as they are."""
+    data, config = training.tokens, training.config
+    if isinstance(data, Examples):
+        found = _of_examples(training)
+        return {} if found is None else {"": found}
+    return {one.name: _of_text(training, one) for one in validation_sets(data, config.data)}
+
+
+def _of_text(training: Training, one: ValidationSet) -> Judged:
+    length, rows = training.config.model.context_length, training.config.run.batch_size
     together = max(rows, JUDGED_TOGETHER // length)
-    batches = list(validation_batches(one.tokens, length, together, rows * config.run.eval_batches))
-    total, labels = 0.0, sum(NEXT_TOKEN.labels(micro) for micro in batches)
+    batches = list(validation_batches(one.tokens, length, together, rows * training.config.run.eval_batches))
+    loss, labels, _ = _mean(training, batches, NEXT_TOKEN)
+    return Judged(loss, one.in_bits_per_byte(loss), labels)
+
+
+def _of_examples(training: Training) -> Judged | None:
+    """The objective of the run, on held-out records."""
+    assert training.held_out is not None
+    batches, objective = training.held_out(training.state), training.objective
+    if not batches:
+        return None
+    if isinstance(training.tokens, Examples) and training.tokens.kind == "prompts":
+        return _of_answers(batches)
+    loss, labels, metrics = _mean(training, batches, objective)
+    every = objective.quantities(training.config.model)
+    unit = "nats per token" if objective == NEXT_TOKEN else next(one.unit for one in every if one.name == "loss")
+    return Judged(loss, None, labels, unit, metrics)
+
+
+def _of_answers(batches: Sequence[MicroBatch]) -> Judged:
+    """The model's own answers to held-out prompts: what is lowest at the best model is minus their mean reward, or
+    how far they are from the teacher.
+    """
+    weights = [len(micro["rewards"]) for micro in batches]
+    names = dict.fromkeys(name for micro in batches for name in micro.measured)
+    metrics = {
+        name: sum(w * micro.measured.get(name, 0.0) for w, micro in zip(weights, batches, strict=True)) / sum(weights)
+        for name in names
+    }
+    if "reward" in metrics:
+        return Judged(-metrics["reward"], None, sum(weights), "minus the mean reward", metrics)
+    return Judged(metrics["kl_before"], None, sum(weights), "nats per token from the teacher", metrics)
+
+
+def _mean(
+    training: Training, batches: Sequence[MicroBatch], objective: Objective
+) -> tuple[float, int, dict[str, float]]:
+    """The loss over all labels, how many they are, and the objective's metrics."""
+    model, mesh = training.state.model, training.state.mesh
+    labels = max(1, sum(objective.labels(micro) for micro in batches))
+    losses = []
     model.eval()
     with torch.no_grad(), mesh.unsharded_at_most(model):
         for micro, counts in mesh.share_evenly(batches):
-            value = float(NEXT_TOKEN.loss(training.state.models, micro, 1, FAST).value)
-            total += value if counts else 0.0
-    loss = float(mesh.all_sum(torch.tensor(total, dtype=torch.float64))) / max(1, labels)
-    return Judged(loss, one.in_bits_per_byte(loss), labels)
+            loss = objective.loss(training.state.models, micro, labels, FAST)
+            losses += [loss] if counts else []
+    total = sum(mesh.joined([float(loss.value) for loss in losses], len(batches)))
+    return total, labels, metrics_of(losses, mesh, len(batches))

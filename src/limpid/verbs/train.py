@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sys
 import time
@@ -33,6 +34,8 @@ EVERYDAY = (
     "sample_steps", "sample_prompt", "seed", "threads", "report_to",
 )  # fmt: skip
 """What --help shows; --help-all shows the rest, in sections."""
+ARGUMENTS = {"tune": "OBJECTIVE", "objective": "OBJECTIVE", "model_name": "MODEL", "paths": "PATH"}
+"""Options that are typed without a name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class TrainFlags:
 
 
 def verb(argv: Sequence[str]) -> int:
-    from limpid.api import resume, train
+    from limpid.api import train
     from limpid.config.files import merged, read_options
     from limpid.config.recipes import TIMED, recipe
 
@@ -70,28 +73,35 @@ def verb(argv: Sequence[str]) -> int:
     require_threads(typed.get("run", {}).get("threads", 0))
     require_not_adopted(typed)
     began = time.perf_counter()
-    words = ("config", "recipe", "minutes", "name", "resume")
-    file, chosen, minutes, name, resumed = (typed.pop(key, None) for key in words)
-    if resumed is not None:
-        max_steps = typed.get("run", {}).pop("max_steps", None)
-        others = [option for section in typed.values() for option in section] + [
-            word for word, value in zip(words, (file, chosen, minutes, name), strict=False) if value is not None
-        ]
-        if others:
-            raise ConfigError(
-                f"--resume continues a run as it was configured: leave out --{others[0].replace('_', '-')} "
-                "(only --max-steps may change)"
-            )
-        return _shown(lambda reporter: resume(resumed, max_steps, reporter))
+    if typed.get("resume") is not None:
+        return resumed(typed)
+    file, chosen, minutes, name, _ = (typed.pop(key, None) for key in ("config", "recipe", "minutes", "name", "resume"))
     base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
     base = base if minutes is None else merged(base, TIMED)
     options = typed if file is None else merged(read_options(user_path(file)), typed)
     config = from_dict(TrainConfig, merged(base, options))
-    deadline = None if minutes is None else _deadline(began, minutes, options, config.update.schedule)
-    return _shown(lambda reporter: train(config, name, reporter, deadline))
+    deadline = None if minutes is None else deadline_of(began, minutes, options, config.update.schedule)
+    return shown(lambda reporter: train(config, name, reporter, deadline))
 
 
-def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: str) -> Deadline:
+def resumed(typed: dict[str, Any]) -> int:
+    """Continue the run that --resume names, with no other option but --max-steps."""
+    from limpid.api import resume
+
+    run, max_steps = typed.pop("resume"), typed.get("run", {}).pop("max_steps", None)
+    sections = (section for section in typed.values() if isinstance(section, dict))
+    words = (word for word, value in typed.items() if value is not None and not isinstance(value, dict))
+    if other := next(itertools.chain(*sections, words), None):
+        named = ARGUMENTS.get(other) or f"--{other.replace('_', '-')}"
+        raise ConfigError(
+            f"--resume continues a run as it was configured: leave out {named} (only --max-steps may change)"
+        )
+    return shown(lambda reporter: resume(run, max_steps, reporter))
+
+
+def deadline_of(
+    began: float, minutes: float, options: dict[str, Any], schedule: str, *, size_given: bool = False
+) -> Deadline:
     """When a run of so many minutes ends, and whether the options name its size."""
     from limpid.training.time_budget import Deadline
 
@@ -105,17 +115,17 @@ def _deadline(began: float, minutes: float, options: dict[str, Any], schedule: s
             "allows; leave --schedule out"
         )
     sizes = {"d_model", "num_layers", "num_heads", "num_kv_heads", "d_head", "d_ff"}
-    size_given = bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
+    size_given = size_given or bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
     return Deadline(began + 60 * minutes, size_given)
 
 
-def _shown(train: Callable[[Reporter], Run]) -> int:
+def shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
     from rich.text import Text
 
     from limpid.console import Console
     from limpid.machine import process_peak
-    from limpid.planning.figure import shown
+    from limpid.planning.figure import shown as figure
     from limpid.reporter import LastingReporter
     from limpid.training.allocator import keep_freed_memory
     from limpid.training.loop import Diverged, Interrupted
@@ -140,7 +150,7 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
             )
             return 1
         if (held := process_peak()) is not None:
-            reporter.line(f"memory     {shown(held, 'bytes')} of this process at most")
+            reporter.line(f"memory     {figure(held, 'bytes')} of this process at most")
         reporter.line(Text(f"\n{run.path}/", HEADING))
         for what, where in _contents(run):
             reporter.line(f"  {what:<24}{where}")
@@ -157,13 +167,11 @@ def _shown(train: Callable[[Reporter], Run]) -> int:
 
 
 def _prompt(run: Run) -> str:
-    """What the model may be asked to continue: the samples' prompt, or the first words of the held-out text."""
-    from limpid.data.tokens import open_tokens
+    """What the model may be asked to continue: the samples' prompt, or the first words of what was held out."""
+    from limpid.data.held_out import opening
 
     config = run.read_config()
-    record = run.read_state(run.latest_checkpoint())
-    tokens = open_tokens(record["data"], config.data, config.model.context_length, config.run.seed)
-    return next(filter(None, config.run.sample_prompt), None) or tokens.opening()
+    return next(filter(None, config.run.sample_prompt), None) or opening(run)
 
 
 def _contents(run: Run) -> list[tuple[str, str]]:

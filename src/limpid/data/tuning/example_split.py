@@ -92,6 +92,12 @@ class ExampleSplit:
         here = slice(int(self.starts[number]), int(self.starts[number + 1]))
         return Answer(self.tokens[here], self.learned[here])
 
+    def prompt(self, record: int) -> tuple[int, ...]:
+        """The tokens of a record up to where its answer begins."""
+        answer = self.answer(2 * record if self.pairs else record)
+        end = int(np.argmax(answer.learned)) if answer.learned.any() else len(answer.tokens)
+        return tuple(answer.tokens[:end].tolist())
+
 
 PARTS = "tokens", "learned", "columns"
 

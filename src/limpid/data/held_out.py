@@ -1,0 +1,72 @@
+"""What a run held out, and what its rows were made of: of plain text, or of the records that it tunes on."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
+
+from limpid.config import TrainConfig, TuneConfig
+from limpid.config.tuning import KINDS
+from limpid.data.tokenizer import Tokenizer, load_tokenizer
+from limpid.data.tokens import Tokens, open_tokens
+from limpid.data.tuning.examples import Examples, open_examples
+from limpid.run import Run
+from limpid.source import Checkpoint
+
+Array = np.ndarray
+
+
+def data_of(run: Run, config: TrainConfig, fingerprint: str) -> Tokens | Examples:
+    """What a run trained on, as long as it is the same.
+
+    Raises  CheckpointError when it is another one now; DataError when it cannot be read
+    """
+    if config.tune is None:
+        return open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed)
+    return open_examples(fingerprint, **chosen(config, config.tune, load_tokenizer(Checkpoint(run, 0))))
+
+
+def chosen(config: TrainConfig, tune: TuneConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the examples of a run depend on, but for a chat template that is named: a run keeps it by its tokenizer."""
+    return {
+        "data": config.data,
+        "kind": KINDS[tune.objective],
+        "tokenizer": tokenizer,
+        "context_length": config.model.context_length,
+        "seed": config.run.seed,
+        "too_long": tune.too_long,
+        "skip_bad_rows": tune.skip_bad_rows,
+    }
+
+
+def held_out_tokens(run: Run) -> Integer[Array, " token"]:
+    """Every token that a run held out, document after document."""
+    data = data_of(run, run.read_config(), run.fingerprint())
+    return data.validation.tokens if isinstance(data, Examples) else data.validation
+
+
+def opening(run: Run, characters: int = 24) -> str:
+    """The first words that a run held out; of records the first prompt."""
+    data = data_of(run, run.read_config(), run.fingerprint())
+    if isinstance(data, Tokens):
+        return data.opening(characters)
+    split = data.validation if data.validation.records else data.train
+    return data.tokenizer.decode(split.prompt(0))
+
+
+def held_out_documents(run: Run) -> list[str]:
+    """The texts that a run held out, without the marks between them."""
+    data = data_of(run, run.read_config(), run.fingerprint())
+    tokens = data.validation.tokens if isinstance(data, Examples) else data.validation
+    end = data.tokenizer.end_of_text
+    if isinstance(data, Examples):
+        borders = np.asarray(data.validation.starts)
+    else:
+        ends = np.flatnonzero(tokens == end) if end is not None else np.empty(0, int)
+        borders = np.concatenate([[0], ends + 1, [len(tokens)]])
+    parts = (tokens[begin:after] for begin, after in itertools.pairwise(borders))
+    texts = (data.tokenizer.decode(part[part != end].tolist()) for part in parts)
+    return [text for text in texts if text]

@@ -1,0 +1,57 @@
+"""What a run reads, prepared before its first step or found again: plain text, or records to tune on; its batches."""
+
+from __future__ import annotations
+
+from limpid.config import TrainConfig
+from limpid.config.tuning import KINDS
+from limpid.data.batches import Batches, Region
+from limpid.data.held_out import chosen
+from limpid.data.terminal import data_table
+from limpid.data.tokenizer import load_tokenizer
+from limpid.data.tokens import Tokens, prepare
+from limpid.data.tuning.examples import Examples, prepare_examples
+from limpid.data.tuning.terminal import examples_table, shown_rows
+from limpid.errors import ConfigError
+from limpid.reporter import Reporter
+from limpid.run import Run
+from limpid.source import Model
+from limpid.training.stored_batches import BatchSource
+from limpid.training.tuning import Answerer, HeldOut, example_batches, order_of, require_rollouts
+
+
+def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> Tokens | Examples:
+    """What a new run trains on, and a table of it; `source` is the model that the run starts from."""
+    if config.tune is None:
+        tokens = prepare(config.data, config.model.context_length, config.run.seed, reporter.progress)
+        reporter.line(data_table(tokens, config.data))
+        found: Tokens | Examples = tokens
+    else:
+        if source is None:
+            raise ConfigError(f"{config.tune.objective} tunes a model: name one with --init-from")
+        if KINDS[config.tune.objective] == "prompts":
+            require_rollouts(config.tune)
+        settled = chosen(config, config.tune, load_tokenizer(source))
+        examples = prepare_examples(**settled, chat_template=config.tune.chat_template, progress=reporter.progress)
+        reporter.line(examples_table(examples, order_of(examples, config)))
+        for row in shown_rows(examples):
+            reporter.line(row)
+        found = examples
+    for note in found.notes:
+        reporter.line(note)
+    return found
+
+
+def batches_of(
+    run: Run, config: TrainConfig, data: Tokens | Examples, answerer: Answerer | None = None
+) -> tuple[BatchSource, HeldOut | None]:
+    """Where a run's batches come from: windows of a text, records, or answers of the model itself; and records to
+    validate on.
+    """
+    if isinstance(data, Examples):
+        return example_batches(run, config, data, answerer)
+    rows, weights = config.run.batch_size, config.data.weights
+    regions = [
+        Region(start, end - start, weights[path]) for path, (start, end) in data.regions.items() if path < len(weights)
+    ]
+    length, accumulation = config.model.context_length, config.run.gradient_accumulation_steps
+    return Batches(data.train, length, rows, accumulation, config.run.seed, regions), None

@@ -1,0 +1,110 @@
+"""What a frozen model gives to answers: the reference that preferences and policies are held near to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from limpid.config import TrainConfig
+from limpid.data.batches import MicroBatch
+from limpid.errors import ConfigError
+from limpid.model import Transformer
+from limpid.model.linear import LowRankLinear
+from limpid.model.observe import FAST
+from limpid.model.weights import load_weights, read_weights
+from limpid.objectives.answers import token_log_probabilities as scored
+from limpid.run import Run
+from limpid.source import Checkpoint, find_model
+from limpid.training.precision import arithmetic
+from limpid.training.state import State, set_weights
+
+Array = np.ndarray
+
+
+class Reference:
+    """The model that the tuned one started from, or another one; of a run with low-rank factors, its base alone.
+
+    It is loaded when it is first asked, from the run's first checkpoint, and stays as it is.
+    """
+
+    def __init__(self, run: Run, config: TrainConfig, named: str | None, asked: str = "reference") -> None:
+        """`named` is another model, by the option that is called `asked`."""
+        self.run, self.config, self.named, self.asked = run, config, named, asked
+        self.model: Transformer | None = None
+
+    def token_log_probabilities(
+        self, micro: MicroBatch, state: State, temperature: float = 1.0
+    ) -> Float32[Array, "answer position"]:
+        """Of every target of a micro-batch, in nats; 0 where there is none."""
+        if self.config.model.lora_rank and self.named is None:
+            with without_factors(state.model):
+                return token_log_probabilities(state.model, micro, temperature)
+        if self.model is None:
+            self.model = self._loaded(state.mesh.device)
+        return token_log_probabilities(self.model, micro, temperature)
+
+    def _loaded(self, device: torch.device) -> Transformer:
+        if self.named is not None:
+            sizes, weights = load_weights(find_model(self.named))
+            require_same_vocabulary(f"--{self.asked} {self.named}", sizes.vocab_size, self.config.model.vocab_size)
+        else:
+            sizes, weights = self.config.model, read_weights(Checkpoint(self.run, 0), self.config.model)
+        return frozen(replace(sizes, dropout=0.0), weights, self.config, device)
+
+
+def frozen(sizes: object, weights: Mapping[str, Tensor], config: TrainConfig, device: torch.device) -> Transformer:
+    """A model that is asked and never trained, in the arithmetic of the run."""
+    formats = arithmetic(config.run.precision)
+    model = Transformer(sizes, formats.compute).to(formats.parameters)  # type: ignore[arg-type]
+    set_weights(model, weights)
+    return model.requires_grad_(False).to(device).eval()
+
+
+def require_same_vocabulary(what: str, theirs: int, ours: int) -> None:
+    """Raise ConfigError for a reference or teacher that reads other tokens."""
+    if theirs != ours:
+        raise ConfigError(
+            f"{what} has a vocabulary of {theirs:,} tokens, the tuned model one of {ours:,}: their "
+            "probabilities cannot be compared; name a model with the same tokenizer"
+        )
+
+
+@contextmanager
+def without_factors(model: Transformer) -> Iterator[None]:
+    """The base of a model with low-rank factors, for as long as the block lasts: nothing is copied."""
+    adapted = [module for module in model.modules() if isinstance(module, LowRankLinear)]
+    scales = [module.scale for module in adapted]
+    try:
+        for module in adapted:
+            module.scale = 0.0
+        yield
+    finally:
+        for module, scale in zip(adapted, scales, strict=True):
+            module.scale = scale
+
+
+def token_log_probabilities(
+    model: Transformer, micro: MicroBatch, temperature: float = 1.0
+) -> Float32[Array, "answer position"]:
+    """What a model gives to every target of a micro-batch, without dropout, in nats; 0 where there is none.
+
+    By the kernels that training runs, which other shapes and passes without a gradient do not: so that the ratio to
+    what the step computes is exactly 1 as long as no parameter has moved.
+    """
+    was = model.training
+    model.train(not model.config.dropout)
+    try:
+        device = model.output_matrix.device
+        tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in ("tokens", "targets"))
+        with torch.enable_grad():
+            scores = scored(model, tokens, targets, FAST, temperature)
+        found: Array = scores.log_probabilities.detach().float().cpu().numpy()
+    finally:
+        model.train(was)
+    return found

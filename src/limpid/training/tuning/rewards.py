@@ -1,0 +1,154 @@
+"""What answers are worth: functions of the user's, called with prompts, completions and the records' other fields."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from limpid.config.options import shown
+from limpid.errors import ConfigError, DataError
+from limpid.files import one_line
+
+Array = np.ndarray
+RewardFunction = Callable[..., Sequence[float | None]]
+"""Called as function(prompts=…, completions=…, **columns): one number per completion, None where it has no opinion."""
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Several rewards, and how much each counts."""
+
+    functions: Mapping[str, RewardFunction]
+    """By the name that metrics know them by."""
+    weights: tuple[float, ...]
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    ) -> Float64[Array, "reward completion"]:
+        """What each says about every completion; not a number where it says nothing.
+
+        Raises  DataError for a function that breaks off, or that returns something else than a number each
+        """
+        given = {"prompts": list(prompts), "completions": list(completions)}
+        given |= {name: list(values) for name, values in columns.items()}
+        said = [called(name, function, given) for name, function in self.functions.items()]
+        return np.array(said, np.float64).reshape(len(said), len(completions))
+
+    def total(self, each: Float64[Array, "reward completion"]) -> Float64[Array, " completion"]:
+        """Their weighted sum over those that have an opinion; not a number where none has."""
+        weighted = np.array(self.weights)[:, None] * each
+        return np.where(np.isnan(each).all(0), np.nan, np.nansum(weighted, 0))
+
+
+def called(name: str, function: RewardFunction, given: Mapping[str, list[Any]]) -> list[float]:
+    """What one function says, as numbers."""
+    try:
+        said = function(**_accepted(function, given))
+    except Exception as error:
+        line = _line_of(error)
+        raise DataError(
+            f"reward {name} raised {type(error).__name__}{line}: {one_line(error)}; mend it, and go on with --resume: "
+            "what was trained is kept"
+        ) from error
+    count = len(given["completions"])
+    try:
+        numbers = list(said)
+    except TypeError:
+        numbers = []
+    if isinstance(said, str) or len(numbers) != count:
+        raise DataError(
+            f"reward {name} returned {shown(said)} for {count} completions: expected one number, or None, for each"
+        )
+    return [_number(name, one, place) for place, one in enumerate(numbers)]
+
+
+def _number(name: str, value: Any, place: int) -> float:
+    if value is None:
+        return math.nan
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.inf
+    if math.isinf(number):
+        raise DataError(
+            f"reward {name} gave completion {place} {shown(value)}: expected a finite number, or None where it has no "
+            "opinion"
+        )
+    return number
+
+
+def _accepted(function: RewardFunction, given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Of what there is, what a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return dict(given)
+    return {one.name: given[one.name] for one in parameters if one.name in given}
+
+
+def _line_of(error: Exception) -> str:
+    """Where in the user's file it happened."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+
+
+def find_rewards(named: Sequence[str], weights: Sequence[float]) -> Rewards:
+    """The functions that `module:function` or `file.py:function` name.
+
+    Raises  ConfigError for what cannot be found, and for another number of weights
+    """
+    if weights and len(weights) != len(named):
+        raise ConfigError(
+            f"reward_weights are {len(weights)} and rewards {len(named)}: give one weight per reward, in their order"
+        )
+    functions = {one.rpartition(":")[2]: find_reward(one) for one in named}
+    if len(functions) < len(named):
+        raise ConfigError(f"rewards {', '.join(named)}: two have one name, by which metrics know them; rename one")
+    return Rewards(functions, tuple(weights) or (1.0,) * len(named))
+
+
+def find_reward(named: str) -> RewardFunction:
+    """One function of the user's."""
+    where, colon, name = named.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise ConfigError(f"reward is {shown(named)}: expected module:function, or file.py:function")
+    module = _module(where, named)
+    function = getattr(module, name, None)
+    if not callable(function):
+        there = ", ".join(one for one in vars(module) if callable(getattr(module, one)) and not one.startswith("_"))
+        raise ConfigError(f"reward {named}: {where} has no function {name!r}; it has {there or 'none'}")
+    found: RewardFunction = function
+    return found
+
+
+def _module(where: str, named: str) -> Any:
+    """A file, or a module that Python finds, the working folder first."""
+    try:
+        if where.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            if spec is None or spec.loader is None or not Path(where).is_file():
+                raise ConfigError(f"reward {named}: there is no file {where}")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        return importlib.import_module(where)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"reward {named}: {where} cannot be imported ({type(error).__name__}: {one_line(error)})"
+        ) from error

@@ -1,0 +1,202 @@
+"""Batches of the model's own answers: drawn by the state before their step, rewarded, and stored with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float32, Float64
+
+from limpid.config import Sampling, TrainConfig
+from limpid.config.tuning import RolloutConfig
+from limpid.data.batches import MicroBatch
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tuning.examples import Examples
+from limpid.data.tuning.rows import spread
+from limpid.model import Transformer
+from limpid.objectives.policy import Named, Policy
+from limpid.quantities import NO_LABEL
+from limpid.training.state import State
+from limpid.training.tuning.advantages import Drawn, advantages
+from limpid.training.tuning.examples import order_of, pad_of
+from limpid.training.tuning.reference import Reference, token_log_probabilities
+from limpid.training.tuning.rewards import Rewards, find_rewards
+
+Array = np.ndarray
+
+
+class Answer(Protocol):
+    """What the model said to a prompt."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Without the token that ended it."""
+
+    @property
+    def text(self) -> str:
+        """The same, to read."""
+
+    @property
+    def end(self) -> int | None:
+        """The token that ended it; None where it was broken off at its greatest length."""
+
+
+Answerer = Callable[[Transformer, Tokenizer, Sequence[tuple[int, ...]], Sampling], Sequence[Answer]]
+"""Answers to prompts, in their order; drawn as the sampling's seed has it."""
+
+
+class Rollouts:
+    """Several answers to each prompt, their rewards, and what follows from them: a batch per draw."""
+
+    def __init__(
+        self,
+        examples: Examples,
+        config: TrainConfig,
+        settings: RolloutConfig,
+        objective: Policy,
+        method: Named | None,
+        price: float,
+        answerer: Answerer,
+        reference: Reference | None,
+    ) -> None:
+        """`method` says what advantages are, none imitates the reference; `price` is β where rewards have it."""
+        self.examples, self.run, self.settings, self.objective = examples, config.run, settings, objective
+        self.method, self.price = method, price
+        self.answerer, self.reference = answerer, reference
+        self.order, self.pad = order_of(examples, config), pad_of(examples)
+
+    @cached_property
+    def rewards(self) -> Rewards:
+        """The user's own: a step that is stored is opened without them."""
+        return find_rewards(self.settings.reward, self.settings.reward_weights)
+
+    def batch(self, step: int, state: State) -> tuple[MicroBatch, ...]:
+        """Answers drawn before step `step`, from 1, in micro-batches of whole groups.
+
+        The steps of one draw have the same prompts: `step` is the first of them.
+        """
+        records, parts = self.order.step(self._draw(step)).ravel(), self.run.gradient_accumulation_steps
+        return self._drawn(self.examples.train, records, self.settings.num_generations, parts, step, state)
+
+    def held_out(self, state: State) -> Sequence[MicroBatch]:
+        """One answer to each of the prompts to validate on, always the same ones, drawn alike at every step."""
+        split, size = self.examples.validation, self.run.batch_size
+        records = spread(split.records, size * self.run.eval_batches)
+        parts = max(1, -(-len(records) // size))
+        return self._drawn(split, records, 1, parts, 0, state) if len(records) else ()
+
+    def epoch(self, step: int) -> float:
+        return self.order.epoch(self._draw(step))
+
+    def _draw(self, step: int) -> int:
+        """How often answers were drawn when step `step` is taken."""
+        return 1 + (step - 1) // self.settings.num_iterations
+
+    def _drawn(
+        self, split: Any, records: Array, count: int, parts: int, step: int, state: State
+    ) -> tuple[MicroBatch, ...]:
+        """So many answers to each of these prompts, in so many micro-batches."""
+        each = [int(record) for record in records for _ in range(count)]
+        prompts = [split.prompt(record) for record in each]
+        answers = self._answered(prompts, state, step)
+        columns = columns_of([split.columns[record] for record in each])
+        asked = columns.pop("prompt", [self.examples.tokenizer.decode(prompt) for prompt in prompts])
+        said = self.rewards(asked, [answer.text for answer in answers], columns)
+        total = self.rewards.total(said) if len(said) else np.zeros(len(answers))
+        arrays = padded(prompts, answers, self.pad)
+        learned = np.isfinite(total) & self._counted(answers)
+        arrays["mask"] = arrays["mask"] * learned[:, None].astype(np.float32)
+        places = np.array_split(np.arange(len(each)), parts)
+        micros = [MicroBatch({name: array[part] for name, array in arrays.items()}) for part in places]
+        arrays["old_log_probabilities"] = np.concatenate(
+            [token_log_probabilities(state.model, micro, self.objective.temperature) for micro in micros]
+        )
+        reference = None
+        if self.reference is not None:
+            scores = [self.reference.token_log_probabilities(one, state, self.objective.temperature) for one in micros]
+            reference = arrays["reference_log_probabilities"] = np.concatenate(scores)
+        rewards = without_gaps(total.reshape(-1, count))
+        if count > 1 or self.method is None:
+            drawn = Drawn(rewards, arrays["mask"], arrays["old_log_probabilities"], reference)
+            arrays["advantages"] = advantages(drawn, self.method, self.price).astype(np.float32)
+        arrays["rewards"] = rewards.reshape(-1).astype(np.float32)
+        starts = np.array([int(split.starts[record]) for record in each])
+        return tuple(
+            MicroBatch(
+                {name: array[part] for name, array in arrays.items()},
+                tuple(starts[part].tolist()),
+                self._measured(said[:, part], rewards.reshape(-1)[part], [answers[i] for i in part], count, {
+                    name: array[part] for name, array in arrays.items()
+                }),
+            )
+            for part in places
+        )  # fmt: skip
+
+    def _answered(self, prompts: Sequence[tuple[int, ...]], state: State, step: int) -> Sequence[Answer]:
+        seed = int(np.random.SeedSequence((self.run.seed, step)).generate_state(1, np.uint32)[0] >> 1)
+        most, temperature = self.objective.max_completion_length, self.objective.temperature
+        sampling = Sampling(max_new_tokens=most, temperature=temperature, seed=seed)
+        was = state.model.training
+        answers = self.answerer(state.model, self.examples.tokenizer, prompts, sampling)
+        state.model.train(was)
+        return answers
+
+    def _counted(self, answers: Sequence[Answer]) -> Array:
+        """Which answers are learned from: those that were broken off may be left out."""
+        kept = not self.settings.mask_truncated_completions
+        return np.array([kept or answer.end is not None for answer in answers])
+
+    def _measured(
+        self, said: Array, total: Array, answers: Sequence[Answer], count: int, arrays: Mapping[str, Array]
+    ) -> dict[str, float]:
+        """What is logged beside the loss, by TRL's names."""
+        lengths = np.array([len(answer.tokens) for answer in answers])
+        found = {
+            "completions/mean_length": float(lengths.mean()),
+            "completions/max_length": float(lengths.max()),
+            "completions/clipped_ratio": float(np.mean([answer.end is None for answer in answers])),
+        }
+        if len(said):
+            found["reward"] = float(total.mean())
+        if len(said) and count > 1:
+            groups = total.reshape(-1, count)
+            found["reward_std"] = float(groups.std(1, ddof=1).mean())
+            found["frac_reward_zero_std"] = float((groups.std(1) == 0).mean())
+        for name, values in zip(self.rewards.functions, said, strict=True):
+            if np.isfinite(values).any():
+                found[f"rewards/{name}/mean"] = float(np.nanmean(values))
+        if "reference_log_probabilities" in arrays:
+            apart = (arrays["old_log_probabilities"] - arrays["reference_log_probabilities"]) * arrays["mask"]
+            found["kl_before"] = float(apart.sum() / max(1.0, float(arrays["mask"].sum())))
+        return found
+
+
+def without_gaps(rewards: Float64[Array, "prompt answer"]) -> Float64[Array, "prompt answer"]:
+    """Answers without a reward at the mean of their group, so that they move nothing; a group of them at 0."""
+    known = np.isfinite(rewards)
+    means = np.where(known, rewards, 0.0).sum(1, keepdims=True) / np.maximum(1, known.sum(1, keepdims=True))
+    filled: Array = np.where(known, rewards, means)
+    return filled
+
+
+def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Fields of records, each as a list; None where a record lacks one."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [record.get(name) for record in records] for name in names}
+
+
+def padded(prompts: Sequence[tuple[int, ...]], answers: Sequence[Answer], pad: int) -> dict[str, Array]:
+    """Prompts with their answers as rows of one length: tokens, targets, and a mask of the answers' targets."""
+    ends = [() if answer.end is None else (answer.end,) for answer in answers]
+    whole = [(*p, *answer.tokens, *end) for p, answer, end in zip(prompts, answers, ends, strict=True)]
+    length = max(map(len, whole)) - 1
+    tokens = np.full((len(whole), length), pad, np.int64)
+    targets = np.full((len(whole), length), NO_LABEL, np.int64)
+    mask: Float32[Array, "answer position"] = np.zeros((len(whole), length), np.float32)
+    for row, (prompt, ids) in enumerate(zip(prompts, whole, strict=True)):
+        tokens[row, : len(ids) - 1] = ids[:-1]
+        targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
+        mask[row, len(prompt) - 1 : len(ids) - 1] = 1
+    return {"tokens": tokens, "targets": targets, "mask": mask}

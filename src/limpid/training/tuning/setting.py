@@ -1,0 +1,78 @@
+"""From the section `tune` of a configuration to the batches of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from limpid.config import Sampling, TrainConfig, TuneConfig
+from limpid.config.tuning import RolloutConfig
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tuning.examples import Examples
+from limpid.errors import CheckpointError, ConfigError
+from limpid.model import Transformer
+from limpid.objectives import Policy
+from limpid.objectives.tuned import TUNED, objective_of
+from limpid.run import Run
+from limpid.training.stored_batches import BatchSource, StoredBatches
+from limpid.training.tuning.examples import ExampleBatches, HeldOut, with_reference
+from limpid.training.tuning.judged import with_baseline
+from limpid.training.tuning.reference import Reference
+from limpid.training.tuning.rewards import find_rewards
+from limpid.training.tuning.rollouts import Answer, Answerer, Rollouts
+
+
+def example_batches(
+    run: Run, config: TrainConfig, examples: Examples, answerer: Answerer | None = None
+) -> tuple[BatchSource, HeldOut]:
+    """Batches of a run that tunes a model, and those to validate on; what follows from the state is stored."""
+    tune = config.tune
+    assert tune is not None
+    if examples.kind == "prompts":
+        drawn, steps = rollouts(run, config, tune, examples, answerer), _settings(tune).num_iterations
+        return StoredBatches(drawn, run.path / "batches", steps), drawn.held_out
+    objective = objective_of(tune)
+    if not {"reference", "reference_chosen"} & set(objective.fields):  # nothing is held to a reference
+        plain = ExampleBatches(examples, config)
+        return plain, plain.held_out
+    reference = Reference(run, config, tune.reference)
+    complete = with_baseline(reference) if tune.objective == "kto" else with_reference(reference)
+    source = ExampleBatches(examples, config, complete)
+    return StoredBatches(source, run.path / "batches"), source.held_out
+
+
+def rollouts(
+    run: Run, config: TrainConfig, tune: TuneConfig, examples: Examples, answerer: Answerer | None
+) -> Rollouts:
+    """Where the model's own answers come from, and what they are worth."""
+    settings, method, objective = _settings(tune), TUNED[tune.objective].policy, objective_of(tune)
+    assert isinstance(objective, Policy)
+    price = float(tune.options.get("beta", 0.0)) if method is not None and method.kl_in_reward else 0.0
+    needed = method is None or price or objective.beta
+    named = settings.teacher if method is None else tune.reference
+    reference = Reference(run, config, named, asked="teacher" if method is None else "reference") if needed else None
+    return Rollouts(examples, config, settings, objective, method, price, answerer or _unasked, reference)
+
+
+def require_rollouts(tune: TuneConfig) -> None:
+    """Raise ConfigError for what a run that learns from its own answers lacks, before anything is made."""
+    settings, method = _settings(tune), TUNED[tune.objective].policy
+    if method is None and settings.teacher is None:
+        raise ConfigError("distill imitates a teacher: name a model of the same tokenizer with --teacher")
+    if method is not None and not settings.reward:
+        raise ConfigError(f"{tune.objective} learns from a reward: name one with --reward module:function")
+    if method is not None and method.advantage != "global" and settings.num_generations < 2:
+        raise ConfigError(
+            f"num_generations is {settings.num_generations}: {tune.objective} compares the answers to one prompt, so "
+            "there must be two at least"
+        )
+    find_rewards(settings.reward, settings.reward_weights)
+
+
+def _settings(tune: TuneConfig) -> RolloutConfig:
+    return tune.rollouts or RolloutConfig()
+
+
+def _unasked(
+    model: Transformer, tokenizer: Tokenizer, prompts: Sequence[tuple[int, ...]], sampling: Sampling
+) -> Sequence[Answer]:
+    raise CheckpointError("the answers of this step are no longer stored in the run: resume it, which draws them anew")

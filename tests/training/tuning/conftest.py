@@ -1,0 +1,69 @@
+"""A model of two layers on bytes, and records of every kind to tune it on."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import limpid
+import small
+from limpid.run import Run
+
+SUMS = [(a, b) for a in range(1, 9) for b in range(2, 7)]
+RECORDS: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "answers": lambda a, b: {"prompt": f"{a}+{b}=", "completion": str(a + b)},
+    "pairs": lambda a, b: {"prompt": f"{a}+{b}=", "chosen": str(a + b), "rejected": str(a - b)},
+    "judged": lambda a, b: {"prompt": f"{a}+{b}=", "completion": str(a + b - a % 2), "label": a % 2 == 0},
+    "prompts": lambda a, b: {"prompt": f"{a}+{b}=", "answer": str(a + b)},
+}
+KIND = {"sft": "answers", "dpo": "pairs", "ipo": "pairs", "kto": "judged"}
+REWARDS = """
+def digits(completions):
+    return [sum(c.isdigit() for c in one) / max(1, len(one)) for one in completions]
+
+def first(completions, answer):
+    return [float(c[:1] == a[:1]) for c, a in zip(completions, answer)]
+
+def undecided(completions):
+    return [None if number % 2 else 1.0 for number, _ in enumerate(completions)]
+"""
+OPTIONS = {"max_steps": 3, "batch_size": 4, "eval_steps": 3, "save_steps": 1, "save_total_limit": 0, "threads": 1,
+           "precision": "fp32"}  # fmt: skip
+
+
+@pytest.fixture
+def base(data: Path) -> Run:
+    """A run to tune."""
+    return limpid.train(small.config(data, max_steps=3, doctor=False), "base")
+
+
+@pytest.fixture
+def records(here: Path) -> Callable[[str], Path]:
+    """A file of records of a kind."""
+
+    def write(kind: str) -> Path:
+        file = here / f"{kind}.jsonl"
+        file.write_text("".join(json.dumps(RECORDS[kind](a, b)) + "\n" for a, b in SUMS))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def tuned(base: Run, records: Callable[[str], Path], here: Path) -> Callable[..., Run]:
+    """The base tuned by an objective for three steps."""
+    (here / "rewards.py").write_text(REWARDS)
+
+    def tune(objective: str, name: str = "tuned", tune: Mapping[str, Any] | None = None, **sections: Any) -> Run:
+        kind = KIND.get(objective, "prompts")
+        chosen: dict[str, Any] = dict(tune or {})
+        if kind == "prompts":
+            chosen.setdefault("rollouts", {"reward": ["rewards.py:digits"], "num_generations": 3})
+            chosen["options"] = {"max_completion_length": 4, **chosen.get("options", {})}
+        run = {**OPTIONS, "doctor": False, **sections.pop("run", {})}
+        asked = {"tune": chosen, "run": run, **sections}
+        return limpid.tune(objective, base, records(kind), asked, name)
+
+    return tune

@@ -1,0 +1,102 @@
+"""Tuning runs: one loop with training, so that they resume, replay and open like any other."""
+
+import math
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import limpid
+from limpid.objectives.tuned import TUNED
+from limpid.run import Run
+from limpid.training.stored_batches import read_batch
+
+GIVEN = ("sft", "dpo", "ipo", "kto")
+OWN = ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus")
+
+
+def test_every_objective_is_tried_here() -> None:
+    assert {*GIVEN, *OWN, "distill"} <= set(TUNED)
+
+
+@pytest.mark.parametrize("objective", [*GIVEN, *OWN])
+def test_the_last_step_opens_and_holds(tuned: Callable[..., Run], objective: str) -> None:
+    run = tuned(objective)
+    assert limpid.trace(run).step.verdict.agrees
+
+
+@pytest.mark.parametrize("objective", ["sft", "dpo", "kto", "grpo"])
+def test_it_resumes_to_the_bit(tuned: Callable[..., Run], objective: str) -> None:
+    whole = tuned(objective, model={"lora_rank": 2})
+    part = Run(shutil.copytree(whole.path, whole.path.with_name("part")))
+    for step in (2, 3):
+        shutil.rmtree(part.checkpoint(step))
+    if (part.path / "batches").is_dir():
+        (part.path / "batches" / "000003.safetensors").unlink()  # drawn anew
+    limpid.resume(part)
+    for name in ("model", "optimizer"):
+        ours, theirs = (load_file(run.checkpoint(3) / f"{name}.safetensors") for run in (whole, part))
+        assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
+    assert [line["loss"] for line in whole.read_metrics().steps] == [line["loss"] for line in part.read_metrics().steps]
+
+
+def test_the_policy_that_drew_has_a_ratio_of_exactly_one(tuned: Callable[..., Run]) -> None:
+    for precision in ("fp32", "bf16"):
+        run = tuned("grpo", f"in-{precision}", run={"precision": precision})
+        for line in run.read_metrics().steps:
+            assert line["ratio/min"] == line["ratio/max"] == line["ratio/mean"] == 1
+            assert line["grad_norm_before_clip"] > 0
+
+
+def test_several_steps_on_a_draw_leave_it(tuned: Callable[..., Run]) -> None:
+    rollouts = {"reward": ["rewards.py:digits"], "num_generations": 3, "num_iterations": 2}
+    run = tuned("grpo", tune={"rollouts": rollouts}, update={"learning_rate": 0.01, "warmup_steps": 0})
+    first, second, third = run.read_metrics().steps
+    assert first["ratio/max"] == 1 < second["ratio/max"]
+    assert third["ratio/max"] == 1
+    assert {file.name for file in (run.path / "batches").iterdir()} == {"000001.safetensors", "000003.safetensors"}
+
+
+@pytest.mark.parametrize("lora", [0, 2])
+def test_at_first_policy_and_reference_are_one(tuned: Callable[..., Run], lora: int) -> None:
+    """Of a run with factors, too, whose reference is its own base."""
+    model = {"lora_rank": lora} if lora else {}
+    first = tuned("dpo", model=model).read_metrics().steps[0]
+    assert first["loss"] == pytest.approx(math.log(2), abs=1e-7)
+    assert first["rewards/margins"] == first["rewards/chosen"] == first["rewards/accuracies"] == 0
+    assert tuned("kto", "kto", model=model).read_metrics().steps[0]["loss"] == pytest.approx(0.5, abs=1e-7)
+    assert tuned("ipo", "ipo", model=model).read_metrics().steps[0]["loss"] == pytest.approx(25, abs=1e-5)
+
+
+def test_another_reference_gives_other_margins(tuned: Callable[..., Run], base: Run) -> None:
+    sft = tuned("sft", "sft", update={"learning_rate": 0.01, "warmup_steps": 0})
+    run = tuned("dpo", tune={"reference": str(sft.path)})
+    assert run.read_metrics().steps[0]["rewards/margins"] != 0
+
+
+def test_a_teacher_is_imitated(tuned: Callable[..., Run]) -> None:
+    moved = {"learning_rate": 0.02, "warmup_steps": 0, "schedule": "constant"}
+    teacher = tuned("sft", "teacher", update=moved, run={"max_steps": 12, "save_steps": 0})
+    rollouts = {"teacher": str(teacher.path), "num_generations": 16}
+    run = tuned("distill", tune={"rollouts": rollouts}, update=moved,
+                run={"max_steps": 24, "save_steps": 0})  # fmt: skip
+    assert limpid.trace(run).step.verdict.agrees
+    draws = [read_batch(run.path / "batches" / f"{step:06d}.safetensors") for step in range(1, 25)]
+    apart = [abs(one["old_log_probabilities"] - one["reference_log_probabilities"]).mean() for one, *_ in draws]
+    assert np.mean(apart[-3:]) < 0.8 * np.mean(apart[:3])
+
+
+def test_answers_without_a_reward_move_nothing(tuned: Callable[..., Run]) -> None:
+    run = tuned("grpo", tune={"rollouts": {"reward": ["rewards.py:undecided"], "num_generations": 3}})
+    batch = read_batch(run.path / "batches" / "000001.safetensors")
+    odd = np.concatenate([micro["mask"] for micro in batch])[1::2]
+    assert not odd.any()
+    assert run.read_metrics().steps[0]["reward"] == 1
+
+
+def test_epochs_count_the_steps(tuned: Callable[..., Run]) -> None:
+    run = tuned("sft", tune={"epochs": 2.0}, run={"batch_size": 12, "save_steps": 0, "eval_steps": 0})
+    records = 36  # of forty, one in ten is held out
+    assert run.read_config().run.max_steps == math.ceil(2 * records / 12)
