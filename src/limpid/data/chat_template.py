@@ -59,6 +59,11 @@ class ChatTemplate:
         except (TemplateError, *FAILURES) as error:
             raise DataError(f"the chat template in {self.where} refuses these messages: {one_line(error)}") from error
 
+    @property
+    def writes_date(self) -> bool:
+        """Whether what it writes depends on the day."""
+        return "strftime_now" in self.text
+
     @cached_property
     def compiled(self) -> Template:
         """The template, read; raises DataError where it cannot be."""

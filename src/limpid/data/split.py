@@ -160,14 +160,14 @@ class Split:
         texts = np.frombuffer(self.stats.texts, np.uint64)
         return ~self.held_out & np.isin(texts, texts[self.held_out])
 
-    def notes(self) -> list[str]:
+    def notes(self, what: str = "documents") -> list[str]:
         """What a user should know about it."""
         count = int(self.in_both.sum())
         if not count:
             return []
         if self.validation:
-            return [f"documents left out because they stand in the text to validate on too: {count:,}"]
-        return [f"documents that are trained on, and held out as well because they occur more than once: {count:,}"]
+            return [f"{what} left out because they stand in the text to validate on too: {count:,}"]
+        return [f"{what} that are trained on, and held out as well because they occur more than once: {count:,}"]
 
     def _group(self, path: int) -> int:
         return path if self.by_path else 0

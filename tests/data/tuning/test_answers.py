@@ -230,3 +230,35 @@ def test_the_first_token_of_a_text_is_put_once() -> None:
     for ((answer,),) in (with_template, plain):
         assert answer.tokens.tolist()[0] == first
         assert answer.tokens.tolist().count(first) == 1
+
+
+def test_an_answer_of_weight_0_is_read_and_not_learned() -> None:
+    tokenizer = FAMILIES["chatml"].tokenizer()
+    turns = talk("a", "wrong", "b", "right")
+    turns[1] |= {"weight": 0}
+    ((answer,),), _ = examples({"messages": turns}, tokenizer)
+    assert learned(answer, tokenizer) == ["right<|im_end|>"]
+    assert "wrong" in text(answer, tokenizer)
+
+
+def test_tools_and_options_reach_the_template() -> None:
+    template = "{{ tools[0].name }}{{ mode }}{% for m in messages %}{{ m.content }}{% endfor %}<|im_end|>"
+    tokenizer = Family(template, ("<|im_end|>",), ("<|im_end|>",)).tokenizer()
+    record = {"messages": talk("a", "b"), "tools": '[{"name": "sum", "default": null}]'}
+    ((answer,),), writer = examples(record | {"chat_template_kwargs": {"mode": "fast"}}, tokenizer)
+    assert text(answer, tokenizer).startswith("sumfasta")
+    assert not writer.counts["tools"]
+    _, writer = examples(record, FAMILIES["chatml"].tokenizer())
+    assert writer.counts["tools"] == 1
+
+
+def test_a_stop_at_which_generating_goes_on_is_counted() -> None:
+    chatml = FAMILIES["chatml"]
+    tokenizer = Family(chatml.template, (*chatml.special, "<eos>"), ("<eos>",)).tokenizer()
+    ((answer,),), writer = examples({"messages": talk("a", "b")}, tokenizer)
+    assert learned(answer, tokenizer) == ["b<|im_end|>"]
+    assert writer.counts["stops elsewhere"] == 1
+    words = Family(chatml.template, ("<eos>",), ("<eos>",)).tokenizer()  # its marks are no tokens
+    ((answer,),), writer = examples({"messages": talk("a", "b", "c", "d")}, words)
+    assert learned(answer, words)[-1] == "d<|im_end|>\n<eos>"
+    assert writer.counts["unclosed"] == 1

@@ -1,7 +1,10 @@
 """Examples of whole data sets: made, kept, found again, counted."""
 
+import io
 import json
+from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,11 +12,15 @@ import pytest
 
 from data.reading import refusal
 from data.tuning.templates import CHATML, talk
+from generation.hugging_face_chat import chat_folder
 from limpid.config import DataConfig
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data import columns
+from limpid.data.tokenizer import byte_tokenizer, load_tokenizer
+from limpid.data.tuning import examples as module
 from limpid.data.tuning.examples import Examples, open_examples, prepare_examples
 from limpid.data.tuning.shapes import Kind
 from limpid.errors import CheckpointError, DataError
+from limpid.source import ModelFolder
 
 CONTEXT = 60
 
@@ -185,3 +192,39 @@ def test_a_template_that_does_not_serve_is_said(template: str | bytes | None, sa
         assert said in refusal(lambda: prepared(data, chat_template=str(file)))
     else:  # it writes each prompt otherwise once there is an answer to it
         assert any("whose prompt" in note for note in prepared(data, chat_template=str(file)).notes)
+
+
+def test_a_folder_of_hugging_face_says_how_a_text_ends(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(ModelFolder(chat_folder(tmp_path / "model")))
+    data = written(tmp_path / "x.jsonl", *({"prompt": "q", "completion": f"a{n}"} for n in range(9)))
+    examples = prepare_examples(data, "answers", tokenizer, CONTEXT, 0)
+    assert examples.train.answer(0).tokens[-1] == tokenizer.special_id("<|im_end|>")  # its eos_token
+    assert any("without the model's chat template" in note for note in examples.notes)
+
+
+def test_a_template_that_writes_the_day_makes_other_examples_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dated.jinja").write_text("{{ strftime_now('%d') }}" + CHATML.template)
+    data = written(tmp_path / "x.jsonl", *answers(3))
+    today = prepared(data, chat_template=str(tmp_path / "dated.jinja"))
+    assert any("today's date" in note for note in today.notes)
+    monkeypatch.setattr(module, "date", SimpleNamespace(today=lambda: date(2001, 2, 3)))
+    assert prepared(data, chat_template=str(tmp_path / "dated.jinja")).fingerprint != today.fingerprint
+
+
+def test_records_of_the_hub_and_of_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    records = [{"prompt": f"q{n}", "completion": f" a{n}"} for n in range(6)]
+    expected = prepared(written(tmp_path / "x.jsonl", *records)).train.tokens
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(records))
+    columns._hub_dataset.cache_clear()
+    from_hub = prepared(DataConfig(paths=("hf:some/records",))).train
+    columns._hub_dataset.cache_clear()
+    assert from_hub.where[0].startswith("hf:some/records:")
+    stream = io.TextIOWrapper(io.BytesIO((tmp_path / "x.jsonl").read_bytes()))
+    monkeypatch.setattr("sys.stdin", stream)
+    piped = prepared(DataConfig(paths=("-",))).train
+    for found in (from_hub, piped):
+        assert np.array_equal(found.tokens, expected)

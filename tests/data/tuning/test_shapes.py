@@ -96,6 +96,11 @@ def test_the_form_is_seen_from_the_fields(kind: Kind, record: Any, expected: lis
         ("answers", {"messages": ASKED}, "no message is the assistant's"),
         ("answers", {"messages": talk("q", "a", "q")}, "ends with a message of role user"),
         ("answers", {"messages": talk("q", " ")}, "an answer of the assistant is empty"),
+        (
+            "answers",
+            {"messages": [*ASKED, GOOD[0] | {"weight": 0}]},
+            "no message is the assistant's, of a weight but 0",
+        ),
         ("answers", {"messages": talk("q", "a"), "tools": "get"}, "field 'tools' is 'get'"),
         ("answers", {"messages": talk("q", "a"), "chat_template_kwargs": 3}, "chat_template_kwargs is 3"),
         ("answers", {"prompt": "q"}, "holds a prompt without an answer, and answers are asked for: give completion"),

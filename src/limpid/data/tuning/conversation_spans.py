@@ -96,20 +96,22 @@ def written_conversation(
             text, spans, end = here, [], None
         if stop is None and (following := stops.following(text, len(here))):
             stop = following.end()
-        elif stop is None and len(here) == len(text):
+        closed = stop is not None
+        if not closed and len(here) == len(text):
             end = _closing(rendering, upto, here, stops)
+            closed = end is not None
         span = begin, len(here) if stop is None else stop
         spans.append(span)
-        _count(text[slice(*span)], stop is None and end is None, stops, counts)
+        _count(text[slice(*span)], closed, stops, counts)
         if not _holds(text[slice(*span)], upto[-1]):
             _require_answer(rendering, upto)
             counts["altered"] += 1
     return [*found, (text, tuple(reversed(spans)), end)]
 
 
-def _count(learned: str, unclosed: bool, stops: Stops, counts: Counter[str]) -> None:
+def _count(learned: str, closed: bool, stops: Stops, counts: Counter[str]) -> None:
     counts["answers"] += 1
-    counts["unclosed"] += unclosed
+    counts["unclosed"] += not closed
     counts["stops elsewhere"] += learned.endswith(stops.special) and not learned.endswith(stops.words)
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from limpid.config import DataConfig
@@ -154,9 +155,10 @@ def _with_template(tokenizer: Tokenizer, file: str) -> Tokenizer:
 def _settings(recipe: Recipe, data: DataConfig, seed: int) -> list[Any]:
     """All but the records that examples depend on."""
     template = recipe.tokenizer.chat_template
+    day = date.today().isoformat() if template and template.writes_date else None
     return [
         "examples", VERSION, recipe.kind, recipe.context_length, recipe.too_long, recipe.skip_bad_rows,
-        recipe.text_field, seed, data.validation_fraction, recipe.tokenizer.to_json(),
+        recipe.text_field, day, seed, data.validation_fraction, recipe.tokenizer.to_json(),
         _chat_of(recipe.tokenizer) | {"template": template and [template.text, sorted(template.words.items())]},
     ]  # fmt: skip
 

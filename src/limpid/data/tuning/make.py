@@ -93,7 +93,8 @@ def make(folder: Path, records: Iterator[Record], split: Split, recipe: Recipe, 
         "kind": recipe.kind, "context_length": recipe.context_length,
         "sources": list(split.stats.sources),
         "tallies": [asdict(tally) for tally in tallies],
-        "skipped": dict(skipped.reasons), "examples": skipped.examples, "notes": notes_of(writer, recipe.kind),
+        "skipped": dict(skipped.reasons), "examples": skipped.examples,
+        "notes": split.notes("records") + notes_of(writer, recipe.kind),
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ def notes_of(writer: Writer, kind: Kind) -> list[str]:
         "plain": "plain texts, which are learned without the model's chat template; give messages to use it: {count:,}",
         "spelled": "texts that spell special tokens, learned as the characters they are; give messages instead, and "
         "the chat template puts the tokens: {count:,}",
+        "tools": "records whose tools the chat template does not write: {count:,}",
         "alone": f"answers that the chat template changes once later turns follow, {by_itself}: {{count:,}}",
         "opened otherwise": "answers before which the chat template writes, for generating alone, what the "
         "conversation does not hold (the begin of thoughts): that is not learned: {count:,}",
@@ -30,4 +31,7 @@ def notes_of(writer: Writer, kind: Kind) -> list[str]:
     }
     if template is None:
         del lines["plain"]
-    return [line.format(count=count) for what, line in lines.items() if (count := writer.counts[what])]
+    found = [line.format(count=count) for what, line in lines.items() if (count := writer.counts[what])]
+    if template is not None and template.writes_date:
+        found.append("the chat template writes today's date; a field chat_template_kwargs gives another to a record")
+    return found

@@ -77,8 +77,9 @@ def exchanges_of(record: Any, kind: Kind, text_field: str, where: str) -> list[E
 
 
 def learned_from(messages: Sequence[Mapping[str, Any]], first: int) -> list[int]:
-    """Which messages are answers to learn, from number `first` on."""
-    return [number for number in range(first, len(messages)) if messages[number]["role"] == ASSISTANT]
+    """Which messages are answers to learn, from number `first` on; not those of weight 0, as OpenAI's format has it."""
+    places = range(first, len(messages))
+    return [place for place in places if messages[place]["role"] == ASSISTANT and messages[place].get("weight") != 0]
 
 
 def _shape_of(given: Mapping[str, Any], text_field: str, where: str) -> Shape:
@@ -189,7 +190,10 @@ def _require_answers(found: Exchange, where: str) -> None:
                 raise BadRow("no answer", f"{where}: the answer is empty: give one, or remove the row")
             continue
         if not learned_from(answer, 0):
-            raise BadRow("no answer", f"{where}: no message is the assistant's: there is nothing to learn")
+            raise BadRow(
+                "no answer",
+                f"{where}: no message is the assistant's, of a weight but 0: nothing to learn",
+            )
         if answer[-1]["role"] != ASSISTANT:
             raise BadRow(
                 "no answer at the end",

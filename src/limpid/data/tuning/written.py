@@ -52,6 +52,7 @@ class Writer:
             return [self._texts(exchange, exchange.prompt)]
         talks = [self._plain([*exchange.prompt, *answer], where) for answer in exchange.answers or ([],)]
         tools = plain_values(exchange.tools) if exchange.tools else None
+        self.counts["tools"] += tools is not None and (self.template is None or "tools" not in self.template.text)
         rendering = Rendering(self.form, tools, exchange.options)
         spelled = self.template is not None
         self.counts["turns"] += not spelled
