@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -15,8 +15,6 @@ from limpid.config.arguments import checked, kinds
 from limpid.errors import ConfigError, LimpidError
 
 WRONG = (object(), 1j, b"runs/a", {1: object()}, lambda: 1)
-FITTING = {"str": "x", "Module": nn.Identity()}
-"""What stands in for the arguments that are not looked at."""
 
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -24,6 +22,13 @@ def public() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in limpid.__all__:
         if callable(found := getattr(limpid, name)):
             yield name, found
+
+
+def fitting(kind: Any) -> Any:
+    """What stands in for an argument that is not looked at."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)[0]
+    return "x" if str in (kind, *get_args(kind)) else nn.Identity()
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:
@@ -41,7 +46,7 @@ def test_every_argument_of_another_type_is_refused_by_name(name: str, function: 
     for argument, kind in annotated(function).items():
         if kind is Any:
             continue
-        others = {one: FITTING["Module" if one == "model" else "str"] for one in required if one != argument}
+        others = {one: fitting(annotated(function)[one]) for one in required if one != argument}
         for value in WRONG:
             if callable(value) and Callable in {getattr(part, "__origin__", None) for part in get_args(kind)}:
                 continue

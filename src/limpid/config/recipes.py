@@ -63,7 +63,11 @@ def tuning(objective: str, model: str, sizes: ModelConfig, typed: dict[str, Any]
     rate = RATE * WIDTH / sizes.d_model * GENTLER.get(objective, USUAL) * (LORA_FACTOR if low_rank else 1)
     steps = {"max_steps", "epochs"} & {*typed.get("run", {}), *typed.get("tune", {})}
     suited: dict[str, Any] = {
-        "model": {"context_length": min(sizes.context_length, LONGEST), **(FACTORS if lora else {})},
+        "model": {
+            "context_length": min(sizes.context_length, LONGEST),
+            **({"head": "score"} if objective == "reward" else {}),
+            **(FACTORS if lora else {}),
+        },
         "update": {"learning_rate": float(f"{rate:.2g}"), "weight_decay": 0.0, "schedule": "linear"},
         "run": {"init_from": model},
         "tune": {"objective": objective, **({} if steps else {"epochs": 1.0})},

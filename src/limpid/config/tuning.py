@@ -10,7 +10,7 @@ from limpid.config.domain import Count, Positive
 from limpid.config.options import Checked, require
 
 ObjectiveName = Literal[
-    "sft", "dpo", "ipo", "kto",
+    "sft", "dpo", "ipo", "kto", "reward",
     "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "distill",
 ]  # fmt: skip
 Kind = Literal["answers", "pairs", "judged", "prompts"]
@@ -51,8 +51,8 @@ class TuneConfig(Checked):
     """What a model that was trained before is tuned to."""
 
     objective: ObjectiveName = field(default="sft", metadata={"flag": False})
-    """sft learns given answers; dpo and ipo the better of two; kto good and bad ones; grpo, dr_grpo, dapo, gspo,
-    cispo, rloo and reinforce_plus_plus the model's own, by a reward; distill the model's own, by a teacher."""
+    """sft learns given answers; dpo, ipo and reward the better of two; kto good and bad ones; grpo, dr_grpo, dapo,
+    gspo, cispo, rloo and reinforce_plus_plus the model's own, by a reward; distill the same, by a teacher."""
     epochs: Positive | None = None
     """Passes over the records, instead of max_steps."""
     chat_template: str | None = None

@@ -35,7 +35,7 @@ def chosen(config: TrainConfig, tune: TuneConfig, tokenizer: Tokenizer) -> dict[
         "data": config.data,
         "kind": KINDS[tune.objective],
         "tokenizer": tokenizer,
-        "context_length": config.model.context_length,
+        "context_length": config.model.context_length - (tune.objective == "reward"),  # whose last token is read, too
         "seed": config.run.seed,
         "too_long": tune.too_long,
         "skip_bad_rows": tune.skip_bad_rows,

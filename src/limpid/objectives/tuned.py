@@ -13,6 +13,7 @@ from limpid.objectives.next_token import NextToken
 from limpid.objectives.objective import Objective
 from limpid.objectives.policy import NAMED, Named, Policy
 from limpid.objectives.preference import DPO
+from limpid.objectives.reward import Reward
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ TUNED: dict[str, Tuned] = {
     "dpo": Tuned(DPO),
     "ipo": Tuned(DPO, {"loss_type": "ipo"}),
     "kto": Tuned(KTO),
+    "reward": Tuned(Reward),
     "distill": Tuned(Policy, {"clip": "none"}),
     **{name: Tuned(Policy, one.objective.chosen(), one) for name, one in NAMED.items() if name != "ppo"},
 }

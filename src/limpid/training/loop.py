@@ -184,6 +184,8 @@ def samples(training: Training, sampler: Sampler) -> list[Sample]:
 def asked_of(training: Training) -> Sequence[str | tuple[int, ...]]:
     """What samples continue: the prompts that were given; else, of a run on records, the first ones held out."""
     data, given = training.tokens, training.config.run.sample_prompt
+    if training.config.model.head == "score":
+        return ()
     if not isinstance(data, Examples) or given != type(training.config.run).sample_prompt:
         return given
     split = data.validation if data.validation.records else data.train

@@ -26,6 +26,7 @@ from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective, to_document
 from limpid.objectives.tuned import objective_of
 from limpid.planning import parameter_count
+from limpid.quantities import parameters
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
 from limpid.source import Model, ModelFolder, find_model
@@ -76,7 +77,7 @@ def start(
     mesh = Mesh() if mesh is None else mesh
     asked = config
     require(
-        config.model.head == "vocabulary" or own.objective is not None,
+        config.model.head == "vocabulary" or own.objective is not None or rates(config),
         "head is score, which predicts no token: a reward model learns from pairs of answers, by the objective Reward",
     )
     source = None if config.run.init_from is None else _first_model(config.run.init_from)
@@ -114,7 +115,8 @@ def start(
     config = dataclasses.replace(config, update=update)  # it stays when the run is extended
     state = fresh_state(config, mesh)
     if source is not None:
-        set_weights(state.model, weights)  # all but low-rank factors, which begin here
+        known = {parameter.name for parameter in parameters(config.model)}  # factors and a score begin here
+        set_weights(state.model, {name: tensor for name, tensor in weights.items() if name in known})
         state.average = average.begun(state.model, config.update)
     objective = own.objective or objective_of(config.tune)
     run = mesh.decided(lambda: new_run(name))
@@ -242,9 +244,10 @@ def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainCon
     context = min(config.model.context_length, model.context_length)
     if config.model.positions != "learned" and model.positions != "learned":
         model = dataclasses.replace(model, context_length=context)
+    head = "score" if rates(config) else model.head
     return dataclasses.replace(
         config,
-        model=dataclasses.replace(model, **{name: getattr(config.model, name) for name in CHOSEN_ANEW}),
+        model=dataclasses.replace(model, head=head, **{name: getattr(config.model, name) for name in CHOSEN_ANEW}),
         data=dataclasses.replace(config.data, tokenizer=str(source.tokenizer_file)),
         run=dataclasses.replace(config.run, init_from=str(source)),  # `last` is another run tomorrow
     )
@@ -283,6 +286,11 @@ def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
 def _size(data: Tokens | Examples) -> int:
     """Tokens to train on."""
     return len(data.train.tokens) if isinstance(data, Examples) else len(data.train)
+
+
+def rates(config: TrainConfig) -> bool:
+    """Whether the run makes a reward model."""
+    return config.tune is not None and config.tune.objective == "reward"
 
 
 def _with_epochs(config: TrainConfig, tokens: Tokens | Examples) -> TrainConfig:

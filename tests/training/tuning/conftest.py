@@ -18,7 +18,7 @@ RECORDS: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "judged": lambda a, b: {"prompt": f"{a}+{b}=", "completion": str(a + b - a % 2), "label": a % 2 == 0},
     "prompts": lambda a, b: {"prompt": f"{a}+{b}=", "answer": str(a + b)},
 }
-KIND = {"sft": "answers", "dpo": "pairs", "ipo": "pairs", "kto": "judged"}
+KIND = {"sft": "answers", "dpo": "pairs", "ipo": "pairs", "kto": "judged", "reward": "pairs"}
 REWARDS = """
 def digits(completions):
     return [sum(c.isdigit() for c in one) / max(1, len(one)) for one in completions]

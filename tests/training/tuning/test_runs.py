@@ -9,11 +9,12 @@ import pytest
 from safetensors.numpy import load_file
 
 import limpid
+from limpid.errors import LimpidError
 from limpid.objectives.tuned import TUNED
 from limpid.run import Run
 from limpid.training.stored_batches import read_batch
 
-GIVEN = ("sft", "dpo", "ipo", "kto")
+GIVEN = ("sft", "dpo", "ipo", "kto", "reward")
 OWN = ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus")
 
 
@@ -86,6 +87,17 @@ def test_a_teacher_is_imitated(tuned: Callable[..., Run]) -> None:
     draws = [read_batch(run.path / "batches" / f"{step:06d}.safetensors") for step in range(1, 25)]
     apart = [abs(one["old_log_probabilities"] - one["reference_log_probabilities"]).mean() for one, *_ in draws]
     assert np.mean(apart[-3:]) < 0.8 * np.mean(apart[:3])
+
+
+def test_a_reward_model_rewards(tuned: Callable[..., Run]) -> None:
+    moved = {"learning_rate": 0.01, "warmup_steps": 0, "schedule": "constant"}
+    judge = tuned("reward", "judge", update=moved, run={"max_steps": 12, "save_steps": 0, "eval_steps": 12})
+    assert judge.read_metrics().evaluations[-1]["eval_loss"] < math.log(2)
+    run = tuned("grpo", tune={"rollouts": {"reward": [str(judge.path)], "num_generations": 3}})
+    batch = read_batch(run.path / "batches" / "000001.safetensors")
+    assert len(np.unique(np.concatenate([micro["rewards"] for micro in batch]))) > 3
+    with pytest.raises(LimpidError, match="predicts tokens and gives no score"):
+        tuned("grpo", "other", tune={"rollouts": {"reward": [str(run.path)]}})
 
 
 def test_answers_without_a_reward_move_nothing(tuned: Callable[..., Run]) -> None:

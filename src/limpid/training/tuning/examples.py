@@ -26,8 +26,10 @@ HeldOut = Callable[[State], Sequence[MicroBatch]]
 class ExampleBatches:
     """Records in an order of each epoch's own, as rows that end where their answers do, padded on the right."""
 
-    def __init__(self, examples: Examples, config: TrainConfig, complete: Complete | None = None) -> None:
-        self.examples, self.run, self.complete = examples, config.run, complete
+    def __init__(
+        self, examples: Examples, config: TrainConfig, complete: Complete | None = None, whole: bool = False
+    ) -> None:
+        self.examples, self.run, self.complete, self.whole = examples, config.run, complete, whole
         self.order = order_of(examples, config)
         self.pad = pad_of(examples)
 
@@ -35,14 +37,16 @@ class ExampleBatches:
         """The micro-batches of step `step`, from 1; all as long as the longest row of the step."""
         records, split = self.order.step(step), self.examples.train
         length = positions(split, records.ravel())
-        return tuple(self._completed(cut(split, some, self.pad, length), state) for some in records)
+        return tuple(self._completed(cut(split, some, self.pad, length, self.whole), state) for some in records)
 
     def held_out(self, state: State) -> list[MicroBatch]:
         """Batches of records to validate on, always the same ones."""
         split, size = self.examples.validation, self.run.batch_size
         chosen = spread(split.records, size * self.run.eval_batches)
         parts = np.split(chosen, range(size, len(chosen), size)) if len(chosen) else []
-        return [self._completed(cut(split, part, self.pad, positions(split, part)), state) for part in parts]
+        lengths = [positions(split, part) for part in parts]
+        micros = (cut(split, part, self.pad, length, self.whole) for part, length in zip(parts, lengths, strict=True))
+        return [self._completed(micro, state) for micro in micros]
 
     def epoch(self, step: int) -> float:
         return self.order.epoch(step)
@@ -65,14 +69,25 @@ def pad_of(examples: Examples) -> int:
     return examples.tokenizer.end_of_text or 0
 
 
-def cut(split: ExampleSplit, records: Int64[Array, " record"], pad: int, length: int) -> MicroBatch:
-    """The rows of some records."""
+def cut(
+    split: ExampleSplit, records: Int64[Array, " record"], pad: int, length: int, whole: bool = False
+) -> MicroBatch:
+    """The rows of some records; with `whole` tokens go up to the last one, which is scored."""
     answers = (2 * records[:, None] + np.arange(2)).ravel() if split.pairs else records
     starts = tuple(int(split.starts[answer]) for answer in answers)
-    arrays = rows_of(split, records, pad, length)
+    arrays = whole_rows(split, answers, pad, length + 1) if whole else rows_of(split, records, pad, length)
     if split.desirable is not None:
         arrays["desirable"] = split.desirable[records].astype(np.float32)
     return MicroBatch(arrays, starts)
+
+
+def whole_rows(split: ExampleSplit, answers: Int64[Array, " answer"], pad: int, length: int) -> dict[str, Array]:
+    """Answers with their last token, and where it is."""
+    rows = [split.answer(int(answer)).tokens for answer in answers]
+    tokens = np.full((len(rows), length), pad, np.int64)
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)] = row
+    return {"tokens": tokens, "last": np.array([len(row) - 1 for row in rows], np.int64)}
 
 
 def with_reference(reference: Reference) -> Complete:

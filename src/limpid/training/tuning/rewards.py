@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float64
 
 from limpid.config.options import shown
 from limpid.errors import ConfigError, DataError
 from limpid.files import one_line
+from limpid.model.weights import load_model
+from limpid.objectives.reward import rewards as scored
+from limpid.source import find_model, find_source
 
 Array = np.ndarray
+SCORED_TOGETHER = 32
+"""Answers that go through a reward model at once."""
 RewardFunction = Callable[..., Sequence[float | None]]
 """Called as function(prompts=…, completions=…, **columns): one number per completion, None where it has no opinion."""
 
@@ -34,13 +40,20 @@ class Rewards:
     weights: tuple[float, ...]
 
     def __call__(
-        self, prompts: Sequence[Any], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[str],
+        ids: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
+        columns: Mapping[str, Sequence[Any]],
     ) -> Float64[Array, "reward completion"]:
         """What each says about every completion; not a number where it says nothing.
 
+        ids  the tokens of prompts, and of completions with the token that ended each
+
         Raises  DataError for a function that breaks off, or that returns something else than a number each
         """
-        given = {"prompts": list(prompts), "completions": list(completions)}
+        given: dict[str, list[Any]] = {"prompts": list(prompts), "completions": list(completions)}
+        given |= {"prompt_ids": list(ids[0]), "completion_ids": list(ids[1])}
         given |= {name: list(values) for name, values in columns.items()}
         said = [called(name, function, given) for name, function in self.functions.items()]
         return np.array(said, np.float64).reshape(len(said), len(completions))
@@ -113,17 +126,48 @@ def find_rewards(named: Sequence[str], weights: Sequence[float]) -> Rewards:
         raise ConfigError(
             f"reward_weights are {len(weights)} and rewards {len(named)}: give one weight per reward, in their order"
         )
-    functions = {one.rpartition(":")[2]: find_reward(one) for one in named}
+    functions = {Path(one.rpartition(":")[2]).name: find_reward(one) for one in named}
     if len(functions) < len(named):
         raise ConfigError(f"rewards {', '.join(named)}: two have one name, by which metrics know them; rename one")
     return Rewards(functions, tuple(weights) or (1.0,) * len(named))
 
 
+class RewardModel:
+    """The score of a model that was taught which answers are better: see `limpid tune reward`."""
+
+    def __init__(self, named: str) -> None:
+        self.named, self.model = named, load_model(find_model(named))
+        if self.model.score is None:
+            raise ConfigError(
+                f"reward {named} predicts tokens and gives no score: make a reward model with limpid tune reward, or "
+                "name a function as module:function"
+            )
+
+    def __call__(self, prompt_ids: list[Sequence[int]], completion_ids: list[Sequence[int]]) -> list[float]:
+        """Scores, known up to a constant."""
+        rows = [[*prompt, *answer] for prompt, answer in zip(prompt_ids, completion_ids, strict=True)]
+        if (longest := max(map(len, rows))) > self.model.config.context_length:
+            raise ValueError(f"an answer with its prompt has {longest} tokens, its context holds "
+                             f"{self.model.config.context_length}")  # fmt: skip
+        scores: list[float] = []
+        for first in range(0, len(rows), SCORED_TOGETHER):
+            some = rows[first : first + SCORED_TOGETHER]
+            tokens = torch.zeros(len(some), max(map(len, some)), dtype=torch.int64)
+            for place, row in enumerate(some):
+                tokens[place, : len(row)] = torch.tensor(row)
+            last = torch.tensor([len(row) - 1 for row in some])
+            with torch.no_grad():
+                scores += scored(self.model, tokens, last).tolist()
+        return scores
+
+
 def find_reward(named: str) -> RewardFunction:
-    """One function of the user's."""
+    """One function of the user's, or a reward model."""
     where, colon, name = named.rpartition(":")
+    if not colon and find_source(named) is not None:
+        return RewardModel(named)
     if not colon or not name.isidentifier():
-        raise ConfigError(f"reward is {shown(named)}: expected module:function, or file.py:function")
+        raise ConfigError(f"reward is {shown(named)}: expected module:function, file.py:function, or a reward model")
     module = _module(where, named)
     function = getattr(module, name, None)
     if not callable(function):

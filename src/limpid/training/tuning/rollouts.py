@@ -103,7 +103,8 @@ class Rollouts:
         answers = self._answered(prompts, state, step)
         columns = columns_of([split.columns[record] for record in each])
         asked = columns.pop("prompt", [self.examples.tokenizer.decode(prompt) for prompt in prompts])
-        said = self.rewards(asked, [answer.text for answer in answers], columns)
+        ids = prompts, [(*answer.tokens, *_end(answer)) for answer in answers]
+        said = self.rewards(asked, [answer.text for answer in answers], ids, columns)
         total = self.rewards.total(said) if len(said) else np.zeros(len(answers))
         arrays = padded(prompts, answers, self.pad)
         learned = np.isfinite(total) & self._counted(answers)
@@ -189,8 +190,7 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def padded(prompts: Sequence[tuple[int, ...]], answers: Sequence[Answer], pad: int) -> dict[str, Array]:
     """Prompts with their answers as rows of one length: tokens, targets, and a mask of the answers' targets."""
-    ends = [() if answer.end is None else (answer.end,) for answer in answers]
-    whole = [(*p, *answer.tokens, *end) for p, answer, end in zip(prompts, answers, ends, strict=True)]
+    whole = [(*prompt, *answer.tokens, *_end(answer)) for prompt, answer in zip(prompts, answers, strict=True)]
     length = max(map(len, whole)) - 1
     tokens = np.full((len(whole), length), pad, np.int64)
     targets = np.full((len(whole), length), NO_LABEL, np.int64)
@@ -200,3 +200,7 @@ def padded(prompts: Sequence[tuple[int, ...]], answers: Sequence[Answer], pad: i
         targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
         mask[row, len(prompt) - 1 : len(ids) - 1] = 1
     return {"tokens": tokens, "targets": targets, "mask": mask}
+
+
+def _end(answer: Answer) -> tuple[int, ...]:
+    return () if answer.end is None else (answer.end,)

@@ -32,7 +32,7 @@ def example_batches(
         return StoredBatches(drawn, run.path / "batches", steps), drawn.held_out
     objective = objective_of(tune)
     if not {"reference", "reference_chosen"} & set(objective.fields):  # nothing is held to a reference
-        plain = ExampleBatches(examples, config)
+        plain = ExampleBatches(examples, config, whole="last" in objective.fields)
         return plain, plain.held_out
     reference = Reference(run, config, tune.reference)
     complete = with_baseline(reference) if tune.objective == "kto" else with_reference(reference)
