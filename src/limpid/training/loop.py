@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.examples import Examples
-from limpid.errors import CheckpointError, ConfigError
+from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.loaded import conversation_of
 from limpid.metrics import Sample
 from limpid.model import Transformer
@@ -95,7 +96,7 @@ def loop(
         told.tell("on_start")
         with interruptions(mesh) as asked:
             while state.step < (last := training.config.run.max_steps):
-                outcome = _one(training, metrics, watcher)
+                outcome = _one(training, *told.drawn(), metrics, watcher)
                 broken = not outcome.updated and not state.scaler.is_enabled()
                 state.step -= broken  # nothing moved: the state is still the one before this step
                 told.tell("on_step", outcome)
@@ -222,11 +223,12 @@ def interruptions(mesh: Mesh) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _one(training: Training, metrics: MetricsLogger, watcher: Watcher | None) -> Outcome:
-    """Take the next step, recorded when asked for, and log it."""
+def _one(
+    training: Training, batch: Sequence[MicroBatch], seconds: float, metrics: MetricsLogger, watcher: Watcher | None
+) -> Outcome:
+    """Take the next step, recorded when asked for, and log it; its batch took `seconds`."""
     number = training.state.step + 1
-    began = time.perf_counter()
-    batch = training.batches.batch(number, training.state)
+    began = time.perf_counter() - seconds
     if number in training.config.run.record_steps:
         outcome = record_step(
             training.run.recorded_step(number),
@@ -255,6 +257,16 @@ class Told:
     callbacks: Sequence[Callback]
     sampled: int | None = None
     """Step of the last sample."""
+
+    def drawn(self) -> tuple[Sequence[MicroBatch], float]:
+        """The batch of the next step, and how many seconds it took; where it breaks off, everything is saved first."""
+        state, began = self.training.state, time.perf_counter()
+        try:
+            batch = self.training.batches.batch(state.step + 1, state)
+        except DataError:  # such as a reward function's
+            self._write()
+            raise
+        return batch, time.perf_counter() - began
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Keep and show an evaluation, where there was something to evaluate on."""
