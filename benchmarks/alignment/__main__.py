@@ -1,9 +1,9 @@
-"""python -m benchmarks.alignment policies|trl [WORD …]."""
+"""python -m benchmarks.alignment estimators|preferences|policies|trl [WORD …]."""
 
 import importlib
 import sys
 
-KNOWN = ("policies", "trl")
+KNOWN = ("estimators", "preferences", "policies", "trl")
 
 
 def main() -> None:
