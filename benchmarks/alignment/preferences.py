@@ -12,7 +12,8 @@ from jaxtyping import Float
 
 from limpid.maths import Formula, alignment
 
-STEPS, RATE, PAIRS = 2500, 5e-3, 1 << 14
+STEPS, RATE, PAIRS = 3500, 4e-3, 1 << 14
+WIDTH = {"d_model": 64, "d_ff": 128}
 
 Array = np.ndarray
 
@@ -53,7 +54,7 @@ def slopes(loss: Formula[Any], world: World, whole: Array, rng: np.random.Genera
 
 def train(loss: Formula[Any], target: Callable[[World], World], seed: int) -> tuple[int, float, float]:
     """How many parameters; total variation to the optimum at the start and at the end, %."""
-    state, world = start(config(STEPS, RATE, seed))
+    state, world = start(config(STEPS, RATE, seed, **WIDTH))
     optimizer = torch.optim.Adam(state.model.parameters(), RATE, (0.9, 0.99))
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     rng = np.random.default_rng(seed)

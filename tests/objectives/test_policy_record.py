@@ -6,6 +6,7 @@ import pytest
 from tests.objectives.recorded_objective import record
 from tests.objectives.rollouts import rollouts
 
+from limpid.maths import alignment as maths
 from limpid.objectives import Policy, policy_terms
 from limpid.objectives.policy import NAMED
 from limpid.tracing.explain import explain
@@ -80,6 +81,21 @@ def test_an_entry_is_explained(name: str, step: Recorded) -> None:
     assert told.made is not None
     assert abs(told.roundings_off or 0) < 8
     assert told.to_loss or name == "loss"
+
+
+def test_a_step_shows_the_case_that_holds_in_it() -> None:
+    shown = {
+        maths.kl_estimate.operation(kind="k2"): r"k_2 = \tfrac12 (\ell - \ell^0)^2",
+        maths.clipped_ratios.operation(epsilon=0.2, epsilon_high=0.28): r"\min(\rho, 1.28)",
+        maths.capped_ratios.operation(cap=5.0): r"\min(\rho, 5)",
+        maths.aggregate.operation(over="fixed_length", max_completion_length=7): "7 A",
+        maths.log_ratios.operation(level="sequence"): r"\tfrac1T",
+        maths.penalised_losses.operation(beta=0.1): r"0.1\, k",
+    }
+    for operation, line in shown.items():
+        assert line in operation.as_used()
+        assert len(operation.formula.lines(**dict(operation.options))[1]) == len(operation.adjoint)
+    assert maths.kl_estimate.operation(kind="k1").adjoint_as_used((3,), (3,))[0] == r"\bar \ell = \bar k"
 
 
 @pytest.fixture(scope="module")

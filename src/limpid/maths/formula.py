@@ -15,7 +15,7 @@ from limpid.maths.catalogue import register
 from limpid.maths.dual import has_duals, through
 from limpid.maths.given import floats as floats
 from limpid.maths.given import held
-from limpid.maths.operation import Array, Branch, Operation, described
+from limpid.maths.operation import Array, Branch, Operation, Shape, described
 
 R = TypeVar("R")
 
@@ -40,6 +40,7 @@ class Formula(Generic[R]):
         self.equation, self.branch, self.source, self.adjoint = equation, branch, source, adjoint
         self.__doc__ = described(function.__doc__, equation, adjoint, branch, source)
         self._backward: Callable[..., Any] | None = None
+        self._written: Callable[..., tuple[str, tuple[str, ...]]] | None = None
         self._signature = inspect.signature(function)
         register(self.name, self)
 
@@ -82,6 +83,15 @@ class Formula(Generic[R]):
         """Decorates the function (y_bar, *inputs) that gives the gradient of each input."""
         self._backward = backward
         return backward
+
+    def written(self, write: Callable[..., tuple[str, tuple[str, ...]]]) -> Callable[..., Any]:
+        """Decorates the function of the options that says what is left of equation and adjoint where they are given."""
+        self._written = write
+        return write
+
+    def lines(self, **options: Any) -> tuple[str, tuple[str, ...]]:
+        """Equation and adjoint with these options, LaTeX: of several cases the one that holds, numbers for letters."""
+        return (self.equation, self.adjoint) if self._written is None else self._written(**options)
 
     @property
     def differentiable(self) -> bool:
@@ -128,6 +138,12 @@ class FormulaOperation(Operation):
     @property
     def name(self) -> str:
         return self.formula.name
+
+    def as_used(self, *shapes: Shape) -> str:
+        return self.formula.lines(**dict(self.options))[0]
+
+    def adjoint_as_used(self, *shapes: Shape) -> tuple[str, ...]:
+        return self.formula.lines(**dict(self.options))[1][: len(shapes)]
 
     def forward(self, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
         arrays = self.formula.given(*inputs, **dict(self.options)).args[: len(inputs)]

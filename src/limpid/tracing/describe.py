@@ -134,13 +134,14 @@ NEXT_TOKEN = r"L = -\tfrac1N \sum_{t\ \text{labelled}} \log p(w_{t+1})"
 
 
 def _loss(step: StepReport) -> LossDocument:
-    loss, objective = step.loss, step.record.objective.name
+    loss, objective, last = step.loss, step.record.objective.name, step.quantities[-1]
+    shapes = [step.record.shape(step.record.place(name)) for name in last.inputs]
     return LossDocument(
         value=loss.loss,
         exact=step.end_to_end.loss,
         perplexity=loss.perplexity,
         objective=objective,
-        formula=NEXT_TOKEN if objective == "next_token" else step.quantities[-1].operation.equation,
+        formula=NEXT_TOKEN if objective == "next_token" else last.operation.as_used(*shapes),
         labels=loss.labels,
         positions=loss.positions,
         weight=loss.weight,

@@ -138,6 +138,16 @@ def aggregate_backward(
     return y_bar * _shares(x, mask, over, max_completion_length), None
 
 
+@aggregate.written
+def aggregate_lines(over: str = "token", max_completion_length: int = 1) -> tuple[str, tuple[str, ...]]:
+    if over == "sequence":
+        equation, share = r"y = \tfrac1A \sum_a \frac{\sum_t m_{at} x_{at}}{\sum_t m_{at}}", r"A \sum_u m_{au}"
+    else:
+        share = r"\sum_{bu} m_{bu}" if over == "token" else rf"{max_completion_length} A"
+        equation = rf"y = \frac{{\sum_{{at}} m_{{at}} x_{{at}}}}{{{share}}}"
+    return equation, (rf"\bar x_{{at}} = \frac{{m_{{at}}}}{{{share}}}\, \bar y", "")
+
+
 @formula(
     r"y = \tfrac1n \sum_i x_i",
     Branch.PROBABILITY,

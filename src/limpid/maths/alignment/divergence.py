@@ -42,6 +42,16 @@ def kl_estimate_backward(
     return k_bar * _estimate(log_probabilities, reference_log_probabilities, kind)[1], None
 
 
+@kl_estimate.written
+def kl_estimate_lines(kind: str = "k3") -> tuple[str, tuple[str, ...]]:
+    equation, slope = {
+        "k1": (r"k_1 = \ell - \ell^0", ""),
+        "k2": (r"k_2 = \tfrac12 (\ell - \ell^0)^2", r"\, (\ell - \ell^0)"),
+        "k3": (r"k_3 = r - 1 - \ln r, \quad r = e^{\ell^0 - \ell}", r"\, (1 - r)"),
+    }[kind]
+    return equation, (rf"\bar \ell = \bar k{slope}", "")
+
+
 @formula(
     r"k = \rho\, (r - 1 - \ln r), \quad r = \pi_0 / \pi",
     Branch.PROBABILITY,

@@ -14,7 +14,7 @@ from limpid.maths.alignment.divergence import (
 from limpid.maths.alignment.preference import _alike
 from limpid.maths.alignment.ratios import clipped_ratios, clipped_ratios_backward
 from limpid.maths.formula import formula
-from limpid.maths.operation import Array, Branch
+from limpid.maths.operation import Array, Branch, in_latex
 
 
 @formula(
@@ -98,6 +98,12 @@ def penalised_losses_backward(
     loss_bar: Array, losses: Array, divergences: Array, beta: float = 0.04
 ) -> tuple[Array, Array]:
     return loss_bar, beta * loss_bar
+
+
+@penalised_losses.written
+def penalised_losses_lines(beta: float = 0.04) -> tuple[str, tuple[str, ...]]:
+    shown = in_latex(beta)
+    return rf"L' = L + {shown}\, k", (r"\bar L = \bar L'", rf"\bar k = {shown}\, \bar L'")
 
 
 @formula(

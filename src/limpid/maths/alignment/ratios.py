@@ -8,7 +8,7 @@ from jaxtyping import Float
 from limpid.errors import DomainError
 from limpid.maths.alignment.preference import _alike
 from limpid.maths.formula import floats, formula
-from limpid.maths.operation import Array, Branch, require
+from limpid.maths.operation import Array, Branch, in_latex, require
 
 LEVELS = ("token", "sequence", "product")
 """token: of each token. sequence: the geometric mean over the answer's tokens. product: of the whole answer."""
@@ -48,6 +48,17 @@ def log_ratios_backward(
     x_bar: Array, log_probabilities: Array, old_log_probabilities: Array, mask: Array, level: str = "token"
 ) -> tuple[Array, None, None]:
     return _levelled(floats(mask) * x_bar, floats(mask), level), None, None
+
+
+@log_ratios.written
+def log_ratios_lines(level: str = "token") -> tuple[str, tuple[str, ...]]:
+    if level == "token":
+        return r"x_t = m_t (\ell_t - \ell^{old}_t)", (r"\bar \ell_t = m_t \bar x_t", "", "")
+    mean = r"\tfrac1T " if level == "sequence" else ""
+    return (
+        rf"x_t = m_t {mean}\sum_u m_u (\ell_u - \ell^{{old}}_u)",
+        (rf"\bar \ell_t = m_t {mean}\sum_u m_u \bar x_u", "", ""),
+    )
 
 
 @formula(
@@ -106,6 +117,13 @@ def clipped_ratios_backward(
     return np.where(pays, clipped_bar, 0.0), None
 
 
+@clipped_ratios.written
+def clipped_ratios_lines(epsilon: float = 0.2, epsilon_high: float | None = None) -> tuple[str, tuple[str, ...]]:
+    low, high = in_latex(1 - epsilon), in_latex(1 + (epsilon if epsilon_high is None else epsilon_high))
+    equation = rf"\hat\rho = \min(\rho, {high}) \text{{ for }} A > 0, \quad \max(\rho, {low}) \text{{ for }} A < 0"
+    return equation, clipped_ratios.adjoint
+
+
 @formula(
     r"\hat\rho = \min(\rho, c)",
     Branch.OPTIMISATION,
@@ -128,6 +146,12 @@ def capped_ratios(ratios: Float[Array, "*token"], cap: float = 5.0) -> Float[Arr
 def capped_ratios_backward(capped_bar: Array, ratios: Array, cap: float = 5.0) -> tuple[Array]:
     _require_cap(cap)
     return (np.where(floats(ratios) <= cap, capped_bar, 0.0),)
+
+
+@capped_ratios.written
+def capped_ratios_lines(cap: float = 5.0) -> tuple[str, tuple[str, ...]]:
+    shown = in_latex(cap)
+    return rf"\hat\rho = \min(\rho, {shown})", (rf"\bar \rho = \bar{{\hat\rho}}\, [\rho \le {shown}]",)
 
 
 def _levelled(x: Array, mask: Array, level: str) -> Array:
