@@ -93,6 +93,11 @@ class Run:
     def model_folder(self) -> Path:
         return self.path / "model"
 
+    @property
+    def adapter_folder(self) -> Path:
+        """Low-rank factors that were trained, as peft keeps them."""
+        return self.path / "adapter"
+
     def checkpoint(self, step: int) -> Path:
         """Folder of the state after `step` updates."""
         return self.path / "checkpoints" / f"{step:06d}"
@@ -260,7 +265,7 @@ class Run:
         if not later:
             return None
         later += self._numbered("batches", step)
-        later += [self.model_folder] if self.model_folder.exists() else []
+        later += [folder for folder in (self.model_folder, self.adapter_folder) if folder.exists()]
         first = f"after-{step:06d}"
         names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
         aside = next(place for name in names if not (place := self.path / name).exists())

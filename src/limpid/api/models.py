@@ -26,18 +26,19 @@ def load(what: str | Path | Run) -> tuple[Transformer, Tokenizer]:
 
 
 @checked
-def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp32") -> Path:
+def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp32", *, adapter: bool = False) -> Path:
     """Write a model for other programs, low-rank factors added in: a Hugging Face folder, or a file ending in .gguf.
 
     what       run, RUN@STEP, RUN@ema, or Hugging Face folder
     stored_as  of matrices; q8_0 (blocks of 32 numbers, 8 bits each) in GGUF alone
+    adapter    the factors alone, as peft keeps them, for the model that the run started from
     Raises     CheckpointError for an output that is there already; ConfigError for what the other format cannot express
     """
     from limpid.data.tokenizer import load_tokenizer
     from limpid.loaded import conversation_of
     from limpid.model.convert import save_folder
     from limpid.model.gguf_file import save_gguf
-    from limpid.model.weights import load_weights
+    from limpid.model.weights import load_weights, write_adapter
     from limpid.source import Checkpoint, find_model
     from limpid.training.precision import FORMATS
 
@@ -47,6 +48,11 @@ def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp
     is_gguf = file.suffix.lower() == ".gguf"
     if stored_as == "q8_0" and not is_gguf:
         raise ConfigError("stored_as is q8_0, which Hugging Face's folders do not have: name a file that ends in .gguf")
+    if adapter:
+        if is_gguf:
+            raise ConfigError(f"{file} would be a GGUF file, and an adapter is a folder: name one")
+        write_adapter(file, source, FORMATS[stored_as])
+        return file
     tokenizer = load_tokenizer(source)
     config, weights = load_weights(source)
     text, end = tokenizer.to_json(), tokenizer.end_of_text

@@ -20,8 +20,9 @@ from limpid.files import user_path
 from limpid.maths.operation import Array
 from limpid.model import Transformer
 from limpid.model.convert import save_folder, step_of
-from limpid.model.lora import Adapter, load_adapter
+from limpid.model.lora import Adapter
 from limpid.model.observe import FAST, Mode
+from limpid.model.peft_files import load_adapter
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, POLICY
 from limpid.source import Adapted, Checkpoint, Model, ModelFolder, find_model

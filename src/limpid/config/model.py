@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -11,6 +12,14 @@ from limpid.config.domain import Count, Fraction, NotNegative, Positive, Whole
 from limpid.config.options import Checked, require
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+
+
+LowRankScaling = Literal["rank", "sqrt_rank"]
+
+
+def divisor(scaling: LowRankScaling, rank: int) -> float:
+    """What the alpha of low-rank factors is divided by."""
+    return math.sqrt(rank) if scaling == "sqrt_rank" else rank
 
 
 class Sizes(NamedTuple):
@@ -97,7 +106,9 @@ class ModelConfig(Checked):
     lora_rank: Whole = 0
     """Rank of the factors B A beside the linear maps, which alone are trained then; 0 is none."""
     lora_alpha: Positive = 16.0
-    """The change is alpha / rank times B A x."""
+    """The change is alpha / rank times B A x, or alpha / √rank times."""
+    lora_scaling: LowRankScaling = "rank"
+    """What alpha is divided by: rank, or sqrt_rank, with which gradients keep their size at large ranks (rsLoRA)."""
     lora_targets: tuple[str, ...] = ()
     """Linear maps of the blocks that have factors, by name or pattern (attention.*, mlp.up); none is all of them."""
 
@@ -165,8 +176,14 @@ class ModelConfig(Checked):
 
     @property
     def lora_scale(self) -> float:
-        """s in y = W x + s B A x. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685."""
-        return self.lora_alpha / self.lora_rank
+        """s in y = W x + s B A x. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685; with the root of the rank
+        Kalajdzievski 2023, eq. 5, arXiv:2312.03732."""
+        return self.lora_alpha / divisor(self.lora_scaling, self.lora_rank)
+
+    def without_factors(self) -> ModelConfig:
+        """The same model without low-rank factors."""
+        usual = {entry.name: entry.default for entry in fields(self) if entry.name.startswith("lora_")}
+        return replace(self, **usual)
 
     def resolved(self) -> ModelConfig:
         """The same model with every size given; none of them follows a change any more."""

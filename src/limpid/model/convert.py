@@ -304,9 +304,7 @@ def _write_tokenizer(
 
 def hugging_face_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensors:
     """A model's parameters under Hugging Face's names, in its order of rows and columns."""
-    family, weights = family_of(config), dict(weights)
-    if config.positions == "rotary" and config.rotary_layout == "interleaved":
-        weights = {name: _halved(name, tensor, config) for name, tensor in weights.items()}
+    family, weights = family_of(config), halved(weights, config)
     if not family.fused:
         return {family.their_name(name): tensor.contiguous() for name, tensor in weights.items()}
     for block in range(config.num_layers):
@@ -319,8 +317,15 @@ def hugging_face_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> 
     return {name: (t.t() if name.endswith(turned) else t).contiguous() for name, t in named.items()}
 
 
+def halved(weights: Mapping[str, Tensor], config: ModelConfig) -> Tensors:
+    """Rows of query and key in Hugging Face's order: pairs (2i, 2i + 1) become (i, i + d_head/2), and products do not
+    see it."""
+    if config.positions != "rotary" or config.rotary_layout != "interleaved":
+        return dict(weights)
+    return {name: _halved(name, tensor, config) for name, tensor in weights.items()}
+
+
 def _halved(name: str, tensor: Tensor, config: ModelConfig) -> Tensor:
-    """Query and key rows reordered: pairs (2i, 2i + 1) become (i, i + d_head/2), and products do not see it."""
     station = name.rsplit(".", 1)[0]
     if station.endswith((".query", ".key", ".query_norm", ".key_norm")):
         heads = tensor.unflatten(0, (-1, config.sizes.d_head // 2, 2))

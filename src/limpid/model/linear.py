@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +55,7 @@ def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConf
         if f"{at}.lora_a.weight" in weights:
             a, b = weights[f"{at}.lora_a.weight"].double(), weights[f"{at}.lora_b.weight"].double()
             merged[name] = (weights[name].double() + config.lora_scale * b @ a).to(weights[name].dtype)
-    return replace(config, lora_rank=0, lora_alpha=ModelConfig.lora_alpha, lora_targets=()), merged
+    return config.without_factors(), merged
 
 
 def linear(config: ModelConfig, name: str, d_in: int, d_out: int, bias: bool, d_head: int | None = None) -> Linear:

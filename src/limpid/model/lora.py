@@ -2,93 +2,94 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
-from limpid.errors import CheckpointError, ConfigError
-from limpid.files import parse_json
-from limpid.model.convert import hugging_face_names
+from limpid.config.model import LowRankScaling, divisor
+from limpid.errors import ConfigError
 
-PREFIX = "base_model.model."
+
+@dataclass(frozen=True)
+class Factors:
+    """ΔW = s B A of one weight. Source: Hu et al. 2021, eq. 3, arXiv:2106.09685."""
+
+    down: Tensor
+    """A, (rank, d_in)."""
+    up: Tensor
+    """B, (d_out, rank)."""
+    scale: float
+    """s: α / rank, or α / √rank (Kalajdzievski 2023, arXiv:2312.03732)."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.down)
+
+    def change(self) -> Tensor:
+        """ΔW in float64."""
+        return self.scale * self.up.double() @ self.down.double()
+
+    def merged(self, weight: Tensor) -> Tensor:
+        """The weight with the change added in, formed in float64, in the format that it had."""
+        return (weight.double() + self.change()).to(weight.dtype)
+
+    def beside(self, module: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        """What a linear map gives with the change beside its weight: a hook of its forward pass."""
+        down, up = self.down.to(out.dtype), self.up.to(out.dtype)
+        return out + self.scale * (given[0].to(out.dtype) @ down.T @ up.T)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """ΔW = s B A for each adapted weight, by our names. Source: Hu et al. 2021, eq. 3, arXiv:2106.09685."""
+    """Factors of some weights of a model, by our names."""
 
-    down: dict[str, Tensor]  # A, (rank, d_in)
-    up: dict[str, Tensor]  # B, (d_out, rank)
-    scale: float  # α / rank, or α / √rank (Kalajdzievski 2023, arXiv:2312.03732)
-
-    def change(self, name: str) -> Tensor:
-        """ΔW in float64."""
-        return self.scale * self.up[name].double() @ self.down[name].double()
+    factors: dict[str, Factors]
+    scaling: LowRankScaling = "rank"
+    """What α was divided by."""
 
     def merged(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights with the adapter added in, each in the format it had."""
-        return {
-            name: (weight.double() + self.change(name)).to(weight.dtype) if name in self.down else weight
-            for name, weight in weights.items()
-        }
+        return weights | {name: one.merged(weights[name]) for name, one in self.factors.items()}
 
     def attach(self, model: nn.Module) -> None:
         """Beside the weights instead: every adapted map gives W x + s B (A x)."""
-        for name in self.down:
-            module = model.get_submodule(name.removesuffix(".weight"))
-            module.register_forward_hook(self._beside(name))
+        for name, one in self.factors.items():
+            model.get_submodule(name.removesuffix(".weight")).register_forward_hook(one.beside)
 
-    def _beside(self, name: str):  # type: ignore[no-untyped-def]
-        def hook(module: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
-            down, up = (part[name].to(out.dtype) for part in (self.down, self.up))
-            return out + self.scale * (given[0].to(out.dtype) @ down.T @ up.T)
+    def trainable(self, config: ModelConfig) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The options of a model that goes on training these factors, and the factors as its parameters.
 
-        return hook
-
-
-def load_adapter(path: Path, config: ModelConfig) -> Adapter:
-    """A folder as peft writes it.
-
-    Raises  CheckpointError for what is missing or does not belong to the model, ConfigError for a kind of adapter that
-            is more than ΔW = s B A
-    """
-    their, tensors = _read(path)
-    for key in ("use_dora", "lora_bias", "alora_invocation_tokens"):
-        if their.get(key):
-            raise ConfigError(f"{path} has {key}: limpid reads plain LoRA adapters only")
-    if their.get("rank_pattern") or their.get("alpha_pattern"):
-        raise ConfigError(f"{path} gives modules ranks of their own: limpid reads adapters of one rank")
-    if more := [name for name in tensors if ".lora_A." not in name and ".lora_B." not in name]:
-        raise ConfigError(
-            f"{path} holds {min(more)}, more than low-rank factors: merge it with peft (merge_and_unload)"
-        )
-    rank = int(their["r"])
-    scale = their["lora_alpha"] / (math.sqrt(rank) if their.get("use_rslora") else rank)
-    down: dict[str, Tensor] = {}
-    up: dict[str, Tensor] = {}
-    for module in sorted({name.rsplit(".lora_", 1)[0] for name in tensors if ".lora_" in name}):
-        a, b = tensors[f"{module}.lora_A.weight"], tensors[f"{module}.lora_B.weight"]
-        theirs = f"{module.removeprefix(PREFIX)}.weight"
-        ours = [name for name, spelled in hugging_face_names(config).items() if spelled == theirs]
-        if not ours:
-            raise CheckpointError(f"{path} adapts {theirs}, which this model does not have")
-        for name, rows in zip(ours, b.chunk(len(ours)), strict=True):  # GPT-2 keeps three maps in one
-            down[name], up[name] = a, rows
-    return Adapter(down, up, scale)
+        Raises  ConfigError where they are not of one rank and scale, or not of the same maps in every block
+        """
+        maps = {name.removesuffix(".weight").split(".", 2)[-1] for name in self.factors}
+        every = {f"blocks.{block}.{one}.weight" for block in range(config.num_layers) for one in maps}
+        kinds = {(one.rank, one.scale) for one in self.factors.values()}
+        if len(kinds) != 1 or every != set(self.factors):
+            raise ConfigError(
+                "its factors are not of one rank and scale for the same maps of every block, which is what a run "
+                "trains: give --lora-rank too, and new factors are trained over it added in"
+            )
+        ((rank, scale),) = kinds
+        options = {
+            "lora_rank": rank,
+            "lora_alpha": scale * divisor(self.scaling, rank),
+            "lora_scaling": self.scaling,
+            "lora_targets": tuple(sorted(maps)),
+        }
+        tensors = {}
+        for name, one in self.factors.items():
+            at = name.removesuffix(".weight")
+            tensors |= {f"{at}.lora_a.weight": one.down, f"{at}.lora_b.weight": one.up}
+        return options, tensors
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        their = parse_json((path / "adapter_config.json").read_text(encoding="utf-8"))
-        return their, load_file(path / "adapter_model.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} is no adapter that limpid can read: adapter_config.json and adapter_model.safetensors, as peft "
-            "saves them"
-        ) from error
+def trained_adapter(config: ModelConfig, weights: dict[str, Tensor]) -> Adapter:
+    """The factors that a model with such options has among its weights."""
+    places = [name.removesuffix(".lora_a.weight") for name in weights if name.endswith(".lora_a.weight")]
+    factors = {
+        f"{at}.weight": Factors(weights[f"{at}.lora_a.weight"], weights[f"{at}.lora_b.weight"], config.lora_scale)
+        for at in places
+    }
+    return Adapter(factors, config.lora_scaling)

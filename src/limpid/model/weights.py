@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from limpid.config import ModelConfig
-from limpid.errors import CheckpointError
-from limpid.model.convert import folder_sizes, load_folder
+from limpid.errors import CheckpointError, ConfigError
+from limpid.model.convert import folder_sizes, load_folder, step_of
 from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
-from limpid.model.lora import load_adapter
+from limpid.model.peft_files import load_adapter, save_adapter
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters, trained_parameters
-from limpid.run import AVERAGE
-from limpid.source import Adapted, Checkpoint, Model, ModelFolder
+from limpid.run import AVERAGE, Run
+from limpid.source import Adapted, Checkpoint, Model, ModelFolder, find_source
 
 
 def load_model(source: Model) -> Transformer:
@@ -63,6 +64,41 @@ def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tenso
         checkpoint.run.verify(checkpoint.step, AVERAGE)
         weights |= read_tensors(checkpoint.path / AVERAGE, {p.name: p.shape for p in trained})
     return weights
+
+
+def write_adapter(folder: Path, source: Model, dtype: torch.dtype) -> None:
+    """Write the factors that a run trained as peft keeps an adapter, for the model that it started from.
+
+    Raises  ConfigError for what has no factors, and for a run that started from no model
+    """
+    if not isinstance(source, Checkpoint) or not (config := source.read_model_config()).lora_rank:
+        raise ConfigError(
+            f"{source} has no low-rank factors of its own: --adapter is for runs trained with --lora-rank"
+        )
+    base = adapter_base(source.run)
+    if base is None:
+        raise ConfigError(
+            f"{source} started from weights that were drawn, which no other program has: export it without --adapter"
+        )
+    weights = {name: tensor.to(dtype) for name, tensor in read_weights(source, config).items()}
+    save_adapter(folder, config, weights, base)
+
+
+def adapter_base(run: Run) -> str | None:
+    """The model that a run's factors are for, as other programs load it; None where it started from none.
+
+    It is the one that the run started from, without an adapter whose own factors went on being trained; a run's last
+    checkpoint is its folder model/.
+    """
+    base = run.read_config().run.init_from
+    if base is None:
+        return None
+    source = find_source(base)
+    if isinstance(source, Adapted) and not run.read_asked().model.lora_rank:
+        source = source.base
+    if isinstance(source, Checkpoint) and not source.averaged and step_of(source.run.model_folder) == source.step:
+        return str(source.run.model_folder)
+    return base if source is None else str(source)
 
 
 def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:

@@ -22,6 +22,8 @@ from limpid.loaded import conversation_of
 from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
+from limpid.model.peft_files import save_adapter
+from limpid.model.weights import adapter_base
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
@@ -132,21 +134,25 @@ def loop(
 
 
 def finish(training: Training) -> str | None:
-    """Write the model as Hugging Face expects it; returns why not when it has no such form."""
-    mesh, tokenizer = training.state.mesh, training.tokens.tokenizer
+    """Write the model as Hugging Face expects it, and trained factors beside it as peft does; returns why not when it
+    has no such form."""
+    mesh, tokenizer, config = training.state.mesh, training.tokens.tokenizer, training.config
     weights = mesh.gathered(training.state.model)
 
     def write() -> str | None:
+        single = {name: tensor.float() for name, tensor in weights.items()}
         try:
             save_folder(
                 training.run.model_folder,
-                training.config.model,
-                {name: tensor.float() for name, tensor in weights.items()},
+                config.model,
+                single,
                 tokenizer_json=tokenizer.to_json(),
                 end_of_text=tokenizer.end_of_text,
                 conversation=conversation_of(tokenizer),
                 step=training.state.step,
             )
+            if config.model.lora_rank and (base := adapter_base(training.run)) is not None:
+                save_adapter(training.run.adapter_folder, config.model, single, base)
         except ConfigError as error:
             return str(error)
         return None

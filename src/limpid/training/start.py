@@ -6,8 +6,10 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
@@ -22,6 +24,7 @@ from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
 from limpid.model.convert import dropout_of
+from limpid.model.peft_files import load_adapter
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective, to_document
 from limpid.objectives.tuned import objective_of
@@ -29,7 +32,7 @@ from limpid.planning import parameter_count
 from limpid.quantities import parameters
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run, new_run
-from limpid.source import Model, ModelFolder, find_model
+from limpid.source import Adapted, Model, ModelFolder, find_model
 from limpid.terminal import counted
 from limpid.training import average, checkpoint
 from limpid.training.autotune import resolve_auto
@@ -82,11 +85,14 @@ def start(
     )
     source = None if config.run.init_from is None else _first_model(config.run.init_from)
     if source is not None:
-        sizes, weights = load_weights(source)
+        sizes, weights, factors = _initial(source, config.model)
         theirs = dropout_of(source.path) if isinstance(source, ModelFolder) else sizes.dropout
         if config.model.dropout != theirs:
             reporter.line(f"{source} has dropout {theirs:g}, this run {config.model.dropout:g}: --dropout sets it")
         config = _adopted(config, sizes, source)
+        if factors:
+            config = dataclasses.replace(config, model=dataclasses.replace(config.model, **factors))
+            reporter.line(f"the factors of {source}, of rank {config.model.lora_rank}, go on being trained")
     _require_shareable(config, mesh)
     require_installed(config.run.report_to)
     if mesh.world == 1:
@@ -154,6 +160,21 @@ def _first_model(what: str) -> Model:
         return find_model(what)
     except CheckpointError as error:
         raise CheckpointError(f"--init-from {what}: {error}") from error
+
+
+def _initial(source: Model, asked: ModelConfig) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Any]]:
+    """A model to start from: its configuration, its weights, and the options of factors that it brings.
+
+    An adapter's own factors go on being trained, unless new ones are asked for, which are trained over it added in.
+    """
+    if not isinstance(source, Adapted) or asked.lora_rank:
+        return *load_weights(source), {}
+    config, weights = load_weights(source.base)
+    try:
+        options, factors = load_adapter(source.path, config).trainable(config)
+    except ConfigError as error:
+        raise ConfigError(f"--init-from {source}: {error}") from error
+    return config, weights | factors, options
 
 
 def resume(

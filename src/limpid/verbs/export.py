@@ -15,6 +15,7 @@ class ExportFlags:
 
     limpid export last@200 model-200              a folder for transformers
     limpid export last model.gguf --stored-as q8_0
+    limpid export last adapter --adapter           what --lora-rank trained, for peft
     """
 
     what: str = field(metadata={"positional": "MODEL"})
@@ -23,6 +24,8 @@ class ExportFlags:
     """Folder to make, or file ending in .gguf."""
     stored_as: StoredAs = "fp32"
     """Format of matrices; q8_0, 32 integers of 8 bits and a scale, in GGUF alone."""
+    adapter: bool = False
+    """Write the low-rank factors alone, as peft keeps an adapter, for the model that the run started from."""
 
 
 def verb(argv: Sequence[str]) -> int:
@@ -35,7 +38,7 @@ def verb(argv: Sequence[str]) -> int:
         reporter.progress(f"writing {flags.output}", 0)
         from limpid.api import export
 
-        written = export(flags.what, flags.output, flags.stored_as)
+        written = export(flags.what, flags.output, flags.stored_as, adapter=flags.adapter)
         size = sum(file.stat().st_size for file in (written.rglob("*") if written.is_dir() else [written]))
         reporter.line(f"written {written} ({decimal(size)})")
     return 0

@@ -179,6 +179,7 @@ def _contents(run: Run) -> list[tuple[str, str]]:
     watched = [("findings.jsonl", "what the doctor found; empty is good")]
     return [
         *(loadable if run.model_folder.is_dir() else []),
+        *([("adapter/", "the trained factors alone, for peft")] if run.adapter_folder.is_dir() else []),
         ("checkpoints/", "what --resume and trace start from"),
         ("metrics.jsonl", "one line per step"),
         *([("samples.jsonl", "what the model made of the sample prompts")] if run.samples_file.is_file() else []),

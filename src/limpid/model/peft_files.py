@@ -1,0 +1,155 @@
+"""Adapters as peft keeps them, in and out: adapter_config.json and adapter_model.safetensors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from limpid.config import ModelConfig
+from limpid.config.model import LowRankScaling, divisor
+from limpid.errors import CheckpointError, ConfigError
+from limpid.files import folder_written_atomically, parse_json
+from limpid.model.convert import halved, hugging_face_names
+from limpid.model.families import family_of
+from limpid.model.lora import Adapter, Factors, trained_adapter
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+MORE = ("use_dora", "lora_bias", "alora_invocation_tokens", "modules_to_save", "trainable_token_indices")
+"""Keys of what is more than ΔW = s B A."""
+
+
+def load_adapter(path: Path, config: ModelConfig) -> Adapter:
+    """A folder as peft writes it, for a model of this configuration.
+
+    Raises  CheckpointError for what is missing or does not belong to the model, ConfigError for a kind of adapter that
+            is more than ΔW = s B A
+    """
+    their, tensors = _read(path)
+    for key in MORE:
+        if their.get(key):
+            raise ConfigError(f"{path} has {key}: limpid reads adapters of low-rank factors only")
+    if more := [name for name in tensors if ".lora_A." not in name and ".lora_B." not in name]:
+        raise ConfigError(
+            f"{path} holds {min(more)}, more than low-rank factors: merge it with peft (merge_and_unload)"
+        )
+    ours: dict[str, list[str]] = defaultdict(list)
+    for name, theirs in hugging_face_names(config.without_factors()).items():
+        ours[theirs].append(name)
+    factors: dict[str, Factors] = {}
+    for module in sorted({name.rsplit(".lora_", 1)[0] for name in tensors}):
+        at = module.removeprefix(PREFIX)
+        if f"{at}.weight" not in ours:
+            raise CheckpointError(f"{path} adapts {at}.weight, which this model does not have")
+        try:
+            down, up = tensors[f"{module}.lora_A.weight"], tensors[f"{module}.lora_B.weight"]
+            scale = _scale(their, at, len(down))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path}: {at} lacks a factor, or its lora_alpha: save it again with peft") from error
+        parts = _parts(down, up, len(ours[f"{at}.weight"]))
+        for name, (one_down, one_up) in zip(ours[f"{at}.weight"], parts, strict=True):
+            if one_down.any():  # zeros stand for a map without factors beside others that have some
+                factors[name] = Factors(one_down, one_up, scale)
+    return Adapter(factors, _scaling(their))
+
+
+def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor], base: str) -> None:
+    """Write the factors of a model as peft reads them, for the model that `base` names.
+
+    Raises  ConfigError naming the options that no family can express
+    """
+    adapter = trained_adapter(config, dict(weights))
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, theirs in hugging_face_names(config.without_factors()).items():
+        names[theirs.removesuffix(".weight")].append(name)
+    tensors: dict[str, Tensor] = {}
+    ranks: dict[str, int] = {}  # of modules that hold several of our maps
+    for module, ours in names.items():
+        found = [adapter.factors.get(name) for name in ours]
+        if not any(found):
+            continue
+        parts = [_written(config, name, one, weights[name]) for name, one in zip(ours, found, strict=True)]
+        tensors[f"{PREFIX}{module}.lora_A.weight"] = torch.cat([down for down, _ in parts])
+        tensors[f"{PREFIX}{module}.lora_B.weight"] = torch.block_diag(*(up for _, up in parts))
+        ranks |= {_within_block(module): len(ours) * config.lora_rank} if len(ours) > 1 else {}
+    modules = {_within_block(name.removeprefix(PREFIX).rsplit(".lora_", 1)[0]) for name in tensors}
+    said = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": config.lora_rank,
+        "lora_alpha": config.lora_alpha,
+        "use_rslora": adapter.scaling == "sqrt_rank",
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": sorted(modules),
+        "rank_pattern": ranks,
+        "alpha_pattern": {name: config.lora_scale * divisor(adapter.scaling, rank) for name, rank in ranks.items()},
+        "fan_in_fan_out": family_of(config.without_factors()).fused,
+        "inference_mode": True,
+    }
+    with folder_written_atomically(path, (CONFIG, TENSORS)) as folder:
+        (folder / CONFIG).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(contiguous, folder / TENSORS, metadata={"format": "pt"})
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        their = parse_json((path / CONFIG).read_text(encoding="utf-8"))
+        tensors = load_file(path / TENSORS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} is no adapter that limpid can read: {CONFIG} and {TENSORS}, as peft saves them"
+        ) from error
+    if not isinstance(their, dict):
+        raise CheckpointError(f"{path / CONFIG} holds {type(their).__name__}, expected an object of options")
+    return their, tensors
+
+
+def _scale(their: dict[str, Any], module: str, rank: int) -> float:
+    """s of a module, whose α may be one of its own."""
+    own = their.get("alpha_pattern") or {}
+    named = next((key for key in own if re.match(rf"(.*\.)?({key})$", module)), None)  # as peft matches them
+    alpha = their["lora_alpha"] if named is None else own[named]
+    return float(alpha) / divisor(_scaling(their), rank)
+
+
+def _scaling(their: dict[str, Any]) -> LowRankScaling:
+    return "sqrt_rank" if their.get("use_rslora") else "rank"
+
+
+def _parts(down: Tensor, up: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:
+    """A and B of each of our maps that one of theirs holds: GPT-2 keeps query, key and value in one.
+
+    Where B is made of blocks along its diagonal, each map has its own part of the rank.
+    """
+    rows = up.chunk(count)
+    width = len(down) // count
+    if count == 1 or len(down) % count or not up.any():
+        return [(down, one) for one in rows]
+    own = [(one[:, at * width : (at + 1) * width], down[at * width : (at + 1) * width]) for at, one in enumerate(rows)]
+    if not torch.equal(torch.block_diag(*(up for up, _ in own)), up):
+        return [(down, one) for one in rows]
+    return [(down, up) for up, down in own]
+
+
+def _written(config: ModelConfig, name: str, factors: Factors | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A and B of one of our maps as Hugging Face's order of rows has them; zeros where it has none."""
+    if factors is None:
+        return weight.new_zeros(config.lora_rank, weight.shape[1]), weight.new_zeros(weight.shape[0], config.lora_rank)
+    return factors.down, halved({name: factors.up}, config)[name]
+
+
+def _within_block(module: str) -> str:
+    """A module's name inside its block: self_attn.q_proj, as peft's target_modules have it."""
+    return re.sub(r"^.*\.\d+\.", "", module)

@@ -1,0 +1,118 @@
+"""Trained factors as peft keeps an adapter: what peft makes of them, and what comes back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from limpid.cli import main
+from limpid.config import ModelConfig
+from limpid.data.tokenizer import byte_tokenizer
+from limpid.errors import ConfigError
+from limpid.model import Transformer, initialise
+from limpid.model.convert import save_folder
+from limpid.model.lora import trained_adapter
+from limpid.model.peft_files import load_adapter, save_adapter
+from small import corpus
+
+LLAMA = ModelConfig(vocab_size=257, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, context_length=12)
+GPT2 = replace(
+    LLAMA, num_kv_heads=None, norm="layer", positions="learned", mlp="plain", activation="gelu_tanh", mlp_bias=True,
+    attention_bias=True, attention_output_bias=True,
+)  # fmt: skip
+SOME = {"lora_rank": 3, "lora_alpha": 6.0, "lora_targets": ("attention.query", "attention.output", "mlp.*")}
+MODELS = {
+    "llama": replace(LLAMA, **SOME),
+    "llama, √rank": replace(LLAMA, **SOME, lora_scaling="sqrt_rank"),
+    "llama, pairs side by side": replace(LLAMA, **SOME, rotary_layout="interleaved"),
+    "gpt-2": replace(GPT2, **SOME),
+    "gpt-2, √rank": replace(GPT2, lora_rank=2, lora_scaling="sqrt_rank"),
+}
+
+
+def trained(config: ModelConfig) -> Transformer:
+    """Factors that are not zero any more."""
+    model = initialise(Transformer(config), 0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_b" in name:
+                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(len(name)))
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_peft_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    config = MODELS[kind]
+    model = trained(config)
+    weights = model.state_dict()
+    base = {name: tensor for name, tensor in weights.items() if ".lora_" not in name}
+    save_folder(tmp_path / "base", config.without_factors(), base, tokenizer_json=None, end_of_text=None)
+    save_adapter(tmp_path / "adapter", config, weights, str(tmp_path / "base"))
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    tokens = torch.randint(0, 257, (2, 11), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, model(tokens), rtol=0, atol=1e-6)
+    kept = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    assert kept["base_model_name_or_path"] == str(tmp_path / "base")
+
+
+@pytest.mark.parametrize("kind", ["llama", "llama, √rank", "gpt-2", "gpt-2, √rank"])
+def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
+    config = MODELS[kind]
+    weights = trained(config).state_dict()
+    save_adapter(tmp_path / "adapter", config, weights, "base")
+    back = load_adapter(tmp_path / "adapter", config.without_factors())
+    options, factors = back.trainable(config.without_factors())
+    again = replace(config.without_factors(), **options)
+    assert again.lora_scale == pytest.approx(config.lora_scale, rel=1e-15)
+    assert [config.adapted(name) for name in config.linear_maps] == [again.adapted(name) for name in config.linear_maps]
+    ours = {name: tensor for name, tensor in weights.items() if ".lora_" in name}
+    assert ours.keys() == factors.keys()
+    assert all(torch.equal(ours[name], factors[name]) for name in ours)
+
+
+def test_factors_of_several_kinds_cannot_go_on(tmp_path: Path) -> None:
+    adapter = trained_adapter(MODELS["llama"], trained(MODELS["llama"]).state_dict())
+    del adapter.factors["blocks.1.mlp.up.weight"]
+    with pytest.raises(ConfigError, match="give --lora-rank too"):
+        adapter.trainable(LLAMA)
+
+
+def test_a_run_of_factors_leaves_an_adapter_that_another_run_goes_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LIMPID_CACHE", str(tmp_path / "cache"))
+    corpus(tmp_path / "text", 3)
+    weights = initialise(Transformer(LLAMA), 0).state_dict()
+    save_folder(Path("base"), LLAMA, weights, tokenizer_json=byte_tokenizer().to_json(), end_of_text=256)
+    words = "train text --batch-size 2 --max-steps 2 --eval-steps 0 --precision fp32 --doctor no --threads 1".split()  # noqa: SIM905
+    factors = ["--lora-rank", "2", "--lora-targets", "attention.*", "--lora-scaling", "sqrt_rank"]
+    assert main([*words, "--init-from", "base", "--name", "first", *factors]) == 0
+    assert "for peft" in capsys.readouterr().out
+    assert main([*words, "--init-from", "base+runs/first/adapter", "--name", "second"]) == 0
+    assert "the factors of base+runs/first/adapter, of rank 2, go on being trained" in capsys.readouterr().out
+    first, begun = (
+        load_file(f"runs/{name}/model.safetensors")
+        for name in ("first/checkpoints/000002", "second/checkpoints/000000")
+    )
+    assert first.keys() == begun.keys()
+    assert all(torch.equal(first[name], begun[name]) for name in first)
+    assert main(["export", "second", "out", "--adapter"]) == 0
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert Path("out", name).read_bytes() == Path("runs/second/adapter", name).read_bytes()
+    assert json.loads(Path("out/adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+    assert main(["generate", "base+out", "a", "-n", "2"]) == 0
+    capsys.readouterr()
+    for refused, said in (
+        (["export", "base", "again", "--adapter"], "base has no low-rank factors of its own"),
+        (["export", "second", "a.gguf", "--adapter"], "an adapter is a folder"),
+    ):
+        assert main(refused) == 2
+        assert said in capsys.readouterr().err
