@@ -10,6 +10,7 @@ from rich.text import Text
 
 from limpid.columns import Cell, Columns
 from limpid.inspection.activations import AttentionHead
+from limpid.inspection.adapter import HEADS, AdapterInspection
 from limpid.inspection.gradient_flow import GradientFlow
 from limpid.inspection.landscape import Landscape
 from limpid.inspection.logit_attribution import LensLayer, LogitPart, TokenRank
@@ -28,6 +29,18 @@ def structure_lines(structure: Structure) -> Iterator[Text | Columns]:
     """Everything measured inside the model."""
     for part in (_heading, _attribution, _lens, _attention, _spectra, _dead_neurons, _neighbours):
         yield from part(structure)
+
+
+def adapter_lines(found: AdapterInspection) -> Iterator[Text | Columns]:
+    """What low-rank factors have learned, a line for each weight."""
+    yield Text.assemble((found.name, HEADING), f" · factors of rank {found.rank}, s = {found.scale:.4g}, in float64")
+    yield heading(
+        "change",
+        "ΔW = s B A of each weight W: effective rank and largest singular value; its length against that of W; how "
+        "many times it is what W has in its directions (Hu et al. 2021, section 7.3); and the share of its square in "
+        "as many leading directions of W, beside that of a change without relation to W",
+    )
+    yield Columns(HEADS, [one.row() for one in found.changes], right=range(1, len(HEADS)))
 
 
 def files_written(folder: Path, pictures: Sequence[Path], seconds: float) -> Text:

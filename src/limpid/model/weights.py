@@ -14,6 +14,7 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.model.convert import folder_sizes, load_folder, step_of
 from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
+from limpid.model.lora import Adapter, trained_adapter
 from limpid.model.peft_files import load_adapter, save_adapter
 from limpid.model.transformer import Transformer
 from limpid.quantities import parameters, trained_parameters
@@ -64,6 +65,20 @@ def read_weights(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tenso
         checkpoint.run.verify(checkpoint.step, AVERAGE)
         weights |= read_tensors(checkpoint.path / AVERAGE, {p.name: p.shape for p in trained})
     return weights
+
+
+def load_adapted(source: Model) -> tuple[dict[str, Tensor], Adapter]:
+    """Weights without their low-rank factors, and these: of a run that trains some, or of an adapter.
+
+    Raises  ConfigError for what has none
+    """
+    if isinstance(source, Adapted):
+        config, weights = load_weights(source.base)
+        return weights, load_adapter(source.path, config)
+    if not isinstance(source, Checkpoint) or not (config := source.read_model_config()).lora_rank:
+        raise ConfigError(f"{source} has no low-rank factors: give a run trained with --lora-rank, or an adapter")
+    weights = read_weights(source, config)
+    return weights, trained_adapter(config, weights)
 
 
 def write_adapter(folder: Path, source: Model, dtype: torch.dtype) -> None:

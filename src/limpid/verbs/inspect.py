@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.config.threads import Threads
+from limpid.errors import ConfigError
 from limpid.files import user_path
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class InspectFlags(Threads):
 
     limpid inspect last --text "the cat sat on the" --token " mat"
     limpid inspect last --landscape
+    limpid inspect last --adapter
     """
 
     what: str = field(default="last", metadata={"positional": "MODEL"})
@@ -37,6 +39,8 @@ class InspectFlags(Threads):
     """One: its neighbours in the embedding. Three, a b c: what is to c as b is to a."""
     landscape: bool = False
     """Sharpness, spectrum, loss curves and surface, gradient noise, and what keeps gradients alive; takes longer."""
+    adapter: bool = False
+    """Instead: what low-rank factors have learned, the change of each weight against the weight that it changes."""
     output: str | None = field(default=None, metadata={"short": "o"})
     """Folder for pictures and inspect.json; inspect/ inside a run, MODEL-inspect under runs/ otherwise."""
     json: bool = False
@@ -47,6 +51,8 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("inspect", InspectFlags, argv)
     from limpid.reporter import Reporter
 
+    if flags.adapter:
+        return _adapter(flags)
     with Reporter(flags.json) as reporter:
         reporter.progress("loading the model", 0)
         from limpid.inspection.inspection import inspect
@@ -65,6 +71,24 @@ def verb(argv: Sequence[str]) -> int:
             reporter=reporter,
         )
         show(found, flags.what, None if flags.output is None else user_path(flags.output), reporter)
+    return 0
+
+
+def _adapter(flags: InspectFlags) -> int:
+    """What factors have learned, as a table."""
+    usual = InspectFlags()
+    for name in ("text", "position", "token", "word", "landscape", "output"):
+        if getattr(flags, name) != getattr(usual, name):
+            raise ConfigError(f"--adapter looks at weights alone: leave out --{name}")
+    from limpid.inspection.adapter import inspect_adapter
+    from limpid.inspection.report import adapter_lines
+    from limpid.reporter import Reporter
+
+    with Reporter(flags.json) as reporter:
+        found = inspect_adapter(flags.what, reporter=reporter)
+        for line in adapter_lines(found):
+            reporter.line(line)
+        reporter.document(found.document())
     return 0
 
 
