@@ -40,11 +40,8 @@ def test_a_change_along_the_base_lies_in_its_leading_directions(rng: np.random.G
 def test_a_change_without_relation_lies_there_by_chance(rng: np.random.Generator) -> None:
     shares = []
     for _ in range(60):
-        base, change = (
-            torch.tensor(rng.normal(size=(20, 12))),
-            torch.tensor(rng.normal(size=(20, 4)) @ rng.normal(size=(4, 12))),
-        )
-        found = measured("w", base, change, 4)
+        base, change = rng.normal(size=(20, 12)), rng.normal(size=(20, 4)) @ rng.normal(size=(4, 12))
+        found = measured("w", torch.tensor(base), torch.tensor(change), 4)
         shares.append(found.in_leading)
     assert abs(np.mean(shares) - found.by_chance) < 4 * np.std(shares) / np.sqrt(len(shares))
 
@@ -67,7 +64,7 @@ def test_an_adapter_is_shown_and_a_model_without_one_refused(
     assert main(["inspect", "adapter", "--adapter", "--json"]) == 0
     maps = {one["name"]: one for one in json.loads(capsys.readouterr().out)["maps"]}
     up = model.blocks[1].mlp.up
-    change = 8 * up.lora_b.weight.double() @ up.lora_a.weight.double()
+    change = 8 * up.lora_b.weight.detach().double() @ up.lora_a.weight.detach().double()
     assert maps["blocks.1.mlp.up.weight"]["norm"] == pytest.approx(float(change.norm()), rel=1e-6)
     assert maps["blocks.0.mlp.up.weight"]["norm"] == 0
     assert "<table" in inspect_adapter("base+adapter")._repr_html_()

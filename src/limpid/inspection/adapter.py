@@ -73,7 +73,8 @@ class Change:
     def row(self) -> tuple[str, ...]:
         """As a table shows it."""
         return (
-            f"  {self.name.removesuffix('.weight')}", f"{self.spectrum.effective_rank:.1f}", f"{self.spectrum.values[0]:.3g}", f"{self.relative:.2%}",
+            f"  {self.name.removesuffix('.weight')}",
+            f"{self.spectrum.effective_rank:.1f}", f"{self.spectrum.values[0]:.3g}", f"{self.relative:.2%}",
             f"{self.amplification:.3g}×", f"{self.in_leading:.1%}", f"{self.by_chance:.1%}",
         )  # fmt: skip
 
