@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -182,8 +182,7 @@ class ModelConfig(Checked):
 
     def without_factors(self) -> ModelConfig:
         """The same model without low-rank factors."""
-        usual = {entry.name: entry.default for entry in fields(self) if entry.name.startswith("lora_")}
-        return replace(self, **usual)
+        return replace(self, lora_rank=0, lora_alpha=ModelConfig.lora_alpha, lora_scaling="rank", lora_targets=())
 
     def resolved(self) -> ModelConfig:
         """The same model with every size given; none of them follows a change any more."""

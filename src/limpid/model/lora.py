@@ -78,7 +78,7 @@ class Adapter:
             "lora_scaling": self.scaling,
             "lora_targets": tuple(sorted(maps)),
         }
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for name, one in self.factors.items():
             at = name.removesuffix(".weight")
             tensors |= {f"{at}.lora_a.weight": one.down, f"{at}.lora_b.weight": one.up}
