@@ -15,7 +15,7 @@ class ExportFlags:
 
     limpid export last@200 model-200              a folder for transformers
     limpid export last model.gguf --stored-as q8_0
-    limpid export last adapter --adapter           what --lora-rank trained, for peft
+    limpid export last adapter --adapter          what --lora-rank trained
     """
 
     what: str = field(metadata={"positional": "MODEL"})
