@@ -24,8 +24,13 @@ SIDES = {
 
 def lora(model: Architecture, rank: int, targets: Sequence[str] = ("query", "value")) -> int:
     """Parameters of W + B A beside the targets in every block: rank times inputs and outputs of each. Source: LORA."""
+    return sum(count * low_rank(inputs, outputs, rank) for inputs, outputs, count in _targets(model, targets))
+
+
+def low_rank(inputs: int, outputs: int, rank: int) -> int:
+    """Parameters of B A beside one matrix. Source: LORA."""
     require(rank >= 1, f"rank is {rank}: it must be at least 1")
-    return sum(rank * (inputs + outputs) * count for inputs, outputs, count in _targets(model, targets))
+    return rank * (inputs + outputs)
 
 
 def adalora(model: Architecture, rank: int, targets: Sequence[str] = ("query", "value")) -> int:

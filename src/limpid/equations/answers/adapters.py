@@ -37,3 +37,32 @@ def _prompt(x: Inputs) -> Any:
 @kind("adapters.p_tuning")
 def _p_tuning(x: Inputs) -> Any:
     return adapters.p_tuning(_model(x), x["tokens"], x["hidden"])
+
+
+@kind("lora.trainable_params")
+def _trainable(x: Inputs) -> int:
+    """Of the same matrices in every block, each given by its inputs and outputs."""
+    return int(x["n_layers"]) * sum(adapters.low_rank(*matrix, x["rank"]) for matrix in x["matrices"])
+
+
+@kind("lora.trainable_params_list")
+def _several(x: Inputs) -> Any:
+    return [_trainable(case) for case in x["cases"]]
+
+
+@kind("lora.count_and_percent")
+@kind("lora.count_with_saved_modules")
+def _share(x: Inputs) -> Any:
+    """As peft prints them: modules that are trained whole are copies, beside those that they stand for."""
+    return _counted(_trainable(x) + x.get("saved_modules", 0), x["base"])
+
+
+@kind("lora.mlp_with_saved_head")
+def _mlp(x: Inputs) -> Any:
+    inputs, outputs = x["head"]
+    factors = sum(adapters.low_rank(*matrix, x["rank"]) for matrix in x["layers"])
+    return _counted(factors + inputs * outputs + outputs, x["base"])
+
+
+def _counted(trainable: int, base: int) -> dict[str, float]:
+    return {"trainable": trainable, "all": base + trainable, "percent": 100 * trainable / (base + trainable)}
