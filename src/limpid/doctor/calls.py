@@ -173,15 +173,18 @@ def call_for(model: nn.Module, micro: Micro, device: torch.device) -> Call:
 
 
 def find_logits(output: Any) -> Tensor | None:
-    """The logits (…, vocabulary) in what a model returned."""
+    """The logits (…, vocabulary) in what a model returned; one number, such as a score or a value, is none."""
     if isinstance(output, Tensor):
-        return output if output.is_floating_point() and output.ndim >= 2 else None
+        return output if _is_logits(output) else None
     named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(named, Tensor):
-        return named
+        return named if named.shape[-1:] != (1,) else None
     entries = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
-    floats = [e for e in entries if isinstance(e, Tensor) and e.is_floating_point() and e.ndim >= 2]
-    return floats[0] if floats else None
+    return next((entry for entry in entries if isinstance(entry, Tensor) and _is_logits(entry)), None)
+
+
+def _is_logits(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.ndim >= 2 and tensor.shape[-1] > 1
 
 
 def find_loss(output: Any) -> Tensor | None:
