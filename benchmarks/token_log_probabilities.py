@@ -1,7 +1,7 @@
 """Log-probabilities of answers and their gradients: limpid's kernel, TRL's fused head, all logits in plain PyTorch.
 
-python benchmarks/token_log_probabilities.py [fp32|bf16]: time and peak memory of forward and backward, one round of each
-after the other. Half of the positions are prompt, and have no target.
+python benchmarks/token_log_probabilities.py [fp32|bf16]: time and peak memory of forward and backward, one round of
+each after the other. Half of the positions are prompt, and have no target.
 """
 
 from __future__ import annotations

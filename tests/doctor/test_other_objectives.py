@@ -64,6 +64,14 @@ def test_what_a_mask_hides_is_no_text_that_was_lost() -> None:
     assert preflight(Decoder(), given) == []
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_head_that_gives_one_number_has_no_vocabulary() -> None:
+    """A reward model: scores of chosen and rejected answers, large from the start."""
+    model = Decoder()
+    model.head = nn.Linear(model.norm.normalized_shape[0], 1, bias=False)
+    assert preflight(model, loss=lambda model, given: -F.logsigmoid(model(given[0])[0::2, -1] - 1).mean()) == []
+
+
 class Prefixed(Decoder):
     """The first fourteen tokens see each other; what follows sees what is before it."""
 

@@ -21,6 +21,7 @@ class Seen:
     """The log-probabilities of an engine's tokens, and the gradients that came to them."""
 
     log_p: torch.Tensor
+    entropy: torch.Tensor
     bar: torch.Tensor
 
     def observe(self, name: str, value: torch.Tensor) -> torch.Tensor:
@@ -38,6 +39,8 @@ def engine(objective: Objective) -> tuple[MicroBatch, Seen, float, dict[str, flo
     state, seen = fresh_state(PRECISION), Seen()
     batch = drawn(state, 1, 3)
     moved(state)
+    logits = state.model(torch.as_tensor(batch["tokens"])).detach().float()
+    seen.entropy = torch.distributions.Categorical(logits=logits).entropy()
     recorder: Recorder = seen
     outcome = step(state, [batch], PRECISION, objective, recorder)
     return batch, seen, outcome.loss, dict(outcome.metrics)
@@ -61,7 +64,9 @@ def test_dpo(name: str) -> None:
         label_smoothing=objective.label_smoothing, f_divergence_type=objective.f_divergence_type,
         f_alpha_divergence_coef=objective.f_alpha_divergence_coef,
     )  # fmt: skip
-    theirs = trl_losses.method("dpo_trainer.py", "_compute_loss")(trainer, trl_losses.model(log_p), inputs, False)
+    theirs = trl_losses.method("dpo_trainer.py", "_compute_loss")(
+        trainer, trl_losses.model(log_p, seen.entropy[order]), inputs, False
+    )
     theirs.backward()
     assert loss == pytest.approx(theirs.item(), rel=1e-6)
     torch.testing.assert_close(seen.bar[order], log_p.grad * mask, rtol=1e-5, atol=1e-7)
@@ -81,7 +86,9 @@ def test_kto() -> None:
         loss_type="kto", beta=objective.beta, desirable_weight=objective.desirable_weight,
         undesirable_weight=objective.undesirable_weight, _compute_kl_logps=lambda model, batch: baseline,
     )  # fmt: skip
-    theirs = trl_losses.method("kto_trainer.py", "_compute_loss")(trainer, trl_losses.model(log_p), inputs, False)
+    theirs = trl_losses.method("kto_trainer.py", "_compute_loss")(
+        trainer, trl_losses.model(log_p, seen.entropy), inputs, False
+    )
     theirs.backward()
     assert loss == pytest.approx(theirs.item(), rel=1e-6)
     torch.testing.assert_close(seen.bar, log_p.grad * mask, rtol=1e-5, atol=1e-7)

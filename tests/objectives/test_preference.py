@@ -128,7 +128,7 @@ def test_a_metric_of_good_answers_is_left_out_where_there_is_none() -> None:
     micro = drawn(state, 1)
     micro.arrays["desirable"][:] = 0
     metrics = step(state, [micro], CONFIG, KTOS["kto"]).metrics
-    assert set(metrics) == {"rewards/rejected", "logps/rejected", "kl"}
+    assert set(metrics) == {"rewards/rejected", "logps/rejected", "kl", "entropy"}
     assert metrics["kl"] == pytest.approx(0.4)
 
 

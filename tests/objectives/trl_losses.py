@@ -41,10 +41,10 @@ def trainer(**options: object) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def model(log_p: torch.Tensor) -> Callable[..., SimpleNamespace]:
-    """A model that gives these log-probabilities to the tokens of its batch."""
+def model(log_p: torch.Tensor, entropy: torch.Tensor) -> Callable[..., SimpleNamespace]:
+    """A model that gives these log-probabilities to the tokens of its batch, and has this entropy there."""
     zeros = torch.zeros_like(log_p)
-    return lambda **_: SimpleNamespace(log_probs=log_p, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+    return lambda **_: SimpleNamespace(log_probs=log_p, entropy=entropy, mean_logits=zeros, is_top1=zeros.bool())
 
 
 def completions(log_p: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:

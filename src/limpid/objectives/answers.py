@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from limpid.objectives.objective import Mean
 from limpid.quantities import LOGITS, Quantity, model_quantities
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ def token_log_probabilities(
     entropy = losses.entropy(every.detach(), targets) if with_entropy else None
     answered = losses.token_log_probabilities(every, targets)
     return kernel.TokenScores(mode.report("token_log_probabilities", answered), entropy)
+
+
+def entropy_of(entropy: Tensor | None, mask: Tensor) -> Mean:
+    """The mean over the tokens of the answers of a step, nats: a metric."""
+    assert entropy is not None
+    return Mean((entropy * mask).sum(), mask.sum())
 
 
 def token_chain(chain: Chain, config: ModelConfig, temperature: float = 1.0) -> str:

@@ -51,14 +51,14 @@ class KTO(Checked):
     def loss(self, models: Mapping[str, Transformer], micro: MicroBatch, labels: int, mode: Mode) -> Loss:
         import torch
 
-        from limpid.objectives.answers import token_log_probabilities
+        from limpid.objectives.answers import entropy_of, token_log_probabilities
 
         model = models[POLICY]
         device = model.output_matrix.device
         tokens, targets, mask, reference, desirable, baseline = (
             torch.as_tensor(micro[name]).to(device) for name in self.fields
         )
-        answered = token_log_probabilities(model, tokens, targets, mode).log_probabilities
+        answered, entropy = token_log_probabilities(model, tokens, targets, mode, with_entropy=True)
         answers = mode.report("answer_log_probabilities", (answered * mask).sum(-1))
         good = desirable > 0
         ratio = answers - reference
@@ -72,6 +72,7 @@ class KTO(Checked):
             "logps/chosen": Mean(log_p[good].sum(), good.sum()),
             "logps/rejected": Mean(log_p[~good].sum(), (~good).sum()),
             "kl": baseline.sum() / labels,
+            "entropy": entropy_of(entropy, mask),
         }
         return Loss(mode.report("loss", losses.sum() / labels), metrics)
 

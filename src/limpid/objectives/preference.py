@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from limpid.config.domain import Fraction, Positive
 from limpid.config.options import Checked, require
 from limpid.objectives.answers import token_quantities
-from limpid.objectives.objective import POLICY, Loss
+from limpid.objectives.objective import POLICY, Loss, Metric
 from limpid.quantities import Quantity
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class DPO(Checked):
     def loss(self, models: Mapping[str, Transformer], micro: MicroBatch, labels: int, mode: Mode) -> Loss:
         import torch
 
-        from limpid.objectives.answers import token_log_probabilities
+        from limpid.objectives.answers import entropy_of, token_log_probabilities
 
         model = models[POLICY]
         device = model.output_matrix.device
         tokens, targets, mask, *reference = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
-        answered = token_log_probabilities(model, tokens, targets, mode).log_probabilities
+        answered, entropy = token_log_probabilities(model, tokens, targets, mode, with_entropy=True)
         answers = mode.report("answer_log_probabilities", (answered * mask).sum(-1))
         chosen = mode.report("chosen_log_probabilities", answers[0::2])
         rejected = mode.report("rejected_log_probabilities", answers[1::2])
@@ -116,13 +116,14 @@ class DPO(Checked):
             ]
         losses = mode.report("pair_losses", self._pair_losses(scores[0] - scores[1]))
         rewards = [self.beta * ratio.detach() for ratio in ratios]
-        metrics = {
+        metrics: dict[str, Metric] = {
             "rewards/chosen": rewards[0].sum() / labels,
             "rewards/rejected": rewards[1].sum() / labels,
             "rewards/margins": (rewards[0] - rewards[1]).sum() / labels,
             "rewards/accuracies": (rewards[0] > rewards[1]).sum() / labels,
             "logps/chosen": chosen.detach().sum() / labels,
             "logps/rejected": rejected.detach().sum() / labels,
+            "entropy": entropy_of(entropy, mask),
         }
         return Loss(mode.report("loss", losses.sum() / labels), metrics)
 
