@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from limpid.equations.answers.kinds import Inputs, kind
@@ -42,7 +43,7 @@ def _p_tuning(x: Inputs) -> Any:
 @kind("lora.trainable_params")
 def _trainable(x: Inputs) -> int:
     """Of the same matrices in every block, each given by its inputs and outputs."""
-    return int(x["n_layers"]) * sum(adapters.low_rank(*matrix, x["rank"]) for matrix in x["matrices"])
+    return int(x["n_layers"]) * _factors(x["matrices"], x["rank"])
 
 
 @kind("lora.trainable_params_list")
@@ -60,8 +61,11 @@ def _share(x: Inputs) -> Any:
 @kind("lora.mlp_with_saved_head")
 def _mlp(x: Inputs) -> Any:
     inputs, outputs = x["head"]
-    factors = sum(adapters.low_rank(*matrix, x["rank"]) for matrix in x["layers"])
-    return _counted(factors + inputs * outputs + outputs, x["base"])
+    return _counted(_factors(x["layers"], x["rank"]) + inputs * outputs + outputs, x["base"])
+
+
+def _factors(matrices: Sequence[Sequence[int]], rank: int) -> int:
+    return sum(adapters.low_rank(inputs, outputs, rank) for inputs, outputs in matrices)
 
 
 def _counted(trainable: int, base: int) -> dict[str, float]:
