@@ -86,7 +86,7 @@ class Policy(Checked):
         from limpid.objectives.answers import token_log_probabilities
 
         model = models[POLICY]
-        device = model.output_matrix.device
+        device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields[:2])
         log_p, entropy = token_log_probabilities(model, tokens, targets, mode, self.temperature, with_entropy=True)
         given = {name: torch.as_tensor(micro[name]).to(device, log_p.dtype) for name in self.fields[2:]}
