@@ -79,7 +79,7 @@ def opens(file: Path) -> None:
     trace = Trace.open(file, on_disk=False)
     assert trace.step.verdict.verdict == "holds"
     console = Console(record=True, width=200, file=io.StringIO())
-    assert show_step(trace, console=console, everything=True, numbers=True) == 0
+    assert show_step(trace, console=console, everything=True) == 0
     shown = console.export_text()
     config = trace.record.config.model
     for quantity in trace.record.objective.quantities(config):
