@@ -15,6 +15,10 @@ import torch.distributed.checkpoint.hf_storage  # here, once: each forked proces
 import torch.distributed.fsdp
 import torch.multiprocessing as processes
 from safetensors.torch import load_file, save_file
+from tests.objectives.recorded_objective import at
+from tests.objectives.test_preference import drawn as preferences
+from tests.objectives.test_reward import RATING
+from tests.objectives.test_reward import drawn as pairs
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
@@ -23,7 +27,7 @@ from limpid.cli import main
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
-from limpid.objectives import NEXT_TOKEN
+from limpid.objectives import DPO, KTO, NEXT_TOKEN, Reward
 from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.loop import loop
@@ -44,6 +48,11 @@ CONFIG = TrainConfig(
         vocab_size=37, context_length=8, d_model=24, num_layers=2, num_heads=4, num_kv_heads=2, d_ff=40, qk_norm=True
     ),
     run=RunConfig(max_steps=4, batch_size=2, gradient_accumulation_steps=4, precision="fp32", threads=1),
+)
+ANSWERS = (
+    (DPO(loss_type="ipo"), preferences, at("fp32")),
+    (KTO(), preferences, at("fp32")),
+    (Reward(), pairs, at("fp32", RATING)),
 )
 Together = Callable[..., None]
 
@@ -169,6 +178,21 @@ def steps_of_every_setting_are_alike(mesh: Mesh) -> None:
 
 def test_a_step_of_two_processes_is_that_of_one(together: Together) -> None:
     together(steps_of_every_setting_are_alike)
+
+
+def objectives_are_alike(mesh: Mesh) -> None:
+    """Preferences and rewards: losses, norms and metrics, whichever process has which answers."""
+    for objective, draw, config in ANSWERS:
+        spread, alone = fresh_state(config, mesh), fresh_state(config, Mesh(CPU))
+        batch = [draw(alone, seed) for seed in range(4)]
+        ours, theirs = step(spread, batch, config, objective), step(alone, batch, config, objective)
+        assert ours.micro_losses == theirs.micro_losses
+        assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-6)
+        assert dict(ours.metrics) == pytest.approx(dict(theirs.metrics), rel=1e-6)
+
+
+def test_a_step_on_answers_of_two_processes_is_that_of_one(together: Together) -> None:
+    together(objectives_are_alike)
 
 
 def overflow_on_one_process(mesh: Mesh) -> None:
