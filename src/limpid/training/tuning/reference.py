@@ -100,7 +100,7 @@ def token_log_probabilities(
     was = model.training
     model.train(not model.config.dropout)
     try:
-        device = model.output_matrix.device
+        device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in ("tokens", "targets"))
         with torch.enable_grad():
             scores = scored(model, tokens, targets, FAST, temperature)
