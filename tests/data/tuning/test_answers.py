@@ -130,9 +130,17 @@ def test_what_templates_write_for_generating_alone_is_not_learned() -> None:
     chatml = FAMILIES["chatml"]
     thinking = chatml.template.replace("assistant\n' }}{% endif", "assistant\n<think>\n' }}{% endif")
     tokenizer = Family(thinking, chatml.special, chatml.ends).tokenizer()
-    found, writer = examples({"messages": talk("a", "<b>")}, tokenizer)
-    assert learned(found[0][0], tokenizer) == ["<b><|im_end|>"]
-    assert writer.counts["opened otherwise"] == 1
+    for said in ("<b>", "<think>b"):
+        found, writer = examples({"messages": talk("a", said)}, tokenizer)
+        assert learned(found[0][0], tokenizer) == [f"{said}<|im_end|>"]
+        assert writer.counts["opened otherwise"] == 1
+    forced = chatml.template.replace("assistant\n' }}{% endif", "assistant\n<think></think>' }}{% endif")
+    forced = forced.replace(
+        "m.content", "('' if '<think>' in m.content or m.role == 'user' else '<think></think>') + m.content"
+    )
+    tokenizer = Family(forced, chatml.special, chatml.ends).tokenizer()
+    found, writer = examples({"messages": talk("a", "<think>so</think>b")}, tokenizer)
+    assert learned(found[0][0], tokenizer) == ["so</think>b<|im_end|>"]
 
 
 def test_a_template_that_always_goes_on_to_the_next_answer_teaches_the_first_alone() -> None:

@@ -142,8 +142,8 @@ def _begun(rendering: Rendering, upto: Messages, counts: Counter[str]) -> tuple[
         return here, len(before)
     untold = _untold(rendering, upto)
     context = rendering.text(upto[:-1]).rstrip()
-    begin = common_size(before, untold)
-    if begin >= len(context) and here.startswith(untold[:begin]):
+    begin = min(common_size(before, untold), common_size(before, here))  # an answer may begin like the mark
+    if begin >= len(context):
         counts["opened otherwise"] += 1
         return here, begin
     place = untold.find(UNTOLD)
