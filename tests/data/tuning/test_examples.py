@@ -15,11 +15,11 @@ from data.tuning.templates import CHATML, talk
 from generation.hugging_face_chat import chat_folder
 from limpid.config import DataConfig
 from limpid.data import columns
-from limpid.data.tokenizer import byte_tokenizer, load_tokenizer
+from limpid.data.tokenizer import byte_tokenizer, character_tokenizer, load_tokenizer
 from limpid.data.tuning import examples as module
 from limpid.data.tuning.examples import Examples, open_examples, prepare_examples
 from limpid.data.tuning.shapes import Kind
-from limpid.errors import CheckpointError, DataError
+from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.source import ModelFolder
 
 CONTEXT = 60
@@ -228,3 +228,18 @@ def test_records_of_the_hub_and_of_standard_input(tmp_path: Path, monkeypatch: p
     piped = prepared(DataConfig(paths=("-",))).train
     for found in (from_hub, piped):
         assert np.array_equal(found.tokens, expected)
+
+
+def test_a_prompt_is_not_cut_where_its_answer_begins(tmp_path: Path) -> None:
+    data = written(tmp_path / "x.jsonl", {"prompt": "q" * 99}, *({"prompt": f"q{n}"} for n in range(9)))
+    with pytest.raises(ConfigError, match="a prompt ends where its answer begins"):
+        prepared(data, "prompts", too_long="cut")
+    assert prepared(data, "prompts").skipped == {"longer than the context": 1}
+
+
+def test_what_no_token_stands_for_is_said_or_counted(tmp_path: Path) -> None:
+    records = [{"prompt": "ab", "completion": "ba"}, {"prompt": "ab", "completion": "c"}, {"text": "ab" * 9}]
+    data, tokenizer = written(tmp_path / "x.jsonl", *records), character_tokenizer("ab")
+    arguments = (data, "answers", tokenizer, CONTEXT, 0)
+    assert "x.jsonl:2: character 'c'" in refusal(lambda: prepare_examples(*arguments))
+    assert prepare_examples(*arguments, skip_bad_rows=True).skipped == {"cannot be tokenized": 1}

@@ -130,7 +130,10 @@ class SplitWriter:
             self._files["columns"].write(line)
             self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
 
-    def close(self) -> None:
+    def __enter__(self) -> SplitWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for file in self._files.values():
             file.close()
         np.save(self._file("starts", ".npy"), np.frombuffer(self._starts, np.int64))

@@ -20,7 +20,7 @@ from limpid.data.tokens import UNSETTLED
 from limpid.data.tuning.example_split import ExampleSplit, Places, Tally, read_split
 from limpid.data.tuning.make import SPLITS, Recipe, TooLong, canonical, make
 from limpid.data.tuning.shapes import Kind
-from limpid.errors import CheckpointError, DataError
+from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import one_line, read_whole, user_path
 from limpid.manifest import damage_within
 from limpid.reporter import SILENT, Report
@@ -75,6 +75,8 @@ def prepare_examples(
             are passed over
     """
     report = progress or SILENT.progress
+    if kind == "prompts" and too_long == "cut":
+        raise ConfigError("too_long is cut, but a prompt ends where its answer begins: choose skip or refuse")
     _require_data(data)
     if chat_template is not None:
         tokenizer = _with_template(tokenizer, chat_template)

@@ -74,18 +74,16 @@ def make(folder: Path, records: Iterator[Record], split: Split, recipe: Recipe, 
             nothing is left to train on
     """
     writer, skipped, tallies = Writer(recipe.tokenizer, recipe.tokenizer.chat_template), Skipped(), (Tally(), Tally())
-    files = [SplitWriter(folder, name) for name in SPLITS]
-    for units, done in _batched(_units(records, split, recipe, writer, skipped)):
-        for unit, answers in _encoded(units, recipe, writer, skipped):
-            fitting = _fitting(answers, recipe, unit.record.name, skipped)
-            if fitting is not None:
-                place = split.stats.sources[unit.record.source], unit.record.number
-                columns = unit.exchange.columns if recipe.kind == "prompts" else None
-                files[unit.held_out].add(fitting, place, unit.exchange.desirable, columns)
-                tallies[unit.held_out].add(fitting, fitting is not answers)
-        report("writing examples", done, split.stats.documents)
-    for file in files:
-        file.close()
+    with SplitWriter(folder, SPLITS[0]) as train, SplitWriter(folder, SPLITS[1]) as validation:
+        for units, done in _batched(_units(records, split, recipe, writer, skipped)):
+            for unit, answers in _encoded(units, recipe, writer, skipped):
+                fitting = _fitting(answers, recipe, unit.record.name, skipped)
+                if fitting is not None:
+                    place = split.stats.sources[unit.record.source], unit.record.number
+                    columns = unit.exchange.columns if recipe.kind == "prompts" else None
+                    (train, validation)[unit.held_out].add(fitting, place, unit.exchange.desirable, columns)
+                    tallies[unit.held_out].add(fitting, fitting is not answers)
+            report("writing examples", done, split.stats.documents)
     if not tallies[0].records:
         why = next(iter(skipped.examples.values()), "every record is held out: lower --validation-fraction")
         raise DataError(f"no record is left to train on: {why}")
@@ -139,15 +137,12 @@ def _encoded(
     """Each unit with its tokens; together, and one by one where one of them cannot be encoded."""
     try:
         answers = iter(encoded([one for unit in units for one in unit.texts], recipe.tokenizer, writer.counts))
-    except DataError:
-        if len(units) > 1:
-            for unit in units:
-                yield from _encoded([unit], recipe, writer, skipped)
-            return
-        try:
-            encoded(units[0].texts, recipe.tokenizer, Counter())
-        except DataError as error:
+    except DataError as error:
+        if len(units) == 1:
             _pass_over(BadRow("cannot be tokenized", f"{units[0].record.name}: {error}"), recipe, skipped)
+            return
+        for unit in units:
+            yield from _encoded([unit], recipe, writer, skipped)
         return
     for unit in units:
         yield unit, [next(answers) for _ in unit.texts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from limpid.config.options import shown
@@ -60,19 +60,14 @@ def exchanges_of(record: Any, kind: Kind, text_field: str, where: str) -> list[E
     shape = SHAPES["prompt",] if kind == "prompts" and "prompt" in given else _shape_of(read, text_field, where)
     if kind not in shape.kinds:
         raise BadRow("of another form", f"{where} holds {shape.holds}, and {WANTED[kind]}: {shape.way_out}")
-    found = shape.read(read, text_field, where)
-    found = Exchange(
-        found.prompt, found.answers, found.desirable,
-        _list_of(given.get("tools"), "tools", where), _options(given, where), given,
-    )  # fmt: skip
+    tools = _list_of(given.get("tools"), "tools", where)
+    found = replace(shape.read(read, text_field, where), tools=tools, options=_options(given, where), columns=given)
     if kind == "prompts":
         return [_asked(found, where)]
     _require_answers(found, where)
     if kind == "judged" and found.desirable is None:
-        return [
-            Exchange(found.prompt, (answer,), good, found.tools, found.options, given)
-            for answer, good in zip(found.answers, (True, False), strict=True)
-        ]
+        both = zip(found.answers, (True, False), strict=True)
+        return [replace(found, answers=(answer,), desirable=good) for answer, good in both]
     return [found]
 
 
@@ -180,7 +175,7 @@ def _asked(found: Exchange, where: str) -> Exchange:
         raise BadRow("no prompt", f"{where}: the prompt is empty: give one, or remove the row")
     if isinstance(prompt, list) and prompt[-1]["role"] == ASSISTANT:
         raise BadRow("no prompt", f"{where}: the prompt ends with an answer of the assistant: leave that message out")
-    return Exchange(prompt, (), None, found.tools, found.options, found.columns)
+    return replace(found, prompt=prompt, answers=(), desirable=None)
 
 
 def _require_answers(found: Exchange, where: str) -> None:
