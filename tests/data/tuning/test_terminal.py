@@ -44,4 +44,4 @@ def test_the_table_counts_what_is_there(examples: Examples) -> None:
     learned = examples.train.records * 19
     assert f"{learned} ({learned / len(examples.train.tokens):.1%})" in table
     assert table.splitlines()[-1].split() == ["padding", "0.0%"]
-    assert any("longer than the context: 1, for example" in remark for remark in examples.remarks)
+    assert any("longer than the context: 1, for example" in note for note in examples.notes)

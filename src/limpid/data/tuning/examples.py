@@ -39,19 +39,9 @@ class Examples:
     validation: ExampleSplit  # without a record where there is too little to hold any out
     tokenizer: Tokenizer
     fingerprint: str  # changes with the records, the split, the tokenizer, its template and every choice
-    notes: list[str]  # what a user should know
+    notes: list[str]  # what a user should know, with a line for each reason to skip records
     tallies: tuple[Tally, Tally]  # of both splits
     skipped: Mapping[str, int]  # records that nothing is learned from, by reason
-    skipped_examples: Mapping[str, str]  # a line about the first of each
-
-    @property
-    def remarks(self) -> list[str]:
-        """What a user should know, what was skipped included."""
-        skipped = [
-            f"skipped, {reason}: {count:,}, for example {self.skipped_examples[reason]}"
-            for reason, count in self.skipped.items()
-        ]
-        return [*skipped, *self.notes]
 
 
 def prepare_examples(
@@ -222,10 +212,13 @@ def _read(cache: Cache, fingerprint: str) -> Examples | None:
             validation=validation,
             tokenizer=_restored((folder / "tokenizer.json").read_text(encoding="utf-8"), chat),
             fingerprint=fingerprint,
-            notes=meta["notes"],
+            notes=[
+                f"records skipped, {reason}: {count:,}, for example {meta['examples'][reason]}"
+                for reason, count in meta["skipped"].items()
+            ]
+            + meta["notes"],
             tallies=(Tally(**meta["tallies"][0]), Tally(**meta["tallies"][1])),
             skipped=meta["skipped"],
-            skipped_examples=meta["examples"],
         )
     except (OSError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
         cache.damage = one_line(error)
