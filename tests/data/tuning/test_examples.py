@@ -127,6 +127,17 @@ def test_validation_data_is_never_trained_on(tmp_path: Path) -> None:
     assert [tally.records for tally in examples.tallies] == [6, 3]
 
 
+def test_records_on_both_sides_are_counted(tmp_path: Path) -> None:
+    examples = prepared(written(tmp_path / "x.jsonl", *answers(1) * 20))
+    assert any(note.startswith("records that are trained on, and held out as well") for note in examples.notes)
+
+
+def test_a_single_record_is_trained_on(tmp_path: Path) -> None:
+    examples = prepared(written(tmp_path / "x.jsonl", *answers(1)))
+    assert [tally.records for tally in examples.tallies] == [1, 0]
+    assert examples.validation.records == 0
+
+
 def test_prompts_keep_their_columns_and_judged_answers_their_labels(tmp_path: Path) -> None:
     records = [{"prompt": f"{n} + 1 =", "solution": n + 1} for n in range(9)]
     train = prepared(written(tmp_path / "x.jsonl", *records), "prompts").train
@@ -168,6 +179,10 @@ def test_a_folder_passes_over_what_holds_no_records(tmp_path: Path) -> None:
 def test_nothing_to_tune_on_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no data to tune on"):
         prepared(DataConfig())
+    with pytest.raises(DataError, match="weights are 1"):
+        prepared(DataConfig(paths=("x",), weights=(1.0,)))
+    with pytest.raises(DataError, match="several sets, a, one without a name"):
+        prepared(DataConfig(paths=("x",), validation=("a=y", "z")))
     data = written(tmp_path / "x.jsonl", *({"messages": talk("q" * 99, "b")} for _ in range(3)))
     assert "no record is left to train on" in refusal(lambda: prepared(data))
 

@@ -57,6 +57,7 @@ def read(record: Any, kind: Kind = "answers") -> list[tuple[Any, tuple[Any, ...]
         ("judged", {"prompt": "q", "completion": "good", "label": True}, [("q", ("good",), True)]),
         ("judged", {"prompt": "q", "completion": "good", "label": " False"}, [("q", ("good",), False)]),
         ("judged", {"messages": talk("q", "good"), "label": 1}, [([], (talk("q", "good"),), True)]),
+        ("judged", {"conversations": talk("q", "good"), "label": 0}, [([], (talk("q", "good"),), False)]),
         (
             "judged",
             {"prompt": "q", "chosen": "good", "rejected": "bad"},

@@ -117,7 +117,8 @@ def _count(learned: str, closed: bool, stops: Stops, counts: Counter[str]) -> No
 
 def _holds(learned: str, message: Mapping[str, Any]) -> bool:
     """Whether a message is in what is learned, white space aside."""
-    return "".join(str(message.get("content", "")).split()) in "".join(learned.split())
+    said = str(message.get("content", "")).strip()
+    return said in learned or "".join(said.split()) in "".join(learned.split())
 
 
 def _require_answer(rendering: Rendering, upto: Messages) -> None:

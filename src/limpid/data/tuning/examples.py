@@ -129,6 +129,9 @@ def _require_data(data: DataConfig) -> None:
         raise DataError("no data to tune on: give files of records, .jsonl, .json, .csv or .parquet, or hf:NAME")
     if data.weights:
         raise DataError(f"weights are {len(data.weights)}: every example counts alike here, so leave them out")
+    if len(data.validation_sets) > 1:
+        names = ", ".join(name or "one without a name" for name in data.validation_sets)
+        raise DataError(f"validation names several sets, {names}: examples have one, so give the paths without names")
 
 
 def _with_template(tokenizer: Tokenizer, file: str) -> Tokenizer:

@@ -147,6 +147,9 @@ SHAPES: dict[tuple[str, ...], Shape] = {
     ("messages", "label"): Shape(
         "a judged conversation", _conversation, ("judged", "prompts"),
         "use limpid tune kto, or drop label to learn every answer"),
+    ("conversations", "label"): Shape(
+        "a judged conversation", _conversation, ("judged", "prompts"),
+        "use limpid tune kto, or drop label to learn every answer"),
     ("messages",): Shape("a conversation", _conversation, EVERY, "use limpid tune sft, or add what is missing"),
     ("conversations",): Shape("a conversation", _conversation, EVERY, "use limpid tune sft, or add what is missing"),
     ("instruction", "output"): Shape(
