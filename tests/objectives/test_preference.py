@@ -15,6 +15,7 @@ from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.model.kernels.token_log_probabilities import TokenLogProbabilities
 from limpid.objectives import DPO, KTO, NEXT_TOKEN, Objective, from_document, to_document
+from limpid.quantities import NO_LABEL
 from limpid.tracing.verify import verify_step
 from limpid.training.state import State, fresh_state
 from limpid.training.step import backward, step
@@ -163,6 +164,17 @@ def test_everything_that_its_step_computed_is_explained(name: str, tmp_path: Pat
 def test_a_recorded_step_agrees_in_every_precision(precision: str, parts: int, tmp_path: Path) -> None:
     assert verify_step(record(tmp_path, DPOS["sigmoid"], drawn, precision, parts)).first_disagreement() is None
     assert verify_step(record(tmp_path, KTOS["kto"], drawn, precision, parts)).first_disagreement() is None
+
+
+@pytest.mark.parametrize("name", ["ipo", "kto"])
+def test_a_micro_batch_of_answers_without_tokens_opens_too(name: str, tmp_path: Path) -> None:
+    def sometimes_empty(state: State, seed: int) -> MicroBatch:
+        arrays = dict(drawn(state, seed).arrays)
+        if seed == 0:
+            arrays |= {"mask": 0 * arrays["mask"], "targets": np.full_like(arrays["targets"], NO_LABEL)}
+        return MicroBatch(arrays, (0, 1, 2, 3))
+
+    assert verify_step(record(tmp_path, OBJECTIVES[name], sometimes_empty, "bf16", 2)).first_disagreement() is None
 
 
 KERNEL = {

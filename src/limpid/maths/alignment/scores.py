@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from limpid.maths.alignment.preference import _alike, sigmoid
 from limpid.maths.formula import floats, formula
-from limpid.maths.operation import Array, Branch, require, require_shape
+from limpid.maths.operation import Array, Branch, require_shape
 
 FDivergence = Literal["reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"]
 LARGEST_EXPONENT = 80.0
@@ -77,10 +77,10 @@ def is_reverse_kl(alpha: float) -> bool:
 
 
 @formula(
-    r"y_j = \frac{x_j}{\sum_t m_{jp + k,\, t}}",
+    r"y_j = \frac{x_j}{\max(1, \sum_t m_{jp + k,\, t})}",
     Branch.PROBABILITY,
     "Meng et al. 2024, eq. 3, arXiv:2405.14734",
-    (r"\bar x_j = \frac{\bar y_j}{\sum_t m_{jp + k,\, t}}", r""),
+    (r"\bar x_j = \frac{\bar y_j}{\max(1, \sum_t m_{jp + k,\, t})}", r""),
 )
 def per_token(
     x: Float[Array, " share"], mask: Float[Array, "answer position"], start: int = 0, step: int = 2
@@ -92,7 +92,8 @@ def per_token(
             start  k, from 0
             step   p
     Gives   y      (answer / step,)    the same per token
-    Raises  ShapeError when the shapes do not fit, DomainError for an answer without tokens
+    Limits  an answer without tokens counts as one of one token: its score is 0 either way
+    Raises  ShapeError when the shapes do not fit
     """
     return floats(x) / _tokens(x, mask, start, step)
 
@@ -105,5 +106,4 @@ def per_token_backward(y_bar: Array, x: Array, mask: Array, start: int = 0, step
 def _tokens(x: Array, mask: Array, start: int, step: int) -> Array:
     tokens = floats(mask)[start::step].sum(-1)
     require_shape("x", np.asarray(x), tokens.shape, f"one entry for every {step} answers")
-    require(bool((tokens > 0).all()), f"answer {start + step * int(np.argmin(tokens))} has no token: x per token is ∞")
-    return tokens
+    return np.maximum(tokens, 1.0)
