@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from limpid.data.tokens import Passage, Tokens, named_as_given, open_tokens
+import numpy as np
+
+from limpid.data.held_out import data_of
+from limpid.data.tokens import Passage, Tokens, named_as_given
+from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError
 from limpid.run import Run
 
@@ -54,15 +59,33 @@ def rows_of_step(run: Run, step: int | None) -> StepRows:
     """
     taken = list(_micro_batches(run, step))
     config = run.read_config()
-    tokens = open_tokens(run.fingerprint(), config.data, config.model.context_length, config.run.seed)
-    tokens = named_as_given(tokens, config.data, config.run.seed)
-    length = config.model.context_length + 1
+    data = data_of(run, config, run.fingerprint())
+    if isinstance(data, Examples):
+        parts_of = partial(_of_record, data)
+    else:
+        named = named_as_given(data, config.data, config.run.seed)
+        parts_of = partial(_of_text, named, config.model.context_length + 1)
     rows = tuple(
-        Row(entry["micro_batch"], place, start, tuple(_part(tokens, one) for one in tokens.passages(start, length)))
+        Row(entry["micro_batch"], place, start, parts_of(start))
         for entry in taken
         for place, start in enumerate(entry["rows"])
     )
     return StepRows(run.path.resolve().name, taken[0]["step"], rows)
+
+
+def _of_text(tokens: Tokens, length: int, start: int) -> tuple[Part, ...]:
+    return tuple(_part(tokens, one) for one in tokens.passages(start, length))
+
+
+def _of_record(examples: Examples, start: int) -> tuple[Part, ...]:
+    """The record that a row of answers is from; of a pair, which of the two."""
+    split = examples.train
+    number = int(np.searchsorted(split.starts, start, side="right")) - 1
+    where = split.where[number // 2] if split.pairs else split.where[number]
+    side = f", {'rejected' if number % 2 else 'chosen'}" if split.pairs else ""
+    tokens = split.answer(number).tokens
+    text = examples.tokenizer.decode(tokens[:WORDS].tolist())
+    return (Part(where + side, 0, len(tokens), None, text),)
 
 
 def _part(tokens: Tokens, passage: Passage) -> Part:

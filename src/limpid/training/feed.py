@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from limpid.config import TrainConfig
+from limpid.config.options import require
 from limpid.config.tuning import KINDS
 from limpid.data.batches import Batches, Region
 from limpid.data.held_out import chosen
@@ -28,6 +29,10 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
     else:
         if source is None:
             raise ConfigError(f"{config.tune.objective} tunes a model: name one with --init-from")
+        require(
+            config.tune.objective != "kto" or config.run.batch_size > 1,
+            "batch_size is 1: kto compares each answer with those to other prompts, so there must be two at least",
+        )
         if KINDS[config.tune.objective] == "prompts":
             require_rollouts(config.tune)
         settled = chosen(config, config.tune, load_tokenizer(source))

@@ -57,6 +57,15 @@ class TuneFlags:
     run: RunConfig = field(default_factory=RunConfig)
 
 
+@dataclass(frozen=True)
+class AnyFlags(TuneFlags):
+    __doc__ = TuneFlags.__doc__
+
+    objective: str | None = field(default=None, metadata={"positional": "OBJECTIVE"})
+    """sft learns given answers; dpo, ipo and reward the better of two; kto good and bad ones; grpo, dr_grpo, dapo,
+    gspo, cispo, rloo and reinforce_plus_plus the model's own, by a reward; distill the same, by a teacher."""
+
+
 def verb(argv: Sequence[str]) -> int:
     from limpid.api import train
     from limpid.config.files import merged, read_options
@@ -97,7 +106,7 @@ def flags_of(objective: str | None) -> type[Any]:
     """The options of `limpid tune`, with those of one objective."""
     sections: list[tuple[str, Any, Any]] = []
     if objective is None:
-        sections.append(("objective", str | None, field(default=None, metadata={"positional": "OBJECTIVE"})))
+        return AnyFlags
     if objective is not None and dataclasses.fields(TUNED[objective].kind):
         kind = _preset(TUNED[objective])
         sections.append(("options", kind, field(default_factory=kind)))

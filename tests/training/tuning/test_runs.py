@@ -3,12 +3,16 @@
 import math
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 import limpid
+from limpid.cli import main
+from limpid.data.held_out import held_out_documents, opening
+from limpid.data.lineage import rows_of_step
 from limpid.errors import LimpidError
 from limpid.objectives.tuned import TUNED
 from limpid.run import Run
@@ -112,3 +116,37 @@ def test_epochs_count_the_steps(tuned: Callable[..., Run]) -> None:
     run = tuned("sft", tune={"epochs": 2.0}, run={"batch_size": 12, "save_steps": 0, "eval_steps": 0})
     records = 36  # of forty, one in ten is held out
     assert run.read_config().run.max_steps == math.ceil(2 * records / 12)
+
+
+def test_rows_lead_back_to_their_records(tuned: Callable[..., Run]) -> None:
+    found = rows_of_step(tuned("dpo"), 2)
+    documents = [part.document for row in found.rows for part in row.parts]
+    assert all(one.startswith("pairs.jsonl:") for one in (Path(document).name for document in documents))
+    assert [document.rpartition(", ")[2] for document in documents] == ["chosen", "rejected"] * 4
+    assert [chosen.split(",")[0] for chosen in documents[0::2]] == [other.split(",")[0] for other in documents[1::2]]
+
+
+def test_what_a_run_held_out_is_what_verbs_take(tuned: Callable[..., Run]) -> None:
+    run = tuned("sft")
+    assert held_out_documents(run)[0].startswith(opening(run))
+    assert limpid.inspect(run) is not None
+
+
+def test_the_command_says_what_it_wants(
+    base: Run, records: Callable[[str], Path], capsys: pytest.CaptureFixture
+) -> None:
+    pairs = str(records("pairs"))
+    for words, said in (
+        ((), "tune wants an objective first: one of sft, dpo"),
+        (("dop",), "tune wants an objective first, not 'dop'"),
+        (("dpo", "base"), "tune dpo wants a model and records"),
+        (("dpo", "base", pairs, "--init-from", "base"), "leave out --init-from"),
+        (("dpo", "base", pairs, "--loss-type", "x"), "--loss-type is 'x': choose one of sigmoid"),
+        (("sft", "base", pairs), "holds a pair, chosen and rejected, and answers are asked for: use limpid tune dpo"),
+        (("kto", "base", str(records("judged")), "--batch-size", "1"), "--batch-size is 1: kto compares"),
+        (("dpo", "base", pairs, "--resume", "x"), "leave out MODEL"),
+    ):
+        assert main(["tune", *words]) == 2
+        error = capsys.readouterr().err
+        assert said in error, error
+        assert error.count("\n") == 1
