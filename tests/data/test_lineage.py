@@ -70,6 +70,9 @@ def test_a_run_from_before_its_file_was_renamed_is_read(run: Run) -> None:
 def test_a_step_that_was_not_taken_is_refused(run: Run) -> None:
     with pytest.raises(CheckpointError, match=r"has taken no step 9: its rows are known for steps 1 … 5"):
         rows_of_step(run, 9)
+    run.micro_batches_file.write_text('{"step": 1, "micro_batch": 0, "rows": [], "tokens": 4}\n')
+    with pytest.raises(CheckpointError, match=r"rows of step 1 of .* were made for it and are in no file"):
+        rows_of_step(run, 1)
     run.micro_batches_file.unlink()
     with pytest.raises(CheckpointError, match=r"micro_batches.jsonl, which holds the rows: No such file"):
         rows_of_step(run, 1)

@@ -58,6 +58,11 @@ def rows_of_step(run: Run, step: int | None) -> StepRows:
     Raises  CheckpointError when the run did not take this step; DataError when its text can no longer be read
     """
     taken = list(_micro_batches(run, step))
+    if not any(entry["rows"] for entry in taken):
+        raise CheckpointError(
+            f"the rows of step {taken[0]['step']} of {run.path} were made for it and are in no file: "
+            f"limpid trace {run.path} --step {taken[0]['step']} opens them"
+        )
     config = run.read_config()
     data = data_of(run, config, run.fingerprint())
     if isinstance(data, Examples):
