@@ -83,6 +83,21 @@ class GradientUnscaled(maths.AddScaled):
         return z_bar, z_bar
 
 
+class ColumnLength(maths.RowLength):
+    """Of columns, where rows belong."""
+
+    def forward(self, weight: Array, down: Array, up: Array) -> Any:
+        length, saved = super().forward(weight, down, up)
+        columns = np.sqrt(np.square(saved.changed).sum(0))
+        return np.resize(columns, length.shape), saved
+
+
+class MagnitudeSquared(maths.Magnitude):
+    def backward(self, y_bar: Array, saved: Any) -> Any:
+        z_bar, m_bar, *rest = super().backward(y_bar, saved)
+        return z_bar, m_bar / saved.length.ravel(), *rest
+
+
 class LastTokenWins(maths.Embedding):
     def backward(self, y_bar: Array, saved: Any) -> Any:
         table_bar = np.zeros((saved.rows, y_bar.shape[-1]))

@@ -25,7 +25,7 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     axes: tuple[str, ...]
-    init: Literal["normal", "ones", "zeros"]
+    init: Literal["normal", "ones", "zeros", "row lengths"]
     std: float = 0.0
     trained: bool = True  # False: it has no gradient, no moments, and no step moves it
 
@@ -171,13 +171,17 @@ def _linear(
 
 
 def _low_rank(config: ModelConfig, name: str, d_in: int, d_out: int, axes: tuple[str, str]) -> tuple[Parameter, ...]:
-    """A and B of a linear map: B A = 0 at first. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685."""
+    """A and B of a linear map: B A = 0 at first. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685.
+
+    Magnitudes begin as the lengths of the weight's rows. Source: Liu et al. 2024, section 4.1, arXiv:2402.09353.
+    """
     if not config.adapted(name.split(".", 2)[-1]):
         return ()
     rank, std = config.lora_rank, 1 / math.sqrt(3 * d_in)  # variance as Hu et al.'s own code draws it
     return (
         Parameter(f"{name}.lora_a.weight", (rank, d_in), ("rank", axes[1]), "normal", std),
         Parameter(f"{name}.lora_b.weight", (d_out, rank), (axes[0], "rank"), "zeros"),
+        *([Parameter(f"{name}.lora_magnitude", (d_out,), axes[:1], "row lengths")] if config.use_dora else []),
     )
 
 
@@ -283,4 +287,7 @@ def _linear_map(config: ModelConfig, name: str, axes: tuple[str, ...]) -> Iterat
         yield Quantity(f"{name}.base", axes)
         yield Quantity(f"{name}.lora_a", ("batch", "position", "rank"))
         yield Quantity(f"{name}.lora_b", axes)
+        if config.use_dora:
+            yield Quantity(f"{name}.direction", axes)
+            yield Quantity(f"{name}.length", ("output",))
     yield Quantity(name, axes)

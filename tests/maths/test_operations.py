@@ -24,6 +24,8 @@ WIDENED = (
     maths.CausalSoftmax,
     maths.LogSoftmax,
     maths.NegativeLogLikelihood,
+    maths.RowLength,
+    maths.Magnitude,
 )
 """What autocast and our engine compute in float32 even where its input and output are bf16."""
 

@@ -29,12 +29,15 @@ from limpid.training.step import step
 from limpid.training.update import read_moments
 
 PLAIN = ModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, context_length=12)
+DORA = {"use_dora": True, "attention_bias": True, "lora_scaling": "sqrt_rank"}
 MODEL = replace(PLAIN, lora_rank=3, lora_alpha=6.0, lora_targets=("attention.*", "mlp.output"))
 
 
-def configured(precision: str = "fp64", **run: object) -> TrainConfig:
+def configured(precision: str = "fp64", model: dict[str, object] | None = None, **run: object) -> TrainConfig:
     return TrainConfig(
-        MODEL, update=UpdateConfig(warmup_steps=1), run=RunConfig(precision=precision, max_steps=6, batch_size=2, **run)
+        replace(MODEL, **(model or {})),
+        update=UpdateConfig(warmup_steps=1),
+        run=RunConfig(precision=precision, max_steps=6, batch_size=2, **run),
     )
 
 
@@ -47,9 +50,9 @@ def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.detach().double().numpy().copy() for name, tensor in model.named_parameters()}
 
 
-def trained_model() -> Transformer:
+def trained_model(**options: object) -> Transformer:
     """Factors that are not zero any more."""
-    model = initialise(Transformer(MODEL), 0)
+    model = initialise(Transformer(replace(MODEL, **options)), 0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".lora_b" in name:
@@ -66,9 +69,10 @@ def test_only_factors_are_trained_and_as_many_as_published() -> None:
     assert sum(one.size for one in factors) == pytest.approx(4.7e6, rel=0.01)
 
 
+@pytest.mark.parametrize("model", [{}, DORA], ids=["lora", "dora"])
 @pytest.mark.parametrize("recomputed", ["off", "on"])
-def test_a_step_moves_factors_as_in_the_mathematics(recomputed: str) -> None:
-    config = configured(gradient_checkpointing=recomputed)
+def test_a_step_moves_factors_as_in_the_mathematics(recomputed: str, model: dict) -> None:
+    config = configured(model=model, gradient_checkpointing=recomputed)
     state = fresh_state(config)
     for number in (1, 2):  # the second step has B ≠ 0
         before = weights(state.model)
@@ -85,19 +89,20 @@ def test_a_step_moves_factors_as_in_the_mathematics(recomputed: str) -> None:
             np.testing.assert_allclose(ours.parameters[name], after, atol=1e-12)
 
 
-def recorded(folder: Path, precision: str) -> Path:
-    config, path = configured(precision), folder / "step.safetensors"
+def recorded(folder: Path, precision: str, **model: object) -> Path:
+    config, path = configured(precision, model), folder / "step.safetensors"
     state = fresh_state(config)
     step(state, batch(1), config)
     record_step(path, state, batch(2), config, run="low rank", token_text=str)
     return path
 
 
+@pytest.mark.parametrize("model", [{}, DORA], ids=["lora", "dora"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_step_opens(precision: str, tmp_path: Path) -> None:
-    report = verify_step(recorded(tmp_path, precision))
+def test_a_step_opens(precision: str, model: dict, tmp_path: Path) -> None:
+    report = verify_step(recorded(tmp_path, precision, **model))
     assert report.first_disagreement() is None
-    assert set(report.update.rules) == {one.name for one in trained_parameters(configured())}
+    assert set(report.update.rules) == {one.name for one in trained_parameters(configured(model=model))}
 
 
 def test_a_step_says_how_much_of_the_model_is_trained(tmp_path: Path) -> None:
@@ -109,6 +114,22 @@ def test_a_step_says_how_much_of_the_model_is_trained(tmp_path: Path) -> None:
         f"{sum(math.prod(one.shape) for one in parameters(MODEL)):,} parameters, {trained:,} of them trained" in shown
     )
     assert re.search(r"grad\(attention\.output\.lora_b\.weight\) \d", shown)
+
+
+def test_a_length_that_is_differentiated_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact gradient, in the place of the one that takes lengths as constants."""
+    original = LowRankLinear._brought_to
+
+    def wrong(self: LowRankLinear, *given: object) -> torch.Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "detach", lambda tensor: tensor)
+            return original(self, *given)
+
+    (tmp_path / "wrong").mkdir()
+    monkeypatch.setattr(LowRankLinear, "_brought_to", wrong)
+    check = verify_step(recorded(tmp_path / "wrong", "fp32", **DORA)).first_disagreement()
+    assert check is not None
+    assert re.fullmatch(r"blocks\.1\.\S+\.lora_[ab]\.weight", check.name), check.name
 
 
 def test_another_scale_is_found_where_it_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +153,11 @@ def test_with_b_zero_the_forward_pass_is_the_same_to_the_bit() -> None:
     assert torch.equal(model.eval()(tokens), plain.eval()(tokens))
 
 
-def test_added_in_and_beside_are_the_same_model_decoded_too() -> None:
-    model = trained_model()
-    config, merged = merge(MODEL, model.double().state_dict())
-    assert config == PLAIN
+@pytest.mark.parametrize("options", [{}, DORA], ids=["lora", "dora"])
+def test_added_in_and_beside_are_the_same_model_decoded_too(options: dict) -> None:
+    model = trained_model(**options)
+    config, merged = merge(model.config, model.double().state_dict())
+    assert config == replace(PLAIN, attention_bias=bool(options))
     plain = Transformer(config, torch.float64).double()
     plain.load_state_dict(merged)
     model.compute = torch.float64
@@ -143,7 +165,7 @@ def test_added_in_and_beside_are_the_same_model_decoded_too() -> None:
     with torch.no_grad():
         beside = model(tokens)
         torch.testing.assert_close(beside, plain.eval()(tokens), rtol=0, atol=1e-12)
-        cache = Cache(PLAIN, 2, 12, torch.float64, None)
+        cache = Cache(config, 2, 12, torch.float64, None)
         decoder = Decoder(model)
         decoder(tokens[:, :-1], cache)
         torch.testing.assert_close(decoder(tokens[:, -1:], cache)[:, -1], beside[:, -1], rtol=0, atol=1e-12)

@@ -1,6 +1,7 @@
 """Trained factors as peft keeps an adapter: what peft makes of them, and what comes back."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,8 @@ MODELS = {
     "llama, √rank": replace(LLAMA, **SOME, lora_scaling="sqrt_rank"),
     "llama, pairs side by side": replace(LLAMA, **SOME, rotary_layout="interleaved"),
     "gpt-2": replace(GPT2, **SOME),
+    "llama, magnitudes": replace(LLAMA, **SOME, use_dora=True, rotary_layout="interleaved"),
+    "gpt-2, magnitudes": replace(GPT2, **SOME, use_dora=True),
     "gpt-2, √rank": replace(GPT2, lora_rank=2, lora_scaling="sqrt_rank"),
 }
 
@@ -40,6 +43,8 @@ def trained(config: ModelConfig) -> Transformer:
         for name, parameter in model.named_parameters():
             if ".lora_b" in name:
                 parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(len(name)))
+            if ".lora_magnitude" in name:
+                parameter *= 1 + 0.5 * torch.rand(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
     return model.eval()
 
 
@@ -54,15 +59,22 @@ def test_peft_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
     base = {name: tensor for name, tensor in weights.items() if ".lora_" not in name}
     save_folder(tmp_path / "base", config.without_factors(), base, tokenizer_json=None, end_of_text=None)
     save_adapter(tmp_path / "adapter", config, weights, str(tmp_path / "base"))
-    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    base_model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    theirs = PeftModel.from_pretrained(base_model, tmp_path / "adapter", is_trainable=True).eval()
     tokens = torch.randint(0, 257, (2, 11), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        torch.testing.assert_close(theirs(tokens).logits, model(tokens), rtol=0, atol=1e-6)
+    logits, expected = model(tokens), theirs(tokens).logits
+    torch.testing.assert_close(expected, logits, rtol=0, atol=1e-6)
+    seed = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2)) / logits.numel()
+    logits.backward(seed)
+    expected.backward(seed)
+    factors = (one for name, one in theirs.named_parameters() if re.search(r"\.1\.mlp\.(down|c)_proj\.lora_A", name))
+    ours, expected = model.blocks[1].mlp.output.lora_a.weight.grad, next(factors).grad
+    assert float((ours - expected).norm()) <= 1e-5 * float(expected.norm())
     kept = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
     assert kept["base_model_name_or_path"] == str(tmp_path / "base")
 
 
-@pytest.mark.parametrize("kind", ["llama", "llama, √rank", "gpt-2", "gpt-2, √rank"])
+@pytest.mark.parametrize("kind", ["llama", "llama, √rank", "gpt-2", "gpt-2, √rank", "gpt-2, magnitudes"])
 def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
     config = MODELS[kind]
     weights = trained(config).state_dict()

@@ -142,6 +142,7 @@ MODELS = st.builds(
     attention_window=st.sampled_from([None, 2]), attention_bias=switch, attention_output_bias=switch,
     mlp=st.sampled_from(["gated", "plain"]), activation=st.sampled_from(["silu", "gelu", "gelu_tanh", "relu", "relu2"]),
     mlp_bias=switch, tied=switch, dropout=st.sampled_from([0.0, 0.1]), lora_rank=st.sampled_from([0, 2]),
+    use_dora=switch,
 )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ SETTINGS = (
     with_run(gradient_checkpointing="on"),
     with_model(dropout=0.2),
     with_model(tied=False),
-    with_model(lora_rank=4),
+    with_model(lora_rank=4, use_dora=True),
     with_rule("muon", frozen=("blocks.0.*", "embed.*")),
 )
 """Each way of taking a step that changes what processes have to share."""

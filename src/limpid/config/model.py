@@ -109,6 +109,8 @@ class ModelConfig(Checked):
     """The change is alpha / rank times B A x, or alpha / √rank times."""
     lora_scaling: LowRankScaling = "rank"
     """What alpha is divided by: rank, or sqrt_rank, with which gradients keep their size at large ranks (rsLoRA)."""
+    use_dora: bool = False
+    """Learn the length of each row of W + s B A apart from its direction (DoRA)."""
     lora_targets: tuple[str, ...] = ()
     """Linear maps of the blocks that have factors, by name or pattern (attention.*, mlp.up); none is all of them."""
 
@@ -182,7 +184,9 @@ class ModelConfig(Checked):
 
     def without_factors(self) -> ModelConfig:
         """The same model without low-rank factors."""
-        return replace(self, lora_rank=0, lora_alpha=ModelConfig.lora_alpha, lora_scaling="rank", lora_targets=())
+        return replace(
+            self, lora_rank=0, lora_alpha=ModelConfig.lora_alpha, lora_scaling="rank", use_dora=False, lora_targets=()
+        )
 
     def resolved(self) -> ModelConfig:
         """The same model with every size given; none of them follows a change any more."""

@@ -18,7 +18,7 @@ STAGES = {
     "embedding": ("embedding",),
     "norm": ("norm",),
     "attention": ("attention", "attention_variants", "attention_linear", "attention_tiled"),
-    "mlp": ("mlp", "activation", "linear", "dropout", "perceptron"),
+    "mlp": ("mlp", "activation", "linear", "dora", "dropout", "perceptron"),
     "logits": ("linear",),
     "loss": ("loss", "losses", "information", "alignment"),
     "backward": ("calculus", "curvature"),

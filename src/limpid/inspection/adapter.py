@@ -114,7 +114,8 @@ def inspect_adapter(what: str | Path | Run = "last", *, reporter: Reporter = SIL
     changes = []
     for number, (name, one) in enumerate(sorted(adapter.factors.items())):
         reporter.progress("singular values", number, len(adapter.factors))
-        changes.append(measured(name, weights[name], one.change(), one.rank))
+        base = weights[name].double()
+        changes.append(measured(name, base, one.merged(base) - base, one.rank))
     reporter.close()
     first = next(iter(adapter.factors.values()))
     return AdapterInspection(source.title, first.rank, first.scale, tuple(changes))

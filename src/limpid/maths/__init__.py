@@ -28,6 +28,8 @@ from limpid.maths.attention import Mix as Mix
 from limpid.maths.attention import Scores as Scores
 from limpid.maths.catalogue import catalogue as catalogue
 from limpid.maths.chain import Chain as Chain
+from limpid.maths.dora import Magnitude as Magnitude
+from limpid.maths.dora import RowLength as RowLength
 from limpid.maths.dropout import Dropout as Dropout
 from limpid.maths.embedding import Embedding as Embedding
 from limpid.maths.embedding import LearnedPositions as LearnedPositions

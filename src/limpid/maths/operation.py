@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -164,6 +165,49 @@ class Operation(ABC):
     def _real(self, position: int) -> bool:
         """Whether an input holds numbers, not ids: it then has a gradient."""
         return position < len(self.adjoint) and bool(self.adjoint[position])
+
+
+@dataclass(frozen=True)
+class Constant(Operation):
+    """An operation whose result is taken as a constant: no gradient goes back through it.
+
+    What it is, its equation and its rounding are those of the operation inside.
+    """
+
+    inside: Operation
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inside":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.inside, name)
+
+    @property
+    def name(self) -> str:
+        return self.inside.name
+
+    def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        return self.inside._own(line, shapes)
+
+    def adjoint_as_used(self, *shapes: Shape) -> tuple[str, ...]:
+        return ()
+
+    def forward(self, *inputs: Any) -> tuple[Array, int]:
+        return self.inside.forward(*inputs)[0], len(inputs)
+
+    def backward(self, y_bar: Array, saved: int) -> tuple[None, ...]:
+        return (None,) * saved
+
+    def rounding(self, *inputs: Any) -> Array:
+        return self.inside.rounding(*inputs)
+
+    def backward_rounding(self, y_bar: Array, saved: int) -> tuple[None, ...]:
+        return (None,) * saved
+
+    def storage(self, y: Array, *inputs: Any) -> Array:
+        return self.inside.storage(y, *inputs)
+
+    def flops(self, *inputs: Any) -> int:
+        return self.inside.flops(*inputs)
 
 
 def require(holds: bool, what: str) -> None:

@@ -9,12 +9,13 @@ from limpid.config.arguments import checked
 from limpid.maths.activation import ACTIVATIONS
 from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.chain import Chain
+from limpid.maths.dora import Magnitude, RowLength
 from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, LearnedPositions, Rotary, SinusoidalPositions
 from limpid.maths.linear import Add, AddScaled, Linear
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import NORMS, RMSNorm
-from limpid.maths.operation import Operation
+from limpid.maths.operation import Constant, Operation
 
 
 @checked
@@ -93,16 +94,24 @@ def mlp(chain: Chain, config: ModelConfig, at: str, x: str) -> str:
 def linear(
     chain: Chain, config: ModelConfig, name: str, x: str, heads_in: int | None = None, heads_out: int | None = None
 ) -> str:
-    """W x + b, and beside it, where the chain holds low-rank factors, s B A x."""
+    """W x + b, and beside it, where the chain holds low-rank factors, s B A x; with magnitudes, each output at its own.
+
+    The lengths of the changed weight's rows are taken as constants. Source: Liu et al. 2024, section 4.3.
+    """
     bias = [f"{name}.bias"] if f"{name}.bias" in chain.values else []
-    adapted = f"{name}.lora_a.weight" in chain.values
+    adapted, scaled = f"{name}.lora_a.weight" in chain.values, f"{name}.lora_magnitude" in chain.values
     whole = Linear(heads_in, heads_out)
-    y = chain.apply(f"{name}.base" if adapted else name, whole, x, f"{name}.weight", *bias)
+    y = chain.apply(f"{name}.base" if adapted else name, whole, x, f"{name}.weight", *([] if scaled else bias))
     if not adapted:
         return y
     low = chain.apply(f"{name}.lora_a", Linear(heads_in), x, f"{name}.lora_a.weight")
     change = chain.apply(f"{name}.lora_b", Linear(heads_out=heads_out), low, f"{name}.lora_b.weight")
-    return chain.apply(name, AddScaled(config.lora_scale), y, change)
+    if not scaled:
+        return chain.apply(name, AddScaled(config.lora_scale), y, change)
+    z = chain.apply(f"{name}.direction", AddScaled(config.lora_scale), y, change)
+    factors = f"{name}.weight", f"{name}.lora_a.weight", f"{name}.lora_b.weight"
+    length = chain.apply(f"{name}.length", Constant(RowLength(config.lora_scale)), *factors)
+    return chain.apply(name, Magnitude(), z, f"{name}.lora_magnitude", length, *bias)
 
 
 def norm(chain: Chain, config: ModelConfig, name: str, x: str) -> str:

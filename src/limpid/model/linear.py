@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from limpid.config import ModelConfig
 from limpid.model.observe import FAST, Mode, Named
+from limpid.quantities import parameters
 
 
 class Linear(nn.Linear):
@@ -25,28 +26,60 @@ class Linear(nn.Linear):
 
 
 class LowRankLinear(Linear, Named):
-    """W x + b + s B A x. Source: Hu et al. 2021, eq. 3, arXiv:2106.09685."""
+    """W x + b + s B A x. Source: Hu et al. 2021, eq. 3, arXiv:2106.09685.
+
+    With magnitudes m / n (W x + s B A x) + b, n the lengths of the rows of W + s B A, through which no gradient goes.
+    Source: Liu et al. 2024, section 4.3, arXiv:2402.09353.
+    """
 
     def __init__(self, name: str, d_in: int, d_out: int, bias: bool, config: ModelConfig, d_head: int | None) -> None:
         super().__init__(d_in, d_out, bias)
         self.name, self.scale, self.d_head = name, config.lora_scale, d_head
         self.lora_a = Linear(d_in, config.lora_rank, bias=False)
         self.lora_b = Linear(config.lora_rank, d_out, bias=False)
+        self.lora_magnitude = nn.Parameter(torch.empty(d_out)) if config.use_dora else None
 
     def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
-        base = self.report(mode, "base", self._heads(super().forward(input)))
+        magnitude = self.lora_magnitude
+        product = super().forward(input) if magnitude is None else F.linear(input, self.weight.to(input.dtype))
+        base = self.report(mode, "base", self._heads(product))
         low = self.report(mode, "lora_a", self.lora_a(input))
         change = self.report(mode, "lora_b", self._heads(self.lora_b(low)))
         y = torch.add(base, change, alpha=self.scale)
+        if magnitude is not None:
+            y = self._brought_to(magnitude, self.report(mode, "direction", y), mode)
         return y if self.d_head is None else y.flatten(-2)
+
+    def _brought_to(self, magnitude: Float[Tensor, " d_out"], z: Tensor, mode: Mode) -> Tensor:
+        """z at the learned magnitudes, and the bias, in float32 or wider."""
+        change = self.lora_b.weight.detach() @ self.lora_a.weight.detach()
+        changed = torch.add(self.weight.detach(), change, alpha=self.scale)
+        length = self.report(mode, "length", row_lengths(changed))
+        y = z * self._heads(magnitude / length)  # parameters are float32 or wider, and so is the product
+        if self.bias is not None:
+            y = y + self._heads(self.bias)
+        return y.to(z.dtype)
 
     def _heads(self, y: Float[Tensor, "... d_out"]) -> Tensor:
         """Heads side by side, where the map gives heads."""
         return y if self.d_head is None else y.unflatten(-1, (-1, self.d_head))
 
 
+def row_lengths(weight: Float[Tensor, "d_out d_in"]) -> Float[Tensor, " d_out"]:
+    """The Euclidean length of every row."""
+    lengths: Tensor = torch.linalg.vector_norm(weight, dim=-1)
+    return lengths
+
+
+def begun_magnitudes(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Where the magnitudes beside these weights begin: at the lengths of their rows."""
+    named = [one.name for one in parameters(config) if one.init == "row lengths" and one.name not in weights]
+    return {name: row_lengths(weights[f"{name.removesuffix('.lora_magnitude')}.weight"]) for name in named}
+
+
 def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The same model without factors: W + s B A in the place of each W, formed in float64, in W's format."""
+    """The same model without factors: W + s B A in the place of each W, its rows at their magnitudes where they have
+    some, formed in float64, in W's format."""
     if not config.lora_rank:
         return config, dict(weights)
     merged = {name: weight for name, weight in weights.items() if ".lora_" not in name}
@@ -54,7 +87,11 @@ def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConf
         at = name.removesuffix(".weight")
         if f"{at}.lora_a.weight" in weights:
             a, b = weights[f"{at}.lora_a.weight"].double(), weights[f"{at}.lora_b.weight"].double()
-            merged[name] = (weights[name].double() + config.lora_scale * b @ a).to(weights[name].dtype)
+            changed = weights[name].double() + config.lora_scale * b @ a
+            if config.use_dora:
+                magnitude = weights[f"{at}.lora_magnitude"].double()
+                changed *= (magnitude / row_lengths(changed)).unsqueeze(-1)
+            merged[name] = changed.to(weights[name].dtype)
     return config.without_factors(), merged
 
 

@@ -20,25 +20,27 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.files import folder_written_atomically, parse_json
 from limpid.model.convert import halved, hugging_face_names
 from limpid.model.families import family_of
+from limpid.model.linear import row_lengths
 from limpid.model.lora import Adapter, Factors, trained_adapter
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-MORE = ("use_dora", "lora_bias", "alora_invocation_tokens", "modules_to_save", "trainable_token_indices")
-"""Keys of what is more than ΔW = s B A."""
+MORE = ("lora_bias", "alora_invocation_tokens", "modules_to_save", "trainable_token_indices")
+"""Keys of what is more than low-rank factors and magnitudes."""
+MAGNITUDE = ".lora_magnitude_vector"
 
 
 def load_adapter(path: Path, config: ModelConfig) -> Adapter:
     """A folder as peft writes it, for a model of this configuration.
 
     Raises  CheckpointError for what is missing or does not belong to the model, ConfigError for a kind of adapter that
-            is more than ΔW = s B A
+            is more than low-rank factors and magnitudes
     """
     their, tensors = _read(path)
     for key in MORE:
         if their.get(key):
             raise ConfigError(f"{path} has {key}: limpid reads adapters of low-rank factors only")
-    if more := [name for name in tensors if ".lora_A." not in name and ".lora_B." not in name]:
+    if more := [name for name in tensors if not any(kind in name for kind in (".lora_A.", ".lora_B.", MAGNITUDE))]:
         raise ConfigError(
             f"{path} holds {min(more)}, more than low-rank factors: merge it with peft (merge_and_unload)"
         )
@@ -55,10 +57,12 @@ def load_adapter(path: Path, config: ModelConfig) -> Adapter:
             scale = _scale(their, at, len(down))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: {at} lacks a factor, or its lora_alpha: save it again with peft") from error
-        parts = _parts(down, up, len(ours[f"{at}.weight"]))
-        for name, (one_down, one_up) in zip(ours[f"{at}.weight"], parts, strict=True):
+        names = ours[f"{at}.weight"]
+        kept = tensors.get(module + MAGNITUDE)
+        lengths = [None] * len(names) if kept is None else kept.chunk(len(names))
+        for name, (one_down, one_up), magnitude in zip(names, _parts(down, up, len(names)), lengths, strict=True):
             if one_down.any():  # zeros stand for a map without factors beside others that have some
-                factors[name] = Factors(one_down, one_up, scale)
+                factors[name] = Factors(one_down, one_up, scale, magnitude)
     return Adapter(factors, _scaling(their))
 
 
@@ -80,6 +84,9 @@ def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor],
         parts = [_written(config, name, one, weights[name]) for name, one in zip(ours, found, strict=True)]
         tensors[f"{PREFIX}{module}.lora_A.weight"] = torch.cat([down for down, _ in parts])
         tensors[f"{PREFIX}{module}.lora_B.weight"] = torch.block_diag(*(up for _, up in parts))
+        if config.use_dora:
+            lengths = [_lengths(config, name, one, weights[name]) for name, one in zip(ours, found, strict=True)]
+            tensors[f"{PREFIX}{module}{MAGNITUDE}"] = torch.cat(lengths)
         ranks |= {_within_block(module): len(ours) * config.lora_rank} if len(ours) > 1 else {}
     modules = {_within_block(name.removeprefix(PREFIX).rsplit(".lora_", 1)[0]) for name in tensors}
     said = {
@@ -89,6 +96,7 @@ def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor],
         "r": config.lora_rank,
         "lora_alpha": config.lora_alpha,
         "use_rslora": adapter.scaling == "sqrt_rank",
+        "use_dora": config.use_dora,
         "lora_dropout": 0.0,
         "bias": "none",
         "target_modules": sorted(modules),
@@ -148,6 +156,12 @@ def _written(config: ModelConfig, name: str, factors: Factors | None, weight: Te
     if factors is None:
         return weight.new_zeros(config.lora_rank, weight.shape[1]), weight.new_zeros(weight.shape[0], config.lora_rank)
     return factors.down, halved({name: factors.up}, config)[name]
+
+
+def _lengths(config: ModelConfig, name: str, factors: Factors | None, weight: Tensor) -> Tensor:
+    """Magnitudes of one of our maps in the same order of rows; the lengths of its own rows where it has none."""
+    found = None if factors is None else factors.magnitude
+    return halved({name: row_lengths(weight) if found is None else found}, config)[name]
 
 
 def _within_block(module: str) -> str:

@@ -20,7 +20,7 @@ from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, Embed, Rotation
 from limpid.model.kernels.attention import short_masks
-from limpid.model.linear import Linear
+from limpid.model.linear import Linear, row_lengths
 from limpid.model.mlp import Mlp
 from limpid.model.norm import norm
 from limpid.model.observe import FAST, Mode, Observe, Part, Path
@@ -211,6 +211,8 @@ def initialise(model: Transformer, seed: int) -> Transformer:
             tensor = learned[parameter.name]
             if parameter.init == "normal":
                 tensor.copy_(torch.randn(parameter.shape, generator=generator) * parameter.std)
+            elif parameter.init == "row lengths":
+                tensor.copy_(row_lengths(learned[f"{parameter.name.removesuffix('.lora_magnitude')}.weight"]))
             else:
                 tensor.fill_(1.0 if parameter.init == "ones" else 0.0)
     return model

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from limpid.maths.chain import Link, Outline
+from limpid.maths.operation import Constant
 from limpid.tracing.record import Place, Record
 
 
@@ -74,7 +75,7 @@ def cut(record: Record) -> frozenset[str]:
     trained = {parameter.name for parameter in record.trained}
     found = set()
     for link in outline(record):
-        if trained.intersection(link.inputs):
+        if trained.intersection(link.inputs) and not isinstance(link.operation, Constant):
             trained.add(link.name)
             if record.formed_fast(link.name) and f"fast/grad({link.name})" not in record.names:
                 found.add(link.name)

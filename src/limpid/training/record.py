@@ -122,7 +122,7 @@ class Observation:
     def _joined(name: str, parts: list[Tensor], *, summed: bool = False) -> Tensor:
         if name == "loss":
             return torch.stack(parts).sum()
-        if name == "embed.positions":  # the same for every row
+        if name == "embed.positions" or name.endswith(".length"):  # the same for every row
             return torch.stack(parts).sum(0) if summed else parts[0]
         return torch.cat(parts)
 

@@ -24,6 +24,7 @@ from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
 from limpid.model.convert import dropout_of
+from limpid.model.linear import begun_magnitudes
 from limpid.model.peft_files import load_adapter
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, Objective, to_document
@@ -121,6 +122,7 @@ def start(
     config = dataclasses.replace(config, update=update)  # it stays when the run is extended
     state = fresh_state(config, mesh)
     if source is not None:
+        weights = dict(weights) | begun_magnitudes(config.model, weights)
         known = {parameter.name for parameter in parameters(config.model)}  # factors and a score begin here
         set_weights(state.model, {name: tensor for name, tensor in weights.items() if name in known})
         state.average = average.begun(state.model, config.update)
