@@ -105,9 +105,13 @@ def test_a_run_of_factors_leaves_an_adapter_that_another_run_goes_on_with(
     weights = initialise(Transformer(LLAMA), 0).state_dict()
     save_folder(Path("base"), LLAMA, weights, tokenizer_json=byte_tokenizer().to_json(), end_of_text=256)
     words = "train text --batch-size 2 --max-steps 2 --eval-steps 0 --precision fp32 --doctor no --threads 1".split()  # noqa: SIM905
-    factors = ["--lora-rank", "2", "--lora-targets", "attention.*", "--lora-scaling", "sqrt_rank"]
+    factors = ["--lora-rank", "2", "--lora-targets", "attention.*", "--lora-scaling", "sqrt_rank", "--use-dora"]
     assert main([*words, "--init-from", "base", "--name", "first", *factors]) == 0
     assert "for peft" in capsys.readouterr().out
+    begun = load_file("runs/first/checkpoints/000000/model.safetensors")
+    for name in (name for name in begun if name.endswith(".lora_magnitude")):
+        lengths = begun[name.replace("lora_magnitude", "weight")].norm(dim=1)
+        torch.testing.assert_close(begun[name], lengths)
     assert main([*words, "--init-from", "base+runs/first/adapter", "--name", "second"]) == 0
     assert "the factors of base+runs/first/adapter, of rank 2, go on being trained" in capsys.readouterr().out
     first, begun = (

@@ -13,6 +13,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer, initialise
 from limpid.objectives import POLICY
+from limpid.quantities import parameters
 from limpid.training.precision import arithmetic
 from limpid.training.state import State, make_scaler
 from limpid.training.step import step
@@ -34,6 +35,8 @@ def peak_bytes(config: TrainConfig) -> int:
     """Bytes of all tensors at the worst moment of the second step, when the optimizer has its memory."""
     formats, rng = arithmetic(config.run.precision), np.random.default_rng(0)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), 0)
+    for parameter in parameters(config.model, config.update.frozen):
+        model.get_parameter(parameter.name).requires_grad_(parameter.trained)
     model.recomputed = config.run.gradient_checkpointing == "on"
     state = State({POLICY: model}, make_optimizer(model, config.update), make_scaler(formats, torch.device("cpu")))
     size = (config.run.batch_size, config.model.context_length)

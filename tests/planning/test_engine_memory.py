@@ -33,6 +33,8 @@ PLAIN = {"norm": "layer", "mlp": "plain", "activation": "gelu", "positions": "le
         {"context_length": 600, "batch_size": 1, "num_kv_heads": 2},
         {"context_length": 600, "batch_size": 1, "vocab_size": 300, "attention_window": 50, "windowed_blocks": (0, 2)},
         {"d_model": 256, "num_layers": 6, "precision": "bf16"},
+        {"lora_rank": 4, "precision": "bf16"},
+        {"lora_rank": 4, "use_dora": True, "lora_targets": ("attention.*", "mlp.output")},
         {"num_layers": 6, "gradient_checkpointing": "on", "vocab_size": 300},
         {"num_layers": 6, "gradient_checkpointing": "on", "vocab_size": 300, "precision": "bf16"},
     ],

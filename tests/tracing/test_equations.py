@@ -13,6 +13,7 @@ from limpid.config import ModelConfig, UpdateConfig
 from limpid.latex import readable
 from limpid.maths.activation import GELU, GELUTanh, SiLU
 from limpid.maths.chain import Chain, Link
+from limpid.maths.dora import Magnitude, RowLength
 from limpid.maths.dropout import Dropout
 from limpid.maths.embedding import Embedding, Rotary
 from limpid.maths.loss import next_token_loss
@@ -32,7 +33,7 @@ class Made:
     shapes: list[tuple[int, ...]]
 
     def of(self, *kinds: type) -> bool:
-        operation = self.link.operation
+        operation = getattr(self.link.operation, "inside", self.link.operation)
         return isinstance(operation, kinds) or isinstance(getattr(operation, "activation", None), kinds)
 
     def reads(self, ending: str) -> bool:
@@ -71,6 +72,13 @@ PRESENT: dict[str, Callable[[Made], bool]] = {
     r"\cos": lambda made: made.of(Rotary) or made.link.name == "embed.positions",
     r"\sin": lambda made: made.of(Rotary) or made.link.name == "embed.positions",
     r"\top": lambda made: made.of(Embedding),
+    r"\lVert": lambda made: made.of(RowLength),
+    r"\rVert": lambda made: made.of(RowLength),
+    "V": lambda made: made.of(RowLength),
+    "A": lambda made: made.of(RowLength),
+    "B": lambda made: made.of(RowLength),
+    "n": lambda made: made.of(RowLength, Magnitude),
+    "m": lambda made: made.of(Magnitude),
 }
 """Letters that not every model has, and who has them. A letter that stands nowhere here is in no model."""
 LAYOUT = (

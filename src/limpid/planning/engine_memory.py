@@ -87,6 +87,11 @@ def _low_rank(model: ModelConfig) -> Iterator[Row]:
         widest = max(model.d_model, model.sizes.d_ff)
         saved = f"{adapted * model.lora_rank} * tokens * c"
         yield Row("factors of low rank", saved, f"2 * tokens * {widest} * c", f"{factors}")
+    if adapted and model.use_dora:
+        outputs = {"query": "query", "key": "key", "value": "key", "output": "d", "gate": "f", "up": "f"}
+        widths = ["d" if name == "mlp.output" else outputs[name.rpartition(".")[2]] for name in model.linear_maps
+                  if model.adapted(name)]  # fmt: skip
+        yield Row("directions", f"tokens * ({' + '.join(widths)}) * c", f"2 * tokens * {widest} * p")
 
 
 def _norm(model: ModelConfig, name: str) -> Row:
