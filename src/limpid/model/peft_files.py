@@ -22,6 +22,7 @@ from limpid.model.convert import halved, hugging_face_names
 from limpid.model.families import family_of
 from limpid.model.linear import row_lengths
 from limpid.model.lora import Adapter, Factors, trained_adapter
+from limpid.quantities import parameters
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -69,8 +70,10 @@ def load_adapter(path: Path, config: ModelConfig) -> Adapter:
 def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor], base: str) -> None:
     """Write the factors of a model as peft reads them, for the model that `base` names.
 
-    Raises  ConfigError naming the options that no family can express
+    Raises  ConfigError naming the options that no family can express, or what is trained beside the factors
     """
+    if not factors_alone(config):
+        raise ConfigError("beside its factors the model's score is trained, which limpid writes in whole models alone")
     adapter = trained_adapter(config, dict(weights))
     names: dict[str, list[str]] = defaultdict(list)
     for name, theirs in hugging_face_names(config.without_factors()).items():
@@ -109,6 +112,11 @@ def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor],
         (folder / CONFIG).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         save_file(contiguous, folder / TENSORS, metadata={"format": "pt"})
+
+
+def factors_alone(config: ModelConfig) -> bool:
+    """Whether a model trains low-rank factors, and nothing else that an adapter would have to hold."""
+    return bool(config.lora_rank) and all(one.low_rank for one in parameters(config) if one.trained)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -22,7 +22,7 @@ from limpid.loaded import conversation_of
 from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
-from limpid.model.peft_files import save_adapter
+from limpid.model.peft_files import factors_alone, save_adapter
 from limpid.model.weights import adapter_base
 from limpid.reporter import Reporter
 from limpid.run import Run
@@ -151,7 +151,7 @@ def finish(training: Training) -> str | None:
                 conversation=conversation_of(tokenizer),
                 step=training.state.step,
             )
-            if config.model.lora_rank and (base := adapter_base(training.run)) is not None:
+            if factors_alone(config.model) and (base := adapter_base(training.run)) is not None:
                 save_adapter(training.run.adapter_folder, config.model, single, base)
         except ConfigError as error:
             return str(error)
