@@ -48,6 +48,7 @@ class Factors:
         change = self.scale * (given[0].to(out.dtype) @ down.T @ up.T)
         if self.magnitude is None:
             return out + change
+        assert isinstance(module, nn.Linear)
         lengths = row_lengths(torch.add(module.weight, self.up @ self.down, alpha=self.scale))
         bias = 0.0 if module.bias is None else module.bias.to(out.dtype)
         return (out - bias + change) * (self.magnitude / lengths).to(out.dtype) + bias
