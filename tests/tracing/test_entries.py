@@ -90,7 +90,9 @@ def test_operations_of_the_step_have_derivations_of_their_own() -> None:
             assert derive_gradient.dispatch(operation) is not derive_gradient.dispatch(object)
 
 
-@pytest.mark.parametrize("name", ["linear with bias", "scores", "mix, shared values", "rotary", "add", "swiglu"])
+@pytest.mark.parametrize(
+    "name", ["linear with bias", "scores", "mix, shared values", "rotary", "add", "swiglu", "row length", "magnitude"]
+)
 def test_what_is_written_adds_up_to_the_value(name: str) -> None:
     """The line of numbers is arithmetic: typed into Python it gives the value, to the digits shown."""
     example = next(example for example in EXAMPLES if example.name == name)
@@ -98,6 +100,7 @@ def test_what_is_written_adds_up_to_the_value(name: str) -> None:
     read = reader(example, np.ones(np.shape(y)))
     for index in some(np.shape(y), np.random.default_rng(1)):
         derivation = derive_entry(example.operation, index, read)
-        line = re.sub(r"\[\d[\d,]* more: ([^\]]+)\]", r"(\1)", derivation.numbers).replace("·", "*")
+        line = derivation.numbers.replace("·", "*").replace("√", "np.sqrt")
+        line = re.sub(r"\[\d[\d,]* more: ([^\]]+)\]", r"(\1)", line)
         line = re.sub(r"\[[^=\]]*= ([^\]]+)\]", r"(\1)", line)
         assert eval(line) == pytest.approx(derivation.value, abs=2e-5 * (1 + abs(derivation.value)))

@@ -65,7 +65,8 @@ def _quantity(quantity: QuantityDocument, compute: str, console: Console) -> Non
     console.print(f"  source    {quantity.source}", markup=False)
     unit = unit_roundoff(FORMATS[compute])
     drift = f", drift of the whole chain {quantity.drift:.3g} u (u = {unit:.2g}, half a unit of {compute})"
-    checks = ("  agreement forward ", shown(quantity.forward), ", backward ", shown(quantity.backward), drift)
+    back = shown(quantity.backward) if quantity.grad_norm is not None else "without a gradient"
+    checks = ("  agreement forward ", shown(quantity.forward), ", backward ", back, drift)
     console.print(Text.assemble(*checks))
     if quantity.grad_norm is not None:
         console.print(f"  gradient  norm {quantity.grad_norm:.4e}", markup=False)

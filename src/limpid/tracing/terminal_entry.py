@@ -53,7 +53,7 @@ def _walk(title: str, places: Sequence[Place], arrow: str = "") -> list[Text]:
 
 def _gradient(found: EntryDocument) -> list[Text]:
     if found.gradient is None:
-        return [Text("\n  no gradient: the loss does not depend on it smoothly", QUIET)]
+        return [Text("\n  no gradient: the loss does not depend on it smoothly, or it is taken as a constant", QUIET)]
     lines = [Text.assemble(("\ngradient", f"bold {BACKWARD}"), f"  ∂loss/∂{found.address} = {found.gradient:.8g}")]
     for passed in found.passed:
         lines.append(Text.assemble(("  through ", QUIET), passed.quantity, f"   [{passed.operation}]"))
