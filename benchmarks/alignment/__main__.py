@@ -1,4 +1,4 @@
-"""python -m benchmarks.alignment estimators|preferences|policies|trl [WORD …]."""
+"""python -m benchmarks.alignment estimators|preferences|policies|trl [WORD …]: see docs/alignment.md."""
 
 import importlib
 import sys

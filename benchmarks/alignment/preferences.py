@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from limpid.maths import Formula, alignment
 
-STEPS, RATE, PAIRS = 3500, 4e-3, 1 << 14
-WIDTH = {"d_model": 64, "d_ff": 128}
+STEPS, RATE, PAIRS = 1500, 5e-3, 1 << 14
+BETA = 0.5
 
 Array = np.ndarray
 
@@ -54,7 +54,8 @@ def slopes(loss: Formula[Any], world: World, whole: Array, rng: np.random.Genera
 
 def train(loss: Formula[Any], target: Callable[[World], World], seed: int) -> tuple[int, float, float]:
     """How many parameters; total variation to the optimum at the start and at the end, %."""
-    state, world = start(config(STEPS, RATE, seed, **WIDTH))
+    state, begun = start(config(STEPS, RATE, seed))
+    world = World(begun.reference, begun.rewards, BETA)
     optimizer = torch.optim.Adam(state.model.parameters(), RATE, (0.9, 0.99))
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     rng = np.random.default_rng(seed)
@@ -72,7 +73,7 @@ def train(loss: Formula[Any], target: Callable[[World], World], seed: int) -> tu
 
 def main(words: list[str]) -> None:
     """DPO beside π*, IPO beside its own optimum."""
-    print(f"{STEPS} steps of {PAIRS} pairs")
+    print(f"{STEPS} steps of {PAIRS} pairs, β = {BETA}")
     print("| loss | parameters | total variation at the start, % | after training, % |\n|---|---|---|---|")
     rows: tuple[tuple[str, Formula[Any], Callable[[World], World]], ...] = (
         ("DPO, to π*", alignment.dpo, lambda world: world),
