@@ -8,7 +8,8 @@ from limpid.data.tuning.written import Writer
 
 def notes_of(writer: Writer, kind: Kind) -> list[str]:
     """A line for each thing that happened, with its count."""
-    by_itself = "left out" if kind == "pairs" else "each learned in a row of its own, as a model would be asked for it"
+    own_row = "each learned in a row of its own, as a model is asked for it (one row with a template that keeps them)"
+    by_itself = "left out" if kind == "pairs" else own_row
     template = writer.template
     lines = {
         "turns": "no chat template: conversations are written as lines of User: and Model:, as `limpid chat` writes "
