@@ -19,13 +19,14 @@ from limpid.generation.decoder import Decoder
 from limpid.model import Transformer, initialise
 from limpid.model.cache import Cache
 from limpid.model.linear import LowRankLinear, merge
-from limpid.quantities import parameters, trained_parameters
+from limpid.objectives import NEXT_TOKEN
+from limpid.quantities import parameters, quantities, trained_parameters
 from limpid.tracing import Trace
 from limpid.tracing.terminal import show
 from limpid.tracing.verify import verify_step
-from limpid.training.record import record_step
+from limpid.training.record import Observation, _beside, record_step
 from limpid.training.state import fresh_state
-from limpid.training.step import step
+from limpid.training.step import backward, step
 from limpid.training.update import read_moments
 
 PLAIN = ModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, context_length=12)
@@ -103,6 +104,17 @@ def test_a_step_opens(precision: str, model: dict, tmp_path: Path) -> None:
     report = verify_step(recorded(tmp_path, precision, **model))
     assert report.first_disagreement() is None
     assert set(report.update.rules) == {one.name for one in trained_parameters(configured(model=model))}
+
+
+@pytest.mark.parametrize("model", [{}, DORA, {"dropout": 0.3}], ids=["lora", "dora", "dropout"])
+def test_what_a_compiled_block_never_shows_is_kept_of_the_plain_path(model: dict, tmp_path: Path) -> None:
+    config = configured("fp32", model)
+    state, plain = fresh_state(config), Observation()
+    backward(state, batch(1), config, NEXT_TOKEN, "plain", plain.observe)
+    formed = {name for name in plain.values if name.count(".") < 2}  # what lies outside blocks
+    kept = _beside(plain, formed, batch(1), NEXT_TOKEN, config)
+    inside = {one.name for one in quantities(config.model) if one.name.startswith("blocks.")}
+    assert inside <= kept.values.keys()
 
 
 def test_a_step_says_how_much_of_the_model_is_trained(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,6 +21,7 @@ from limpid.maths.chain import Outline
 from limpid.model import Transformer
 from limpid.model.kernels.attention import is_short
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
+from limpid.quantities import parameters
 from limpid.training.precision import NAMES, engine
 from limpid.training.state import State
 from limpid.training.step import Outcome, backward, step
@@ -135,7 +137,9 @@ def _beside(
     Those are the inputs of the operation that makes such a quantity; and of each operation that uses it, the other
     inputs and the gradient of the result.
     """
-    outline = Outline(dict(batch[0].arrays))
+    given = [one.name for one in parameters(config.model)]  # factors, and masks of dropout, change what is formed
+    given += [name for name in plain.values if name.startswith("kept(")]
+    outline = Outline({name: np.empty(0) for name in given} | dict(batch[0].arrays))
     objective.chain(outline, config.model)
     values: set[str] = set()
     bars: set[str] = set()
