@@ -2,9 +2,13 @@
 
 import dataclasses
 
+import pytest
+
 import limpid
 from limpid.config import DataConfig, ModelConfig, RunConfig, UpdateConfig
-from limpid.config.flags import field_texts
+from limpid.config.flags import field_texts, options_of
+from limpid.config.tuning import KINDS
+from limpid.verbs.tune import flags_of
 
 SECTIONS = {"model": ModelConfig, "data": DataConfig, "update": UpdateConfig, "run": RunConfig}
 
@@ -29,3 +33,9 @@ def test_every_option_says_what_it_is() -> None:
         texts = field_texts(section)
         for field in dataclasses.fields(section):
             assert len(texts.get(field.name, "")) > 10, field.name
+
+
+@pytest.mark.parametrize("objective", list(KINDS))
+def test_no_option_of_an_objective_has_the_name_of_another_option(objective: str) -> None:
+    names = [option.field.name for option in options_of(flags_of(objective))]
+    assert len(names) == len(set(names))

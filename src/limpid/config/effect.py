@@ -8,6 +8,7 @@ from typing import Any
 from limpid.config.model import ModelConfig
 from limpid.config.options import require, shown, to_dict
 from limpid.config.sections import TrainConfig
+from limpid.config.tuning import KINDS, TuneConfig
 from limpid.errors import ConfigError
 
 ADOPTED = ("model.", "data.tokenizer")
@@ -57,6 +58,8 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
             value == default or bool(has_effect(options)),
             f"{name} is {value}, which does nothing without {with_what}: give that too, or leave it out",
         )
+    if config.tune is not None:
+        _require_tune(config.tune)
     for options in to_dict(config).values():
         for name, value in options.items():
             for text in value if isinstance(value, list) else [value]:
@@ -81,6 +84,25 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
     require(not beyond, f"record_steps names step {max(run.record_steps, default=0)}, and the run has {steps} steps")
 
 
+def _require_tune(tune: TuneConfig) -> None:
+    """Raise ConfigError for options of another objective."""
+    kind = KINDS[tune.objective]
+    require(
+        tune.reference is None or tune.objective not in ("sft", "reward", "distill"),
+        f"reference is {tune.reference}, but {tune.objective} holds the model near to none: leave it out",
+    )
+    require(
+        tune.rollouts is None or kind == "prompts",
+        f"rollouts are for objectives that learn from the model's own answers, and {tune.objective} learns from given "
+        "ones: leave them out",
+    )
+    teacher = tune.rollouts.teacher if tune.rollouts is not None else None
+    require(
+        teacher is None or tune.objective == "distill",
+        f"teacher is {teacher}, but {tune.objective} imitates none: use distill, or leave it out",
+    )
+
+
 def _require_writable(name: str, value: Any) -> None:
     """Raise ConfigError for a text that config.toml, which is UTF-8, could not hold."""
     try:
@@ -101,5 +123,5 @@ def require_not_adopted(typed: dict[str, Any]) -> None:
             own = name in (*CHOSEN_ANEW, "context_length")  # the context as far as the model's positions allow
             require(
                 own or not key.startswith(ADOPTED),
-                f"--init-from brings its model's sizes and tokenizer: leave out --{name.replace('_', '-')}",
+                f"the model that a run starts from brings its own sizes and tokenizer: leave out --{name.replace('_', '-')}",
             )

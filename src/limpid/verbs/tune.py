@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, TuneConfig, UpdateConfig
+from limpid.config.effect import require_not_adopted
 from limpid.config.flags import given
 from limpid.config.options import from_dict, hints
 from limpid.config.options import shown as shown_value
@@ -92,6 +93,7 @@ def verb(argv: Sequence[str]) -> int:
         raise ConfigError(f"tune {objective} wants a model and records: limpid tune {objective} last records.jsonl")
     if "init_from" in typed.get("run", {}):
         raise ConfigError("leave out --init-from: limpid tune OBJECTIVE MODEL DATA names the model")
+    require_not_adopted(merged(typed, {"run": {"init_from": model}}))
     parts = {part: typed.pop(part) for part in ("options", "rollouts") if part in typed}
     typed = merged(typed, {"tune": {**typed.get("tune", {}), **parts}})
     options = typed if file is None else merged(read_options(user_path(file)), typed)

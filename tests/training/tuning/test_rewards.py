@@ -121,3 +121,21 @@ def test_a_policy_without_a_reward_is_refused_before_anything_is_made(tuned: Cal
         tuned("distill", "none", tune={"rollouts": {}})
     with pytest.raises(LimpidError, match="num_generations is 1: rloo compares the answers"):
         tuned("rloo", "none", tune={"rollouts": {"reward": ["rewards.py:digits"], "num_generations": 1}})
+
+
+@pytest.mark.parametrize(
+    ("objective", "tune", "said"),
+    [
+        ("sft", {"reference": "base"}, "reference is base, but sft holds the model near to none"),
+        ("dpo", {"rollouts": {"num_generations": 4}}, "rollouts are for objectives that learn from the model's own"),
+        ("grpo", {"rollouts": {"teacher": "base", "reward": ["rewards.py:digits"]}}, "grpo imitates none: use distill"),
+        ("dpo", {"options": {"bet": 0.1}}, "unknown option tune.options.bet: did you mean beta"),
+        ("dpo", {"options": {"beta": -1}}, "tune.options.beta is -1: it must be above 0|beta is -1"),
+    ],
+)
+def test_options_of_another_objective_are_refused(
+    tuned: Callable[..., Run], here: Path, objective: str, tune: dict, said: str
+) -> None:
+    with pytest.raises(LimpidError, match=said):
+        tuned(objective, "none", tune=tune)
+    assert not (here / "runs" / "none").exists()
