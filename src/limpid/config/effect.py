@@ -123,5 +123,5 @@ def require_not_adopted(typed: dict[str, Any]) -> None:
             own = name in (*CHOSEN_ANEW, "context_length")  # the context as far as the model's positions allow
             require(
                 own or not key.startswith(ADOPTED),
-                f"the model that a run starts from brings its own sizes and tokenizer: leave out --{name.replace('_', '-')}",
+                f"the model to start from brings its sizes and tokenizer: leave out --{name.replace('_', '-')}",
             )
