@@ -159,11 +159,20 @@ def shown(train: Callable[[Reporter], Run]) -> int:
         longer = () if done < planned else ("--max-steps", 2 * done)
         for words, what in (
             (("trace", run.path), "open the last step"),
-            (("generate", run.path, _prompt(run)), "continue a prompt"),
+            _use(run),
             (("train", "--resume", run.path, *longer), "train on"),
         ):
             reporter.line(f"  {command('limpid', *words):<58}  {what}")
     return 0
+
+
+def _use(run: Run) -> tuple[tuple[object, ...], str]:
+    """What to do with the model: continue a prompt, or, of a reward model, reward another."""
+    config = run.read_config()
+    if config.model.head == "score":
+        named = config.run.init_from or "MODEL"
+        return ("tune", "grpo", named, "PROMPTS", "--reward", run.path), "tune by its scores"
+    return ("generate", run.path, _prompt(run)), "continue a prompt"
 
 
 def _prompt(run: Run) -> str:
@@ -176,11 +185,13 @@ def _prompt(run: Run) -> str:
 
 def _contents(run: Run) -> list[tuple[str, str]]:
     loadable = [("model/", "loads with transformers' from_pretrained")]
+    drawn = (run.path / "batches").is_dir()
     watched = [("findings.jsonl", "what the doctor found; empty is good")]
     return [
         *(loadable if run.model_folder.is_dir() else []),
         *([("adapter/", "the trained factors alone, for peft")] if run.adapter_folder.is_dir() else []),
         ("checkpoints/", "what --resume and trace start from"),
+        *([("batches/", "what each step was given: references, or drawn answers")] if drawn else []),
         ("metrics.jsonl", "one line per step"),
         *([("samples.jsonl", "what the model made of the sample prompts")] if run.samples_file.is_file() else []),
         ("micro_batches.jsonl", "one per micro-batch: rows, tokens, labels, loss"),
