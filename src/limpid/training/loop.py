@@ -283,6 +283,8 @@ class Told:
 
     def sample(self, sampler: Sampler) -> None:
         """Draw samples, keep and show them."""
+        if not asked_of(self.training):
+            return
         self.sampled = self.training.state.step
         try:
             drawn = samples(self.training, sampler)
