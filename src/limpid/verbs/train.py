@@ -167,12 +167,15 @@ def shown(train: Callable[[Reporter], Run]) -> int:
 
 
 def _use(run: Run) -> tuple[tuple[object, ...], str]:
-    """What to do with the model: continue a prompt, or, of a reward model, reward another."""
+    """What to do with the model: continue a prompt, talk to it, or, of a reward model, reward another."""
     config = run.read_config()
     if config.model.head == "score":
         named = config.run.init_from or "MODEL"
         return ("tune", "grpo", named, "PROMPTS", "--reward", run.path), "tune by its scores"
-    return ("generate", run.path, _prompt(run)), "continue a prompt"
+    prompt = _prompt(run)
+    if "\n" in prompt:  # a conversation
+        return ("chat", run.path), "talk to it"
+    return ("generate", run.path, prompt), "continue a prompt"
 
 
 def _prompt(run: Run) -> str:
