@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from limpid.errors import ConfigError
-from limpid.objectives import NEXT_TOKEN
+from limpid.objectives.tuned import objective_of
 from limpid.published_names import joined_parts, our_spellings
 from limpid.quantities import parameters
 from limpid.run import Run
@@ -62,8 +62,9 @@ def require_known(what: str, asked: str) -> None:
     source = open_source(what)
     run = source if isinstance(source, Run) else source.run if isinstance(source, Checkpoint) else None
     name = re.sub(r"\s*\[[^\]]*\]?$", "", asked.strip())
-    if run is None or "kept(" in name:  # which dropout kept is known from the record
+    if run is None or "kept(" in name or (run.path / "own.json").is_file():  # known from the record alone
         return
-    model = run.read_config().model
-    formed, learned = (one.name for one in NEXT_TOKEN.quantities(model)), (one.name for one in parameters(model))
-    our_name(name, [*NEXT_TOKEN.fields, *formed, *learned])
+    config = run.read_config()
+    objective, model = objective_of(config.tune), config.model
+    formed, learned = (one.name for one in objective.quantities(model)), (one.name for one in parameters(model))
+    our_name(name, [*objective.fields, *formed, *learned])

@@ -118,6 +118,14 @@ def test_epochs_count_the_steps(tuned: Callable[..., Run]) -> None:
     assert run.read_config().run.max_steps == math.ceil(2 * records / 12)
 
 
+def test_a_number_of_a_policy_s_step_is_written_out(tuned: Callable[..., Run], capsys: pytest.CaptureFixture) -> None:
+    run = tuned("dapo")
+    assert main(["explain", str(run.path), "token_log_probabilities[0,4]"]) == 0
+    assert "came from" in capsys.readouterr().out
+    assert main(["explain", str(run.path), "pair_losses[0]"]) == 2
+    assert "the step has no quantity 'pair_losses'" in capsys.readouterr().err
+
+
 def test_rows_lead_back_to_their_records(tuned: Callable[..., Run]) -> None:
     found = rows_of_step(tuned("dpo"), 2)
     documents = [part.document for row in found.rows for part in row.parts]
