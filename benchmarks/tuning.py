@@ -6,6 +6,7 @@ python -m benchmarks.tuning [sft] [dpo] [grpo] [--rounds 3] [--precision fp32]
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -26,7 +27,7 @@ import limpid  # noqa: E402
 
 BATCH, STEPS, UNTIMED = 8, 12, 4
 LENGTH, GENERATIONS, COMPLETION = 256, 8, 32
-WORDS = "the small old river stone hears a bird that finds some green tree and not the dog".split()
+WORDS = "the small old river stone hears a bird that finds some green tree and not the dog".split()  # noqa: SIM905
 
 
 def main() -> None:
@@ -91,10 +92,9 @@ def limpid_step(objective: str, tune: dict[str, Any], rows: int = BATCH) -> Call
 
 def trl_step(objective: str) -> Callable[[Path, str], float]:
     def measured(model: Path, precision: str) -> float:
+        import trl
         from datasets import load_dataset
         from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-
-        import trl
 
         tokenizer = AutoTokenizer.from_pretrained(model)
         tokenizer.pad_token = tokenizer.eos_token
@@ -127,7 +127,7 @@ def trl_step(objective: str) -> Callable[[Path, str], float]:
         trainer.add_callback(Clock())
         trainer.train()
         times.append(time.perf_counter())
-        steps = [after - before for before, after in zip(times, times[1:], strict=False)]
+        steps = [after - before for before, after in itertools.pairwise(times)]
         return statistics.median(steps[UNTIMED:])
 
     return measured
