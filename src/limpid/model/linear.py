@@ -53,7 +53,7 @@ class LowRankLinear(Linear, Named):
     def _brought_to(self, magnitude: Float[Tensor, " d_out"], z: Tensor, mode: Mode) -> Tensor:
         """z at the learned magnitudes, and the bias, in float32 or wider."""
         change = self.lora_b.weight.detach() @ self.lora_a.weight.detach()
-        changed = torch.add(self.weight.detach(), change, alpha=self.scale)
+        changed = self.weight.detach() + self.scale * change  # compiled, torch.add of a product loses its alpha
         length = self.report(mode, "length", row_lengths(changed))
         y = z * self._heads(magnitude / length)  # parameters are float32 or wider, and so is the product
         if self.bias is not None:
