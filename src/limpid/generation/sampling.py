@@ -77,5 +77,16 @@ def next_tokens(
         return logits.argmax(-1)
     logits = logits - logits.amax(-1, keepdim=True)  # so that no temperature takes the likeliest beyond float32
     probabilities = (logits / sampling.heat if sampling.plain else allowed(logits, sampling)).softmax(-1)
-    draws = [torch.multinomial(row, 1, generator=own) for row, own in zip(probabilities, generators, strict=True)]
-    return torch.cat(draws)
+    return drawn(probabilities, generators)
+
+
+def drawn(probabilities: Float[Tensor, "batch vocab"], generators: list[torch.Generator]) -> Int[Tensor, " batch"]:
+    """One token per row by its distribution function: one uniform number a row, where multinomial takes one per token.
+
+    A token of probability 0 is never drawn: the function does not rise there.
+    """
+    below = probabilities.double().cumsum(-1)
+    total = below[:, -1:]
+    uniform = torch.stack([torch.rand(1, generator=own, dtype=torch.float64) for own in generators])
+    threshold = torch.minimum(uniform.to(total.device) * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(below, threshold, right=True).squeeze(-1)
