@@ -38,8 +38,11 @@ class LowRankLinear(Linear, Named):
         self.lora_a = Linear(d_in, config.lora_rank, bias=False)
         self.lora_b = Linear(config.lora_rank, d_out, bias=False)
         self.lora_magnitude = nn.Parameter(torch.empty(d_out)) if config.use_dora else None
+        self.active = True
 
     def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
+        if not self.active:
+            return super().forward(input)
         magnitude = self.lora_magnitude
         product = super().forward(input) if magnitude is None else F.linear(input, self.weight.to(input.dtype))
         base = self.report(mode, "base", self._heads(product))

@@ -56,7 +56,11 @@ def tuned(base: Run, records: Callable[[str], Path], here: Path) -> Callable[...
     """The base tuned by an objective for three steps."""
     (here / "rewards.py").write_text(REWARDS)
 
-    def tune(objective: str, name: str = "tuned", tune: Mapping[str, Any] | None = None, **sections: Any) -> Run:
+    start = base
+
+    def tune(
+        objective: str, name: str = "tuned", tune: Mapping[str, Any] | None = None, base: Any = start, **sections: Any
+    ) -> Run:
         kind = KIND.get(objective, "prompts")
         chosen: dict[str, Any] = dict(tune or {})
         if kind == "prompts":

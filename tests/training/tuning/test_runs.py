@@ -75,6 +75,24 @@ def test_at_first_policy_and_reference_are_one(tuned: Callable[..., Run], lora: 
     assert tuned("ipo", "ipo", model=model).read_metrics().steps[0]["loss"] == pytest.approx(25, abs=1e-5)
 
 
+def test_an_adapter_that_goes_on_is_held_to_where_it_was(tuned: Callable[..., Run], base: Run) -> None:
+    """Not to its base, from which it had moved before."""
+    moved = {"learning_rate": 0.05, "warmup_steps": 0}
+    sft = tuned("sft", "sft", model={"lora_rank": 2}, update=moved)
+    adapter = limpid.export(sft, "adapter", adapter=True)
+    run = tuned("dpo", base=f"{base.path}+{adapter}", model={"head": "vocabulary"})
+    assert run.read_config().model.lora_rank == 2
+    assert run.read_metrics().steps[0]["rewards/margins"] == 0
+
+
+@pytest.mark.parametrize("objective", ["sft", "dpo"])
+def test_magnitudes_are_tuned_alike(tuned: Callable[..., Run], objective: str) -> None:
+    run = tuned(objective, model={"lora_rank": 2, "use_dora": True})
+    assert limpid.trace(run).step.verdict.agrees
+    if objective == "dpo":
+        assert run.read_metrics().steps[0]["rewards/margins"] == pytest.approx(0, abs=1e-6)
+
+
 def test_another_reference_gives_other_margins(tuned: Callable[..., Run], base: Run) -> None:
     sft = tuned("sft", "sft", update={"learning_rate": 0.01, "warmup_steps": 0})
     run = tuned("dpo", tune={"reference": str(sft.path)})

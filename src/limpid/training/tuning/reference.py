@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -42,12 +43,20 @@ class Reference:
         self, micro: MicroBatch, state: State, temperature: float = 1.0
     ) -> Float32[Array, "answer position"]:
         """Of every target of a micro-batch, in nats; 0 where there is none."""
-        if self.config.model.lora_rank and self.named is None:
+        if self.named is None and self.base_is_start:
             with without_factors(state.model):
                 return token_log_probabilities(state.model, micro, temperature)
         if self.model is None:
             self.model = self._loaded(state.mesh.device)
         return token_log_probabilities(self.model, micro, temperature)
+
+    @cached_property
+    def base_is_start(self) -> bool:
+        """Whether the run trains factors that began as no change: then its base is the model that it started from."""
+        if not self.config.model.lora_rank:
+            return False
+        begun = read_weights(Checkpoint(self.run, 0), self.config.model)
+        return not any(tensor.any() for name, tensor in begun.items() if ".lora_b." in name)
 
     def _loaded(self, device: torch.device) -> Transformer:
         if self.named is not None:
@@ -79,14 +88,13 @@ def require_same_vocabulary(what: str, theirs: int, ours: int) -> None:
 def without_factors(model: Transformer) -> Iterator[None]:
     """The base of a model with low-rank factors, for as long as the block lasts: nothing is copied."""
     adapted = [module for module in model.modules() if isinstance(module, LowRankLinear)]
-    scales = [module.scale for module in adapted]
     try:
         for module in adapted:
-            module.scale = 0.0
+            module.active = False
         yield
     finally:
-        for module, scale in zip(adapted, scales, strict=True):
-            module.scale = scale
+        for module in adapted:
+            module.active = True
 
 
 def token_log_probabilities(
