@@ -62,6 +62,8 @@ def tuning(objective: str, model: str, sizes: ModelConfig, typed: dict[str, Any]
     low_rank = lora or bool(typed.get("model", {}).get("lora_rank"))
     rate = RATE * WIDTH / sizes.d_model * GENTLER.get(objective, USUAL) * (LORA_FACTOR if low_rank else 1)
     steps = {"max_steps", "epochs"} & {*typed.get("run", {}), *typed.get("tune", {})}
+    if {"max_steps", "epochs"} <= steps:
+        raise ConfigError("max_steps and epochs both say how long to tune: leave one of them out")
     suited: dict[str, Any] = {
         "model": {
             "context_length": min(sizes.context_length, LONGEST),

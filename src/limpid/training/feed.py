@@ -13,11 +13,21 @@ from limpid.data.tokens import Tokens, prepare
 from limpid.data.tuning.examples import Examples, prepare_examples
 from limpid.data.tuning.terminal import examples_table, shown_rows
 from limpid.errors import ConfigError
+from limpid.objectives import Policy
+from limpid.objectives.tuned import objective_of
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.source import Model
 from limpid.training.stored_batches import BatchSource
-from limpid.training.tuning import Answerer, HeldOut, example_batches, order_of, require_rollouts
+from limpid.training.tuning import (
+    Answerer,
+    HeldOut,
+    example_batches,
+    order_of,
+    require_answerable,
+    require_comparable,
+    require_rollouts,
+)
 
 
 def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> Tokens | Examples:
@@ -33,17 +43,36 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
             config.tune.objective != "kto" or config.run.batch_size > 1,
             "batch_size is 1: kto compares each answer with those to other prompts, so there must be two at least",
         )
+        require(
+            config.model.head == "vocabulary" or config.tune.objective == "reward",
+            f"{source} gives scores and predicts no token: tune reward goes on with it, {config.tune.objective} cannot",
+        )
         if KINDS[config.tune.objective] == "prompts":
             require_rollouts(config.tune)
+        require_comparable(config.tune, config.model)
         settled = chosen(config, config.tune, load_tokenizer(source))
         examples = prepare_examples(**settled, chat_template=config.tune.chat_template, progress=reporter.progress)
         reporter.line(examples_table(examples, order_of(examples, config)))
         for row in shown_rows(examples):
             reporter.line(row)
+        if examples.kind == "prompts":
+            require_answerable(config.tune, examples)
+            _say_room(config, examples, reporter)
         found = examples
     for note in found.notes:
         reporter.line(note)
     return found
+
+
+def _say_room(config: TrainConfig, examples: Examples, reporter: Reporter) -> None:
+    """Where the context ends answers before their greatest length."""
+    objective, context = objective_of(config.tune), config.model.context_length
+    room = context - int(examples.train.lengths.max(initial=1)) + 1
+    if isinstance(objective, Policy) and room < objective.max_completion_length:
+        reporter.line(
+            f"answers end with the context of {context} tokens: the longest prompt leaves {room} of "
+            f"max_completion_length {objective.max_completion_length}"
+        )
 
 
 def batches_of(

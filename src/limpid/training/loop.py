@@ -34,7 +34,7 @@ from limpid.training.record import record_step
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
-from limpid.training.validation import Evaluation, evaluate
+from limpid.training.validation import evaluate
 
 Sampler = Callable[[Transformer, Tokenizer, str | tuple[int, ...], int], str]
 """Continue a prompt, text or tokens, with a model, by a seed."""
@@ -62,6 +62,14 @@ class Diverged(Exception):
         what = "loss" if not math.isfinite(outcome.loss) else "gradient norm"
         value = outcome.loss if what == "loss" else outcome.grad_norm
         super().__init__(f"step {outcome.number}: {what} is {value}; the parameters were left as they were")
+
+
+class BrokeOff(DataError):
+    """What a run is fed from failed, such as a reward function; everything is saved."""
+
+    def __init__(self, run: Run, step: int, why: DataError) -> None:
+        self.run, self.step = run, step
+        super().__init__(str(why))
 
 
 class Interrupted(Exception):
@@ -107,7 +115,7 @@ def loop(
                     raise Diverged(run, outcome)
                 judged = _due(state.step, every.eval_steps, last)
                 if judged:
-                    told.evaluated(evaluate(training))
+                    told.evaluated()
                 if every.sample_steps and state.step % every.sample_steps == 0:
                     told.sample(sampler)
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
@@ -265,17 +273,25 @@ class Told:
     """Step of the last sample."""
 
     def drawn(self) -> tuple[Sequence[MicroBatch], float]:
-        """The batch of the next step, and how many seconds it took; where it breaks off, everything is saved first."""
+        """The batch of the next step, and how many seconds it took."""
         state, began = self.training.state, time.perf_counter()
-        try:
+        with self.saved_first():
             batch = self.training.batches.batch(state.step + 1, state)
-        except DataError:  # such as a reward function's
-            self._write()
-            raise
         return batch, time.perf_counter() - began
 
-    def evaluated(self, evaluation: Evaluation) -> None:
-        """Keep and show an evaluation, where there was something to evaluate on."""
+    @contextmanager
+    def saved_first(self) -> Iterator[None]:
+        """Save everything before an error of what the run is fed from, such as a reward function, goes on."""
+        try:
+            yield
+        except DataError as error:
+            self._write()
+            raise BrokeOff(self.training.run, self.training.state.step, error) from error
+
+    def evaluated(self) -> None:
+        """Evaluate, keep and show it, where there is something to evaluate on."""
+        with self.saved_first():
+            evaluation = evaluate(self.training)
         if evaluation.sets:
             self.best.add(evaluation.step, evaluation.loss)
             self.metrics.evaluation(evaluation)

@@ -359,7 +359,8 @@ def _objective(training: Training) -> list[str]:
     tune = training.config.tune
     if tune is None:
         return []
-    options = [f"{name} {as_typed(value)}" for name, value in to_document(training.objective).items() if name != "name"]
+    chosen = {**to_document(training.objective), **tune.options}  # a price may be in the rewards
+    options = [f"{name} {as_typed(value)}" for name, value in chosen.items() if name != "name" and value is not None]
     return [f"objective  {', '.join([tune.objective, *options])}"]
 
 

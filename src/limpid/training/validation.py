@@ -140,18 +140,21 @@ def _of_examples(training: Training) -> Judged | None:
     return Judged(loss, None, labels, unit, metrics)
 
 
-def _of_answers(batches: Sequence[MicroBatch]) -> Judged:
+def _of_answers(batches: Sequence[MicroBatch]) -> Judged | None:
     """The model's own answers to held-out prompts: what is lowest at the best model is minus their mean reward, or
     how far they are from the teacher.
     """
     weights = [len(micro["rewards"]) for micro in batches]
     names = dict.fromkeys(name for micro in batches for name in micro.measured)
-    metrics = {
-        name: sum(w * micro.measured.get(name, 0.0) for w, micro in zip(weights, batches, strict=True)) / sum(weights)
-        for name in names
-    }
+    metrics = {}
+    for name in names:
+        held = [(weight, micro.measured[name]) for weight, micro in zip(weights, batches, strict=True)
+                if name in micro.measured]  # fmt: skip
+        metrics[name] = sum(weight * value for weight, value in held) / sum(weight for weight, _ in held)
     if "reward" in metrics:
         return Judged(-metrics["reward"], None, sum(weights), "minus the mean reward", metrics)
+    if "kl_before" not in metrics:
+        return None
     return Judged(metrics["kl_before"], None, sum(weights), "nats per token from the teacher", metrics)
 
 

@@ -128,7 +128,7 @@ def shown(train: Callable[[Reporter], Run]) -> int:
     from limpid.planning.figure import shown as figure
     from limpid.reporter import LastingReporter
     from limpid.training.allocator import keep_freed_memory
-    from limpid.training.loop import Diverged, Interrupted
+    from limpid.training.loop import BrokeOff, Diverged, Interrupted
     from limpid.training.mesh import is_main_process
 
     keep_freed_memory()  # the process is ours alone
@@ -144,6 +144,13 @@ def shown(train: Callable[[Reporter], Run]) -> int:
                 with contextlib.suppress(OSError):  # the terminal may be gone, too
                     say(f"limpid: standard output was closed: {how}", file=sys.stderr)
             return 130
+        except BrokeOff as broken:
+            say(f"limpid: error: {broken}", file=sys.stderr)
+            reporter.line(
+                f"stopped after step {broken.step}, everything saved; go on with\n"
+                f"  {command('limpid', 'train', '--resume', broken.run.path)}"
+            )
+            return 1
         except Diverged as broken:
             reporter.line(
                 f"{broken}; open it with\n  {command('limpid', 'trace', broken.run.path, '--step', broken.step)}"

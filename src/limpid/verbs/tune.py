@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, TuneConfig, UpdateConfig
+from limpid.config import DataConfig, ModelConfig, RunConfig, ScheduleName, TrainConfig, TuneConfig, UpdateConfig
+from limpid.config.domain import Count, NotNegative
 from limpid.config.effect import require_not_adopted
 from limpid.config.flags import given
 from limpid.config.options import from_dict, hints
@@ -56,6 +57,18 @@ class TuneFlags:
     model: ModelConfig = field(default_factory=ModelConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     run: RunConfig = field(default_factory=RunConfig)
+
+
+ShownUpdate: Any = dataclasses.make_dataclass(
+    "ShownUpdate",
+    [("learning_rate", NotNegative, "2e-4 · 192 / d_model, see docs/tuning.md"), ("weight_decay", NotNegative, 0.0),
+     ("schedule", ScheduleName, "linear")],
+    bases=(UpdateConfig,), frozen=True,
+)  # fmt: skip
+ShownRun: Any = dataclasses.make_dataclass(
+    "ShownRun", [("max_steps", Count, "one pass over the records")], bases=(RunConfig,), frozen=True
+)
+"""The sections with the defaults that tuning has: see config/recipes.py. They are shown, and never made."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +119,9 @@ def verb(argv: Sequence[str]) -> int:
 
 def flags_of(objective: str | None) -> type[Any]:
     """The options of `limpid tune`, with those of one objective."""
-    sections: list[tuple[str, Any, Any]] = []
+    sections: list[tuple[str, Any, Any]] = [
+        (name, shown, field(default_factory=shown)) for name, shown in (("update", ShownUpdate), ("run", ShownRun))
+    ]
     if objective is None:
         return AnyFlags
     if objective is not None and dataclasses.fields(TUNED[objective].kind):

@@ -67,6 +67,7 @@ def tuned(base: Run, records: Callable[[str], Path], here: Path) -> Callable[...
             chosen.setdefault("rollouts", {"reward": ["rewards.py:digits"], "num_generations": 3})
             chosen["options"] = {"max_completion_length": 4, **chosen.get("options", {})}
         run = {**OPTIONS, "doctor": False, **sections.pop("run", {})}
+        run = {option: value for option, value in run.items() if value is not None}
         asked = {"tune": chosen, "run": run, **sections}
         return limpid.tune(objective, base, records(kind), asked, name)
 

@@ -56,10 +56,10 @@ def test_several_rewards_are_added_up_by_their_weights(written: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("raises", r"reward raises raised KeyError at judge.py:6: .*mend it, and go on with --resume"),
+        ("raises", r"reward raises raised KeyError at judge.py:6: .*mend it"),
         ("short", r"reward short returned \[1.0\] for 2 completions: expected one number, or None, for each"),
-        ("words", "reward words gave completion 0 'good': expected a finite number"),
-        ("endless", "reward endless gave completion 0 inf: expected a finite number"),
+        ("words", "reward words gave completion 0 'good': expected a number of at most 1e.30, or None"),
+        ("endless", "reward endless gave completion 0 inf: expected a number of at most 1e.30, or None"),
     ],
 )
 def test_what_is_no_reward_is_named(written: Path, name: str, said: str) -> None:
@@ -114,6 +114,15 @@ def test_a_run_that_dies_in_a_reward_goes_on_where_it_was(tuned: Callable[..., R
 
 
 def test_a_policy_without_a_reward_is_refused_before_anything_is_made(tuned: Callable[..., Run], here: Path) -> None:
+    (here / "asks.py").write_text("def judge(completions, gold): return [0.0] * len(completions)\n")
+    with pytest.raises(LimpidError, match="reward judge asks for 'gold': there are answer, completion_ids"):
+        tuned("grpo", "none", tune={"rollouts": {"reward": ["asks.py:judge"]}})
+    for asked in ("reference", "teacher"):
+        tune = {asked: "nosuch"} if asked == "reference" else {"rollouts": {asked: "nosuch"}}
+        with pytest.raises(LimpidError, match=f"--{asked} nosuch: "):
+            tuned("dpo" if asked == "reference" else "distill", "none", tune=tune)
+    with pytest.raises(LimpidError, match="max_steps and epochs both say how long"):
+        tuned("sft", "none", tune={"epochs": 1.0})
     with pytest.raises(LimpidError, match="grpo learns from a reward: name one with --reward"):
         tuned("grpo", "none", tune={"rollouts": {"num_generations": 3}})
     assert not (here / "runs" / "none").exists()
@@ -121,6 +130,19 @@ def test_a_policy_without_a_reward_is_refused_before_anything_is_made(tuned: Cal
         tuned("distill", "none", tune={"rollouts": {}})
     with pytest.raises(LimpidError, match="num_generations is 1: rloo compares the answers"):
         tuned("rloo", "none", tune={"rollouts": {"reward": ["rewards.py:digits"], "num_generations": 1}})
+    assert not (here / "runs" / "none").exists()
+
+
+def test_the_mean_reward_is_that_of_answers_that_have_one(tuned: Callable[..., Run]) -> None:
+    """In training and on held-out prompts alike."""
+    run = tuned("grpo", tune={"rollouts": {"reward": ["rewards.py:undecided"], "num_generations": 3}})
+    assert {line["reward"] for line in run.read_metrics().steps} == {1.0}
+    assert run.read_metrics().evaluations[-1]["eval_reward"] == 1
+
+
+def test_one_answer_to_a_prompt_is_enough_where_no_group_is_compared(tuned: Callable[..., Run]) -> None:
+    rollouts = {"reward": ["rewards.py:digits"], "num_generations": 1}
+    assert limpid.trace(tuned("reinforce_plus_plus", tune={"rollouts": rollouts})).step.verdict.agrees
 
 
 @pytest.mark.parametrize(

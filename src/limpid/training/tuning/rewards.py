@@ -8,7 +8,7 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from limpid.objectives.reward import rewards as scored
 from limpid.source import find_model, find_source
 
 Array = np.ndarray
+LARGEST = 1e30
+"""A reward beyond it is a mistake: advantages are float32."""
 SCORED_TOGETHER = 32
 """Answers that go through a reward model at once."""
 RewardFunction = Callable[..., Sequence[float | None]]
@@ -66,15 +68,12 @@ class Rewards:
 
 def called(name: str, function: RewardFunction, given: Mapping[str, list[Any]]) -> list[float]:
     """What one function says, as numbers."""
-    try:
-        said = function(**_accepted(function, given))
-    except Exception as error:
-        line = _line_of(error)
-        raise DataError(
-            f"reward {name} raised {type(error).__name__}{line}: {one_line(error)}; mend it, and go on with --resume: "
-            "what was trained is kept"
-        ) from error
     count = len(given["completions"])
+    try:
+        said = function(**{key: list(values) for key, values in _accepted(function, given).items()})  # its own lists
+    except (Exception, SystemExit) as error:
+        line = _line_of(error)
+        raise DataError(f"reward {name} raised {type(error).__name__}{line}: {one_line(error)}; mend it") from error
     try:
         numbers = list(said)
     except TypeError:
@@ -93,10 +92,10 @@ def _number(name: str, value: Any, place: int) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.inf
-    if math.isinf(number):
+    if abs(number) > LARGEST:
         raise DataError(
-            f"reward {name} gave completion {place} {shown(value)}: expected a finite number, or None where it has no "
-            "opinion"
+            f"reward {name} gave completion {place} {shown(value)}: expected a number of at most {LARGEST:g}, or None "
+            "where it has no opinion"
         )
     return number
 
@@ -109,12 +108,33 @@ def _accepted(function: RewardFunction, given: Mapping[str, list[Any]]) -> dict[
     return {one.name: given[one.name] for one in parameters if one.name in given}
 
 
-def _line_of(error: Exception) -> str:
+def _line_of(error: BaseException) -> str:
     """Where in the user's file it happened."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return "" if trace is None else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+
+
+RESERVED = ("prompts", "completions", "prompt_ids", "completion_ids")
+"""What every reward is given besides the columns of the records."""
+
+
+def require_columns(rewards: Rewards, columns: Collection[str]) -> None:
+    """Raise for records and rewards that do not go together, before anything is drawn.
+
+    Raises  DataError for a column of a name that rewards know already; ConfigError for a function that asks for more
+            than there is
+    """
+    if taken := next((name for name in RESERVED if name in columns), None):
+        raise DataError(f"the records have a column {taken!r}, by which a reward is given something else: rename it")
+    there = {*RESERVED, *columns} - {"prompt"}
+    for name, function in rewards.functions.items():
+        parameters = inspect.signature(function).parameters.values()
+        named = [one for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+        lacking = next((one.name for one in named if one.default is one.empty and one.name not in there), None)
+        if lacking is not None:
+            raise ConfigError(f"reward {name} asks for {lacking!r}: there are {', '.join(sorted(there))}")
 
 
 def find_rewards(named: Sequence[str], weights: Sequence[float]) -> Rewards:

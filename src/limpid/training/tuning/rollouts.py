@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -13,6 +13,7 @@ from limpid.config import Sampling, TrainConfig
 from limpid.config.tuning import RolloutConfig
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import Tokenizer
+from limpid.data.tuning.example_split import ExampleSplit
 from limpid.data.tuning.examples import Examples
 from limpid.data.tuning.rows import spread
 from limpid.model import Transformer
@@ -21,26 +22,11 @@ from limpid.quantities import NO_LABEL
 from limpid.training.state import State
 from limpid.training.tuning.advantages import Drawn, advantages
 from limpid.training.tuning.examples import order_of, pad_of
+from limpid.training.tuning.measured import Answer, measured
 from limpid.training.tuning.reference import Reference, token_log_probabilities
 from limpid.training.tuning.rewards import Rewards, find_rewards
 
 Array = np.ndarray
-
-
-class Answer(Protocol):
-    """What the model said to a prompt."""
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """Without the token that ended it."""
-
-    @property
-    def text(self) -> str:
-        """The same, to read."""
-
-    @property
-    def end(self) -> int | None:
-        """The token that ended it; None where it was broken off at its greatest length."""
 
 
 Answerer = Callable[[Transformer, Tokenizer, Sequence[tuple[int, ...]], Sampling], Sequence[Answer]]
@@ -78,14 +64,15 @@ class Rollouts:
         The steps of one draw have the same prompts: `step` is the first of them.
         """
         records, parts = self.order.step(self._draw(step)).ravel(), self.run.gradient_accumulation_steps
-        return self._drawn(self.examples.train, records, self.settings.num_generations, parts, step, state)
+        count = self.settings.num_generations
+        return self._drawn(self.examples.train, records, count, parts, step, state, learned_from=True)
 
     def held_out(self, state: State) -> Sequence[MicroBatch]:
         """One answer to each of the prompts to validate on, always the same ones, drawn alike at every step."""
         split, size = self.examples.validation, self.run.batch_size
         records = spread(split.records, size * self.run.eval_batches)
         parts = max(1, -(-len(records) // size))
-        return self._drawn(split, records, 1, parts, 0, state) if len(records) else ()
+        return self._drawn(split, records, 1, parts, 0, state, learned_from=False) if len(records) else ()
 
     def epoch(self, step: int) -> float:
         return self.order.epoch(self._draw(step))
@@ -95,7 +82,15 @@ class Rollouts:
         return 1 + (step - 1) // self.settings.num_iterations
 
     def _drawn(
-        self, split: Any, records: Array, count: int, parts: int, step: int, state: State
+        self,
+        split: ExampleSplit,
+        records: Array,
+        count: int,
+        parts: int,
+        step: int,
+        state: State,
+        *,
+        learned_from: bool,
     ) -> tuple[MicroBatch, ...]:
         """So many answers to each of these prompts, in so many micro-batches."""
         each = [int(record) for record in records for _ in range(count)]
@@ -119,21 +114,20 @@ class Rollouts:
             scores = [self.reference.token_log_probabilities(one, state, self.objective.temperature) for one in micros]
             reference = arrays["reference_log_probabilities"] = np.concatenate(scores)
         rewards = without_gaps(total.reshape(-1, count))
-        if count > 1 or self.method is None:
+        if learned_from:
             drawn = Drawn(rewards, arrays["mask"], arrays["old_log_probabilities"], reference)
             arrays["advantages"] = advantages(drawn, self.method, self.price).astype(np.float32)
         arrays["rewards"] = rewards.reshape(-1).astype(np.float32)
         starts = np.array([int(split.starts[record]) for record in each])
+        places_of = ({name: array[part] for name, array in arrays.items()} for part in places)
         return tuple(
             MicroBatch(
-                {name: array[part] for name, array in arrays.items()},
+                cut,
                 tuple(starts[part].tolist()),
-                self._measured(said[:, part], rewards.reshape(-1)[part], [answers[i] for i in part], count, {
-                    name: array[part] for name, array in arrays.items()
-                }),
+                measured(self.rewards.functions, said[:, part], total[part], count, [answers[i] for i in part], cut),
             )
-            for part in places
-        )  # fmt: skip
+            for part, cut in zip(places, places_of, strict=True)
+        )
 
     def _answered(self, prompts: Sequence[tuple[int, ...]], state: State, step: int) -> Sequence[Answer]:
         seed = int(np.random.SeedSequence((self.run.seed, step)).generate_state(1, np.uint32)[0] >> 1)
@@ -148,30 +142,6 @@ class Rollouts:
         """Which answers are learned from: those that were broken off may be left out."""
         kept = not self.settings.mask_truncated_completions
         return np.array([kept or answer.end is not None for answer in answers])
-
-    def _measured(
-        self, said: Array, total: Array, answers: Sequence[Answer], count: int, arrays: Mapping[str, Array]
-    ) -> dict[str, float]:
-        """What is logged beside the loss, by TRL's names."""
-        lengths = np.array([len(answer.tokens) for answer in answers])
-        found = {
-            "completions/mean_length": float(lengths.mean()),
-            "completions/max_length": float(lengths.max()),
-            "completions/clipped_ratio": float(np.mean([answer.end is None for answer in answers])),
-        }
-        if len(said):
-            found["reward"] = float(total.mean())
-        if len(said) and count > 1:
-            groups = total.reshape(-1, count)
-            found["reward_std"] = float(groups.std(1, ddof=1).mean())
-            found["frac_reward_zero_std"] = float((groups.std(1) == 0).mean())
-        for name, values in zip(self.rewards.functions, said, strict=True):
-            if np.isfinite(values).any():
-                found[f"rewards/{name}/mean"] = float(np.nanmean(values))
-        if "reference_log_probabilities" in arrays:
-            apart = (arrays["old_log_probabilities"] - arrays["reference_log_probabilities"]) * arrays["mask"]
-            found["kl_before"] = float(apart.sum() / max(1.0, float(arrays["mask"].sum())))
-        return found
 
 
 def without_gaps(rewards: Float64[Array, "prompt answer"]) -> Float64[Array, "prompt answer"]:

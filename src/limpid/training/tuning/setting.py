@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from limpid.config import Sampling, TrainConfig, TuneConfig
+from limpid.config import ModelConfig, Sampling, TrainConfig, TuneConfig
 from limpid.config.tuning import RolloutConfig
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
+from limpid.model.weights import sizes_of
 from limpid.objectives import Policy
 from limpid.objectives.tuned import TUNED, objective_of
 from limpid.run import Run
+from limpid.source import find_model
 from limpid.training.stored_batches import BatchSource, StoredBatches
 from limpid.training.tuning.examples import ExampleBatches, HeldOut, with_reference
 from limpid.training.tuning.judged import with_baseline
-from limpid.training.tuning.reference import Reference
-from limpid.training.tuning.rewards import find_rewards
-from limpid.training.tuning.rollouts import Answer, Answerer, Rollouts
+from limpid.training.tuning.measured import Answer
+from limpid.training.tuning.reference import Reference, require_same_vocabulary
+from limpid.training.tuning.rewards import find_rewards, require_columns
+from limpid.training.tuning.rollouts import Answerer, Rollouts
+
+COLUMNS_OF = 100
+"""Records whose columns are looked at before the first step."""
 
 
 def example_batches(
@@ -66,6 +72,26 @@ def require_rollouts(tune: TuneConfig) -> None:
             "there must be two at least"
         )
     find_rewards(settings.reward, settings.reward_weights)
+
+
+def require_answerable(tune: TuneConfig, examples: Examples) -> None:
+    """Raise for rewards that ask for more than the records hold."""
+    settings = _settings(tune)
+    if settings.reward and examples.train.records:
+        columns = {name for record in examples.train.columns[:COLUMNS_OF] for name in record}
+        require_columns(find_rewards(settings.reward, settings.reward_weights), columns)
+
+
+def require_comparable(tune: TuneConfig, model: ModelConfig) -> None:
+    """Raise for a reference or teacher that is not there, or reads other tokens."""
+    teacher = _settings(tune).teacher
+    for asked, named in (("reference", tune.reference), ("teacher", teacher)):
+        if named is not None:
+            try:
+                sizes = sizes_of(find_model(named))
+            except CheckpointError as error:
+                raise CheckpointError(f"--{asked} {named}: {error}") from error
+            require_same_vocabulary(f"--{asked} {named}", sizes.vocab_size, model.vocab_size)
 
 
 def _settings(tune: TuneConfig) -> RolloutConfig:
