@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from limpid.cli import main
 from limpid.config import ModelConfig
 from limpid.data.tokenizer import byte_tokenizer
-from limpid.errors import ConfigError
+from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 from limpid.model.lora import trained_adapter
@@ -132,3 +132,14 @@ def test_a_run_of_factors_leaves_an_adapter_that_another_run_goes_on_with(
     ):
         assert main(refused) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt-2"])
+def test_an_adapter_of_another_size_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    config = MODELS[kind]
+    save_adapter(tmp_path / "adapter", config, trained(config).state_dict(), "little")
+    for other in (replace(config, d_model=32), replace(config, d_model=17 - 1, num_heads=8, d_ff=20)):
+        with pytest.raises(CheckpointError) as caught:
+            load_adapter(tmp_path / "adapter", other.without_factors(), "big")
+        assert re.search(r"adapter does not belong to big: it changes .* of shape \(\d+, \d+\), the model's has "
+                         r"\(\d+, \d+\); the adapter was trained for little$", str(caught.value))  # fmt: skip

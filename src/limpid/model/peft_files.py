@@ -31,8 +31,8 @@ MORE = ("lora_bias", "alora_invocation_tokens", "modules_to_save", "trainable_to
 MAGNITUDE = ".lora_magnitude_vector"
 
 
-def load_adapter(path: Path, config: ModelConfig) -> Adapter:
-    """A folder as peft writes it, for a model of this configuration.
+def load_adapter(path: Path, config: ModelConfig, model: str = "this model") -> Adapter:
+    """A folder as peft writes it, for a model of this configuration, and of this name in errors.
 
     Raises  CheckpointError for what is missing or does not belong to the model, ConfigError for a kind of adapter that
             is more than low-rank factors and magnitudes
@@ -48,11 +48,12 @@ def load_adapter(path: Path, config: ModelConfig) -> Adapter:
     ours: dict[str, list[str]] = defaultdict(list)
     for name, theirs in hugging_face_names(config.without_factors()).items():
         ours[theirs].append(name)
+    shapes = {parameter.name: parameter.shape for parameter in parameters(config.without_factors())}
     factors: dict[str, Factors] = {}
     for module in sorted({name.rsplit(".lora_", 1)[0] for name in tensors}):
         at = module.removeprefix(PREFIX)
         if f"{at}.weight" not in ours:
-            raise CheckpointError(f"{path} adapts {at}.weight, which this model does not have")
+            raise CheckpointError(f"{path} adapts {at}.weight, which {model} does not have{_made_for(their)}")
         try:
             down, up = tensors[f"{module}.lora_A.weight"], tensors[f"{module}.lora_B.weight"]
             scale = _scale(their, at, len(down))
@@ -60,6 +61,15 @@ def load_adapter(path: Path, config: ModelConfig) -> Adapter:
             raise CheckpointError(f"{path}: {at} lacks a factor, or its lora_alpha: save it again with peft") from error
         names = ours[f"{at}.weight"]
         kept = tensors.get(module + MAGNITUDE)
+        expected = (sum(shapes[name][0] for name in names), shapes[names[0]][1])
+        found = (len(up), down.shape[1])
+        if found != expected:
+            raise CheckpointError(
+                f"{path} does not belong to {model}: it changes {at}.weight of shape {found}, the model's has "
+                f"{expected}{_made_for(their)}"
+            )
+        if len(down) != up.shape[1] or (kept is not None and kept.shape != (len(up),)):
+            raise CheckpointError(f"{path}: the factors of {at} do not fit each other: save it again with peft")
         lengths = [None] * len(names) if kept is None else kept.chunk(len(names))
         for name, (one_down, one_up), magnitude in zip(names, _parts(down, up, len(names)), lengths, strict=True):
             if one_down.any():  # zeros stand for a map without factors beside others that have some
@@ -130,6 +140,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(their, dict):
         raise CheckpointError(f"{path / CONFIG} holds {type(their).__name__}, expected an object of options")
     return their, tensors
+
+
+def _made_for(their: dict[str, Any]) -> str:
+    """Which model an adapter names as its own."""
+    base = their.get("base_model_name_or_path")
+    return f"; the adapter was trained for {base}" if base else ""
 
 
 def _scale(their: dict[str, Any], module: str, rank: int) -> float:

@@ -41,7 +41,7 @@ def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
         return load_folder(source.path)
     if isinstance(source, Adapted):
         config, weights = load_weights(source.base)
-        return config, load_adapter(source.path, config).merged(weights)
+        return config, load_adapter(source.path, config, str(source.base)).merged(weights)
     config = source.read_model_config()
     return merge(config, read_weights(source, config))
 
@@ -74,7 +74,7 @@ def load_adapted(source: Model) -> tuple[dict[str, Tensor], Adapter]:
     """
     if isinstance(source, Adapted):
         config, weights = load_weights(source.base)
-        return weights, load_adapter(source.path, config)
+        return weights, load_adapter(source.path, config, str(source.base))
     if not isinstance(source, Checkpoint) or not (config := source.read_model_config()).lora_rank:
         raise ConfigError(f"{source} has no low-rank factors: give a run trained with --lora-rank, or an adapter")
     weights = read_weights(source, config)

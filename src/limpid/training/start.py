@@ -173,7 +173,7 @@ def _initial(source: Model, asked: ModelConfig) -> tuple[ModelConfig, dict[str, 
         return *load_weights(source), {}
     config, weights = load_weights(source.base)
     try:
-        options, factors = load_adapter(source.path, config).trainable(config)
+        options, factors = load_adapter(source.path, config, str(source.base)).trainable(config)
     except ConfigError as error:
         raise ConfigError(f"--init-from {source}: {error}") from error
     return config, weights | factors, options
