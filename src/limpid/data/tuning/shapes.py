@@ -57,7 +57,12 @@ def exchanges_of(record: Any, kind: Kind, text_field: str, where: str) -> list[E
         raise BadRow("no object", f"{where} holds {shown(record)}, expected an object with fields {FORMS}")
     given = {str(name): value for name, value in record.items() if value is not None}
     read = {name: value for name, value in given.items() if kind != "prompts" or name != "label"}
-    shape = SHAPES["prompt",] if kind == "prompts" and "prompt" in given else _shape_of(read, text_field, where)
+    shape = SHAPES["prompt",] if kind == "prompts" and "prompt" in given else _shape_of(read, text_field)
+    if shape is None or kind not in shape.kinds:
+        _refuse_incomplete(record, kind, text_field, where)
+    if shape is None:
+        there = ", ".join([*given][:8]) + (", …" if len(given) > 8 else "") if given else "none"
+        raise BadRow("no known fields", f"{where} has the fields {there}: expected {FORMS}")
     if kind not in shape.kinds:
         raise BadRow("of another form", f"{where} holds {shape.holds}, and {WANTED[kind]}: {shape.way_out}")
     tools = _list_of(given.get("tools"), "tools", where)
@@ -77,12 +82,26 @@ def learned_from(messages: Sequence[Mapping[str, Any]], first: int) -> list[int]
     return [place for place in places if messages[place]["role"] == ASSISTANT and messages[place].get("weight") != 0]
 
 
-def _shape_of(given: Mapping[str, Any], text_field: str, where: str) -> Shape:
-    for fields, shape in SHAPES.items():
-        if all((text_field if name == "text" else name) in given for name in fields):
-            return shape
-    there = ", ".join([*given][:8]) + (", …" if len(given) > 8 else "") if given else "none"
-    raise BadRow("no known fields", f"{where} has the fields {there}: expected {FORMS}")
+def _shape_of(given: Mapping[str, Any], text_field: str) -> Shape | None:
+    forms = ((_lacking(given, fields, text_field), shape) for fields, shape in SHAPES.items())
+    return next((shape for lacking, shape in forms if not lacking), None)
+
+
+def _lacking(record: Mapping[str, Any], fields: Sequence[str], text_field: str) -> list[str]:
+    """Which fields of a form are not there, or null."""
+    names = [text_field if name == "text" else name for name in fields]
+    return [name for name in names if record.get(name) is None]
+
+
+def _refuse_incomplete(record: Mapping[str, Any], kind: Kind, text_field: str, where: str) -> None:
+    """Raise BadRow for a record that is of a form that is asked for but for one field: a null, or half of a pair."""
+    for fields in (fields for fields, shape in SHAPES.items() if kind in shape.kinds):
+        lacking = _lacking(record, fields, text_field)
+        if len(lacking) == 1 and lacking[0] in record:
+            raise BadRow(f"{lacking[0]} is null", f"{where}: {lacking[0]} is null: give it, or remove the row")
+        if len(lacking) == 1 and fields == PAIR:
+            has = next(name for name in fields if name not in lacking)
+            raise BadRow("half a pair", f"{where} has {has} but no {lacking[0]}: give both, or remove the row")
 
 
 def _text(given: Mapping[str, Any], text_field: str, where: str) -> Exchange:
@@ -121,6 +140,7 @@ def _pair(given: Mapping[str, Any], text_field: str, where: str) -> Exchange:
         )
     if chosen == rejected:
         raise BadRow("chosen = rejected", f"{where}: chosen and rejected are the same: there is nothing to prefer")
+    _require_one_prompt(chosen, rejected, where)
     common = _common(chosen, rejected)
     given_prompt = _part(given["prompt"], "prompt", where) if "prompt" in given else None
     if given_prompt is None or (isinstance(given_prompt, str) and not isinstance(chosen, str) and common):
@@ -130,13 +150,26 @@ def _pair(given: Mapping[str, Any], text_field: str, where: str) -> Exchange:
     return Exchange(prompt, (chosen, _alike(given_prompt, rejected)[1]))
 
 
+def _require_one_prompt(chosen: Part, rejected: Part, where: str) -> None:
+    """Raise BadRow for conversations that differ before an answer of the assistant does."""
+    place = common_size(chosen, rejected)
+    for name, part in (("chosen", chosen), ("rejected", rejected)):
+        if not isinstance(part, str) and place < len(part) and part[place]["role"] != ASSISTANT:
+            raise BadRow(
+                "different prompts",
+                f"{where}: chosen and rejected answer different prompts: message {place + 1} of {name}, of role "
+                f"{part[place]['role']}, is not in the other; give both the same messages up to the answer",
+            )
+
+
 def _prompt(given: Mapping[str, Any], text_field: str, where: str) -> Exchange:
     return Exchange(_part(given["prompt"], "prompt", where))
 
 
+PAIR = ("chosen", "rejected")
 EVERY: tuple[Kind, ...] = ("answers", "prompts")
 SHAPES: dict[tuple[str, ...], Shape] = {
-    ("chosen", "rejected"): Shape(
+    PAIR: Shape(
         "a pair, chosen and rejected", _pair, ("pairs", "judged", "prompts"),
         "use limpid tune dpo, or rename chosen to completion and drop rejected to learn the chosen answers alone"),
     ("prompt", "completion", "label"): Shape(
