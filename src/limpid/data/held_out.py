@@ -10,8 +10,10 @@ from jaxtyping import Integer
 
 from limpid.config import TrainConfig, TuneConfig
 from limpid.config.tuning import KINDS
+from limpid.data import tokens as text_tokens
 from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.data.tokens import Tokens, open_tokens
+from limpid.data.tuning import examples
 from limpid.data.tuning.examples import Examples, open_examples
 from limpid.run import Run
 from limpid.source import Checkpoint
@@ -42,10 +44,30 @@ def chosen(config: TrainConfig, tune: TuneConfig, tokenizer: Tokenizer) -> dict[
     }
 
 
-def held_out_tokens(run: Run) -> Integer[Array, " token"]:
-    """Every token that a run held out, document after document."""
-    data = data_of(run, run.read_config(), run.fingerprint())
+def named_as_given(data: Tokens | Examples, run: Run, config: TrainConfig) -> Tokens | Examples:
+    """The same with the names that the run's files have now: what is kept has those of where it was first read."""
+    if isinstance(data, Tokens):
+        return text_tokens.named_as_given(data, config.data, config.run.seed)
+    assert config.tune is not None
+    return examples.named_as_given(data, **chosen(config, config.tune, load_tokenizer(Checkpoint(run, 0))))
+
+
+def held_out_tokens(data: Tokens | Examples) -> Integer[Array, " token"]:
+    """Every token that is held out, document after document."""
     return data.validation.tokens if isinstance(data, Examples) else data.validation
+
+
+def first_document(data: Tokens | Examples, most: int) -> tuple[int, ...]:
+    """How the held-out text begins, at most up to the end of its first document.
+
+    Of records it is the first with its answer; where none is held out, the first to train on.
+    """
+    if isinstance(data, Examples):
+        split = data.validation if data.validation.records else data.train
+        return tuple(split.answer(0).tokens[:most].tolist())
+    tokens = tuple(int(token) for token in data.validation[:most])
+    end = tokens.index(data.tokenizer.end_of_text) if data.tokenizer.end_of_text in tokens else len(tokens)
+    return tokens[:end] if end >= 2 else tokens
 
 
 def opening(run: Run, characters: int = 24) -> str:
@@ -60,7 +82,7 @@ def opening(run: Run, characters: int = 24) -> str:
 def held_out_documents(run: Run) -> list[str]:
     """The texts that a run held out, without the marks between them."""
     data = data_of(run, run.read_config(), run.fingerprint())
-    tokens = data.validation.tokens if isinstance(data, Examples) else data.validation
+    tokens = held_out_tokens(data)
     end = data.tokenizer.end_of_text
     if isinstance(data, Examples):
         borders = np.asarray(data.validation.starts)

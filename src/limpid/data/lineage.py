@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from limpid.data.held_out import data_of
-from limpid.data.tokens import Passage, Tokens, named_as_given
+from limpid.data.held_out import data_of, named_as_given
+from limpid.data.tokens import Passage, Tokens
 from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError
 from limpid.run import Run
@@ -64,12 +64,11 @@ def rows_of_step(run: Run, step: int | None) -> StepRows:
             f"limpid trace {run.path} --step {taken[0]['step']} opens them"
         )
     config = run.read_config()
-    data = data_of(run, config, run.fingerprint())
+    data = named_as_given(data_of(run, config, run.fingerprint()), run, config)
     if isinstance(data, Examples):
         parts_of = partial(_of_record, data)
     else:
-        named = named_as_given(data, config.data, config.run.seed)
-        parts_of = partial(_of_text, named, config.model.context_length + 1)
+        parts_of = partial(_of_text, data, config.model.context_length + 1)
     rows = tuple(
         Row(entry["micro_batch"], place, start, parts_of(start))
         for entry in taken

@@ -154,12 +154,17 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
 
 def named_as_given(tokens: Tokens, data: DataConfig, seed: int) -> Tokens:
     """The same tokens with the names that a configuration's files have now, where they are the text that was read."""
-    places = [user_path(path) for path in (*data.paths, *data.validation_paths) if not glob.has_magic(path)]
-    if not all(place.is_file() or place.is_dir() for place in places):  # a pipe is not to be opened for its name
+    if not lies_in_files(data):
         return tokens
     cache, corpus = Cache(), Corpus(data)
     entry = cache.recall(_key(_settings(data, seed), data, corpus, corpus.manifest()))
     return _named(tokens, entry) if entry and entry["fingerprint"] == tokens.fingerprint else tokens
+
+
+def lies_in_files(data: DataConfig) -> bool:
+    """Whether all that a configuration names lies in files or folders: a pipe is not to be opened for its name."""
+    places = [user_path(path) for path in (*data.paths, *data.validation_paths) if not glob.has_magic(path)]
+    return all(place.is_file() or place.is_dir() for place in places)
 
 
 def _key(settings: list[Any], data: DataConfig, corpus: Corpus, manifest: Any) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.data.batches import validation_batches
-from limpid.data.held_out import held_out_tokens
+from limpid.data.held_out import data_of, first_document, held_out_tokens
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError, DataError, LimpidError
 from limpid.loaded import Opened, open_model
@@ -25,6 +25,8 @@ LONGEST = 256
 """Tokens of a text that are looked at one by one: every pair of them is a number of every head."""
 ROW = 64
 """Tokens of a row that loss and curvature are measured on, at most."""
+SHORTEST = 4
+"""Tokens of such a row, at least, unless the context is shorter."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class ModelAndText:
     origin: str  # where the text comes from
     config: TrainConfig | None = None  # of the run
     step: int | None = None
-    validation: Integer[np.ndarray, " token"] | None = None
+    validation: Integer[np.ndarray, " token"] | None = None  # enough for two rows
     notes: tuple[str, ...] = ()
 
     @property
@@ -58,21 +60,24 @@ class ModelAndText:
     def rows(self, count: int) -> tuple[Int[Tensor, "row position"], Int[Tensor, "row position"]]:
         """At most `count` rows and the token after each of theirs: held-out ones of a run, else parts of the text.
 
+        Where there are not two rows of ROW tokens, they are shorter.
         Raises  ConfigError when a text is too short for two rows
         """
-        longest = min(self.model.config.context_length, ROW)
-        if self.validation is not None:
+        context = self.model.config.context_length
+        longest = min(context, ROW)
+        if self.validation is not None and len(self.validation) > 2 * longest:
             batch = next(iter(validation_batches(self.validation, longest, count, count)))
             return torch.as_tensor(batch["tokens"]), torch.as_tensor(batch["targets"])
-        labels = len(self.tokens) - 1
-        length = min(longest, max(4, labels // count))
-        number = min(count, labels // length)
-        if number < 2:
+        if self.validation is None and len(self.tokens) < _fewest(context):
             raise ConfigError(
-                f"the text has {len(self.tokens)} tokens, expected at least {2 * min(4, longest) + 1}: a loss is "
+                f"the text has {len(self.tokens)} tokens, expected at least {_fewest(context)}: a loss is "
                 "measured on rows cut from it; give a longer --text"
             )
-        tokens = torch.tensor(self.tokens[: number * length + 1])
+        whole = self.tokens if self.validation is None else self.validation.tolist()
+        labels = len(whole) - 1
+        length = min(longest, max(SHORTEST, labels // count))
+        number = min(count, labels // length)
+        tokens = torch.tensor(whole[: number * length + 1])
         return tokens[:-1].view(number, length), tokens[1:].view(number, length)
 
 
@@ -91,17 +96,21 @@ def open_model_and_text(what: str | Path | Run | Opened, text: str | None) -> Mo
     notes: tuple[str, ...] = ()
     validation = None
     try:
-        validation = held_out_tokens(run)
+        data = data_of(run, config, run.fingerprint())
+        validation = held_out_tokens(data)
+        begin = first_document(data, min(SHOWN, config.model.context_length))
     except LimpidError as error:
         if text is None:
             raise
-        notes = (f"held-out tokens are left out: {error}",)
-    if text is None:
-        assert validation is not None
-        tokens, origin = _first_document(validation, tokenizer, config.model.context_length), "held-out text"
-    else:
-        tokens, origin = _encoded(text, tokenizer, model), "the given text"
-    return ModelAndText(name, model, tokenizer, tokens, origin, config, opened.step, validation, notes)
+        begin, notes = (), (f"held-out tokens are left out: {error}",)
+    origin = "held-out text" if validation is not None and len(validation) else "a record that was trained on"
+    if text is not None:
+        begin, origin = _encoded(text, tokenizer, model), "the given text"
+    fewest = _fewest(config.model.context_length)
+    if validation is not None and len(validation) < fewest:
+        notes = (f"held-out tokens are left out: there are {len(validation)}, expected at least {fewest} for rows",)
+        validation = None
+    return ModelAndText(name, model, tokenizer, begin, origin, config, opened.step, validation, notes)
 
 
 def single_token(word: str, tokenizer: Tokenizer, option: str) -> int:
@@ -129,10 +138,6 @@ def _encoded(text: str, tokenizer: Tokenizer, model: Transformer) -> tuple[int, 
     return tokens
 
 
-def _first_document(
-    validation: Integer[np.ndarray, " token"], tokenizer: Tokenizer, context_length: int
-) -> tuple[int, ...]:
-    """The start of the first document, as many tokens as can be shown."""
-    tokens = [int(token) for token in validation[: min(SHOWN, context_length)]]
-    end = tokens.index(tokenizer.end_of_text) if tokenizer.end_of_text in tokens else len(tokens)
-    return tuple(tokens[:end] if end >= 2 else tokens)
+def _fewest(context_length: int) -> int:
+    """Tokens of two rows, and the target of the last."""
+    return 2 * min(SHORTEST, context_length) + 1

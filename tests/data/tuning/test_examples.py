@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,3 +259,24 @@ def test_what_no_token_stands_for_is_said_or_counted(tmp_path: Path) -> None:
     arguments = (data, "answers", tokenizer, CONTEXT, 0)
     assert "x.jsonl:2: character 'c'" in refusal(lambda: prepare_examples(*arguments))
     assert prepare_examples(*arguments, skip_bad_rows=True).skipped == {"cannot be tokenized": 1}
+
+
+@pytest.mark.parametrize(("label", "said"), [(True, "only good answers"), (False, "only bad answers"), (None, None)])
+def test_labels_of_one_kind_alone_are_noted(tmp_path: Path, label: bool | None, said: str | None) -> None:
+    judged = [
+        {"prompt": f"q{number}", "completion": "a", "label": number % 2 == 0 if label is None else label}
+        for number in range(20)
+    ]
+    notes = [note for note in prepared(written(tmp_path / "x.jsonl", *judged), "judged").notes if "label" in note]
+    assert len(notes) == (said is not None)
+    assert said is None or said in notes[0]
+
+
+def test_held_out_records_are_a_fair_share_of_every_file_in_either_order(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("x.jsonl", "y.jsonl")]
+    for file in files:
+        written(Path(file), *answers(200))
+    for paths in (files, files[::-1]):
+        where = prepared(DataConfig(paths=tuple(paths))).validation.where
+        shares = [sum(place.startswith(file) for place in where) / 200 for file in files]
+        assert shares == pytest.approx([0.1, 0.1], abs=3 * math.sqrt(0.1 * 0.9 / 200))

@@ -179,3 +179,25 @@ def test_the_command_says_what_it_wants(
         error = capsys.readouterr().err
         assert said in error, error
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("objective", ["kto", "grpo"])
+@pytest.mark.parametrize("fraction", [0.1, 0.01])
+def test_a_run_that_held_out_little_is_inspected(tuned: Callable[..., Run], objective: str, fraction: float) -> None:
+    run = tuned(objective, data={"validation_fraction": fraction})
+    structure = limpid.inspect(run).structure
+    assert structure.neuron_positions > 0
+    assert limpid.inspect(run, "1+2=").structure.sample.origin == "the given text"
+
+
+def test_the_rows_of_a_copy_are_named_as_the_copy(tuned: Callable[..., Run], base: Run, here: Path) -> None:
+    run = tuned("dpo")
+    Path(shutil.copy(here / "pairs.jsonl", here / "copy.jsonl"))
+    asked = {"run": {"max_steps": 1, "batch_size": 4, "threads": 1, "doctor": False}}
+    copy = limpid.tune("dpo", base, here / "copy.jsonl", asked, "copied")
+    for one, name in ((run, "pairs.jsonl"), (copy, "copy.jsonl")):
+        assert {
+            Path(part.document).name.partition(":")[0] for row in rows_of_step(one, 1).rows for part in row.parts
+        } == {name}
+    (here / "copy.jsonl").write_text("{}")  # no longer what it was
+    assert rows_of_step(copy, 1).rows

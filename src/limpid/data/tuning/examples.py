@@ -16,9 +16,10 @@ from limpid.data.documents import Corpus
 from limpid.data.formats import Chunk
 from limpid.data.split import CorpusStats, Split
 from limpid.data.tokenizer import Tokenizer
-from limpid.data.tokens import UNSETTLED
+from limpid.data.tokens import UNSETTLED, lies_in_files
 from limpid.data.tuning.example_split import ExampleSplit, Places, Tally, read_split
 from limpid.data.tuning.make import SPLITS, Recipe, TooLong, canonical, make
+from limpid.data.tuning.notes import one_sided
 from limpid.data.tuning.shapes import Kind
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import one_line, read_whole, user_path
@@ -74,7 +75,7 @@ def prepare_examples(
     settings = _settings(recipe, data, seed)
     corpus, cache = Corpus(data), Cache()
     manifest = corpus.manifest()
-    quick = hash_of(settings, list(corpus.path_of.items()), manifest)
+    quick = _quick(settings, corpus, manifest)
     examples = _recalled(cache, quick) if manifest else None
     if examples is None:
         began = time.time_ns()
@@ -124,6 +125,39 @@ def open_examples(
     return examples
 
 
+def named_as_given(
+    examples: Examples,
+    data: DataConfig,
+    kind: Kind,
+    tokenizer: Tokenizer,
+    context_length: int,
+    seed: int,
+    *,
+    too_long: TooLong | None = None,
+    skip_bad_rows: bool = False,
+) -> Examples:
+    """The same examples with the names that a configuration's files have now, where they hold the same records.
+
+    The arguments are those that the examples were prepared with.
+    """
+    if not lies_in_files(data):
+        return examples
+    recipe = Recipe(kind, tokenizer, context_length, too_long or TOO_LONG[kind], skip_bad_rows, data.text_field)
+    settings = _settings(recipe, data, seed)
+    corpus, cache = Corpus(data), Cache()
+    try:
+        entry = cache.recall(_quick(settings, corpus, corpus.manifest()))
+        entry = entry or _records_of(corpus, settings, seed, SILENT.progress)[1]
+    except DataError:  # they are not what they were
+        return examples
+    return _named(examples, entry) if entry["fingerprint"] == examples.fingerprint else examples
+
+
+def _quick(settings: list[Any], corpus: Corpus, manifest: Any) -> str:
+    """What the same files, unchanged and given alike, are remembered by."""
+    return hash_of(settings, list(corpus.path_of.items()), manifest)
+
+
 def _require_data(data: DataConfig) -> None:
     if not data.paths:
         raise DataError("no data to tune on: give files of records, .jsonl, .json, .csv or .parquet, or hf:NAME")
@@ -162,12 +196,8 @@ def _prepared(
     corpus: Corpus, cache: Cache, recipe: Recipe, settings: list[Any], data: DataConfig, seed: int, report: Report
 ) -> tuple[Examples, dict[str, Any]]:
     """Read the records; make examples of them unless that was done for the same records, wherever they lay."""
-    stats = CorpusStats(seed, corpus.path_of, alphabet=None)
-    records = (Chunk(one.source, one.number, canonical(one).decode(), last=True) for one in corpus.records())
-    for _ in stats.counted(records):
-        report("reading the records", stats.documents, None)
-    corpus.require_text(stats.documents_of, each=False)
-    content = hash_of(settings, stats.digest, stats.places, sorted(corpus.validation), list(stats.documents_of.items()))
+    stats, entry = _records_of(corpus, settings, seed, report)
+    content = entry["fingerprint"]
     examples = _read(cache, content)
     if examples is None:
         split = Split(seed, data.validation_fraction, stats, False, corpus.validation)
@@ -179,8 +209,18 @@ def _prepared(
         examples = _read(cache, content)
         if examples is None:
             raise DataError(f"the examples do not come back from {cache.folder(content)} ({cache.damage}): try again")
-    entry = {"fingerprint": content, "sources": list(stats.sources), "notes": corpus.notes()}
     return _named(examples, entry), entry
+
+
+def _records_of(corpus: Corpus, settings: list[Any], seed: int, report: Report) -> tuple[CorpusStats, dict[str, Any]]:
+    """Read the records; returns what they are, and what leads to their examples from now on."""
+    stats = CorpusStats(seed, corpus.path_of, alphabet=None)
+    records = (Chunk(one.source, one.number, canonical(one).decode(), last=True) for one in corpus.records())
+    for _ in stats.counted(records):
+        report("reading the records", stats.documents, None)
+    corpus.require_text(stats.documents_of, each=False)
+    content = hash_of(settings, stats.digest, stats.places, sorted(corpus.validation), list(stats.documents_of.items()))
+    return stats, {"fingerprint": content, "sources": list(stats.sources), "notes": corpus.notes()}
 
 
 def _recalled(cache: Cache, key: str) -> Examples | None:
@@ -219,7 +259,8 @@ def _read(cache: Cache, fingerprint: str) -> Examples | None:
                 f"records skipped, {reason}: {count:,}, for example {meta['examples'][reason]}"
                 for reason, count in meta["skipped"].items()
             ]
-            + meta["notes"],
+            + meta["notes"]
+            + one_sided(train.desirable),
             tallies=(Tally(**meta["tallies"][0]), Tally(**meta["tallies"][1])),
             skipped=meta["skipped"],
         )

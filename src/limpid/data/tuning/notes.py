@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from jaxtyping import Bool
+
 from limpid.data.tuning.shapes import Kind
 from limpid.data.tuning.written import Writer
 
@@ -36,3 +39,13 @@ def notes_of(writer: Writer, kind: Kind) -> list[str]:
     if template is not None and template.writes_date:
         found.append("the chat template writes today's date; a field chat_template_kwargs gives another to a record")
     return found
+
+
+def one_sided(desirable: Bool[np.ndarray, " record"] | None) -> list[str]:
+    """A line where the judged answers to train on are all good, or all bad."""
+    if desirable is None or not len(desirable) or desirable.any() != desirable.all():
+        return []
+    label, other = ("true", "false") if desirable.all() else ("false", "true")
+    which, without = ("good", "bad") if desirable.all() else ("bad", "good")
+    return [f"every label to train on is {label}: only {which} answers, and nothing says what a {without} one is; "
+            f"give answers of label {other}, too"]  # fmt: skip
