@@ -36,7 +36,15 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
         total_steps=training.config.run.max_steps,
         say=say,
         first_step=state.step + 1,
+        steps_per_epoch=steps_per_epoch(training),
     )
+
+
+def steps_per_epoch(training: Training) -> float | None:
+    """Steps until the data has been gone through once; below 1 where a step takes rows more than once."""
+    steps = training.config.run.max_steps
+    epochs = training.batches.epoch(steps)
+    return steps / epochs if epochs else None
 
 
 def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter = SILENT) -> int:
@@ -59,8 +67,9 @@ def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter 
         models = {**state.models, POLICY: model}
         return sum(objective.loss(models, micro, labels, Mode("plain")).value for micro in batch)
 
+    epoch = steps_per_epoch(training)
     reporter.progress("examining the model, the optimizer and the next batch", 0)
-    with Doctor(state.model, state.optimizer, say=False, first_step=number) as doctor:
+    with Doctor(state.model, state.optimizer, say=False, first_step=number, steps_per_epoch=epoch) as doctor:
         findings = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
         skipped = dict(doctor.skipped)
     reporter.close()

@@ -13,13 +13,14 @@ from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.mixture import one_class_a_batch
 from limpid.doctor.rules.rows import repeats
 from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.watched import Watched
 
 
 def spoken(batches: list[np.ndarray]) -> list[Any]:
     history, findings = History(rows=RowHistory()), []
     for number, rows in enumerate(batches, 1):
         history.rows.take([torch.from_numpy(rows)], [])
-        findings += repeats(SimpleNamespace(), StepRecord(number), history)  # type: ignore[arg-type]
+        findings += repeats(Watched(None), StepRecord(number), history)  # type: ignore[arg-type]
     return findings
 
 

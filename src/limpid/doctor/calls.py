@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,11 +128,40 @@ class Micro:
     labels: Tensor | None  # as given; a transformers model shifts them itself
     mask: Tensor | None
     given: Any  # the user's own object
+    rows: tuple[int, ...] = ()  # which row of the data each is, where the loop says
 
     @property
     def shifted_by_model(self) -> bool:
         """Whether labels are given by name, to a model that shifts them itself."""
         return hasattr(self.given, "keys")
+
+    @property
+    def without_advantage(self) -> bool:
+        """Whether every answer that is learned from has an advantage of 0."""
+        advantages = self._held("advantages")
+        return advantages is not None and not bool((advantages != 0).any())
+
+    @property
+    def without_targets(self) -> bool:
+        """Whether the mask of what is learned leaves nothing."""
+        mask = self._held("mask")
+        return mask is not None and not bool((mask != 0).any())
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its rows are answers that a policy gave: several updates are made on one draw of them."""
+        return self._held("old_log_probabilities") is not None
+
+    def _held(self, name: str) -> Tensor | None:
+        """An array of the batch by its name."""
+        arrays = getattr(self.given, "arrays", self.given)
+        held = _tensor(arrays[name]) if isinstance(arrays, Mapping) and name in arrays else None
+        return held if isinstance(held, Tensor) else None
+
+
+def nothing_to_learn(micros: Sequence[Micro]) -> bool:
+    """Whether the rewards of these give a policy no gradient, whatever the model."""
+    return bool(micros) and all(micro.without_targets or micro.without_advantage for micro in micros)
 
 
 def micro_batches(batch: Any) -> list[Micro]:
@@ -146,7 +175,8 @@ def micro_batches(batch: Any) -> list[Micro]:
         return [Micro(_first(entry, ID_NAMES), _labels(entry), _first(entry, MASK_NAMES), batch)]
     if isinstance(getattr(batch, "arrays", None), Mapping):
         entry = {name: _tensor(array) for name, array in batch.arrays.items()}
-        return [Micro(_first(entry, ID_NAMES), _labels(entry), None, batch)]
+        rows = tuple(getattr(batch, "rows", ()))
+        return [Micro(_first(entry, ID_NAMES), _labels(entry), None, batch, rows)]
     if isinstance(batch, tuple | list) and batch:
         if all(_is_array(entry) for entry in batch):
             tensors = [_tensor(entry) for entry in batch]

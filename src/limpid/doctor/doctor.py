@@ -51,13 +51,14 @@ class Doctor:
         examine: bool = True,
         writer: Any = None,
         first_step: Count = 1,
+        steps_per_epoch: float | None = None,
         rules: Iterable[str] | None = None,
     ) -> None:
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
         self.info = ModelInfo(model)
         optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
-        self.watched = Watched(self.info, optimizers, schedulers, scaler, total_steps, pretrained)
+        self.watched = Watched(self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch)
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
         self.history = History()
@@ -151,12 +152,15 @@ class Doctor:
     def updating(self, record: StepRecord, cleared: bool) -> None:
         """Before the first update: what the loop's own backward pass shows."""
         if self._waiting and record.calls and not cleared:
-            self._waiting = False
             norms = {
                 name: None if p.grad is None else float(local(p.grad).norm())
                 for name, p in self.info.parameters.items()
                 if p.grad is None or not p.grad.is_sparse
             }
+            known = [norm for norm in norms.values() if norm is not None]
+            if known and not any(known):  # a loss that is level here shows nothing of what lies behind it
+                return
+            self._waiting = False
             gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
             exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
             later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
@@ -209,6 +213,7 @@ class Doctor:
             watched.scaler,
             watched.total_steps,
             watched.pretrained,
+            watched.steps_per_epoch,
             **given,
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches
+from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches, nothing_to_learn
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import AttentionExam, Flow, flow, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
@@ -113,6 +113,11 @@ class Exam(Watched):
     def gradient_norms(self) -> dict[str, float | None]:
         """Of each parameter's gradient, None without one: of the trial, or of a real step."""
         return self.trial.norms if self.call is None and self.trial is not None else self.seen_norms
+
+    @property
+    def has_nothing_to_learn(self) -> bool:
+        """Whether every gradient is 0 because of what the batch holds: no advantage, or no target that is learned."""
+        return nothing_to_learn(self.micros) and not any(self.gradient_norms.values())
 
     @property
     def trial_shows_no_graph(self) -> bool:

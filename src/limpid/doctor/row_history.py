@@ -50,12 +50,15 @@ class RowHistory:
         self.types: set[int] = set()
         self.only_class: deque[int | None] = deque(maxlen=64)  # of steps whose rows, eight or more, all have one
 
-    def take(self, given: list[Tensor], classes: list[Tensor]) -> None:
-        """A step's token ids (row, position); without any, the class labels of its rows."""
+    def take(self, given: list[Tensor], classes: list[Tensor], numbers: list[int] | None = None) -> None:
+        """A step's token ids (row, position), and which rows of the data they are, where that is known.
+
+        Without token ids, the class labels of its rows. Two rows of the data that read the same are two.
+        """
         self.arrays, self.hashes = [np.asarray(t.detach().cpu(), dtype=np.int64) for t in given], []
         self.counted = bool(given or classes)
         if given:
-            self._take_rows(given)
+            self._take_rows(given, numbers or [])
             self.counts = np.concatenate([histograms(ids) for ids in self.arrays])
         elif classes:
             self.counts = histograms(np.asarray(torch.cat(classes), dtype=np.int64)[None])
@@ -66,10 +69,12 @@ class RowHistory:
         if self.counted:
             self.histograms.append(self.counts.sum(0) / max(1, self.counts.sum()))
 
-    def _take_rows(self, given: list[Tensor]) -> None:
+    def _take_rows(self, given: list[Tensor], numbers: list[int]) -> None:
         same = len(given) == len(self._given) and all(a is b for a, b in zip(given, self._given, strict=True))
         self.same_tensors, self._given = self.same_tensors + 1 if same else 0, given
         self.hashes = [h for ids in self.arrays for h in self._hashes(ids)]
+        if numbers:
+            self.hashes = [hash(row) for row in zip(self.hashes, numbers, strict=True)]
         self.known_before = len(self.last)
         self.new_rows = not any(h in self.last for h in self.hashes)
         lengths = [ids.shape[1] for ids in self.arrays for _ in ids]

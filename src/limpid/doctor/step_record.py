@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.attention_probe import AttentionScores
-from limpid.doctor.calls import Call, Micro
+from limpid.doctor.calls import Call, Micro, nothing_to_learn
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.ranks import RankHistory, RankLines
 from limpid.doctor.row_history import RowHistory
@@ -98,6 +98,27 @@ class StepRecord:
         ids = ids or [call.ids for call in self.calls if call.ids is not None]
         waits = any(t.is_cuda for t in ids) and not self.sampled
         return [] if waits else [t for t in ids if t.numel()]
+
+    @property
+    def row_numbers(self) -> list[int]:
+        """Which row of the data each row of the token ids is; none where the loop does not say of all of them."""
+        numbers = [number for micro in self.micros for number in micro.rows]
+        return numbers if len(numbers) == sum(len(ids) for ids in self.token_ids) else []
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its rows are answers that a policy gave."""
+        return any(micro.is_drawn for micro in self.micros)
+
+    @property
+    def has_no_gradient(self) -> bool:
+        """Whether every gradient of the update is exactly 0, or there is none."""
+        return self.no_gradients or self.norm == 0
+
+    @property
+    def has_nothing_to_learn(self) -> bool:
+        """Whether the gradient is 0 because of what the batch holds: no answer has an advantage, or none is learned."""
+        return self.has_no_gradient and nothing_to_learn(self.micros)
 
     @property
     def class_labels(self) -> list[Tensor]:

@@ -92,7 +92,7 @@ class StepRecorder(PassRecorder):
             self.history.take(self.watched, record)
         if Probe.ROWS in self.probes:
             with self.skipped.noting("rows"):
-                self.history.rows.take(record.token_ids, record.class_labels)
+                self.history.rows.take(record.token_ids, record.class_labels, record.row_numbers)
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates

@@ -38,6 +38,11 @@ class Watched:
     scaler: Scaler | None = None
     total_steps: int | None = None
     pretrained: bool | None = None
+    steps_per_epoch: float | None = None
+
+    def is_all_the_data(self, different: int, rows: int) -> bool:
+        """Whether so many different rows are all that the data has, at `rows` a step; False where nobody knows."""
+        return self.steps_per_epoch is not None and different > self.steps_per_epoch * rows - 0.5
 
     @property
     def planned(self) -> int | None:

@@ -115,7 +115,7 @@ def metrics_of(losses: Sequence[Loss], mesh: Mesh, count: int) -> dict[str, floa
 def _joined(metrics: Sequence[Metric | None], mesh: Mesh, count: int) -> float | None:
     """A metric of all micro-batches, given those of this process; one that has none adds nothing.
 
-    None is the mean of nothing.
+    None is the mean of nothing, and its least and most.
     """
 
     def numbers(one: Sequence[torch.Tensor | float]) -> tuple[float, ...]:
@@ -128,7 +128,9 @@ def _joined(metrics: Sequence[Metric | None], mesh: Mesh, count: int) -> float |
             terms = sum(numbers([part.terms for part in parts]))
             return sum(numbers([part.total for part in parts])) / terms if terms else None
         case Least():
-            return min(numbers([metric.value if isinstance(metric, Least) else math.inf for metric in metrics]))
+            least = min(numbers([metric.value if isinstance(metric, Least) else math.inf for metric in metrics]))
+            return None if least == math.inf else least
         case Most():
-            return max(numbers([metric.value if isinstance(metric, Most) else -math.inf for metric in metrics]))
+            most = max(numbers([metric.value if isinstance(metric, Most) else -math.inf for metric in metrics]))
+            return None if most == -math.inf else most
     return sum(numbers([metric if isinstance(metric, torch.Tensor) else 0.0 for metric in metrics]))

@@ -111,14 +111,14 @@ def will_dominate(exam: Exam) -> Iterator[Finding]:
 @on_step(EPSILON_DOMINATES)
 def dominates(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, update = EPSILON_DOMINATES, record.judged_update
-    if update is None:
+    if update is None or record.has_no_gradient:
         return
     known = [i for i in update.matrices() if not math.isnan(update.eps_share[i])]
     over = [i for i in known if update.eps_share[i] > rule["share"]]
     if history.in_a_row(rule.slug, bool(known) and len(over) > len(known) / 2) >= rule["samples"]:
         worst = max(over, key=lambda i: update.eps_share[i])
-        root, share = update.root_v[worst], update.eps_share[worst]
-        eps = share / max(1 - share, 1e-12) * root if root > 0 else math.nan
+        root = update.root_v[worst]
+        eps = max(float(group.get("eps") or 0) for _, group in watched.groups)
         yield _dominates(len(over), len(known), eps, root, update.names[worst], record.number)
 
 

@@ -119,7 +119,7 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         )
     cut = [name for name in without if name not in idle]
     zero = [name for name in trained if norms.get(name) == 0 and not _excused(exam, name)]
-    if cut or zero:
+    if cut or (zero and not exam.has_nothing_to_learn):
         yield _cut(exam, cut + zero, flow.cut, None)
 
 

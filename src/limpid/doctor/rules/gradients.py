@@ -12,6 +12,7 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log
 from limpid.doctor.streams import WINDOW, Stream
 
 if TYPE_CHECKING:
+    from limpid.doctor.calls import Micro
     from limpid.doctor.exam import Exam
     from limpid.doctor.logs.table import Curves
     from limpid.doctor.loss_gradient import LossGradient
@@ -56,6 +57,21 @@ STEP_WITHOUT_GRADIENTS = Rule(
     fix="zero_grad before backward; build the optimizer from the final model",
     refuted_by="one gradient at the step",
     explains=("weights-never-change", "loss-plateau", "epsilon-dominates"),
+)
+
+NOTHING_TO_LEARN = Rule(
+    "nothing-to-learn",
+    FAMILY,
+    detects="A step of a policy whose gradient is exactly 0, because its rewards tell no answer from another.",
+    equation=r"A_i = (r_i - \bar r) / \sigma_r = 0 \text{ for every answer } i",
+    source="Shao et al. 2024, section 4.1, arXiv:2402.03300; Yu et al. 2025, section 3.2, arXiv:2503.14476",
+    threshold="exact: a gradient of 0, and an advantage or a mask of 0 at every token; said once, as a notice",
+    cost="one look at a step without gradient",
+    needs=(Probe.EVENTS, Probe.GRADIENT_NORM),
+    cause="all answers to a prompt are equally good, or all equally bad",
+    fix="more answers per prompt (num_generations), prompts that the model answers sometimes, or a reward with more "
+    "steps between wrong and right",
+    refuted_by="an advantage other than 0",
 )
 
 GRADIENT_ASCENT = Rule(
@@ -150,7 +166,8 @@ def left_over(watched: Watched, record: StepRecord, history: History) -> Iterato
 @on_step(STEP_WITHOUT_GRADIENTS)
 def nothing_to_step_with(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = STEP_WITHOUT_GRADIENTS
-    if history.in_a_row(rule.slug, record.no_gradients and record.updated) == rule["steps"]:
+    missing = record.no_gradients and record.updated and not record.has_nothing_to_learn
+    if history.in_a_row(rule.slug, missing) == rule["steps"]:
         yield rule.finding(
             severity="fault",
             step=record.number,
@@ -158,6 +175,31 @@ def nothing_to_step_with(watched: Watched, record: StepRecord, history: History)
             says="the optimizer steps, but none of its parameters has a gradient other than 0: nothing is learned.",
             evidence={"order": record.events[:12]},
         )
+
+
+@before_first_step(NOTHING_TO_LEARN)
+def rewards_will_be_equal(exam: Exam) -> Iterator[Finding]:
+    if exam.gradient_norms and exam.has_nothing_to_learn:
+        yield _nothing_to_learn(exam.micros, None)
+
+
+@on_step(NOTHING_TO_LEARN)
+def rewards_are_equal(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    if record.has_nothing_to_learn:
+        yield _nothing_to_learn(record.micros, record.number)
+
+
+def _nothing_to_learn(micros: Sequence[Micro], step: int | None) -> Finding:
+    masked = all(micro.without_targets for micro in micros)
+    says = "no answer has a reward or is learned from" if masked else "all rewards of every group were equal"
+    return NOTHING_TO_LEARN.finding(
+        severity="notice",
+        step=step,
+        where="rewards",
+        says=f"{says}: nothing to learn in this step.",
+        cause="rewards of None, or answers that were all broken off" if masked else "",
+        evidence={"masked": masked},
+    )
 
 
 def ascends(where: str, says: str, step: int | None = None) -> Finding:

@@ -28,7 +28,8 @@ BATCH_REPEATS = Rule(
     source="birthday bound; pytorch#5059",
     threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor); the same batches "
     "in the same order {steps:g} times; under {share:.0%} distinct rows that come back in {epoch:.0%} of an epoch of "
-    "those rows of their length that come back at all; or {served:g} batches of rows that fill {batches:g}",
+    "those rows of their length that come back at all; or {served:g} batches of rows that fill {batches:g}; never "
+    "where the data is known to have no more rows, or rows are answers that were drawn for several updates",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
@@ -93,7 +94,7 @@ class Repeat(NamedTuple):
 @on_step(BATCH_REPEATS)
 def repeats(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rows = history.rows
-    if not rows.hashes:
+    if not rows.hashes or record.is_drawn or watched.is_all_the_data(len(rows.last), len(rows.hashes)):
         return
     repeat = _same_batch(rows) or _too_soon(rows) or _cycle(rows) or _few(rows)
     if repeat is not None:
@@ -148,9 +149,11 @@ def _few(rows: RowHistory) -> Repeat | None:
 
 @before_first_step(ROWS_DUPLICATED)
 def duplicated(exam: Exam) -> Iterator[Finding]:
+    if exam.micros and exam.micros[0].is_drawn:  # equal answers to a prompt
+        return
     for ids in _first_rows(exam):
         distinct = len(ids.unique(dim=0))
-        if distinct <= ROWS_DUPLICATED["share"] * len(ids):
+        if distinct <= ROWS_DUPLICATED["share"] * len(ids) and not exam.is_all_the_data(distinct, len(ids)):
             yield _duplicated(len(ids), distinct, f"{len(ids)} rows of the batch are only {distinct} different ones.")
 
 
@@ -158,7 +161,13 @@ def duplicated(exam: Exam) -> Iterator[Finding]:
 def duplicated_in_steps(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, rows = ROWS_DUPLICATED, len(history.rows.hashes)
     distinct = len(set(history.rows.hashes))
-    if rows < rule["rows"] or distinct > rule["share"] * rows or history.times(rule.slug) != rule["steps"]:
+    few = rows >= rule["rows"] and distinct <= rule["share"] * rows
+    if (
+        not few
+        or record.is_drawn
+        or watched.is_all_the_data(distinct, rows)
+        or history.times(rule.slug) != rule["steps"]
+    ):
         return
     says = f"{rows} rows of a step are only {distinct} different ones, for the third time."
     yield _duplicated(rows, distinct, says, record.number)
