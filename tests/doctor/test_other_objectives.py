@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from doctor.bench import LENGTH, VOCAB, Decoder, batch, preflight
-from limpid.doctor.attention_probe import AttentionProbe
+from limpid.doctor.attention_probe import AttentionProbe, off_diagonal_share
 from limpid.doctor.rules.learning_rate import lastingly
 from limpid.doctor.rules.loss_curve import LOSS_SPIKE, rises
 from limpid.doctor.step_record import History, StepRecord
@@ -113,3 +113,14 @@ def test_a_bias_of_positions_is_no_part_of_the_factor_of_the_scores() -> None:
     with AttentionProbe() as seen:
         Biased(1 / math.sqrt(8))(query, key)
     assert math.isclose(seen.attentions[0].factor, 1 / math.sqrt(8), rel_tol=1e-3)
+
+
+def test_queries_in_groups_are_heads_with_the_key_of_their_group() -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 3, 4, 12, 8), torch.randn(2, 3, 1, 12, 8)
+    with AttentionProbe() as seen:
+        (query @ key.transpose(-1, -2) / math.sqrt(8)).softmax(-1)
+    (scores,) = seen.attentions
+    assert scores.query.equal(query.flatten(1, 2))
+    assert scores.key.equal(key.expand(2, 3, 4, 12, 8).flatten(1, 2))
+    assert off_diagonal_share(scores) > 0.5  # random vectors know no distance

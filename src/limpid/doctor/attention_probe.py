@@ -250,6 +250,9 @@ def _explicit(
     seen, pure = inside[visible], raw[visible]
     own = _factor(inside, raw, visible)
     largest = max(float(seen.abs().max()), abs(own) * float(pure.abs().max())) if seen.numel() else 0.0
+    if query.ndim > 4:  # queries in groups of the head of keys that they share
+        key = key.expand(*query.shape[:-2], *key.shape[-2:]).flatten(1, -3)
+        query = query.flatten(1, -3)
     return AttentionScores(query, key, own * already, largest, True, blind, rows, product.dtype)
 
 
