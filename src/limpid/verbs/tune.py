@@ -11,7 +11,7 @@ from typing import Any
 from limpid.config import DataConfig, ModelConfig, RunConfig, ScheduleName, TrainConfig, TuneConfig, UpdateConfig
 from limpid.config.domain import Count, NotNegative
 from limpid.config.effect import require_not_adopted
-from limpid.config.flags import given
+from limpid.config.flags import given, options_of
 from limpid.config.options import from_dict, hints
 from limpid.config.options import shown as shown_value
 from limpid.config.threads import require_threads
@@ -88,9 +88,12 @@ def verb(argv: Sequence[str]) -> int:
 
     named = argv[0].replace("-", "_").replace("++", "_plus_plus") if argv else ""
     objective = named if named in KINDS else None
-    typed = given(
-        " ".join(filter(None, ("tune", objective))), flags_of(objective), argv[1:] if objective else argv, EVERYDAY
-    )
+    words = " ".join(filter(None, ("tune", objective)))
+    try:
+        typed = given(words, flags_of(objective), argv[1:] if objective else argv, EVERYDAY)
+    except ConfigError:
+        _require_own(objective, argv)
+        raise
     require_threads(typed.get("run", {}).get("threads", 0))
     began = time.perf_counter()
     if typed.get("resume") is not None:
@@ -132,6 +135,17 @@ def flags_of(objective: str | None) -> type[Any]:
     return dataclasses.make_dataclass(
         "TuneFlags", sections, bases=(TuneFlags,), frozen=True, namespace={"__doc__": TuneFlags.__doc__}
     )
+
+
+def _require_own(objective: str | None, argv: Sequence[str]) -> None:
+    """Raise ConfigError for an option that only other objectives have."""
+    options = {name: {one.field.name for one in options_of(flags_of(name))} for name in KINDS}
+    for word in argv:
+        flag = word.partition("=")[0]
+        name = flag.removeprefix("--").replace("-", "_")
+        others = [other for other in KINDS if flag.startswith("--") and name in options[other]]
+        if objective is not None and others and objective not in others:
+            raise ConfigError(f"{flag} is an option of {', '.join(others)}: tune {objective} has none of that name")
 
 
 def _preset(tuned: Tuned) -> type[Any]:

@@ -173,6 +173,10 @@ def test_the_command_says_what_it_wants(
         (("dpo", "base", pairs, "--loss-type", "x"), "--loss-type is 'x': choose one of sigmoid"),
         (("sft", "base", pairs), "holds a pair, chosen and rejected, and answers are asked for: use limpid tune dpo"),
         (("kto", "base", str(records("judged")), "--batch-size", "1"), "--batch-size is 1: kto compares"),
+        (
+            ("sft", "base", pairs, "--label-smoothing=0.1"),
+            "--label-smoothing is an option of dpo, ipo",
+        ),
         (("dpo", "base", pairs, "--resume", "x"), "leave out PATH (only --max-steps may change)"),
     ):
         assert main(["tune", *words]) == 2
