@@ -50,6 +50,7 @@ QUESTIONS = {
 }
 OTHERWISE = {
     "train": "its run folder is the result, and its metrics are the document",
+    "tune": "the same: limpid.tune returns a Run",
     "chat": "a conversation: limpid.generate answers messages",
     "explain": "limpid.trace(…).explain",
     "doctor": "limpid.watch",

@@ -148,7 +148,7 @@ def test_max_tokens_draws_documents(run: Path, capsys) -> None:
         (["--context", "99"], "context is 99: run holds 1 … 16 tokens"),
         (["--confidence", "95"], "confidence is 95"),
         (["--convention", "guide"], "convention is 'guide': choose one of sliding, transformers"),
-        (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--max-tokens", "0"], "--max-tokens is 0"),
         (["nothing.txt"], "nothing.txt does not exist"),
         (["--against", "nobody"], "nobody is not a run folder"),
     ],

@@ -25,7 +25,10 @@ KEPT = 4
 """When the context is full, its last quarter is read again and the rest forgotten: a third more work."""
 PROBE = 16
 """Tokens whose predictions tell whether another machine computes the same bits."""
-NOT_PREDICTING = ("dropout", "init_std", "scaled_residual_init", "lora_rank", "lora_alpha", "lora_targets")
+NOT_PREDICTING = (
+    "dropout", "init_std", "scaled_residual_init", "head", "lora_rank", "lora_alpha", "lora_scaling", "lora_targets",
+    "use_dora",
+)  # fmt: skip
 
 
 class Predictor:

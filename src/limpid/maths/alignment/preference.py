@@ -51,7 +51,10 @@ def reward_loss(
     )
     chosen, rejected = _alike(chosen=chosen, rejected=rejected)
     lead = chosen - rejected - (0.0 if margin is None else _alike(chosen=chosen, margin=margin)[1])
-    return -log_sigmoid(lead) + center_rewards_coefficient * np.square(chosen + rejected)
+    surprise = -log_sigmoid(lead)
+    if not center_rewards_coefficient:  # 0 · ∞ is no number
+        return surprise
+    return surprise + center_rewards_coefficient * np.square(chosen + rejected)
 
 
 @reward_loss.derivative
