@@ -12,6 +12,7 @@ python benchmarks/photographs.py FOLDER [VERB …]      only these pictures; the
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import random
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,10 @@ SMALL = "--d-model 48 --num-layers 2 --num-heads 4 --context-length 64 --batch-s
 PICTURES = {
     "help": "help",
     "train": f"train text.txt --max-steps 30 --logging-steps 10 {SMALL}",
+    "tune": "tune sft tiny answers.jsonl --max-steps 4 --batch-size 8 --threads 1",
+    "tune-dpo": "tune dpo tiny pairs.jsonl --lora --max-steps 4 --batch-size 8 --threads 1",
+    "tune-grpo": "tune grpo tiny asked.jsonl --reward judge.py:short --max-completion-length 8 --max-steps 4",
+    "help-tune-dpo": "tune dpo --help",
     "trace": "trace tiny",
     "trace-brief": "trace tiny --brief",
     "trace-rows": "trace tiny --rows",
@@ -91,7 +96,7 @@ NOT_THERE = {"completion"}
 """What is written for a program, and looks the same everywhere."""
 DRAWN = {"plot"}
 """What is drawn in letters, as wide as the terminal."""
-SHORTER = {"train"}
+SHORTER = {"train", "tune", "tune-dpo", "tune-grpo"}
 """What says less on a terminal by design: there a live line has the rest."""
 ONE_LINE = {"error"}
 """What stays on one line, so that it can be searched for; the terminal breaks it where it must."""
@@ -108,6 +113,14 @@ class Photograph:
     live: Text | None  # while it worked, where that showed more than its end does
     seconds: float
     silent: float  # seconds until the first letter
+
+
+RECORDS: dict[str, Callable[[int], dict[str, object]]] = {
+    "answers": lambda n: {"prompt": f"What is {n} + 1?", "completion": f" {n + 1}"},
+    "pairs": lambda n: {"prompt": f"{n} + 1 =", "chosen": f" {n + 1}", "rejected": f" {n}"},
+    "asked": lambda n: {"prompt": f"{n} + 1 ="},
+}
+"""What is tuned on."""
 
 
 def main(folder: Path, wanted: list[str]) -> int:
@@ -147,6 +160,9 @@ def _prepare(folder: Path, environment: dict[str, str]) -> None:
     """A text, two runs, another tool's log, and losses of runs that somebody else trained."""
     if (folder / "runs/other/model").is_dir():
         return
+    for name, kind in RECORDS.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(kind(n)) + "\n" for n in range(60)))
+    (folder / "judge.py").write_text("def short(completions):\n    return [-float(len(one)) for one in completions]\n")
     draw = random.Random(0)
     words = re.findall(r"\w+", "river stone the a of light and under water slowly turns grey bright falls over into")
     lines = [" ".join(draw.choices(words, k=9)) + "." for _ in range(6000)]

@@ -49,8 +49,8 @@ FACTORS = {"lora_rank": 16, "lora_alpha": 32.0}
 """What --lora asks for, on every linear map."""
 LORA_FACTOR = 10.0
 """How much larger the best rate is with low-rank factors. Source: Schulman et al. 2025, LoRA Without Regret."""
-GENTLER = {"sft": 1.0, "reward": 1.0, "distill": 0.5}
-USUAL = 0.05
+RELATIVE_RATES = {"sft": 1.0, "reward": 1.0, "distill": 0.5}
+USUAL_RELATIVE_RATE = 0.05
 """Rates of the objectives against that of sft, and of all others: TRL has 2e-5 for sft, 1e-6 for dpo and grpo."""
 
 
@@ -60,7 +60,13 @@ def tuning(objective: str, model: str, sizes: ModelConfig, typed: dict[str, Any]
     Adam's best rate falls with the width. Source: Yang et al. 2022, table 3, arXiv:2203.03466
     """
     low_rank = lora or bool(typed.get("model", {}).get("lora_rank"))
-    rate = RATE * WIDTH / sizes.d_model * GENTLER.get(objective, USUAL) * (LORA_FACTOR if low_rank else 1)
+    rate = (
+        RATE
+        * WIDTH
+        / sizes.d_model
+        * RELATIVE_RATES.get(objective, USUAL_RELATIVE_RATE)
+        * (LORA_FACTOR if low_rank else 1)
+    )
     steps = {"max_steps", "epochs"} & {*typed.get("run", {}), *typed.get("tune", {})}
     if {"max_steps", "epochs"} <= steps:
         raise ConfigError("max_steps and epochs both say how long to tune: leave one of them out")

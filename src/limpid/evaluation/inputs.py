@@ -50,7 +50,9 @@ def read_documents(model: LoadedModel, paths: Sequence[str], text: str | None, t
                 f"{model.name} is a model, which has no held-out text of its own: give files, folders, globs, or - "
                 "for standard input"
             )
-        return Documents(tuple(held_out_documents(model.run)), "held-out text")
+        tuned = model.run.read_config().tune is not None
+        what = "held-out records, prompts with answers" if tuned else "held-out text"
+        return Documents(tuple(held_out_documents(model.run)), what)
     corpus = Corpus(DataConfig(paths=tuple(paths), text_field=text_field))
     documents, parts = [], []
     for chunk in corpus.chunks():

@@ -81,7 +81,8 @@ class Evaluation:
 
     def _line(self, name: str, one: Judged) -> str:
         of = f" of {name}" if name else ""
-        parts = [f"step {self.step}", f"validation loss{of} {one.loss:.4f} {one.unit}"]
+        said = f"loss{of} {one.loss:.4f} {one.unit}" if one.unit != MINUS_REWARD else f"reward {-one.loss:.4f}"
+        parts = [f"step {self.step}", f"validation {said}"]
         parts += [f"perplexity {one.perplexity:.2f}"] if one.per_token else []
         parts += [] if one.bits_per_byte is None else [f"{one.bits_per_byte:.3f} bits per byte"]
         parts += [f"{what} {one.metrics[what]:.3f}" for what in SHOWN if what in one.metrics]
@@ -89,7 +90,9 @@ class Evaluation:
         return " | ".join(parts)
 
 
-SHOWN = ("rewards/accuracies", "rewards/margins", "accuracy", "reward", "completions/mean_length")
+MINUS_REWARD = "minus the mean reward"
+"""Unit of the loss of a policy, by which the best checkpoint is that of the largest reward."""
+SHOWN = ("rewards/accuracies", "rewards/margins", "accuracy", "completions/mean_length")
 """Metrics of an objective that say most, beside the loss."""
 
 
@@ -152,7 +155,7 @@ def _of_answers(batches: Sequence[MicroBatch]) -> Judged | None:
                 if name in micro.measured]  # fmt: skip
         metrics[name] = sum(weight * value for weight, value in held) / sum(weight for weight, _ in held)
     if "reward" in metrics:
-        return Judged(-metrics["reward"], None, sum(weights), "minus the mean reward", metrics)
+        return Judged(-metrics["reward"], None, sum(weights), MINUS_REWARD, metrics)
     if "kl_before" not in metrics:
         return None
     return Judged(metrics["kl_before"], None, sum(weights), "nats per token from the teacher", metrics)

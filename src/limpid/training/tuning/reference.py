@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from limpid.config import TrainConfig
+from limpid.config import ModelConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.model import Transformer
@@ -67,10 +67,10 @@ class Reference:
         return frozen(replace(sizes, dropout=0.0), weights, self.config, device)
 
 
-def frozen(sizes: object, weights: Mapping[str, Tensor], config: TrainConfig, device: torch.device) -> Transformer:
+def frozen(sizes: ModelConfig, weights: Mapping[str, Tensor], config: TrainConfig, device: torch.device) -> Transformer:
     """A model that is asked and never trained, in the arithmetic of the run."""
     formats = arithmetic(config.run.precision)
-    model = Transformer(sizes, formats.compute).to(formats.parameters)  # type: ignore[arg-type]
+    model = Transformer(sizes, formats.compute).to(formats.parameters)
     set_weights(model, weights)
     return model.requires_grad_(False).to(device).eval()
 

@@ -105,29 +105,32 @@ class Rollouts:
         learned = np.isfinite(total) & self._counted(answers)
         arrays["mask"] = arrays["mask"] * learned[:, None].astype(np.float32)
         places = np.array_split(np.arange(len(each)), parts)
-        micros = [MicroBatch({name: array[part] for name, array in arrays.items()}) for part in places]
-        arrays["old_log_probabilities"] = np.concatenate(
-            [token_log_probabilities(state.model, micro, self.objective.temperature) for micro in micros]
-        )
-        reference = None
-        if self.reference is not None:
-            scores = [self.reference.token_log_probabilities(one, state, self.objective.temperature) for one in micros]
-            reference = arrays["reference_log_probabilities"] = np.concatenate(scores)
+        arrays |= self._scored([MicroBatch(one) for one in cut(arrays, places)], state)
         rewards = without_gaps(total.reshape(-1, count))
         if learned_from:
-            drawn = Drawn(rewards, arrays["mask"], arrays["old_log_probabilities"], reference)
+            scores = arrays["old_log_probabilities"], arrays.get("reference_log_probabilities")
+            drawn = Drawn(rewards, arrays["mask"], *scores)
             arrays["advantages"] = advantages(drawn, self.method, self.price).astype(np.float32)
         arrays["rewards"] = rewards.reshape(-1).astype(np.float32)
         starts = np.array([int(split.starts[record]) for record in each])
-        places_of = ({name: array[part] for name, array in arrays.items()} for part in places)
         return tuple(
             MicroBatch(
-                cut,
+                one,
                 tuple(starts[part].tolist()),
-                measured(self.rewards.functions, said[:, part], total[part], count, [answers[i] for i in part], cut),
+                measured(self.rewards.functions, said[:, part], total[part], count, [answers[i] for i in part], one),
             )
-            for part, cut in zip(places, places_of, strict=True)
+            for part, one in zip(places, cut(arrays, places), strict=True)
         )
+
+    def _scored(self, micros: Sequence[MicroBatch], state: State) -> dict[str, Array]:
+        """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats."""
+        heat = self.objective.temperature
+        old = [token_log_probabilities(state.model, micro, heat) for micro in micros]
+        found = {"old_log_probabilities": np.concatenate(old)}
+        if self.reference is not None:
+            before = [self.reference.token_log_probabilities(micro, state, heat) for micro in micros]
+            found["reference_log_probabilities"] = np.concatenate(before)
+        return found
 
     def _answered(self, prompts: Sequence[tuple[int, ...]], state: State, step: int) -> Sequence[Answer]:
         seed = int(np.random.SeedSequence((self.run.seed, step)).generate_state(1, np.uint32)[0] >> 1)
@@ -150,6 +153,11 @@ def without_gaps(rewards: Float64[Array, "prompt answer"]) -> Float64[Array, "pr
     means = np.where(known, rewards, 0.0).sum(1, keepdims=True) / np.maximum(1, known.sum(1, keepdims=True))
     filled: Array = np.where(known, rewards, means)
     return filled
+
+
+def cut(arrays: Mapping[str, Array], places: Sequence[Array]) -> list[dict[str, Array]]:
+    """The rows at each of some places."""
+    return [{name: array[part] for name, array in arrays.items()} for part in places]
 
 
 def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
