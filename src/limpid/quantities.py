@@ -250,10 +250,10 @@ def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
     if config.norm_placement != "after_mlp":
         yield norm1 if config.norm_placement == "post" else norm2
     if config.mlp == "gated":
-        yield from _linear_map(config, f"{at}mlp.gate", HIDDEN)
-    yield from _linear_map(config, f"{at}mlp.up", HIDDEN)
+        yield from _linear_map(config, f"{at}mlp.gate", STREAM, HIDDEN)
+    yield from _linear_map(config, f"{at}mlp.up", STREAM, HIDDEN)
     yield Quantity(f"{at}mlp.hidden", HIDDEN)
-    yield from _linear_map(config, f"{at}mlp.output", STREAM)
+    yield from _linear_map(config, f"{at}mlp.output", HIDDEN, STREAM)
     if config.dropout:
         yield Quantity(f"{at}mlp.dropped", STREAM)
     yield Quantity(f"{at}residual2", STREAM)
@@ -262,9 +262,9 @@ def _block_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
 
 
 def _attention_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
-    yield from _linear_map(config, f"{at}query", HEADS)
-    yield from _linear_map(config, f"{at}key", KV_HEADS)
-    yield from _linear_map(config, f"{at}value", KV_HEADS)
+    yield from _linear_map(config, f"{at}query", STREAM, HEADS)
+    yield from _linear_map(config, f"{at}key", STREAM, KV_HEADS)
+    yield from _linear_map(config, f"{at}value", STREAM, KV_HEADS)
     if config.qk_norm:
         yield Quantity(f"{at}query_norm", HEADS)
         yield Quantity(f"{at}key_norm", KV_HEADS)
@@ -276,18 +276,25 @@ def _attention_quantities(config: ModelConfig, at: str) -> Iterator[Quantity]:
     if config.dropout:
         yield Quantity(f"{at}weights_dropped", SCORES)
     yield Quantity(f"{at}mixed", HEADS)
-    yield from _linear_map(config, f"{at}output", STREAM)
+    yield from _linear_map(config, f"{at}output", HEADS, STREAM)
     if config.dropout:
         yield Quantity(f"{at}dropped", STREAM)
 
 
-def _linear_map(config: ModelConfig, name: str, axes: tuple[str, ...]) -> Iterator[Quantity]:
+def _linear_map(config: ModelConfig, name: str, read: tuple[str, ...], given: tuple[str, ...]) -> Iterator[Quantity]:
     """What a linear map gives, after what it is the sum of where it has low-rank factors."""
     if config.adapted(name.split(".", 2)[-1]):
-        yield Quantity(f"{name}.base", axes)
+        yield Quantity(f"{name}.base", given)
+        if config.lora_dropout:
+            yield Quantity(f"{name}.dropped", read)
         yield Quantity(f"{name}.lora_a", ("batch", "position", "rank"))
-        yield Quantity(f"{name}.lora_b", axes)
+        yield Quantity(f"{name}.lora_b", given)
+        if config.use_dora and config.lora_dropout:
+            yield Quantity(f"{name}.base_dropped", given)
         if config.use_dora:
-            yield Quantity(f"{name}.direction", axes)
+            yield Quantity(f"{name}.direction", given)
             yield Quantity(f"{name}.length", ("output",))
-    yield Quantity(name, axes)
+        if config.use_dora and config.lora_dropout:
+            yield Quantity(f"{name}.brought", given)
+            yield Quantity(f"{name}.rest", given)
+    yield Quantity(name, given)

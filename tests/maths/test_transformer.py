@@ -222,6 +222,7 @@ VARIED: list[dict[str, Any]] = [
     {"activation": "relu2", "mlp_bias": True, "num_layers": 1, **LAYER},
     {"activation": "gelu", "dropout": 0.1, "positions": "none", "tied": False},
     {"d_head": 2, "num_heads": 1, "num_layers": 1, "context_length": 1},
+    {"lora_rank": 2, "lora_alpha": 1.0, "lora_dropout": 0.3, "mlp": "plain", "attention_bias": True},
 ]
 every_configuration = pytest.mark.parametrize("varied", VARIED, ids=str)
 
@@ -232,9 +233,10 @@ def a_step(config: ModelConfig, rng: np.random.Generator, training: bool = True)
     shape = (3, config.context_length)
     tokens, targets = (rng.integers(0, config.vocab_size, shape) for _ in range(2))
     sizes = {"batch": 3, "position": shape[1], "query": shape[1], "key": shape[1], "head": config.num_heads,
-             "d_model": config.d_model}  # fmt: skip
+             "d_model": config.d_model, "d_head": config.sizes.d_head, "d_ff": config.sizes.d_ff}  # fmt: skip
+    share = max(config.dropout, config.lora_dropout)
     masks = {
-        f"kept({quantity.name})": (rng.random([sizes[axis] for axis in quantity.axes]) > config.dropout).astype(float)
+        f"kept({quantity.name})": (rng.random([sizes[axis] for axis in quantity.axes]) > share).astype(float)
         for quantity in quantities(config)
         if quantity.name.endswith("dropped") and training
     }
@@ -249,7 +251,7 @@ def test_quantities_come_under_their_names_in_their_order_with_their_axes(varied
     length = config.context_length
     sizes = {"batch": 3, "position": length, "query": length, "key": length, "head": config.num_heads,
              "kv_head": config.sizes.num_kv_heads, "d_head": config.sizes.d_head, "d_model": config.d_model,
-             "d_ff": config.sizes.d_ff,
+             "d_ff": config.sizes.d_ff, "rank": config.lora_rank,
              "vocab": config.vocab_size}  # fmt: skip
     for quantity in quantities(config):
         assert chain.values[quantity.name].shape == tuple(sizes[axis] for axis in quantity.axes), quantity.name

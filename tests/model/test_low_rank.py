@@ -31,6 +31,10 @@ from limpid.training.update import read_moments
 
 PLAIN = ModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, context_length=12)
 DORA = {"use_dora": True, "attention_bias": True, "lora_scaling": "sqrt_rank"}
+DROPPED = {"lora_dropout": 0.25}
+KINDS = pytest.mark.parametrize(
+    "model", [{}, DORA, DROPPED, DORA | DROPPED], ids=["lora", "dora", "lora, dropped", "dora, dropped"]
+)
 MODEL = replace(PLAIN, lora_rank=3, lora_alpha=6.0, lora_targets=("attention.*", "mlp.output"))
 
 
@@ -70,7 +74,7 @@ def test_only_factors_are_trained_and_as_many_as_published() -> None:
     assert sum(one.size for one in factors) == pytest.approx(4.7e6, rel=0.01)
 
 
-@pytest.mark.parametrize("model", [{}, DORA], ids=["lora", "dora"])
+@KINDS
 @pytest.mark.parametrize("recomputed", ["off", "on"])
 def test_a_step_moves_factors_as_in_the_mathematics(recomputed: str, model: dict) -> None:
     config = configured(model=model, gradient_checkpointing=recomputed)
@@ -78,11 +82,14 @@ def test_a_step_moves_factors_as_in_the_mathematics(recomputed: str, model: dict
     for number in (1, 2):  # the second step has B ≠ 0
         before = weights(state.model)
         moments = read_moments(state.model, state.optimizer, config.update)
+        moments = {name: tensor.double().numpy().copy() for name, tensor in moments.items()}
         (micro,) = batch(number)
-        ours = maths.step(
-            before, {name: tensor.double().numpy() for name, tensor in moments.items()}, micro.arrays, config, number
-        )
-        assert step(state, [micro], config).grad_norm == pytest.approx(ours.grad_norm, rel=1e-9)
+        observed = Observation()
+        outcome = step(state, [micro], config, recorder=observed)
+        masks = {name: kept.numpy() for name, (kept,) in observed.values.items() if name.startswith("kept(")}
+        assert len(masks) == (10 if model.get("lora_dropout") else 0)  # five maps of two blocks
+        ours = maths.step(before, moments, dict(micro.arrays) | masks, config, number)
+        assert outcome.grad_norm == pytest.approx(ours.grad_norm, rel=1e-9)
         trained = {one.name for one in trained_parameters(config)}
         for name, after in weights(state.model).items():
             assert name in trained or np.array_equal(after, before[name]), name
@@ -98,7 +105,7 @@ def recorded(folder: Path, precision: str, **model: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("model", [{}, DORA], ids=["lora", "dora"])
+@KINDS
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_step_opens(precision: str, model: dict, tmp_path: Path) -> None:
     report = verify_step(recorded(tmp_path, precision, **model))
@@ -106,7 +113,7 @@ def test_a_step_opens(precision: str, model: dict, tmp_path: Path) -> None:
     assert set(report.update.rules) == {one.name for one in trained_parameters(configured(model=model))}
 
 
-@pytest.mark.parametrize("model", [{}, DORA, {"dropout": 0.3}], ids=["lora", "dora", "dropout"])
+@pytest.mark.parametrize("model", [{}, DORA, {"dropout": 0.3} | DROPPED], ids=["lora", "dora", "dropout"])
 def test_what_a_compiled_block_never_shows_is_kept_of_the_plain_path(model: dict, tmp_path: Path) -> None:
     config = configured("fp32", model)
     state, plain = fresh_state(config), Observation()

@@ -74,6 +74,36 @@ def test_peft_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
     assert kept["base_model_name_or_path"] == str(tmp_path / "base")
 
 
+@pytest.mark.parametrize("kind", ["llama, √rank", "llama, magnitudes"])
+def test_peft_drops_the_same_where_its_masks_are_ours(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    config = replace(MODELS[kind], lora_dropout=0.4)
+    model = trained(config).train()
+    base = {name: tensor for name, tensor in model.state_dict().items() if ".lora_" not in name}
+    save_folder(tmp_path / "base", config.without_factors(), base, tokenizer_json=None, end_of_text=None)
+    save_adapter(tmp_path / "adapter", config, model.state_dict(), str(tmp_path / "base"))
+    assert load_adapter(tmp_path / "adapter", config.without_factors()).dropout == 0.4
+    base_model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    theirs = PeftModel.from_pretrained(base_model, tmp_path / "adapter", is_trainable=True).train()
+    tokens = torch.randint(0, 257, (2, 11), generator=torch.Generator().manual_seed(1))
+    masks = []
+
+    def observe(name: str, value: torch.Tensor) -> torch.Tensor:
+        masks.extend([value.flatten(2)] if name.startswith("kept(") else [])
+        return value
+
+    ours = model(tokens, observe=observe)
+    assert {float(mask.mean() > 0.4) for mask in masks} == {1.0}
+    drawn = iter(masks)  # both meet the maps of a block in the same order
+    monkeypatch.setattr(torch.nn.Dropout, "forward", lambda self, x: x * next(drawn) / (1 - self.p) if self.p else x)
+    torch.testing.assert_close(theirs(tokens).logits, ours, rtol=0, atol=1e-6)
+    assert next(drawn, None) is None
+
+
 @pytest.mark.parametrize("kind", ["llama", "llama, √rank", "gpt-2", "gpt-2, √rank", "gpt-2, magnitudes"])
 def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
     config = MODELS[kind]

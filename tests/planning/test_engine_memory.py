@@ -35,6 +35,8 @@ PLAIN = {"norm": "layer", "mlp": "plain", "activation": "gelu", "positions": "le
         {"d_model": 256, "num_layers": 6, "precision": "bf16"},
         {"lora_rank": 4, "precision": "bf16"},
         {"lora_rank": 4, "use_dora": True, "lora_targets": ("attention.*", "mlp.output")},
+        {"lora_rank": 4, "lora_dropout": 0.1, "precision": "bf16"},
+        {"lora_rank": 4, "lora_dropout": 0.1, "use_dora": True, "lora_targets": ("attention.query", "mlp.output")},
         {"num_layers": 6, "gradient_checkpointing": "on", "vocab_size": 300},
         {"num_layers": 6, "gradient_checkpointing": "on", "vocab_size": 300, "precision": "bf16"},
     ],

@@ -123,7 +123,7 @@ def made_by(config: ModelConfig) -> Iterator[Made]:
     values = {parameter.name: rng.normal(size=parameter.shape) for parameter in parameters(config)}
     tokens = np.arange(2 * config.context_length).reshape(2, -1) % config.vocab_size
     values |= {"tokens": tokens, "targets": tokens}
-    chain = (Masked if config.dropout else Chain)(Drawn(values) if config.dropout else values)
+    chain = (Masked if config.drops else Chain)(Drawn(values) if config.drops else values)
     next_token_loss(chain, transformer(chain, config))
     for link in chain.links:
         yield Made(link, [np.shape(chain.values[name]) for name in link.inputs])
@@ -150,7 +150,7 @@ MODELS = st.builds(
     attention_window=st.sampled_from([None, 2]), attention_bias=switch, attention_output_bias=switch,
     mlp=st.sampled_from(["gated", "plain"]), activation=st.sampled_from(["silu", "gelu", "gelu_tanh", "relu", "relu2"]),
     mlp_bias=switch, tied=switch, dropout=st.sampled_from([0.0, 0.1]), lora_rank=st.sampled_from([0, 2]),
-    use_dora=switch,
+    use_dora=switch, lora_dropout=st.sampled_from([0.0, 0.2]),
 )  # fmt: skip
 
 

@@ -111,6 +111,8 @@ class ModelConfig(Checked):
     """What alpha is divided by: rank, or sqrt_rank, with which gradients keep their size at large ranks (rsLoRA)."""
     use_dora: bool = False
     """Learn the length of each row of W + s B A apart from its direction (DoRA)."""
+    lora_dropout: Fraction = 0.0
+    """Probability that an entry of what the factors read is dropped in training; the maps themselves read all of it."""
     lora_targets: tuple[str, ...] = ()
     """Linear maps of the blocks that have factors, by name or pattern (attention.*, mlp.up); none is all of them."""
 
@@ -177,6 +179,11 @@ class ModelConfig(Checked):
         return bool(self.lora_rank) and any(fnmatchcase(linear_map, pattern) for pattern in self.lora_targets or ("*",))
 
     @property
+    def drops(self) -> bool:
+        """Whether a step of training depends on masks that are drawn."""
+        return bool(self.dropout or (self.lora_rank and self.lora_dropout))
+
+    @property
     def lora_scale(self) -> float:
         """s in y = W x + s B A x. Source: Hu et al. 2021, section 4.1, arXiv:2106.09685; with the root of the rank
         Kalajdzievski 2023, eq. 5, arXiv:2312.03732."""
@@ -185,7 +192,13 @@ class ModelConfig(Checked):
     def without_factors(self) -> ModelConfig:
         """The same model without low-rank factors."""
         return replace(
-            self, lora_rank=0, lora_alpha=ModelConfig.lora_alpha, lora_scaling="rank", use_dora=False, lora_targets=()
+            self,
+            lora_rank=0,
+            lora_alpha=ModelConfig.lora_alpha,
+            lora_scaling="rank",
+            use_dora=False,
+            lora_dropout=0.0,
+            lora_targets=(),
         )
 
     def resolved(self) -> ModelConfig:

@@ -169,6 +169,8 @@ class AddScaled(Operation):
     branch = Branch.LINEAR_ALGEBRA
 
     def _own(self, line: str, shapes: Sequence[Shape]) -> str:
+        if self.scale == -1:
+            return line.replace("+ s\\,", "-").replace("s\\,", "-")
         return line.replace("s\\,", rf"{in_latex(self.scale)}\,")
 
     def forward(self, x: Float[Array, "*shape"], y: Float[Array, "*y"]) -> tuple[Array, None]:

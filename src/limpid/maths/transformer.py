@@ -46,7 +46,7 @@ def embed(chain: Chain, config: ModelConfig) -> str:
     elif config.positions == "sinusoidal":
         chain.apply("embed.positions", SinusoidalPositions(length, config.d_model, config.rotary_base))
         x = chain.apply("embed.sum", Add(), x, "embed.positions")
-    return dropout(chain, config, "embed.dropped", x)
+    return dropout(chain, config.dropout, "embed.dropped", x)
 
 
 def transformer_block(chain: Chain, config: ModelConfig, at: str, x: str, window: int | None) -> str:
@@ -74,10 +74,10 @@ def attention(chain: Chain, config: ModelConfig, at: str, x: str, window: int | 
         key = chain.apply(f"{at}.key_rotated", rotary(config), key)
     scores = chain.apply(f"{at}.scores", Scores(1 / math.sqrt(config.sizes.d_head)), query, key)
     weights = chain.apply(f"{at}.weights", CausalSoftmax(window), scores)
-    weights = dropout(chain, config, f"{at}.weights_dropped", weights)
+    weights = dropout(chain, config.dropout, f"{at}.weights_dropped", weights)
     mixed = chain.apply(f"{at}.mixed", Mix(), weights, value)
     output = linear(chain, config, f"{at}.output", mixed, heads_in=config.num_heads)
-    return dropout(chain, config, f"{at}.dropped", output)
+    return dropout(chain, config.dropout, f"{at}.dropped", output)
 
 
 def mlp(chain: Chain, config: ModelConfig, at: str, x: str) -> str:
@@ -88,7 +88,7 @@ def mlp(chain: Chain, config: ModelConfig, at: str, x: str) -> str:
     else:
         hidden = chain.apply(f"{at}.hidden", activation, linear(chain, config, f"{at}.up", x))
     output = linear(chain, config, f"{at}.output", hidden)
-    return dropout(chain, config, f"{at}.dropped", output)
+    return dropout(chain, config.dropout, f"{at}.dropped", output)
 
 
 def linear(
@@ -96,7 +96,8 @@ def linear(
 ) -> str:
     """W x + b, and beside it, where the chain holds low-rank factors, s B A x; with magnitudes, each output at its own.
 
-    The lengths of the changed weight's rows are taken as constants. Source: Liu et al. 2024, section 4.3.
+    The lengths of the changed weight's rows are taken as constants. Source: Liu et al. 2024, section 4.3. Where the
+    chain holds a mask, the factors read x' of it: W x + b + s B A x', or W x + b + m / n (W x' + s B A x') - W x'.
     """
     bias = [f"{name}.bias"] if f"{name}.bias" in chain.values else []
     adapted, scaled = f"{name}.lora_a.weight" in chain.values, f"{name}.lora_magnitude" in chain.values
@@ -104,14 +105,21 @@ def linear(
     y = chain.apply(f"{name}.base" if adapted else name, whole, x, f"{name}.weight", *([] if scaled else bias))
     if not adapted:
         return y
-    low = chain.apply(f"{name}.lora_a", Linear(heads_in), x, f"{name}.lora_a.weight")
+    read = dropout(chain, config.lora_dropout, f"{name}.dropped", x)
+    low = chain.apply(f"{name}.lora_a", Linear(heads_in), read, f"{name}.lora_a.weight")
     change = chain.apply(f"{name}.lora_b", Linear(heads_out=heads_out), low, f"{name}.lora_b.weight")
     if not scaled:
         return chain.apply(name, AddScaled(config.lora_scale), y, change)
-    z = chain.apply(f"{name}.direction", AddScaled(config.lora_scale), y, change)
+    base = y if read == x else chain.apply(f"{name}.base_dropped", whole, read, f"{name}.weight")
+    z = chain.apply(f"{name}.direction", AddScaled(config.lora_scale), base, change)
     factors = f"{name}.weight", f"{name}.lora_a.weight", f"{name}.lora_b.weight"
     length = chain.apply(f"{name}.length", Constant(RowLength(config.lora_scale)), *factors)
-    return chain.apply(name, Magnitude(), z, f"{name}.lora_magnitude", length, *bias)
+    brought = name if read == x else f"{name}.brought"
+    chain.apply(brought, Magnitude(), z, f"{name}.lora_magnitude", length, *bias)
+    if read == x:
+        return name
+    rest = chain.apply(f"{name}.rest", AddScaled(-1.0), y, base)
+    return chain.apply(name, Add(), brought, rest)
 
 
 def norm(chain: Chain, config: ModelConfig, name: str, x: str) -> str:
@@ -119,9 +127,9 @@ def norm(chain: Chain, config: ModelConfig, name: str, x: str) -> str:
     return chain.apply(name, NORMS[config.norm](config.norm_eps), x, f"{name}.weight", *bias)
 
 
-def dropout(chain: Chain, config: ModelConfig, name: str, x: str) -> str:
+def dropout(chain: Chain, probability: float, name: str, x: str) -> str:
     kept = f"kept({name})"
-    return chain.apply(name, Dropout(config.dropout), x, kept) if kept in chain.values else x
+    return chain.apply(name, Dropout(probability), x, kept) if kept in chain.values else x
 
 
 def rotary(config: ModelConfig) -> Operation:

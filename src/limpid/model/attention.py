@@ -37,7 +37,9 @@ class Attention(Part):
         self.value = linear(config, f"{self.name}.value", d_model, key, bias, d_head)
         self.query_norm = RMSNorm(config.sizes.d_head, config.norm_eps) if config.qk_norm else None
         self.key_norm = RMSNorm(config.sizes.d_head, config.norm_eps) if config.qk_norm else None
-        self.output = linear(config, f"{self.name}.output", query, d_model, config.attention_output_bias)
+        self.output = linear(
+            config, f"{self.name}.output", query, d_model, config.attention_output_bias, d_head_in=d_head
+        )
         self.weights_dropout = Dropout(f"{self.name}.weights_dropped", config.dropout)
         self.dropout = Dropout(f"{self.name}.dropped", config.dropout)
 

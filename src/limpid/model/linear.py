@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
+from limpid.model.dropout import Dropout
 from limpid.model.observe import FAST, Mode, Named
 from limpid.quantities import parameters
 
@@ -30,11 +31,24 @@ class LowRankLinear(Linear, Named):
 
     With magnitudes m / n (W x + s B A x) + b, n the lengths of the rows of W + s B A, through which no gradient goes.
     Source: Liu et al. 2024, section 4.3, arXiv:2402.09353.
+
+    In training the factors may read an x' of which entries are dropped: W x + b + s B A x', and with magnitudes
+    W x + b + m / n (W x' + s B A x') - W x', as in both papers' own code.
     """
 
-    def __init__(self, name: str, d_in: int, d_out: int, bias: bool, config: ModelConfig, d_head: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        d_in: int,
+        d_out: int,
+        bias: bool,
+        config: ModelConfig,
+        d_head: int | None,
+        d_head_in: int | None,
+    ) -> None:
         super().__init__(d_in, d_out, bias)
-        self.name, self.scale, self.d_head = name, config.lora_scale, d_head
+        self.name, self.scale, self.d_head, self.d_head_in = name, config.lora_scale, d_head, d_head_in
+        self.dropout = Dropout(f"{name}.dropped", config.lora_dropout)
         self.lora_a = Linear(d_in, config.lora_rank, bias=False)
         self.lora_b = Linear(config.lora_rank, d_out, bias=False)
         self.lora_magnitude = nn.Parameter(torch.empty(d_out)) if config.use_dora else None
@@ -45,27 +59,43 @@ class LowRankLinear(Linear, Named):
             return super().forward(input)
         magnitude = self.lora_magnitude
         product = super().forward(input) if magnitude is None else F.linear(input, self.weight.to(input.dtype))
-        base = self.report(mode, "base", self._heads(product))
-        low = self.report(mode, "lora_a", self.lora_a(input))
-        change = self.report(mode, "lora_b", self._heads(self.lora_b(low)))
-        y = torch.add(base, change, alpha=self.scale)
-        if magnitude is not None:
-            y = self._brought_to(magnitude, self.report(mode, "direction", y), mode)
+        base = self.report(mode, "base", _heads(product, self.d_head))
+        dropped = self._dropped(input, mode)
+        low = self.report(mode, "lora_a", self.lora_a(dropped))
+        change = self.report(mode, "lora_b", _heads(self.lora_b(low), self.d_head))
+        if magnitude is None:
+            y = torch.add(base, change, alpha=self.scale)
+        elif dropped is input:
+            y = self._brought_to(magnitude, base, change, mode)
+        else:
+            product = F.linear(dropped, self.weight.to(input.dtype))
+            read = self.report(mode, "base_dropped", _heads(product, self.d_head))
+            brought = self.report(mode, "brought", self._brought_to(magnitude, read, change, mode))
+            y = brought + self.report(mode, "rest", base - read)
         return y if self.d_head is None else y.flatten(-2)
 
-    def _brought_to(self, magnitude: Float[Tensor, " d_out"], z: Tensor, mode: Mode) -> Tensor:
-        """z at the learned magnitudes, and the bias, in float32 or wider."""
-        change = self.lora_b.weight.detach() @ self.lora_a.weight.detach()
-        changed = self.weight.detach() + self.scale * change  # compiled, torch.add of a product loses its alpha
+    def _dropped(self, input: Tensor, mode: Mode) -> Tensor:
+        """What the factors read: some of it dropped in training, where that was asked for."""
+        if not (self.training and self.dropout.probability):
+            return input
+        dropped: Tensor = self.dropout(_heads(input, self.d_head_in), mode)
+        return dropped if self.d_head_in is None else dropped.flatten(-2)
+
+    def _brought_to(self, magnitude: Float[Tensor, " d_out"], base: Tensor, change: Tensor, mode: Mode) -> Tensor:
+        """The changed map at the learned magnitudes, and the bias, in float32 or wider."""
+        z = self.report(mode, "direction", torch.add(base, change, alpha=self.scale))
+        product = self.lora_b.weight.detach() @ self.lora_a.weight.detach()
+        changed = self.weight.detach() + self.scale * product  # compiled, torch.add of a product loses its alpha
         length = self.report(mode, "length", row_lengths(changed))
-        y = z * self._heads(magnitude / length)  # parameters are float32 or wider, and so is the product
+        y = z * _heads(magnitude / length, self.d_head)  # parameters are float32 or wider, and so is the product
         if self.bias is not None:
-            y = y + self._heads(self.bias)
+            y = y + _heads(self.bias, self.d_head)
         return y.to(z.dtype)
 
-    def _heads(self, y: Float[Tensor, "... d_out"]) -> Tensor:
-        """Heads side by side, where the map gives heads."""
-        return y if self.d_head is None else y.unflatten(-1, (-1, self.d_head))
+
+def _heads(y: Float[Tensor, "... feature"], d_head: int | None) -> Tensor:
+    """Heads side by side, where a map reads or gives heads."""
+    return y if d_head is None else y.unflatten(-1, (-1, d_head))
 
 
 def row_lengths(weight: Float[Tensor, "d_out d_in"]) -> Float[Tensor, " d_out"]:
@@ -98,8 +128,19 @@ def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConf
     return config.without_factors(), merged
 
 
-def linear(config: ModelConfig, name: str, d_in: int, d_out: int, bias: bool, d_head: int | None = None) -> Linear:
-    """The linear map of a block, `name` as in blocks.3.mlp.up, with factors beside it where they are asked for."""
+def linear(
+    config: ModelConfig,
+    name: str,
+    d_in: int,
+    d_out: int,
+    bias: bool,
+    d_head: int | None = None,
+    d_head_in: int | None = None,
+) -> Linear:
+    """The linear map of a block, `name` as in blocks.3.mlp.up, with factors beside it where they are asked for.
+
+    It gives heads of width d_head, or reads heads of width d_head_in.
+    """
     if config.adapted(name.split(".", 2)[-1]):
-        return LowRankLinear(name, d_in, d_out, bias, config, d_head)
+        return LowRankLinear(name, d_in, d_out, bias, config, d_head, d_head_in)
     return Linear(d_in, d_out, bias)

@@ -61,6 +61,8 @@ class Adapter:
     factors: dict[str, Factors]
     scaling: LowRankScaling = "rank"
     """What α was divided by."""
+    dropout: float = 0.0
+    """Probability that an entry of what the factors read is dropped in training."""
 
     def merged(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights with the adapter added in, each in the format it had."""
@@ -90,6 +92,7 @@ class Adapter:
             "lora_alpha": scale * divisor(self.scaling, rank),
             "lora_scaling": self.scaling,
             "use_dora": has_magnitude,
+            "lora_dropout": self.dropout,
             "lora_targets": tuple(sorted(maps)),
         }
         tensors: dict[str, Tensor] = {}
@@ -112,4 +115,4 @@ def trained_adapter(config: ModelConfig, weights: dict[str, Tensor]) -> Adapter:
         )
         for at in places
     }
-    return Adapter(factors, config.lora_scaling)
+    return Adapter(factors, config.lora_scaling, config.lora_dropout)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from limpid.config import ModelConfig
 from limpid.config.model import LowRankScaling, divisor
+from limpid.config.options import shown
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import folder_written_atomically, parse_json
 from limpid.model.convert import halved, hugging_face_names
@@ -74,7 +75,7 @@ def load_adapter(path: Path, config: ModelConfig, model: str = "this model") -> 
         for name, (one_down, one_up), magnitude in zip(names, _parts(down, up, len(names)), lengths, strict=True):
             if one_down.any():  # zeros stand for a map without factors beside others that have some
                 factors[name] = Factors(one_down, one_up, scale, magnitude)
-    return Adapter(factors, _scaling(their))
+    return Adapter(factors, _scaling(their), _dropout(path, their))
 
 
 def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor], base: str) -> None:
@@ -110,7 +111,7 @@ def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor],
         "lora_alpha": config.lora_alpha,
         "use_rslora": adapter.scaling == "sqrt_rank",
         "use_dora": config.use_dora,
-        "lora_dropout": 0.0,
+        "lora_dropout": adapter.dropout,
         "bias": "none",
         "target_modules": sorted(modules),
         "rank_pattern": ranks,
@@ -154,6 +155,16 @@ def _scale(their: dict[str, Any], module: str, rank: int) -> float:
     named = next((key for key in own if re.match(rf"(.*\.)?({key})$", module)), None)  # as peft matches them
     alpha = their["lora_alpha"] if named is None else own[named]
     return float(alpha) / divisor(_scaling(their), rank)
+
+
+def _dropout(path: Path, their: dict[str, Any]) -> float:
+    """What was dropped of the factors' input while they were trained; it changes nothing but their training."""
+    probability = their.get("lora_dropout", 0.0)
+    if not isinstance(probability, int | float) or not 0 <= probability < 1:
+        raise CheckpointError(
+            f"{path / CONFIG}: lora_dropout is {shown(probability)}, expected a probability below 1: correct it"
+        )
+    return float(probability)
 
 
 def _scaling(their: dict[str, Any]) -> LowRankScaling:

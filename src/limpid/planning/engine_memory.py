@@ -79,19 +79,33 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
               f"tokens * d * c + {logits} + {softmax} + 2 * vocab * d * c * cast", untied)  # fmt: skip
 
 
+READS = {"query": "d", "key": "d", "value": "d", "attention.output": "query", "gate": "d", "up": "d", "mlp.output": "f"}
+GIVES = {"query": "query", "key": "key", "value": "key", "attention.output": "d", "gate": "f", "up": "f",
+         "mlp.output": "d"}  # fmt: skip
+"""How wide the input and the output of each linear map of a block are."""
+
+
 def _low_rank(model: ModelConfig) -> Iterator[Row]:
-    """Each adapted map saves A x; the map's own result and B A x are there at once."""
-    adapted = sum(map(model.adapted, model.linear_maps))
-    if adapted:
-        factors = sum(one.size for one in parameters(model) if one.low_rank) // model.num_layers
-        widest = max(model.d_model, model.sizes.d_ff)
-        saved = f"{adapted * model.lora_rank} * tokens * c"
-        yield Row("factors of low rank", saved, f"2 * tokens * {widest} * c", f"{factors}")
-    if adapted and model.use_dora:
-        outputs = {"query": "query", "key": "key", "value": "key", "output": "d", "gate": "f", "up": "f"}
-        widths = ["d" if name == "mlp.output" else outputs[name.rpartition(".")[2]] for name in model.linear_maps
-                  if model.adapted(name)]  # fmt: skip
-        yield Row("directions", f"tokens * ({' + '.join(widths)}) * c", f"2 * tokens * {widest} * p")
+    """Each adapted map saves A x; the map's own result and B A x are there at once.
+
+    Where its input is dropped it saves what is left and the mask, and what the rows of the maps have is not saved.
+    """
+    adapted = [name for name in model.linear_maps if model.adapted(name)]
+    if not adapted:
+        return
+    factors = sum(one.size for one in parameters(model) if one.low_rank) // model.num_layers
+    widest = max(model.d_model, model.sizes.d_ff)
+    saved = f"{len(adapted) * model.lora_rank} * tokens * c"
+    if model.lora_dropout:
+        hidden = "" if model.activation == "relu" and model.mlp == "plain" else " + f"
+        saved += f" + (2 * ({_widths(adapted, READS)}) - (2 * d + query{hidden})) * tokens * c"
+    yield Row("factors of low rank", saved, f"2 * tokens * {widest} * c", f"{factors}")
+    if model.use_dora:
+        yield Row("directions", f"tokens * ({_widths(adapted, GIVES)}) * c", f"2 * tokens * {widest} * p")
+
+
+def _widths(names: list[str], widths: dict[str, str]) -> str:
+    return " + ".join(widths.get(name) or widths[name.rpartition(".")[2]] for name in names)
 
 
 def _norm(model: ModelConfig, name: str) -> Row:

@@ -68,7 +68,7 @@ def decide_compile(config: TrainConfig, device: torch.device) -> tuple[bool, str
     """Whether blocks are compiled, and why."""
     if config.run.compile == "off":
         return False, "compile is off"
-    if config.model.dropout:
+    if config.model.drops:
         return False, "dropout's masks are drawn in PyTorch's order, so that a step can be redone"
     if not _compiler(device):
         return False, f"torch.compile finds no {'Triton' if device.type == 'cuda' else 'C++ compiler (g++)'} here"

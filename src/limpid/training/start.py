@@ -93,7 +93,8 @@ def start(
         config = _adopted(config, sizes, source)
         if factors:
             config = dataclasses.replace(config, model=dataclasses.replace(config.model, **factors))
-            reporter.line(f"the factors of {source}, of rank {config.model.lora_rank}, go on being trained")
+            dropped = f", their input dropped by {config.model.lora_dropout:g}" if config.model.lora_dropout else ""
+            reporter.line(f"the factors of {source}, of rank {config.model.lora_rank}, go on being trained{dropped}")
     _require_shareable(config, mesh)
     require_installed(config.run.report_to)
     if mesh.world == 1:

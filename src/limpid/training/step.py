@@ -92,7 +92,7 @@ def backward(
     state.optimizer.zero_grad(set_to_none=True)
     labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
     for index, micro in state.mesh.share(list(enumerate(batch))):
-        if config.model.dropout:
+        if config.model.drops:
             torch.manual_seed(dropout_seed(config.run.seed, state.step + 1, index))
         loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
         state.scaler.scale(loss.value).backward()  # backward

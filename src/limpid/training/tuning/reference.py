@@ -64,7 +64,7 @@ class Reference:
             require_same_vocabulary(f"--{self.asked} {self.named}", sizes.vocab_size, self.config.model.vocab_size)
         else:
             sizes, weights = self.config.model, read_weights(Checkpoint(self.run, 0), self.config.model)
-        return frozen(replace(sizes, dropout=0.0), weights, self.config, device)
+        return frozen(replace(sizes, dropout=0.0, lora_dropout=0.0), weights, self.config, device)
 
 
 def frozen(sizes: ModelConfig, weights: Mapping[str, Tensor], config: TrainConfig, device: torch.device) -> Transformer:
@@ -106,7 +106,7 @@ def token_log_probabilities(
     what the step computes is exactly 1 as long as no parameter has moved.
     """
     was = model.training
-    model.train(not model.config.dropout)
+    model.train(not model.config.drops)
     try:
         device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in ("tokens", "targets"))
