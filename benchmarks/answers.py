@@ -28,7 +28,7 @@ from limpid.config import DataConfig
 from limpid.data.chat_template import ChatTemplate
 from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
 from limpid.data.tuning.encoding import Answer, encoded
-from limpid.data.tuning.examples import prepare_examples
+from limpid.data.tuning.examples import Wanted, prepare_examples
 from limpid.data.tuning.shapes import exchanges_of
 from limpid.data.tuning.written import Writer
 from limpid.errors import DataError
@@ -102,7 +102,7 @@ def compare_time() -> None:
         file.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
         table = Table("", "chats/s", "MB/s")
         began = time.perf_counter()
-        prepare_examples(DataConfig(paths=(str(file),)), "answers", tokenizer, 4096, 0)
+        prepare_examples(Wanted(DataConfig(paths=(str(file),)), "answers", tokenizer, 4096, 0))
         seconds = {"limpid, read twice and kept": time.perf_counter() - began}
         began = time.perf_counter()
         for chat in chats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -14,7 +13,7 @@ from limpid.data import tokens as text_tokens
 from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.data.tokens import Tokens, open_tokens
 from limpid.data.tuning import examples
-from limpid.data.tuning.examples import Examples, open_examples
+from limpid.data.tuning.examples import Examples, Wanted, open_examples
 from limpid.run import Run
 from limpid.source import Checkpoint
 
@@ -28,20 +27,32 @@ def data_of(run: Run, config: TrainConfig, fingerprint: str) -> Tokens | Example
     """
     if config.tune is None:
         return open_tokens(fingerprint, config.data, config.model.context_length, config.run.seed)
-    return open_examples(fingerprint, **chosen(config, config.tune, load_tokenizer(Checkpoint(run, 0))))
+    return open_examples(fingerprint, _wanted(run, config, config.tune))
 
 
-def chosen(config: TrainConfig, tune: TuneConfig, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What the examples of a run depend on, but for a chat template that is named: a run keeps it by its tokenizer."""
-    return {
-        "data": config.data,
-        "kind": KINDS[tune.objective],
-        "tokenizer": tokenizer,
-        "context_length": config.model.context_length - (tune.objective == "reward"),  # whose last token is read, too
-        "seed": config.run.seed,
-        "too_long": tune.too_long,
-        "skip_bad_rows": tune.skip_bad_rows,
-    }
+def wanted(config: TrainConfig, tune: TuneConfig, tokenizer: Tokenizer, chat_template: str | None = None) -> Wanted:
+    """What the examples of a run depend on. A chat template that is named is kept by the run, with its tokenizer."""
+    return Wanted(
+        data=config.data,
+        kind=KINDS[tune.objective],
+        tokenizer=tokenizer,
+        context_length=config.model.context_length - (tune.objective == "reward"),  # whose last token is read, too
+        seed=config.run.seed,
+        chat_template=chat_template,
+        too_long=tune.too_long,
+        skip_bad_rows=tune.skip_bad_rows,
+    )
+
+
+def _wanted(run: Run, config: TrainConfig, tune: TuneConfig) -> Wanted:
+    return wanted(config, tune, load_tokenizer(Checkpoint(run, 0)))
+
+
+def changed_since(data: Tokens | Examples, run: Run, config: TrainConfig) -> str | None:
+    """What became of the records that a run tunes on, where they are other ones now: it goes on with those it had."""
+    if isinstance(data, Tokens) or config.tune is None:
+        return None
+    return examples.changed_since(data, _wanted(run, config, config.tune))
 
 
 def named_as_given(data: Tokens | Examples, run: Run, config: TrainConfig) -> Tokens | Examples:
@@ -49,7 +60,7 @@ def named_as_given(data: Tokens | Examples, run: Run, config: TrainConfig) -> To
     if isinstance(data, Tokens):
         return text_tokens.named_as_given(data, config.data, config.run.seed)
     assert config.tune is not None
-    return examples.named_as_given(data, **chosen(config, config.tune, load_tokenizer(Checkpoint(run, 0))))
+    return examples.named_as_given(data, _wanted(run, config, config.tune))
 
 
 def held_out_tokens(data: Tokens | Examples) -> Integer[Array, " token"]:

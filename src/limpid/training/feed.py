@@ -6,7 +6,7 @@ from limpid.config import TrainConfig
 from limpid.config.options import require
 from limpid.config.tuning import KINDS
 from limpid.data.batches import Batches, Region
-from limpid.data.held_out import chosen
+from limpid.data.held_out import wanted
 from limpid.data.terminal import data_table
 from limpid.data.tokenizer import load_tokenizer
 from limpid.data.tokens import Tokens, prepare
@@ -50,8 +50,8 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
         if KINDS[config.tune.objective] == "prompts":
             require_rollouts(config.tune)
         require_comparable(config.tune, config.model)
-        settled = chosen(config, config.tune, load_tokenizer(source))
-        examples = prepare_examples(**settled, chat_template=config.tune.chat_template, progress=reporter.progress)
+        asked = wanted(config, config.tune, load_tokenizer(source), config.tune.chat_template)
+        examples = prepare_examples(asked, reporter.progress)
         reporter.line(examples_table(examples, order_of(examples, config)))
         for row in shown_rows(examples):
             reporter.line(row)

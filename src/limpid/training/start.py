@@ -15,7 +15,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
 from limpid.config.options import as_typed, require, shown, to_dict
 from limpid.config.sections import USUAL_WARMUP
-from limpid.data.held_out import data_of
+from limpid.data.held_out import changed_since, data_of
 from limpid.data.tokenizer import write_settings
 from limpid.data.tokens import Tokens
 from limpid.data.tuning.examples import Examples
@@ -213,6 +213,8 @@ def resume(
         reporter.line(f"{what} from {before.run.max_steps} to {max_steps} steps; the learning rate now follows these")
     for note in training.tokens.notes:
         reporter.line(note)
+    if changed := mesh.decided(lambda: changed_since(training.tokens, run, config)):
+        reporter.line(f"{changed}: the run goes on with those that it began with, which are kept")
     said = f"resuming {run.path} after step {step} of {config.run.max_steps}"
     if step == config.run.max_steps:
         said = f"{run.path} is already at step {step} of {step}: extend it with --max-steps {2 * step}"

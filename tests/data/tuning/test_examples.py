@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from limpid.config import DataConfig
 from limpid.data import columns
 from limpid.data.tokenizer import byte_tokenizer, character_tokenizer, load_tokenizer
 from limpid.data.tuning import examples as module
-from limpid.data.tuning.examples import Examples, open_examples, prepare_examples
+from limpid.data.tuning.examples import Examples, Wanted, open_examples, prepare_examples
 from limpid.data.tuning.shapes import Kind
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.source import ModelFolder
@@ -36,7 +37,7 @@ def answers(count: int) -> list[dict[str, Any]]:
 
 
 def prepared(data: DataConfig, kind: Kind = "answers", **options: Any) -> Examples:
-    return prepare_examples(data, kind, CHATML.tokenizer(), CONTEXT, 0, **options)
+    return prepare_examples(Wanted(data, kind, CHATML.tokenizer(), CONTEXT, 0, **options))
 
 
 def test_every_record_is_in_one_split_with_its_place(tmp_path: Path) -> None:
@@ -54,8 +55,9 @@ def test_every_record_is_in_one_split_with_its_place(tmp_path: Path) -> None:
 def test_a_resume_finds_the_same_or_says_that_the_data_changed(tmp_path: Path, cache: Path) -> None:
     data = written(tmp_path / "x.jsonl", *answers(20))
     examples = prepared(data)
-    arguments = (data, "answers", byte_tokenizer(), CONTEXT, 0)
-    again = open_examples(examples.fingerprint, *arguments)  # from the cache, whatever the arguments
+    again = open_examples(
+        examples.fingerprint, Wanted(data, "answers", byte_tokenizer(), CONTEXT, 0)
+    )  # from the cache, whatever the arguments
     assert np.array_equal(again.train.tokens, examples.train.tokens)
     assert again.tokenizer.chat_template == examples.tokenizer.chat_template
     assert again.tallies == examples.tallies
@@ -70,7 +72,7 @@ def test_a_resume_finds_the_same_or_says_that_the_data_changed(tmp_path: Path, c
     for kept in (cache / "tokens").iterdir():
         (kept / "train-tokens.bin").unlink()
     with pytest.raises(CheckpointError, match="data has changed"):
-        open_examples(examples.fingerprint, data, "answers", CHATML.tokenizer(), CONTEXT, 0)
+        open_examples(examples.fingerprint, Wanted(data, "answers", CHATML.tokenizer(), CONTEXT, 0))
 
 
 def test_the_fingerprint_follows_all_that_examples_depend_on(tmp_path: Path) -> None:
@@ -82,9 +84,9 @@ def test_the_fingerprint_follows_all_that_examples_depend_on(tmp_path: Path) -> 
         prepared(data, skip_bad_rows=True).fingerprint,
         prepared(data, chat_template=str(tmp_path / "other.jinja")).fingerprint,
         prepared(data, "prompts").fingerprint,
-        prepare_examples(data, "answers", byte_tokenizer(), CONTEXT, 0).fingerprint,
-        prepare_examples(data, "answers", CHATML.tokenizer(), CONTEXT, 1).fingerprint,
-        prepare_examples(data, "answers", CHATML.tokenizer(), CONTEXT + 1, 0).fingerprint,
+        prepare_examples(Wanted(data, "answers", byte_tokenizer(), CONTEXT, 0)).fingerprint,
+        prepare_examples(Wanted(data, "answers", CHATML.tokenizer(), CONTEXT, 1)).fingerprint,
+        prepare_examples(Wanted(data, "answers", CHATML.tokenizer(), CONTEXT + 1, 0)).fingerprint,
         prepared(written(tmp_path / "y.jsonl", *answers(10))).fingerprint,
     }
     assert len(fingerprints) == 9
@@ -213,7 +215,7 @@ def test_a_template_that_does_not_serve_is_said(template: str | bytes | None, sa
 def test_a_folder_of_hugging_face_says_how_a_text_ends(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(ModelFolder(chat_folder(tmp_path / "model")))
     data = written(tmp_path / "x.jsonl", *({"prompt": "q", "completion": f"a{n}"} for n in range(9)))
-    examples = prepare_examples(data, "answers", tokenizer, CONTEXT, 0)
+    examples = prepare_examples(Wanted(data, "answers", tokenizer, CONTEXT, 0))
     assert examples.train.answer(0).tokens[-1] == tokenizer.special_id("<|im_end|>")  # its eos_token
     assert any("without the model's chat template" in note for note in examples.notes)
 
@@ -256,9 +258,9 @@ def test_a_prompt_is_not_cut_where_its_answer_begins(tmp_path: Path) -> None:
 def test_what_no_token_stands_for_is_said_or_counted(tmp_path: Path) -> None:
     records = [{"prompt": "ab", "completion": "ba"}, {"prompt": "ab", "completion": "c"}, {"text": "ab" * 9}]
     data, tokenizer = written(tmp_path / "x.jsonl", *records), character_tokenizer("ab")
-    arguments = (data, "answers", tokenizer, CONTEXT, 0)
-    assert "x.jsonl:2: character 'c'" in refusal(lambda: prepare_examples(*arguments))
-    assert prepare_examples(*arguments, skip_bad_rows=True).skipped == {"cannot be tokenized": 1}
+    wanted = Wanted(data, "answers", tokenizer, CONTEXT, 0)
+    assert "x.jsonl:2: character 'c'" in refusal(lambda: prepare_examples(wanted))
+    assert prepare_examples(replace(wanted, skip_bad_rows=True)).skipped == {"cannot be tokenized": 1}
 
 
 @pytest.mark.parametrize(("label", "said"), [(True, "only good answers"), (False, "only bad answers"), (None, None)])

@@ -9,7 +9,7 @@ import pytest
 from data.tuning.templates import CHATML, talk
 from limpid.config import DataConfig
 from limpid.data.tuning.example_split import ExampleSplit
-from limpid.data.tuning.examples import prepare_examples
+from limpid.data.tuning.examples import Wanted, prepare_examples
 from limpid.data.tuning.rows import Order, positions, rows_of, spread
 
 PAD = 256
@@ -21,7 +21,8 @@ def pairs(tmp_path: Path) -> ExampleSplit:
         {"prompt": talk("q"), "chosen": talk("", "y" * (n + 1))[1:], "rejected": talk("", "n")[1:]} for n in range(8)
     ]
     (tmp_path / "x.json").write_text(json.dumps(records))
-    return prepare_examples(DataConfig(paths=(str(tmp_path / "x.json"),)), "pairs", CHATML.tokenizer(), 60, 0).train
+    data = DataConfig(paths=(str(tmp_path / "x.json"),))
+    return prepare_examples(Wanted(data, "pairs", CHATML.tokenizer(), 60, 0)).train
 
 
 def test_rows_are_the_answers_with_the_next_tokens_as_targets(pairs: ExampleSplit) -> None:

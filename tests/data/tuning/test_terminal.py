@@ -9,7 +9,7 @@ from rich.console import Console
 
 from data.tuning.templates import CHATML, talk
 from limpid.config import DataConfig
-from limpid.data.tuning.examples import Examples, prepare_examples
+from limpid.data.tuning.examples import Examples, Wanted, prepare_examples
 from limpid.data.tuning.rows import Order
 from limpid.data.tuning.terminal import examples_table, shown_rows
 
@@ -20,7 +20,7 @@ def examples(tmp_path: Path) -> Examples:
     records.append({"messages": talk("q", "long " * 100)})
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     data = DataConfig(paths=(str(tmp_path / "x.jsonl"),))
-    return prepare_examples(data, "answers", CHATML.tokenizer(), 300, 0, too_long="skip")
+    return prepare_examples(Wanted(data, "answers", CHATML.tokenizer(), 300, 0, too_long="skip"))
 
 
 def printed(*contents: object, colours: bool = False) -> str:

@@ -47,6 +47,27 @@ def test_it_resumes_to_the_bit(tuned: Callable[..., Run], objective: str) -> Non
     assert [line["loss"] for line in whole.read_metrics().steps] == [line["loss"] for line in part.read_metrics().steps]
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"), [(None, "is no longer there"), (39, "holds other records now"), (40, None)],
+    ids=["gone", "fewer", "the same"],
+)  # fmt: skip
+def test_a_resume_says_that_its_records_have_changed(
+    tuned: Callable[..., Run], here: Path, lines: int | None, said: str | None, capsys: pytest.CaptureFixture
+) -> None:
+    run = tuned("sft")
+    kept = (here / "answers.jsonl").read_text().splitlines(keepends=True)
+    if lines is None:
+        (here / "answers.jsonl").unlink()
+    else:
+        (here / "answers.jsonl").write_text("".join(kept[:lines]))
+    capsys.readouterr()
+    assert main(["tune", "--resume", str(run.path), "--max-steps", "4"]) == 0
+    shown = capsys.readouterr().out
+    notes = [line for line in shown.splitlines() if "the run goes on with those that it began with" in line]
+    assert len(notes) == (said is not None)
+    assert said is None or f"answers.jsonl {said}: " in notes[0]
+
+
 def test_the_policy_that_drew_has_a_ratio_of_exactly_one(tuned: Callable[..., Run]) -> None:
     for precision in ("fp32", "bf16"):
         run = tuned("grpo", f"in-{precision}", run={"precision": precision})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import time
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ from limpid.manifest import damage_within
 from limpid.reporter import SILENT, Report
 
 VERSION = 1
+ELSEWHERE = ("hf:", "-")
+"""How paths begin that name no file."""
 TOO_LONG: dict[Kind, TooLong] = {"answers": "cut", "pairs": "skip", "judged": "skip", "prompts": "skip"}
 """What is done with what does not fit into the context: half an answer teaches, half of a pair misleads."""
 
@@ -45,41 +48,57 @@ class Examples:
     skipped: Mapping[str, int]  # records that nothing is learned from, by reason
 
 
-def prepare_examples(
-    data: DataConfig,
-    kind: Kind,
-    tokenizer: Tokenizer,
-    context_length: int,
-    seed: int,
-    *,
-    chat_template: str | None = None,
-    too_long: TooLong | None = None,
-    skip_bad_rows: bool = False,
-    progress: Report | None = None,
-) -> Examples:
+@dataclass(frozen=True)
+class Wanted:
+    """What examples are made of, and how."""
+
+    data: DataConfig
+    kind: Kind
+    tokenizer: Tokenizer
+    """The model's, with its chat template."""
+    context_length: int
+    seed: int
+    chat_template: str | None = None
+    """File of another one."""
+    too_long: TooLong | None = None
+    """What does not fit into the context is cut at its end, skipped or refused; none is what suits the kind."""
+    skip_bad_rows: bool = False
+
+    def recipe(self) -> Recipe:
+        """How a record becomes an example.
+
+        Raises  ConfigError for prompts that are cut, DataError for a chat template that cannot be read
+        """
+        if self.kind == "prompts" and self.too_long == "cut":
+            raise ConfigError("too_long is cut, but a prompt ends where its answer begins: choose skip or refuse")
+        template = self.chat_template
+        return Recipe(
+            self.kind,
+            self.tokenizer if template is None else _with_template(self.tokenizer, template),
+            self.context_length,
+            self.too_long or TOO_LONG[self.kind],
+            self.skip_bad_rows,
+            self.data.text_field,
+        )
+
+
+def prepare_examples(wanted: Wanted, progress: Report | None = None) -> Examples:
     """The examples of a data set: from the cache when nothing that they depend on changed, else made now.
 
-    tokenizer      the model's, with its chat template
-    chat_template  file of another one
-    too_long       what does not fit into the context is cut at its end, skipped or refused; none is what suits the kind
     Raises  DataError for what cannot be read, and for the first record that nothing can be learned from, unless such
             are passed over
     """
-    report = progress or SILENT.progress
-    if kind == "prompts" and too_long == "cut":
-        raise ConfigError("too_long is cut, but a prompt ends where its answer begins: choose skip or refuse")
+    report, data = progress or SILENT.progress, wanted.data
     _require_data(data)
-    if chat_template is not None:
-        tokenizer = _with_template(tokenizer, chat_template)
-    recipe = Recipe(kind, tokenizer, context_length, too_long or TOO_LONG[kind], skip_bad_rows, data.text_field)
-    settings = _settings(recipe, data, seed)
+    recipe = wanted.recipe()
+    settings = _settings(recipe, data, wanted.seed)
     corpus, cache = Corpus(data), Cache()
     manifest = corpus.manifest()
     quick = _quick(settings, corpus, manifest)
     examples = _recalled(cache, quick) if manifest else None
     if examples is None:
         began = time.time_ns()
-        examples, entry = _prepared(corpus, cache, recipe, settings, data, seed, report)
+        examples, entry = _prepared(corpus, cache, recipe, settings, data, wanted.seed, report)
         if manifest and max(max(times) for _, _, _, *times in manifest) < began - UNSETTLED:
             cache.remember(quick, entry)
     if cache.damage:
@@ -88,34 +107,19 @@ def prepare_examples(
     return examples
 
 
-def open_examples(
-    fingerprint: str,
-    data: DataConfig,
-    kind: Kind,
-    tokenizer: Tokenizer,
-    context_length: int,
-    seed: int,
-    *,
-    chat_template: str | None = None,
-    too_long: TooLong | None = None,
-    skip_bad_rows: bool = False,
-    progress: Report | None = None,
-) -> Examples:
+def open_examples(fingerprint: str, wanted: Wanted) -> Examples:
     """The examples of a run: from the cache, or made again from its data, as `prepare_examples` makes them.
 
     Raises  CheckpointError when the data is no longer the run's; DataError when it cannot be read
     """
-    cache = Cache()
+    cache, data = Cache(), wanted.data
     examples = _read(cache, fingerprint)
     if examples is not None:
         return examples
     why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
     if "-" in (*data.paths, *data.validation_paths):
         raise DataError(f"the run's data came from standard input, and its examples {why}: start a new run with it")
-    examples = prepare_examples(
-        data, kind, tokenizer, context_length, seed,
-        chat_template=chat_template, too_long=too_long, skip_bad_rows=skip_bad_rows, progress=progress,
-    )  # fmt: skip
+    examples = prepare_examples(wanted)
     if examples.fingerprint != fingerprint:
         raise CheckpointError(
             f"the run's data has changed: its examples had fingerprint {fingerprint[:8]} and {why}, those of "
@@ -125,32 +129,35 @@ def open_examples(
     return examples
 
 
-def named_as_given(
-    examples: Examples,
-    data: DataConfig,
-    kind: Kind,
-    tokenizer: Tokenizer,
-    context_length: int,
-    seed: int,
-    *,
-    too_long: TooLong | None = None,
-    skip_bad_rows: bool = False,
-) -> Examples:
-    """The same examples with the names that a configuration's files have now, where they hold the same records.
+def named_as_given(examples: Examples, wanted: Wanted) -> Examples:
+    """The same examples with the names that a configuration's files have now, where they hold the same records."""
+    entry = _entry(wanted) if lies_in_files(wanted.data) else None
+    return _named(examples, entry) if entry and entry["fingerprint"] == examples.fingerprint else examples
 
-    The arguments are those that the examples were prepared with.
+
+def changed_since(examples: Examples, wanted: Wanted) -> str | None:
+    """What became of the records that examples were made of, where they are other ones now; None where they are not.
+
+    What no file holds, such as a data set of the hub, is not asked again.
     """
-    if not lies_in_files(data):
-        return examples
-    recipe = Recipe(kind, tokenizer, context_length, too_long or TOO_LONG[kind], skip_bad_rows, data.text_field)
-    settings = _settings(recipe, data, seed)
-    corpus, cache = Corpus(data), Cache()
+    if not lies_in_files(wanted.data):
+        gone = [path for path in wanted.data.paths if not path.startswith(ELSEWHERE) and not user_path(path).exists()]
+        return f"{', '.join(gone)} is no longer there" if gone and not any(map(glob.has_magic, gone)) else None
+    entry = _entry(wanted)
+    if entry is not None and entry["fingerprint"] == examples.fingerprint:
+        return None
+    return f"{', '.join(wanted.data.paths)} holds other records now"
+
+
+def _entry(wanted: Wanted) -> dict[str, Any] | None:
+    """What leads to the examples of the records as they are now; None where they cannot be read."""
+    settings = _settings(wanted.recipe(), wanted.data, wanted.seed)
+    corpus = Corpus(wanted.data)
     try:
-        entry = cache.recall(_quick(settings, corpus, corpus.manifest()))
-        entry = entry or _records_of(corpus, settings, seed, SILENT.progress)[1]
-    except DataError:  # they are not what they were
-        return examples
-    return _named(examples, entry) if entry["fingerprint"] == examples.fingerprint else examples
+        found: dict[str, Any] | None = Cache().recall(_quick(settings, corpus, corpus.manifest()))
+        return found or _records_of(corpus, settings, wanted.seed, SILENT.progress)[1]
+    except DataError:
+        return None
 
 
 def _quick(settings: list[Any], corpus: Corpus, manifest: Any) -> str:
