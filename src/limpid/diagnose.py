@@ -21,6 +21,7 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
     if not training.config.run.doctor:
         return None
     from limpid.doctor.doctor import Doctor
+    from limpid.doctor.tuning import tuning_of
 
     state = training.state
     if state.mesh.is_main:
@@ -37,6 +38,8 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
         say=say,
         first_step=state.step + 1,
         steps_per_epoch=steps_per_epoch(training),
+        tokenizer=training.tokens.tokenizer,
+        tuning=tuning_of(training.config),
     )
 
 
@@ -51,6 +54,7 @@ def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter 
     """The examination of a run's model, optimizer and next batch, where its newest checkpoint stands, or RUN@STEP."""
     from limpid.doctor.doctor import Doctor
     from limpid.doctor.report import document, exit_code, show
+    from limpid.doctor.tuning import tuning_of
     from limpid.model.observe import Mode
     from limpid.objectives import POLICY
     from limpid.training.replay import replay
@@ -69,7 +73,15 @@ def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter 
 
     epoch = steps_per_epoch(training)
     reporter.progress("examining the model, the optimizer and the next batch", 0)
-    with Doctor(state.model, state.optimizer, say=False, first_step=number, steps_per_epoch=epoch) as doctor:
+    with Doctor(
+        state.model,
+        state.optimizer,
+        say=False,
+        first_step=number,
+        steps_per_epoch=epoch,
+        tokenizer=training.tokens.tokenizer,
+        tuning=tuning_of(training.config),
+    ) as doctor:
         findings = doctor.preflight(list(batch), loss=loss, total_steps=training.config.run.max_steps)
         skipped = dict(doctor.skipped)
     reporter.close()

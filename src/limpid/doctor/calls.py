@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+Array = np.ndarray
 IGNORED = -100
 ID_NAMES = ("input_ids", "tokens", "idx", "ids", "x", "inputs", "input")
 LABEL_NAMES = ("labels", "targets", "target", "y", "label")
 MASK_NAMES = ("attention_mask", "mask", "padding_mask")
+ANSWER_MASKS = ("completion_mask", "response_mask", "action_mask", "loss_mask", "assistant_masks")
 
 
 def is_ids(value: Any) -> bool:
@@ -146,6 +149,26 @@ class Micro:
         """Whether the mask of what is learned leaves nothing."""
         mask = self._held("mask")
         return mask is not None and not bool((mask != 0).any())
+
+    @property
+    def answer_mask(self) -> Array | None:
+        """1 where a token belongs to an answer that is learned, (row, position), as the batch has it."""
+        mask = self.array("mask", *ANSWER_MASKS)
+        return None if mask is None or mask.ndim != 2 else mask > 0
+
+    @property
+    def answer_ids(self) -> Array | None:
+        """The token that each position of the mask is about: the next one of rows that are shifted already."""
+        shifted = self.array("targets")
+        return shifted if shifted is not None else self.array("completion_ids", "responses", *ID_NAMES)
+
+    def array(self, *names: str) -> Array | None:
+        """The first of these that the batch holds."""
+        held = next((tensor for name in names if (tensor := self._held(name)) is not None), None)
+        if held is None:
+            return None
+        found: Array = (held.detach().float() if held.is_floating_point() else held.detach()).cpu().numpy()
+        return found
 
     @property
     def is_drawn(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from limpid.doctor.rules import RULES
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.step_recorder import StepRecorder
+from limpid.doctor.tuning import Tuning
 from limpid.doctor.watched import Scaler, Watched, as_list
 from limpid.doctor.weights import local
 from limpid.errors import ConfigError
@@ -53,15 +54,21 @@ class Doctor:
         first_step: Count = 1,
         steps_per_epoch: float | None = None,
         rules: Iterable[str] | None = None,
+        tokenizer: Any = None,
+        tuning: Tuning | None = None,
     ) -> None:
+        """`tokenizer` is the model's own, of limpid or transformers; `tuning` what a run of limpid says of itself."""
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
         self.info = ModelInfo(model)
         optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
-        self.watched = Watched(self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch)
+        self.watched = Watched(
+            self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch, tuning, tokenizer
+        )
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
         self.history = History()
+        self.history.curves.tuning = tuning
         self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every, probes)
         self.ranks: Ranks | None = None
         self.closed = False
@@ -105,9 +112,12 @@ class Doctor:
         self._examined = True
         return self.log.findings(without=before)
 
-    def step(self, loss: Any = None, batch: Any = None) -> None:
-        """Tell the doctor about one optimizer step: right before it or right after it, as you like."""
-        self.recorder.report(loss, batch)
+    def step(self, loss: Any = None, batch: Any = None, metrics: Mapping[str, Any] | None = None) -> None:
+        """Tell the doctor about one optimizer step: right before it or right after it, as you like.
+
+        metrics  what is logged of the step, by TRL's names, such as reward, kl, rewards/chosen
+        """
+        self.recorder.report(loss, batch, metrics)
 
     @property
     def steps(self) -> int:
@@ -214,6 +224,8 @@ class Doctor:
             watched.total_steps,
             watched.pretrained,
             watched.steps_per_epoch,
+            watched.tuning,
+            watched.tokenizer,
             **given,
         )
 

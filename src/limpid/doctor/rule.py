@@ -5,6 +5,7 @@ A rule needs no torch until one of its functions runs.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ BeforeFirstStep = Callable[["Exam"], Iterator[Finding]]
 OnStep = Callable[["Watched", "StepRecord", "History"], Iterator[Finding]]
 AtBreak = Callable[["BrokenStep"], Iterator[Finding]]
 InLog = Callable[["Curves"], Iterator[Finding]]
+OFTEN = 10
+"""Steps after which the curves of a running loop are looked at again."""
 PHASES = ("before_first_step", "on_step", "at_break", "in_log")
 
 
@@ -181,6 +184,21 @@ def at_break(*rules: Rule) -> Callable[[AtBreak], AtBreak]:
 def in_log(*rules: Rule) -> Callable[[InLog], InLog]:
     """Have a function look for these rules' faults in a log."""
     return _registered("in_log", rules)
+
+
+def in_curves(*rules: Rule) -> Callable[[InLog], InLog]:
+    """Have a function look for these rules' faults in a log, and in what the loop logs while it runs."""
+
+    def register(function: InLog) -> InLog:
+        @functools.wraps(function)
+        def while_running(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+            if record.metrics and (record.number <= OFTEN or record.number % OFTEN == 0):
+                yield from function(history.curves)
+
+        on_step(*rules)(while_running)
+        return in_log(*rules)(function)
+
+    return register
 
 
 def functions(phase: str, rules: Iterable[Rule]) -> list[Callable[..., Iterator[Finding]]]:

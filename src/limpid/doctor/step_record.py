@@ -15,6 +15,7 @@ from torch import Tensor
 
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro, nothing_to_learn
+from limpid.doctor.logs.table import Curves, preferred
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.ranks import RankHistory, RankLines
 from limpid.doctor.row_history import RowHistory
@@ -56,6 +57,7 @@ class StepRecord:
     skipped: bool = False  # loss scaling saw infinities
     broken: bool = False
     events: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)  # what the loop logs beside the loss
     # forward passes
     calls: list[Call] = field(default_factory=list)
     rng: list[Tensor] = field(default_factory=list)  # random state before each
@@ -177,6 +179,7 @@ class StepRecord:
 class History:
     """What earlier steps were like; `take` adds one."""
 
+    curves: Curves = field(default_factory=lambda: Curves("", "the loop's own metrics"))
     losses: Stream = field(default_factory=Stream)
     norms: Stream = field(default_factory=Stream)
     loss_was_added: bool = False  # whether the last step had a loss that counts
@@ -217,6 +220,7 @@ class History:
             self.schedule_steps.append(record.events.count("schedule"))
         self._take_loss(record)
         self._take_norm(watched, record)
+        self._take_metrics(record)
         if record.judged_update is not None:
             self.updates.append((record.number, record.judged_update))
             del self.updates[:-64]
@@ -237,6 +241,14 @@ class History:
         self.loss_went_below_zero |= record.loss is not None and record.loss < 0
         if self.loss_was_added and record.loss is not None:
             self.losses.add(record.loss, LOSS_SPIKE["z"])
+
+    def _take_metrics(self, record: StepRecord) -> None:
+        if not record.metrics:
+            return
+        entry: dict[str, float | None] = {**record.metrics, "loss": record.loss}
+        if record.has_rates:
+            entry["learning_rate"] = max(record.group_rates.values())
+        self.curves.add(record.number, preferred({name: value for name, value in entry.items() if value is not None}))
 
     def _take_norm(self, watched: Watched, record: StepRecord) -> None:
         if record.norm is None or not math.isfinite(record.norm):

@@ -6,6 +6,7 @@ import itertools
 import math
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from limpid.doctor import update_sample
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, micro_batches
+from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
@@ -64,13 +66,17 @@ class StepRecorder(PassRecorder):
         return raised or 0 < self.history.losses.outside <= 10
 
     @guarded
-    def report(self, loss: Any, batch: Any) -> None:
+    def report(self, loss: Any, batch: Any, metrics: Mapping[str, Any] | None = None) -> None:
         """The loop says what it knows of the step."""
         self.history.reported = True
         record = self.record
         record.reported = True
         record.micros = micro_batches(batch)
         record.loss = _number(loss)
+        said = metrics if metrics is not None else loss if isinstance(loss, dict) else {}
+        record.metrics |= {str(k): number for k, v in said.items() if (number := _number(v)) is not None}
+        with self.skipped.noting("a draw"):
+            record.metrics = measured(record.micros, self.watched.chat_form.ends) | record.metrics
         if loss is not None and record.loss is None and isinstance(loss, dict):
             record.loss = next((_number(v) for k, v in loss.items() if "loss" in str(k).lower()), None)
         if record.updated or record.skipped or record.other is not None or not self.watched.optimizers:

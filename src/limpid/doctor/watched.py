@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from limpid.doctor.chat_form import ChatForm
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.shield import Obstacle, Shield
+from limpid.doctor.tuning import Tuning
 from limpid.doctor.undisturbed import undisturbed
 
 
@@ -39,6 +41,15 @@ class Watched:
     total_steps: int | None = None
     pretrained: bool | None = None
     steps_per_epoch: float | None = None
+    tuning: Tuning | None = None
+    tokenizer: Any = None
+
+    @cached_property
+    def chat_form(self) -> ChatForm:
+        """How the model is talked to, as far as its tokenizer or its own configurations say."""
+        generation = getattr(self.info.model, "generation_config", None)
+        declared = self.info.declared("eos_token_id"), getattr(generation, "eos_token_id", None)
+        return ChatForm(self.tokenizer, declared)
 
     def is_all_the_data(self, different: int, rows: int) -> bool:
         """Whether so many different rows are all that the data has, at `rows` a step; False where nobody knows."""

@@ -6,7 +6,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -29,7 +29,7 @@ from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.callbacks import Best, Callback
 from limpid.training.mesh import Mesh
-from limpid.training.metrics import MetricsLogger, NoMetrics
+from limpid.training.metrics import MetricsLogger, NoMetrics, mean_of
 from limpid.training.record import record_step
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
@@ -51,7 +51,7 @@ ENDING = [
 class Watcher(Protocol):
     """Called after every step; changes nothing."""
 
-    def step(self, loss: float, batch: Any) -> None: ...
+    def step(self, loss: float, batch: Any, metrics: Mapping[str, float]) -> None: ...
 
 
 class Diverged(Exception):
@@ -256,7 +256,8 @@ def _one(
     else:
         outcome = step(training.state, batch, training.config, training.objective)
     if watcher is not None:
-        watcher.step(outcome.loss, training.state.mesh.share(batch))
+        logged = {**outcome.metrics, **mean_of([micro.measured for micro in batch])}
+        watcher.step(outcome.loss, training.state.mesh.share(batch), logged)
     metrics.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))
     return outcome
 

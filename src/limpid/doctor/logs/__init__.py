@@ -11,6 +11,7 @@ from pathlib import Path
 from limpid.config.files import read_config
 from limpid.doctor.logs.files import console_log, json_lines, separated_values, tensorboard_events, trainer_state
 from limpid.doctor.logs.table import Curves
+from limpid.doctor.tuning import tuning_of
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import read_whole
 
@@ -119,6 +120,7 @@ def _ours(path: Path) -> Curves:
             curves.vocab = config.model.vocab_size or None
             curves.max_steps = config.run.max_steps
             curves.max_grad_norm = config.update.max_grad_norm
+            curves.tuning = tuning_of(config)
     return curves
 
 

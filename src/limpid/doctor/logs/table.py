@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-NAMES = {
+from limpid.doctor.tuning import Tuning
+
+NAMES: dict[str, tuple[str, ...]] = {
     "loss": (
         "train/loss",
         "train_loss",
@@ -71,6 +73,34 @@ NAMES = {
     "accuracy": ("mean_token_accuracy", "train/accuracy", "accuracy", "acc", "train/mean_token_accuracy"),
     "seconds": ("seconds", "dt", "train/dt", "time", "step_time"),
 }
+OF_TUNING = {
+    "reward": ("reward", "objective/scores", "critic/rewards/mean", "rewards/mean"),
+    "reward_std": ("reward_std", "critic/rewards/std"),
+    "equal_groups": ("frac_reward_zero_std",),
+    "kl": ("kl", "kl_before", "actor/kl", "kl_divergence"),
+    "answer_kl": ("objective/kl",),
+    "entropy": ("entropy", "actor/entropy", "policy/entropy_avg"),
+    "answer_entropy": ("objective/entropy",),
+    "answer_length": ("completions/mean_length", "completion_length", "response_length/mean"),
+    "broken_off": ("completions/clipped_ratio", "response_length/clip_ratio"),
+    "told_by_length": ("completions/told_by_length",),
+    "lost_order": ("advantages/lost_order",),
+    "ratio": ("ratio/mean", "ratio", "policy/ratio"),
+    "ratio_min": ("ratio/min",),
+    "ratio_max": ("ratio/max",),
+    "sampler_ratio": ("sampling/importance_sampling_ratio/mean",),
+    "chosen": ("rewards/chosen",),
+    "rejected": ("rewards/rejected",),
+    "margin": ("rewards/margins", "margin"),
+    "preferred": ("rewards/accuracies",),
+    "eval_preferred": ("eval_rewards/accuracies", "eval/rewards/accuracies", "eval_accuracy"),
+}
+"""What is logged of tuning, by TRL's names and verl's."""
+NAMES |= {ours: (*theirs, *(f"train/{name}" for name in theirs)) for ours, theirs in OF_TUNING.items()}
+OF_ANSWERS = ("reward", "equal_groups", "answer_length", "ratio", "chosen", "rejected", "margin", "preferred")
+"""Those that are logged beside losses of answers, which no surprise of single tokens is."""
+OF_A_REWARD = re.compile(r"(?:train/)?(rewards/[^/]+/(?:mean|std))")
+"""What one of several rewards is logged as: it keeps its name."""
 SUMMARIES = ("train_runtime", "train_samples_per_second")
 """Names that mark a line about the whole run: its loss is a mean, no step's."""
 FOLDERS = ("metrics/", "scalars/", "logs/", "log/", "data/", "stats/")
@@ -87,6 +117,14 @@ def spelled(name: object) -> str:
 
 SPELLINGS = {ours: tuple(dict.fromkeys(map(spelled, theirs))) for ours, theirs in NAMES.items()}
 TRANSLATION = {theirs: ours for ours, all_names in SPELLINGS.items() for theirs in all_names}
+
+
+def ours_of(plain: str) -> str | None:
+    """Our name of what is `spelled` so; None where it says nothing to us."""
+    of_a_reward = OF_A_REWARD.fullmatch(plain)
+    return of_a_reward[1] if of_a_reward else TRANSLATION.get(plain)
+
+
 STEPS = ("step", "global_step", "iter", "iteration", "train/global_step", "trainer/global_step", "steps", "it")
 """What a step is called, as `spelled`."""
 
@@ -102,6 +140,7 @@ class Curves:
     vocab: int | None = None
     max_steps: int | None = None
     max_grad_norm: float | None = None
+    tuning: Tuning | None = None
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, None] = field(default_factory=dict)  # names of numbers that say nothing to us, in order
 
@@ -109,7 +148,7 @@ class Curves:
         """One line of the record."""
         taken = False
         for name, value in entry:
-            ours = TRANSLATION.get(spelled(name))
+            ours = ours_of(spelled(name))
             number = as_number(value)
             if ours is None or number is None:
                 continue
@@ -122,6 +161,12 @@ class Curves:
 
     def values(self, name: str) -> list[float]:
         return [value for _, value in self.series.get(name, [])]
+
+    @property
+    def of_language(self) -> bool:
+        """Whether the loss is, for all that is known, the surprise of next tokens, which begins at ln V at most."""
+        named = self.tuning is not None and self.tuning.objective not in ("", "sft")
+        return not named and not any(self.series.get(name) for name in OF_ANSWERS)
 
     @property
     def steps(self) -> list[int]:
@@ -142,19 +187,21 @@ def fill(curves: Curves, entries: Iterable[dict[str, Any]]) -> None:
             if ours in ("loss", "eval_loss") and len({value for value in values if value == value}) > 1:
                 doubled[ours] = there
         curves.unknown |= dict.fromkeys(
-            str(n) for n in entry if spelled(n) not in TRANSLATION and spelled(n) not in STEPS
+            str(n) for n in entry if ours_of(spelled(n)) is None and spelled(n) not in STEPS
         )
-        curves.add(int(step) if step is not None and math.isfinite(step) else number, _preferred(plain))
+        curves.add(int(step) if step is not None and math.isfinite(step) else number, preferred(plain))
     for ours, there in doubled.items():
         curves.notes.append(f"{ours.replace('_', ' ')} is read from {there[0]}, not from {', '.join(there[1:])}")
 
 
-def _preferred(plain: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def preferred(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Entries whose names we know, each of our names once: the first spelling in our order wins."""
+    plain = {spelled(name): value for name, value in entry.items()}
     for names in SPELLINGS.values():
         name = next((name for name in names if name in plain), None)
         if name is not None:
             yield name, plain[name]
+    yield from ((name, value) for name, value in plain.items() if OF_A_REWARD.fullmatch(name))
 
 
 def as_number(value: Any) -> float | None:

@@ -29,7 +29,10 @@ from limpid.doctor.rules import (
     optimizer,
     overflow,
     padding,
+    policy,
     positions,
+    preference,
+    rewards,
     rows,
     schedule,
     schedule_order,
@@ -66,6 +69,9 @@ FAMILIES = (
     learning_rate,
     loss_curve,
     loss_level,
+    preference,
+    policy,
+    rewards,
 )
 
 RULES: dict[str, Rule] = {

@@ -182,7 +182,7 @@ def constant(watched: Watched, record: StepRecord, history: History) -> Iterator
 @in_log(LOSS_BELOW_FLOOR)
 def below_floor_in_log(curves: Curves) -> Iterator[Finding]:
     rule, losses, evals = LOSS_BELOW_FLOOR, curves.values("loss"), curves.values("eval_loss")
-    if len(losses) < 20 or (curves.vocab or 1000) < rule["classes"]:
+    if len(losses) < 20 or (curves.vocab or 1000) < rule["classes"] or not curves.of_language:
         return
     low = median(losses[-int(rule["last"]) :])
     if 0 < low < rule["floor"] and (not evals or min(evals) < 2 * low + 0.05):
@@ -205,6 +205,8 @@ def never_falls(curves: Curves) -> Iterator[Finding]:
     rule, points = NEVER_FALLS, [(s, v) for s, v in curves.series.get("loss", []) if math.isfinite(v)]
     losses, steps = [v for _, v in points], [s for s, _ in points]
     if len(points) < rule["entries"] or min(losses) <= 0 or steps[-1] - steps[0] < rule["steps"]:
+        return
+    if not curves.of_language:
         return
     quarter = len(losses) // 4
     first, last = losses[:quarter], losses[-quarter:]
@@ -234,7 +236,7 @@ def never_falls(curves: Curves) -> Iterator[Finding]:
 def first_loss_of_a_log(curves: Curves) -> Iterator[Finding]:
     """The first loss against ln V: a sum, or a factor k."""
     losses = curves.values("loss")
-    if not losses or not math.isfinite(losses[0]) or curves.steps[0] > 20:
+    if not losses or not math.isfinite(losses[0]) or curves.steps[0] > 20 or not curves.of_language:
         return
     first, expected = losses[0], math.log(curves.vocab or 2**18)
     ratio, whole = first / expected, round(first / expected)

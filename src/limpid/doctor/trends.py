@@ -1,0 +1,86 @@
+"""What a noisy curve says for sure: Student's intervals of its level and of its rise, from means of blocks.
+
+Neighbouring steps are alike, so that single values would make an interval too narrow: the means of long blocks are
+nearly independent (batch means; Law & Kelton 1984, Operations Research 32, 1221). Needs no torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+Value = TypeVar("Value")
+BLOCKS = 10
+FEWEST = 2 * BLOCKS
+"""Values of which anything is said."""
+CHANCE = 1e-4
+"""That a value lies beyond one end of its interval: looked at a hundred times in a run, one run in a hundred."""
+
+
+class Interval(NamedTuple):
+    """Where a number lies."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def rises(self) -> bool:
+        return self.low > 0
+
+    @property
+    def falls(self) -> bool:
+        return self.high < 0
+
+
+NOTHING = Interval(-math.inf, math.inf)
+"""Of too few values."""
+
+
+def level(values: Sequence[float]) -> Interval:
+    """The mean of a curve."""
+    means = block_means(values)
+    if not means:
+        return NOTHING
+    middle = sum(means) / len(means)
+    spread = math.sqrt(sum((x - middle) ** 2 for x in means) / (len(means) - 1) / len(means))
+    return _around(middle, spread, len(means) - 1)
+
+
+def rise(values: Sequence[float]) -> Interval:
+    """By how much a straight line through a curve rises from its beginning to its end."""
+    means = block_means(values)
+    if not means:
+        return NOTHING
+    count = len(means)
+    times = [(i + 0.5) / count - 0.5 for i in range(count)]  # of the curve's length, about its middle
+    squares, middle = sum(t * t for t in times), sum(means) / count
+    slope = sum(t * x for t, x in zip(times, means, strict=True)) / squares
+    left = sum((x - middle - slope * t) ** 2 for t, x in zip(times, means, strict=True))
+    return _around(slope, math.sqrt(left / (count - 2) / squares), count - 2)
+
+
+def block_means(values: Sequence[float], blocks: int = BLOCKS) -> list[float]:
+    """Means of as many stretches of equal length; none of too few values."""
+    known = [value for value in values if math.isfinite(value)]
+    if len(known) < 2 * blocks:
+        return []
+    ends = [round(i * len(known) / blocks) for i in range(blocks + 1)]
+    return [sum(known[a:b]) / (b - a) for a, b in itertools.pairwise(ends)]
+
+
+def last(values: Sequence[Value], share: float) -> Sequence[Value]:
+    """The end of a curve."""
+    return values[len(values) - round(share * len(values)) :]
+
+
+def _around(middle: float, error: float, freedom: int) -> Interval:
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(freedom, 1 - CHANCE)) * error
+    return Interval(middle - reach, middle + reach)
