@@ -26,11 +26,14 @@ def test_parameter_counts_of_published_models(config: ModelConfig, count: int) -
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA_3_8B])
-def test_a_score_takes_the_place_of_the_vocabulary(config: ModelConfig) -> None:
+def test_a_score_takes_the_place_of_the_vocabulary_and_a_value_stands_beside_it(config: ModelConfig) -> None:
     rating = replace(config, head="score")
     gone = 0 if config.tied else config.vocab_size * config.d_model
     counted = sum(parameter.size for parameter in parameters(rating))
     assert counted == parameter_count(config) - gone + config.d_model == parameter_count(rating)
+    valuing = replace(config, head="vocabulary_and_value")
+    counted = sum(parameter.size for parameter in parameters(valuing))
+    assert counted == parameter_count(config) + config.d_model == parameter_count(valuing)
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA_3_8B])

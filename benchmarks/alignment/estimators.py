@@ -30,7 +30,7 @@ from limpid.model import Transformer
 from limpid.model.observe import FAST
 from limpid.objectives import Policy
 from limpid.objectives.losses import log_probabilities
-from limpid.objectives.policy import NAMED
+from limpid.objectives.named import NAMED
 
 GROUP = policies.GROUP
 BLOCKS, GROUPS, MEASURED = 20, 2000, 400

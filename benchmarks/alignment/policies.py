@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 
 from limpid.maths import alignment
 from limpid.objectives import Policy
-from limpid.objectives.policy import NAMED
+from limpid.objectives.named import NAMED
 from limpid.training.step import step
 
 GROUPS, GROUP = 32, 8

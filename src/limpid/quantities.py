@@ -52,6 +52,9 @@ class Parameter:
 
 SCORE = "score.weight"
 """What turns a hidden state into one number, in a model with such a head."""
+VALUE = "value.weight"
+"""What turns every hidden state into the value of what was read so far, beside the logits. It starts at 0: a value
+function that knows nothing expects nothing, and its first gradient moves the head alone."""
 MOMENTS: dict[str, tuple[str, ...]] = {
     "adamw": ("m", "v"),
     "muon": ("m",),
@@ -81,7 +84,7 @@ def parameters(config: ModelConfig, frozen: Sequence[str] = ()) -> tuple[Paramet
     marked = tuple(
         replace(
             one,
-            trained=(one.low_rank or one.name == SCORE or not config.lora_rank)
+            trained=(one.low_rank or one.name in (SCORE, VALUE) or not config.lora_rank)
             and not any(fnmatchcase(one.name, p) for p in frozen),
         )
         for one in every
@@ -110,6 +113,8 @@ def _parameters(config: ModelConfig) -> Iterator[Parameter]:
         yield Parameter(SCORE, (1, config.d_model), ("score", "d_model"), "normal", std)
     elif not config.tied:
         yield Parameter("logits.weight", (config.vocab_size, config.d_model), ("vocab", "d_model"), "normal", std)
+    if config.head == "vocabulary_and_value":
+        yield Parameter(VALUE, (1, config.d_model), ("value", "d_model"), "zeros")
 
 
 def _block_parameters(config: ModelConfig, at: str) -> Iterator[Parameter]:

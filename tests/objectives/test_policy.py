@@ -13,7 +13,7 @@ from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.objectives import Policy, from_document, to_document
 from limpid.objectives.answers import token_log_probabilities
-from limpid.objectives.policy import NAMED
+from limpid.objectives.named import NAMED
 from limpid.training.state import fresh_state
 from limpid.training.step import backward, step
 

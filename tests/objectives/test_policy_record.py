@@ -8,7 +8,7 @@ from tests.objectives.rollouts import rollouts
 
 from limpid.maths import alignment as maths
 from limpid.objectives import Policy, policy_terms
-from limpid.objectives.policy import NAMED
+from limpid.objectives.named import NAMED
 from limpid.tracing.explain import explain
 from limpid.tracing.record import Record
 from limpid.tracing.recorded import Recorded

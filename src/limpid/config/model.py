@@ -12,6 +12,7 @@ from limpid.config.domain import Count, Fraction, NotNegative, Positive, Whole
 from limpid.config.options import Checked, require
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+Head = Literal["vocabulary", "score", "vocabulary_and_value"]
 
 
 LowRankScaling = Literal["rank", "sqrt_rank"]
@@ -93,8 +94,9 @@ class ModelConfig(Checked):
     """The MLP's f; gated with silu is SwiGLU."""
     mlp_bias: bool = False
     """Biases of the MLP's projections."""
-    head: Literal["vocabulary", "score"] = "vocabulary"
-    """What the last hidden state becomes: a logit for each token, or one number, as of a reward model."""
+    head: Head = "vocabulary"
+    """What the last hidden state becomes: a logit for each token; one number, as of a reward model; or logits and,
+    beside them, the value of what was read so far, as PPO learns it."""
     tied: bool = True
     """The output matrix is the token embedding."""
     dropout: Fraction = 0.0
@@ -200,6 +202,10 @@ class ModelConfig(Checked):
             lora_dropout=0.0,
             lora_targets=(),
         )
+
+    def without_value(self) -> ModelConfig:
+        """The same model without a value function beside its vocabulary."""
+        return replace(self, head="vocabulary") if self.head == "vocabulary_and_value" else self
 
     def resolved(self) -> ModelConfig:
         """The same model with every size given; none of them follows a change any more."""

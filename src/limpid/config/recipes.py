@@ -6,6 +6,7 @@ from typing import Any
 
 from limpid.config.files import merged
 from limpid.config.model import ModelConfig
+from limpid.config.tuning import HEADS
 from limpid.errors import ConfigError
 
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
@@ -73,7 +74,7 @@ def tuning(objective: str, model: str, sizes: ModelConfig, typed: dict[str, Any]
     suited: dict[str, Any] = {
         "model": {
             "context_length": min(sizes.context_length, LONGEST),
-            **({"head": "score"} if objective == "reward" else {}),
+            **({"head": HEADS[objective]} if objective in HEADS else {}),
             **(FACTORS if lora else {}),
         },
         "update": {"learning_rate": float(f"{rate:.2g}"), "weight_decay": 0.0, "schedule": "linear"},

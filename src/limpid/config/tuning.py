@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from limpid.config.domain import Count, Positive
+from limpid.config.model import Head
 from limpid.config.options import Checked, require
 
 ObjectiveName = Literal[
     "sft", "dpo", "ipo", "kto", "reward",
-    "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "distill",
+    "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "ppo", "distill",
 ]  # fmt: skip
 Kind = Literal["answers", "pairs", "judged", "prompts"]
 GIVEN: dict[str, Kind] = {"sft": "answers", "reward": "pairs", "dpo": "pairs", "ipo": "pairs", "kto": "judged"}
+HEADS: dict[str, Head] = {"reward": "score", "ppo": "vocabulary_and_value"}
+"""What the last hidden state becomes, where an objective asks for more than tokens."""
 KINDS: dict[str, Kind] = {name: GIVEN.get(name, "prompts") for name in get_args(ObjectiveName)}
 """What each objective learns from: answers, the better of two, good and bad ones, or the model's own to prompts."""
 
@@ -52,7 +55,7 @@ class TuneConfig(Checked):
 
     objective: ObjectiveName = field(default="sft", metadata={"flag": False})
     """sft learns given answers; dpo, ipo and reward the better of two; kto good and bad ones; grpo, dr_grpo, dapo,
-    gspo, cispo, rloo and reinforce_plus_plus the model's own, by a reward; distill the same, by a teacher."""
+    gspo, cispo, rloo, reinforce_plus_plus and ppo the model's own, by a reward; distill the same, by a teacher."""
     epochs: Positive | None = None
     """Passes over the records, instead of max_steps."""
     chat_template: str | None = None
@@ -68,3 +71,8 @@ class TuneConfig(Checked):
     """The objective's own hyperparameters, such as beta."""
     rollouts: RolloutConfig | None = field(default=None, metadata={"flag": False})
     """How the model's own answers are drawn and rewarded, where the objective learns from them."""
+
+
+def head_of(tune: TuneConfig | None) -> Head:
+    """What the last hidden state becomes in a run, unless its objective is the user's own."""
+    return "vocabulary" if tune is None else HEADS.get(tune.objective, "vocabulary")

@@ -257,6 +257,28 @@ def formula_examples() -> list[FormulaExample]:
         FormulaExample(
             "penalised", alignment.penalised_losses, (normal(13), normal(13)), lambda x, k: x + 0.3 * k, {"beta": 0.3}
         ),
+        FormulaExample(
+            "clipped values",
+            alignment.clipped_values,
+            (normal(13), normal(13), normal(13)),
+            lambda v, o, r: torch.where(
+                (o + (v - o).clamp(-0.3, 0.3) - r).abs() > (v - r).abs(), o + (v - o).clamp(-0.3, 0.3).detach(), v
+            ),
+            {"cliprange_value": 0.3},
+        ),
+        FormulaExample(
+            "values",
+            alignment.value_losses,
+            (normal(13), normal(13)),
+            lambda v, r: F.mse_loss(v, r, reduction="none") / 2,
+        ),
+        FormulaExample(
+            "actor and critic",
+            alignment.actor_critic_loss,
+            (np.array(0.3), np.array(1.7)),
+            lambda p, v: p + 0.3 * v,
+            {"vf_coef": 0.3},
+        ),
         FormulaExample("grpo", alignment.grpo, (new, old, reference, advantages), group_relative(False)),
         FormulaExample(
             "grpo, weighted",

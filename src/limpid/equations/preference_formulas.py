@@ -77,6 +77,7 @@ def preference_examples(four: tuple[np.ndarray, ...], judged: np.ndarray) -> lis
         ),
         FormulaExample("at a position", alignment.at_position, (x, last), lambda x, t: x[torch.arange(3), t]),
         FormulaExample("score", alignment.score, (x[0], x[1][:1]), lambda x, w: F.linear(x, w).squeeze(-1)),
+        FormulaExample("a score each", alignment.score, (x, x[1][:1]), lambda x, w: F.linear(x, w).squeeze(-1)),
     ]
 
 

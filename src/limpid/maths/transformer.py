@@ -24,8 +24,12 @@ def transformer(chain: Chain, config: ModelConfig) -> str:
 
     Dropout happens where the chain holds its mask, `kept(NAME)`.
     """
-    matrix = "embed.tokens.weight" if config.tied else "logits.weight"
-    return chain.apply("logits", Linear(), hidden_states(chain, config), matrix)
+    return logits_of(chain, config, hidden_states(chain, config))
+
+
+def logits_of(chain: Chain, config: ModelConfig, hidden: str) -> str:
+    """From the last hidden state to the logits."""
+    return chain.apply("logits", Linear(), hidden, "embed.tokens.weight" if config.tied else "logits.weight")
 
 
 @checked

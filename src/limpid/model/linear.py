@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
 from limpid.model.observe import FAST, Mode, Named
-from limpid.quantities import parameters
+from limpid.quantities import VALUE, parameters
 
 
 class Linear(nn.Linear):
@@ -111,8 +111,10 @@ def begun_magnitudes(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict
 
 
 def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The same model without factors: W + s B A in the place of each W, its rows at their magnitudes where they have
-    some, formed in float64, in W's format."""
+    """The model that predicts or rates: W + s B A in the place of each W, its rows at their magnitudes where they have
+    some, formed in float64, in W's format; without a value function, which only training asks."""
+    if config.head == "vocabulary_and_value":
+        config, weights = config.without_value(), {name: one for name, one in weights.items() if name != VALUE}
     if not config.lora_rank:
         return config, dict(weights)
     merged = {name: weight for name, weight in weights.items() if ".lora_" not in name}

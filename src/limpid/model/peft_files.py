@@ -85,6 +85,7 @@ def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor],
     """
     if not factors_alone(config):
         raise ConfigError("beside its factors the model's score is trained, which limpid writes in whole models alone")
+    config = config.without_value()
     adapter = trained_adapter(config, dict(weights))
     names: dict[str, list[str]] = defaultdict(list)
     for name, theirs in hugging_face_names(config.without_factors()).items():
@@ -126,8 +127,9 @@ def save_adapter(path: Path, config: ModelConfig, weights: Mapping[str, Tensor],
 
 
 def factors_alone(config: ModelConfig) -> bool:
-    """Whether a model trains low-rank factors, and nothing else that an adapter would have to hold."""
-    return bool(config.lora_rank) and all(one.low_rank for one in parameters(config) if one.trained)
+    """Whether a model trains low-rank factors, and nothing else that who answers with it would need."""
+    trained = [one for one in parameters(config.without_value()) if one.trained]
+    return bool(config.lora_rank) and all(one.low_rank for one in trained)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -71,6 +71,7 @@ class Hidden:
 
     stream: Float[Tensor, "batch position d_model"]
     output_matrix: Float[Tensor, "vocab d_model"]  # (1, d_model) where it gives a score
+    value_matrix: Float[Tensor, "1 d_model"] | None = None
 
     @property
     def logits(self) -> Float[Tensor, "batch position vocab"]:
@@ -111,6 +112,7 @@ class Transformer(nn.Module):
         rates = config.head == "score"
         self.logits = None if rates or config.tied else Linear(config.d_model, config.vocab_size, bias=False)
         self.score = Linear(config.d_model, 1, bias=False) if rates else None
+        self.value = Linear(config.d_model, 1, bias=False) if config.head == "vocabulary_and_value" else None
         self.compiled: Callable[..., Tensor] | None = None
         self.recomputed = False
 
@@ -130,7 +132,8 @@ class Transformer(nn.Module):
         mode = Mode(path, observe)
         x = self.hidden(tokens, cache, mode)
         if not form_logits:
-            return Hidden(x, self.output_matrix if self.score is None else _whole(self.score.weight))
+            value = None if self.value is None else _whole(self.value.weight)
+            return Hidden(x, self.output_matrix if self.score is None else _whole(self.score.weight), value)
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 

@@ -17,7 +17,7 @@ from limpid.model.linear import merge
 from limpid.model.lora import Adapter, trained_adapter
 from limpid.model.peft_files import load_adapter, save_adapter
 from limpid.model.transformer import Transformer
-from limpid.quantities import parameters, trained_parameters
+from limpid.quantities import VALUE, parameters, trained_parameters
 from limpid.run import AVERAGE, Run
 from limpid.source import Adapted, Checkpoint, Model, ModelFolder, find_source
 
@@ -36,7 +36,7 @@ def load_model(source: Model) -> Transformer:
 
 def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Sizes and parameters, under our names, as they were saved (float32 or wider); low-rank factors and
-    adapters added in."""
+    adapters added in, a value function left out."""
     if isinstance(source, ModelFolder):
         return load_folder(source.path)
     if isinstance(source, Adapted):
@@ -44,6 +44,13 @@ def load_weights(source: Model) -> tuple[ModelConfig, dict[str, Tensor]]:
         return config, load_adapter(source.path, config, str(source.base)).merged(weights)
     config = source.read_model_config()
     return merge(config, read_weights(source, config))
+
+
+def value_function(source: Model) -> dict[str, Tensor]:
+    """The head of a run that learned a value function beside its vocabulary, by name; nothing of other models."""
+    if not isinstance(source, Checkpoint) or (config := source.read_model_config()).head != "vocabulary_and_value":
+        return {}
+    return {VALUE: read_weights(source, config)[VALUE]}
 
 
 def sizes_of(source: Model) -> ModelConfig:

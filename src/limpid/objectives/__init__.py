@@ -15,11 +15,12 @@ from limpid.objectives.objective import Most as Most
 from limpid.objectives.objective import Objective as Objective
 from limpid.objectives.objective import to_document as to_document
 from limpid.objectives.policy import Policy as Policy
+from limpid.objectives.ppo import PPO as PPO
 from limpid.objectives.preference import DPO as DPO
 from limpid.objectives.reward import Reward as Reward
 
 NEXT_TOKEN = NextToken()
-OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, KTO, Reward, Policy)}
+OBJECTIVES: dict[str, type[Any]] = {kind.name: kind for kind in (NextToken, DPO, KTO, Reward, Policy, PPO)}
 
 
 def from_document(document: Mapping[str, Any]) -> Objective:

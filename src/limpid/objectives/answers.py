@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from limpid.maths.chain import Chain
     from limpid.model.kernels.token_log_probabilities import TokenScores
     from limpid.model.observe import Mode
-    from limpid.model.transformer import Transformer
+    from limpid.model.transformer import Hidden, Transformer
 
 
 def token_log_probabilities(
@@ -30,16 +30,30 @@ def token_log_probabilities(
 
     The fast path never forms all logits. No gradient flows through the entropy.
     """
-    from limpid.model.kernels import token_log_probabilities as kernel
     from limpid.model.observe import FAST
-    from limpid.objectives import losses
 
     mode = mode or FAST
+    model.require_vocabulary()
+    hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
+    return scores_of(hidden, targets, mode, temperature, with_entropy)
+
+
+def scores_of(
+    hidden: Hidden,
+    targets: Int[Tensor, "answer position"],
+    mode: Mode,
+    temperature: float = 1.0,
+    with_entropy: bool = False,
+) -> TokenScores:
+    """The same, given where the forward pass ended."""
+    from limpid.model.kernels import token_log_probabilities as kernel
+    from limpid.objectives import losses
+
     if not mode.plain:
-        hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
-        scores = kernel.token_log_probabilities(hidden.stream, model.output_matrix, targets, temperature, with_entropy)
+        matrix = hidden.output_matrix
+        scores = kernel.token_log_probabilities(hidden.stream, matrix, targets, temperature, with_entropy)
         return scores._replace(log_probabilities=mode.report("token_log_probabilities", scores.log_probabilities))
-    logits = model(tokens, path=mode.path, observe=mode.observe)
+    logits = mode.report("logits", hidden.logits)
     if temperature != 1:
         logits = mode.report("tempered_logits", losses.tempered(logits, temperature))
     every = mode.report("log_probabilities", losses.log_probabilities(logits))
@@ -54,13 +68,14 @@ def entropy_of(entropy: Tensor | None, mask: Tensor) -> Mean:
     return Mean((entropy * mask).sum(), mask.sum())
 
 
-def token_chain(chain: Chain, config: ModelConfig, temperature: float = 1.0) -> str:
-    """The same in a chain that holds `tokens` and `targets`; returns the name of the result."""
+def token_chain(chain: Chain, config: ModelConfig, temperature: float = 1.0, hidden: str | None = None) -> str:
+    """The same in a chain that holds `tokens` and `targets`, and perhaps the last hidden state already; returns the
+    name of the result."""
     from limpid.maths.alignment import tempered, token_log_probabilities
     from limpid.maths.loss import LogSoftmax
-    from limpid.maths.transformer import transformer
+    from limpid.maths.transformer import hidden_states, logits_of
 
-    logits = transformer(chain, config)
+    logits = logits_of(chain, config, hidden or hidden_states(chain, config))
     if temperature != 1:
         logits = chain.apply("tempered_logits", tempered.operation(temperature=temperature), logits)
     whole = chain.apply("log_probabilities", LogSoftmax(), logits)

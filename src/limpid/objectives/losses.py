@@ -49,6 +49,12 @@ def entropy(
     return -(log_probabilities.exp() * log_probabilities).sum(-1).where(targets != NO_LABEL, 0)
 
 
+def scored(hidden: Float[Tensor, "*batch d_model"], matrix: Float[Tensor, "1 d_model"]) -> Float[Tensor, "*batch"]:
+    """One number of each hidden state, in at least float32: a reward, a value."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    return (hidden.to(wide) @ matrix.to(wide).T).squeeze(-1)
+
+
 def divergence_score(log_ratio: Float[Tensor, " answer"], kind: str, alpha: float) -> Float[Tensor, " answer"]:
     """How far answers were raised above the reference, as a divergence counts: f'(t) - f'(1) at t = π/π₀.
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from limpid.config import ModelConfig
     from limpid.data.batches import MicroBatch
     from limpid.maths.chain import Chain
+    from limpid.maths.operation import Operation
     from limpid.model.observe import Mode
-    from limpid.model.transformer import Transformer
+    from limpid.model.transformer import Hidden, Transformer
 
 TOKENS = ("batch", "position")
 
@@ -29,8 +30,8 @@ TOKENS = ("batch", "position")
 class Policy(Checked):
     """-ρ̂ A, the gain of answers over what was expected of them, and a price for leaving a reference.
 
-    PPO, GRPO and their relatives are points of this family: see `NAMED`. ρ is the ratio to the policy that drew the
-    answers, ρ̂ what of it counts.
+    GRPO and its relatives are points of this family: see `objectives/named.py`; PPO adds a value function. ρ is the
+    ratio to the policy that drew the answers, ρ̂ what of it counts.
 
     Takes   tokens                       (answer, position)  token ids
             targets                      (answer, position)  the token after each; -100 where there is none
@@ -83,21 +84,45 @@ class Policy(Checked):
     def loss(self, models: Mapping[str, Transformer], micro: MicroBatch, labels: int, mode: Mode) -> Loss:
         import torch
 
-        from limpid.objectives.answers import token_log_probabilities
+        from limpid.objectives.answers import scores_of
 
         model = models[POLICY]
+        self.require_heads(model)
         device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields[:2])
-        log_p, entropy = token_log_probabilities(model, tokens, targets, mode, self.temperature, with_entropy=True)
+        hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
+        log_p, entropy = scores_of(hidden, targets, mode, self.temperature, with_entropy=True)
         given = {name: torch.as_tensor(micro[name]).to(device, log_p.dtype) for name in self.fields[2:]}
-        loss = self.of_log_probabilities(log_p, given, labels, mode)
+        loss = self._of_hidden(hidden, log_p, given, labels, mode)
         assert entropy is not None
         return Loss(loss.value, {**loss.metrics, "entropy": _mean(entropy, given["mask"])})
 
+    def require_heads(self, model: Transformer) -> None:
+        """Raise CheckpointError for a model that cannot learn this."""
+        model.require_vocabulary()
+
+    def _of_hidden(self, hidden: Hidden, log_p: Tensor, given: Mapping[str, Tensor], labels: int, mode: Mode) -> Loss:
+        """The loss, given where the forward pass ended; a policy alone needs no more of it than log-probabilities."""
+        return self.of_log_probabilities(log_p, given, labels, mode)
+
     def of_log_probabilities(
-        self, log_p: Float[Tensor, "answer position"], given: Mapping[str, Tensor], labels: int, mode: Mode
+        self,
+        log_p: Float[Tensor, "answer position"],
+        given: Mapping[str, Tensor],
+        labels: int,
+        mode: Mode,
+        name: str = "loss",
     ) -> Loss:
         """The loss as a function of each token's log-probability and the other arrays of the batch."""
+        from limpid.objectives import policy_terms as terms
+
+        losses, metrics = self._token_losses(log_p, given, mode)
+        return Loss(mode.report(name, terms.aggregated(losses, given["mask"], self.aggregation, labels)), metrics)
+
+    def _token_losses(
+        self, log_p: Tensor, given: Mapping[str, Tensor], mode: Mode
+    ) -> tuple[Float[Tensor, "answer position"], dict[str, Metric]]:
+        """What each token loses, and what is logged of it."""
         from limpid.objectives import policy_terms as terms
 
         mask, old, advantages = (given[name] for name in self.fields[2:5])
@@ -109,7 +134,7 @@ class Policy(Checked):
             kl = mode.report("kl", terms.kl_estimate(log_p, given["reference_log_probabilities"], ratios, self.kl))
             losses = mode.report("token_losses", losses + self.beta * kl)
             metrics["kl"] = _mean(kl.detach(), mask)
-        return Loss(mode.report("loss", terms.aggregated(losses, mask, self.aggregation, labels)), metrics)
+        return losses, metrics
 
     def _gain(self, log_p: Tensor, ratios: Tensor, advantages: Tensor, mode: Mode) -> Tensor:
         """What each token loses by not being likelier, as far as its ratio counts."""
@@ -124,10 +149,20 @@ class Policy(Checked):
         return terms.policy_losses(ratios, advantages)
 
     def chain(self, chain: Chain, config: ModelConfig) -> str:
-        from limpid.maths import alignment as maths
         from limpid.objectives.answers import token_chain
 
-        log_p = token_chain(chain, config, self.temperature)
+        losses = self._loss_chain(chain, token_chain(chain, config, self.temperature))
+        return chain.apply("loss", self._mean_over_answers(), losses, "mask")
+
+    def _mean_over_answers(self) -> Operation:
+        from limpid.maths.alignment import aggregate
+
+        return aggregate.operation(over=self.aggregation, max_completion_length=self.max_completion_length)
+
+    def _loss_chain(self, chain: Chain, log_p: str) -> str:
+        """From the log-probability of each token to what it loses; returns the name of the result."""
+        from limpid.maths import alignment as maths
+
         levelled = maths.log_ratios.operation(level=self.importance_sampling_level)
         chain.apply("log_ratios", levelled, log_p, "old_log_probabilities", "mask")
         ratios = chain.apply("ratios", maths.importance_ratios.operation(), "log_ratios")
@@ -148,12 +183,20 @@ class Policy(Checked):
             else:
                 chain.apply("kl", maths.kl_estimate.operation(kind=self.kl), log_p, "reference_log_probabilities")
             losses = chain.apply("token_losses", maths.penalised_losses.operation(beta=self.beta), losses, "kl")
-        mean = maths.aggregate.operation(over=self.aggregation, max_completion_length=self.max_completion_length)
-        return chain.apply("loss", mean, losses, "mask")
+        return losses
 
     def quantities(self, config: ModelConfig) -> tuple[Quantity, ...]:
-        of = {"token": "token", "sequence": "answer, per token", "product": "answer"}[self.importance_sampling_level]
+        return (*self._token_quantities(config), Quantity("loss", (), f"advantage per {self._counted}"))
+
+    @property
+    def _counted(self) -> str:
+        """What the loss of a step is divided by the number of."""
         per = {"token": "token", "sequence": "answer", "fixed_length": f"{self.max_completion_length} tokens"}
+        return per[self.aggregation]
+
+    def _token_quantities(self, config: ModelConfig) -> tuple[Quantity, ...]:
+        """Every quantity up to what each token loses."""
+        of = {"token": "token", "sequence": "answer, per token", "product": "answer"}[self.importance_sampling_level]
         clipped = (Quantity("clipped_ratios", TOKENS, "ratio"),)
         penalised = (Quantity("kl", TOKENS, f"nats, {self.kl}"), Quantity("token_losses", TOKENS, "advantage"))
         return (
@@ -163,7 +206,6 @@ class Policy(Checked):
             *(() if self.clip == "none" else clipped),
             Quantity("policy_losses", TOKENS, "advantage"),
             *(penalised if self.beta else ()),
-            Quantity("loss", (), f"advantage per {per[self.aggregation]}"),
         )
 
 
@@ -192,35 +234,3 @@ def _metrics(objective: Policy, mask: Tensor, ratios: Tensor, advantages: Tensor
 
 def _mean(x: Tensor, mask: Tensor) -> Mean:
     return Mean((x * mask).sum(), mask.sum())
-
-
-@dataclass(frozen=True)
-class Named:
-    """A method as it is known: its loss, what its advantages are, and where it puts the price of leaving."""
-
-    objective: Policy
-    advantage: Literal["group", "group_mean", "leave_one_out", "global", "generalised"]
-    """group: in deviations of it. group_mean: not divided. global: whitened over all tokens. generalised: GAE."""
-    kl_in_reward: bool = False
-    """Whether each token's reward is less by β k1, and the loss has no beta of its own."""
-
-
-NAMED: Mapping[str, Named] = {
-    "grpo": Named(Policy(aggregation="sequence"), "group"),
-    "dr_grpo": Named(Policy(aggregation="fixed_length"), "group_mean"),
-    "dapo": Named(Policy(epsilon_high=0.28), "group"),
-    "gspo": Named(
-        Policy(importance_sampling_level="sequence", epsilon=3e-4, epsilon_high=4e-4, aggregation="sequence"), "group"
-    ),
-    "cispo": Named(Policy(clip="weight", epsilon_high=5.0), "group"),
-    "rloo": Named(Policy(importance_sampling_level="product", aggregation="sequence"), "leave_one_out", True),
-    "reinforce_plus_plus": Named(Policy(), "global", True),
-    "ppo": Named(Policy(), "generalised", True),
-}
-"""Known combinations. Those of GRPO's kin put β into the loss and have β = 0, as TRL has; the paper's is 0.04 with k3.
-
-Source: Shao et al. 2024 (GRPO), arXiv:2402.03300; Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; Yu et al. 2025 (DAPO),
-arXiv:2503.14476; Zheng et al. 2025 (GSPO), section 5.1, arXiv:2507.18071; MiniMax 2025 (CISPO), arXiv:2506.13585, with
-the bound of Khatri et al. 2025, arXiv:2510.13786; Ahmadian et al. 2024 (RLOO), arXiv:2402.14740, as TRL has it; Hu et
-al. 2025 (REINFORCE++), arXiv:2501.03262; Schulman et al. 2017 (PPO), arXiv:1707.06347.
-"""

@@ -59,3 +59,17 @@ def aggregated(losses: Tokens, mask: Tokens, over: str, labels: int) -> Float[Te
     if over == "sequence":
         mask = mask / mask.sum(-1, keepdim=True).clamp(min=1)
     return (losses * mask).sum() / labels
+
+
+def clipped_values(values: Tokens, old_values: Tokens, returns: Tokens, cliprange: float) -> Tokens:
+    """The value as far as it pays: of V and V clipped to where it was, the one farther from what it is to be.
+
+    Source: OpenAI baselines (ppo2); Engstrom et al. 2020, section 3, arXiv:2005.12729.
+    """
+    clipped = values.detach().clamp(old_values - cliprange, old_values + cliprange)
+    return torch.where((clipped - returns).abs() > (values - returns).abs(), clipped, values)
+
+
+def value_losses(values: Tokens, returns: Tokens) -> Tokens:
+    """½ (V̂ - R)². Source: Schulman et al. 2017, eq. 9, arXiv:1707.06347."""
+    return (values - returns).square() / 2

@@ -33,6 +33,7 @@ def rewards(
     import torch
 
     from limpid.model.observe import FAST
+    from limpid.objectives.losses import scored
 
     if model.score is None:
         raise CheckpointError(f"{model.title} predicts tokens and gives no score: give a reward model (head score)")
@@ -40,8 +41,7 @@ def rewards(
     hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
     answers = torch.arange(len(last), device=last.device)
     state = mode.report("last_hidden", hidden.stream[answers, last])
-    wide = torch.promote_types(state.dtype, torch.float32)
-    return mode.report("rewards", (state.to(wide) @ hidden.output_matrix.to(wide).T).squeeze(-1))
+    return mode.report("rewards", scored(state, hidden.output_matrix))
 
 
 @dataclass(frozen=True, repr=False)

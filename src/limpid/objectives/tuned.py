@@ -9,9 +9,10 @@ from typing import Any
 from limpid.config import TuneConfig
 from limpid.config.options import from_dict
 from limpid.objectives.kto import KTO
+from limpid.objectives.named import NAMED, Named
 from limpid.objectives.next_token import NextToken
 from limpid.objectives.objective import Objective
-from limpid.objectives.policy import NAMED, Named, Policy
+from limpid.objectives.policy import Policy
 from limpid.objectives.preference import DPO
 from limpid.objectives.reward import Reward
 
@@ -33,7 +34,7 @@ TUNED: dict[str, Tuned] = {
     "kto": Tuned(KTO),
     "reward": Tuned(Reward),
     "distill": Tuned(Policy, {"clip": "none"}),
-    **{name: Tuned(Policy, one.objective.chosen(), one) for name, one in NAMED.items() if name != "ppo"},
+    **{name: Tuned(type(one.objective), one.objective.chosen(), one) for name, one in NAMED.items()},
 }
 
 

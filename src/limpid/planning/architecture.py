@@ -58,7 +58,7 @@ class Output:
     pooler: bool = False
     """BERT's dense layer over the first position."""
     labels: int = 0
-    """Numbers that a head gives in the place of logits: 1 for a reward model."""
+    """Numbers that a head gives in the place of logits or beside them: 1 for a reward model or a value function."""
 
 
 @dataclass(frozen=True)
@@ -223,9 +223,9 @@ def of_config(config: ModelConfig, name: str = "model") -> Architecture:
         final_norm=config.norm_placement == "pre",
         qk_norm="head" if config.qk_norm else "none",
         learned_positions=config.context_length if config.positions == "learned" else 0,
-        head=config.head == "vocabulary",
-        tied=config.tied and config.head == "vocabulary",
-        labels=int(config.head == "score"),
+        head=config.head != "score",
+        tied=config.tied and config.head != "score",
+        labels=int(config.head != "vocabulary"),
         qkv_bias=config.attention_bias,
         out_bias=config.attention_output_bias,
         mlp_bias=config.mlp_bias,

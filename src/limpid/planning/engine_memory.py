@@ -56,7 +56,7 @@ def rows(config: TrainConfig, materialised: bool) -> tuple[Row, ...]:
 
 def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[Row]:
     tables = "positions * d" if model.positions == "learned" else "0"
-    if model.tied and model.head == "vocabulary":  # the output matrix's share of the gradient waits for the embedding's
+    if model.tied and model.head != "score":  # the output matrix's share of the gradient waits for the embedding's
         yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
     else:
         yield Row("embedding", "0", "2 * tokens * d * p", f"{tables} + vocab * d")
@@ -72,6 +72,8 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
     if model.head == "score":
         yield Row("score, loss", "0", "0", "d")
         return
+    if model.head == "vocabulary_and_value":
+        yield Row("values", "tokens * d * 4 * cast", "tokens * d * max(4, p)", "d")
     untied = "0" if model.tied else "vocab * d"
     logits = f"min(tokens * vocab * c, {LOGITS_BYTES})"
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"

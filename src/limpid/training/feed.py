@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from limpid.config import TrainConfig
 from limpid.config.options import require
-from limpid.config.tuning import KINDS
+from limpid.config.tuning import KINDS, head_of
 from limpid.data.batches import Batches, Region
 from limpid.data.held_out import wanted
 from limpid.data.terminal import data_table
@@ -44,7 +44,7 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
             "batch_size is 1: kto compares each answer with those to other prompts, so there must be two at least",
         )
         require(
-            config.model.head == "vocabulary" or config.tune.objective == "reward",
+            config.model.head == head_of(config.tune),
             f"{source} gives scores and predicts no token: tune reward goes on with it, {config.tune.objective} cannot",
         )
         if KINDS[config.tune.objective] == "prompts":

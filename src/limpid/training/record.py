@@ -116,13 +116,13 @@ class Observation:
             if name not in kept:
                 tensors[f"{path}/{name}"] = self._joined(name, parts)
         for name, parts in self.bars.items():
-            joined = parts[0] if name == "loss" else self._joined(name, parts, summed=True)
-            tensors[f"{path}/grad({name})"] = joined
+            same = parts[0].ndim == 0  # every micro-batch's share counts alike
+            tensors[f"{path}/grad({name})"] = parts[0] if same else self._joined(name, parts, summed=True)
         return tensors | {f"{path}/grad({name})": bar for name, bar in self.parameter_bars.items()}
 
     @staticmethod
     def _joined(name: str, parts: list[Tensor], *, summed: bool = False) -> Tensor:
-        if name == "loss":
+        if parts[0].ndim == 0:  # a loss: each micro-batch has its share
             return torch.stack(parts).sum()
         if name == "embed.positions" or name.endswith(".length"):  # the same for every row
             return torch.stack(parts).sum(0) if summed else parts[0]

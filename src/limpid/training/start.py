@@ -15,6 +15,7 @@ from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import CHOSEN_ANEW
 from limpid.config.options import as_typed, require, shown, to_dict
 from limpid.config.sections import USUAL_WARMUP
+from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
 from limpid.data.tokenizer import write_settings
 from limpid.data.tokens import Tokens
@@ -26,7 +27,7 @@ from limpid.lock import hold
 from limpid.model.convert import dropout_of
 from limpid.model.linear import begun_magnitudes
 from limpid.model.peft_files import load_adapter
-from limpid.model.weights import load_weights
+from limpid.model.weights import load_weights, value_function
 from limpid.objectives import NEXT_TOKEN, Objective, to_document
 from limpid.objectives.tuned import objective_of
 from limpid.planning import parameter_count
@@ -81,8 +82,9 @@ def start(
     mesh = Mesh() if mesh is None else mesh
     asked = config
     require(
-        config.model.head == "vocabulary" or own.objective is not None or rates(config),
-        "head is score, which predicts no token: a reward model learns from pairs of answers, by the objective Reward",
+        own.objective is not None or config.model.head in ("vocabulary", head_of(config.tune)),
+        f"head is {config.model.head}, which this run would not train: it is for limpid tune "
+        f"{' '.join(name for name, head in HEADS.items() if head == config.model.head)}, or an objective of your own",
     )
     source = None if config.run.init_from is None else _first_model(config.run.init_from)
     if source is not None:
@@ -123,8 +125,8 @@ def start(
     config = dataclasses.replace(config, update=update)  # it stays when the run is extended
     state = fresh_state(config, mesh)
     if source is not None:
-        weights = dict(weights) | begun_magnitudes(config.model, weights)
-        known = {parameter.name for parameter in parameters(config.model)}  # factors and a score begin here
+        weights = dict(weights) | begun_magnitudes(config.model, weights) | value_function(source)
+        known = {parameter.name for parameter in parameters(config.model)}  # factors and a new head begin here
         set_weights(state.model, {name: tensor for name, tensor in weights.items() if name in known})
         state.average = average.begun(state.model, config.update)
     objective = own.objective or objective_of(config.tune)
@@ -270,7 +272,8 @@ def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainCon
     context = min(config.model.context_length, model.context_length)
     if config.model.positions != "learned" and model.positions != "learned":
         model = dataclasses.replace(model, context_length=context)
-    head = "score" if rates(config) else model.head
+    asked = config.model.head if config.tune is None else head_of(config.tune)
+    head = "score" if model.head == "score" else asked
     return dataclasses.replace(
         config,
         model=dataclasses.replace(model, head=head, **{name: getattr(config.model, name) for name in CHOSEN_ANEW}),
@@ -312,11 +315,6 @@ def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
 def _size(data: Tokens | Examples) -> int:
     """Tokens to train on."""
     return len(data.train.tokens) if isinstance(data, Examples) else len(data.train)
-
-
-def rates(config: TrainConfig) -> bool:
-    """Whether the run makes a reward model."""
-    return config.tune is not None and config.tune.objective == "reward"
 
 
 def _with_epochs(config: TrainConfig, tokens: Tokens | Examples) -> TrainConfig:

@@ -37,8 +37,14 @@ def verb(argv: Sequence[str]) -> int:
     with Reporter() as reporter:
         reporter.progress(f"writing {flags.output}", 0)
         from limpid.api import export
+        from limpid.model.weights import sizes_of
+        from limpid.source import find_model
 
         written = export(flags.what, flags.output, flags.stored_as, adapter=flags.adapter)
         size = sum(file.stat().st_size for file in (written.rglob("*") if written.is_dir() else [written]))
         reporter.line(f"written {written} ({decimal(size)})")
+        if sizes_of(find_model(flags.what)).head == "vocabulary_and_value":
+            reporter.line(
+                "without its value function, which stays in the run's checkpoints: limpid tune ppo goes on with it"
+            )
     return 0

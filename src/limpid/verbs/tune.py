@@ -22,9 +22,9 @@ from limpid.objectives.tuned import TUNED, Tuned
 
 EVERYDAY = (
     "objective", "model_name", "paths", "lora", "epochs", "max_steps", "minutes", "name", "resume", "reward",
-    "reward_weights", "num_generations", "max_completion_length", "teacher", "beta", "loss_type", "learning_rate",
-    "batch_size", "chat_template", "too_long", "skip_bad_rows", "reference", "context_length", "lora_rank",
-    "validation", "eval_steps", "save_steps", "config", "seed", "report_to",
+    "reward_weights", "num_generations", "num_iterations", "max_completion_length", "teacher", "beta", "loss_type",
+    "learning_rate", "batch_size", "chat_template", "too_long", "skip_bad_rows", "reference", "context_length",
+    "lora_rank", "validation", "eval_steps", "save_steps", "config", "seed", "report_to",
 )  # fmt: skip
 """What --help shows; --help-all shows the rest, in sections."""
 
@@ -77,7 +77,7 @@ class AnyFlags(TuneFlags):
 
     objective: str | None = field(default=None, metadata={"positional": "OBJECTIVE"})
     """sft learns given answers; dpo, ipo and reward the better of two; kto good and bad ones; grpo, dr_grpo, dapo,
-    gspo, cispo, rloo and reinforce_plus_plus the model's own, by a reward; distill the same, by a teacher."""
+    gspo, cispo, rloo, reinforce_plus_plus and ppo the model's own, by a reward; distill the same, by a teacher."""
 
 
 def verb(argv: Sequence[str]) -> int:

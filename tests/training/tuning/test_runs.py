@@ -19,7 +19,7 @@ from limpid.run import Run
 from limpid.training.stored_batches import read_batch
 
 GIVEN = ("sft", "dpo", "ipo", "kto", "reward")
-OWN = ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus")
+OWN = ("grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "ppo")
 
 
 def test_every_objective_is_tried_here() -> None:
@@ -32,7 +32,7 @@ def test_the_last_step_opens_and_holds(tuned: Callable[..., Run], objective: str
     assert limpid.trace(run).step.verdict.agrees
 
 
-@pytest.mark.parametrize("objective", ["sft", "dpo", "kto", "grpo"])
+@pytest.mark.parametrize("objective", ["sft", "dpo", "kto", "grpo", "ppo"])
 def test_it_resumes_to_the_bit(tuned: Callable[..., Run], objective: str) -> None:
     whole = tuned(objective, model={"lora_rank": 2})
     part = Run(shutil.copytree(whole.path, whole.path.with_name("part")))

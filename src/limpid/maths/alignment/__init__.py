@@ -30,7 +30,11 @@ from limpid.maths.alignment.returns import generalised_advantages as generalised
 from limpid.maths.alignment.returns import global_advantages as global_advantages
 from limpid.maths.alignment.returns import lambda_returns as lambda_returns
 from limpid.maths.alignment.returns import rewards_with_kl as rewards_with_kl
+from limpid.maths.alignment.returns import whitened as whitened
 from limpid.maths.alignment.reward import at_position as at_position
 from limpid.maths.alignment.reward import score as score
 from limpid.maths.alignment.scores import divergence_score as divergence_score
 from limpid.maths.alignment.scores import per_token as per_token
+from limpid.maths.alignment.values import actor_critic_loss as actor_critic_loss
+from limpid.maths.alignment.values import clipped_values as clipped_values
+from limpid.maths.alignment.values import value_losses as value_losses

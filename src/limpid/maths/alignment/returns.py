@@ -119,6 +119,30 @@ def generalised_advantages(
 
 
 @formula(
+    r"y = \frac{x - \operatorname{mean}(x)}{\sqrt{\operatorname{var}(x) + \epsilon}}",
+    Branch.PROBABILITY,
+    "as TRL and verl whiten the advantages of PPO; Andrychowicz et al. 2021, section 3.3, arXiv:2006.05990",
+)
+def whitened(
+    x: Float[Array, "answer token"], mask: Float[Array, "answer token"], eps: float = 1e-8
+) -> Float[Array, "answer token"]:
+    """How far above the mean of all tokens of all answers, in standard deviations.
+
+    Takes   x     (answer, token)
+            mask  (answer, token)  1 where a token belongs to the answer
+            eps   ε, added to the variance, which is divided by n - 1
+    Gives   y     (answer, token)  0 outside the answers
+    Limits  mean 0 and variance 1 over the tokens
+    Raises  ShapeError when the shapes differ, DomainError with fewer than two tokens
+    """
+    x, mask = _alike(x=x, mask=mask)
+    there = mask > 0
+    require(int(there.sum()) >= 2, f"the mask has {int(there.sum())} tokens: a deviation needs at least two")
+    of_tokens = x[there]
+    return np.where(there, (x - of_tokens.mean()) / np.sqrt(of_tokens.var(ddof=1) + eps), 0.0)
+
+
+@formula(
     r"G_t = r_t + \gamma G_{t+1}, \quad "
     r"A_t = \frac{G_t - \operatorname{mean}(G)}{\sqrt{\operatorname{var}(G) + \epsilon}}",
     Branch.OPTIMISATION,
@@ -141,8 +165,5 @@ def global_advantages(
     Raises  ShapeError when the shapes differ, DomainError with fewer than two tokens
     """
     rewards, mask = _alike(rewards=rewards, mask=mask)
-    there = mask > 0
-    require(int(there.sum()) >= 2, f"the mask has {int(there.sum())} tokens: a deviation needs at least two")
     returns = generalised_advantages.function(rewards, np.zeros(rewards.shape), gamma, 1.0, 0.0, mask)
-    of_tokens = returns[there]
-    return np.where(there, (returns - of_tokens.mean()) / np.sqrt(of_tokens.var(ddof=1) + eps), 0.0)
+    return whitened.function(returns, mask, eps)

@@ -44,20 +44,21 @@ def at_position_backward(y_bar: Array, x: Array, place: Array) -> tuple[Array, N
     r"r = \sum_j w_j x_j",
     Branch.LINEAR_ALGEBRA,
     "Ziegler et al. 2019, section 2.1, arXiv:1909.08593",
-    (r"\bar x_j = \bar r\, w_j", r"\bar w_j = \sum_{\text{answers}} \bar r\, x_j"),
+    (r"\bar x_j = \bar r\, w_j", r"\bar w_j = \sum \bar r\, x_j"),
 )
-def score(x: Float[Array, "answer d_model"], weight: Float[Array, "one d_model"]) -> Float[Array, " answer"]:
-    """The reward of an answer: a linear function of one hidden state.
+def score(x: Float[Array, "*batch d_model"], weight: Float[Array, "one d_model"]) -> Float[Array, "*batch"]:
+    """One number of a hidden state, by a linear function: the reward of an answer, or the value of its beginning.
 
-    Takes   x       (answer, d_model)
-            weight  (1, d_model)       learned
-    Gives   r       (answer,)          nats of log-odds, up to a constant
+    Takes   x       (…, d_model)
+            weight  (1, d_model)  learned
+    Gives   r       (…)           of a reward model, nats of log-odds up to a constant; of a value, the reward's unit
     Raises  ShapeError when the weight has another width than x
     """
-    require_shape("weight", np.asarray(weight), (1, np.shape(x)[1]), "one row as wide as x")
+    require_shape("weight", np.asarray(weight), (1, np.shape(x)[-1]), "one row as wide as x")
     return floats(x) @ floats(weight)[0]
 
 
 @score.derivative
 def score_backward(r_bar: Array, x: Array, weight: Array) -> tuple[Array, Array]:
-    return r_bar[:, None] * floats(weight), (r_bar @ floats(x))[None]
+    rows = floats(x).reshape(-1, np.shape(x)[-1])
+    return floats(r_bar)[..., None] * floats(weight)[0], (floats(r_bar).reshape(-1) @ rows)[None]

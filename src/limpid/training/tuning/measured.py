@@ -60,3 +60,16 @@ def measured(
         apart = (arrays["old_log_probabilities"] - arrays["reference_log_probabilities"]) * arrays["mask"]
         found["kl_before"] = float(apart.sum() / max(1.0, float(arrays["mask"].sum())))
     return found
+
+
+def explained_variance(arrays: Mapping[str, Array]) -> dict[str, float]:
+    """How much of what differs between the returns of a draw its values had foreseen: 1 all, 0 as much as their mean.
+
+    Nothing where no values are learned, or all returns are alike.
+    """
+    if "returns" not in arrays:
+        return {}
+    there = arrays["mask"] > 0
+    returns, values = (arrays[name][there].astype(np.float64) for name in ("returns", "old_values"))
+    spread = float(returns.var()) if len(returns) else 0.0
+    return {"explained_variance": 1 - float((returns - values).var()) / spread} if spread else {}

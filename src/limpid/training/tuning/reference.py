@@ -19,7 +19,8 @@ from limpid.model import Transformer
 from limpid.model.linear import LowRankLinear
 from limpid.model.observe import FAST
 from limpid.model.weights import load_weights, read_weights
-from limpid.objectives.answers import token_log_probabilities as scored
+from limpid.objectives.answers import scores_of
+from limpid.objectives.losses import scored
 from limpid.run import Run
 from limpid.source import Checkpoint, find_model
 from limpid.training.precision import arithmetic
@@ -100,7 +101,14 @@ def without_factors(model: Transformer) -> Iterator[None]:
 def token_log_probabilities(
     model: Transformer, micro: MicroBatch, temperature: float = 1.0
 ) -> Float32[Array, "answer position"]:
-    """What a model gives to every target of a micro-batch, without dropout, in nats; 0 where there is none.
+    """What a model gives to every target of a micro-batch, in nats; 0 where there is none."""
+    return predicted(model, micro, temperature)["log_probabilities"]
+
+
+def predicted(
+    model: Transformer, micro: MicroBatch, temperature: float = 1.0
+) -> dict[str, Float32[Array, "answer position"]]:
+    """The same and, of a model that has a value function, the value before each target; without dropout.
 
     By the kernels that training runs, which other shapes and passes without a gradient do not: so that the ratio to
     what the step computes is exactly 1 as long as no parameter has moved.
@@ -111,8 +119,10 @@ def token_log_probabilities(
         device = model.embed.tokens.weight.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in ("tokens", "targets"))
         with torch.enable_grad():
-            scores = scored(model, tokens, targets, FAST, temperature)
-        found: Array = scores.log_probabilities.detach().float().cpu().numpy()
+            hidden = model(tokens, form_logits=False)
+            found = {"log_probabilities": scores_of(hidden, targets, FAST, temperature).log_probabilities}
+            if hidden.value_matrix is not None:
+                found["values"] = scored(hidden.stream, hidden.value_matrix)
     finally:
         model.train(was)
-    return found
+    return {name: tensor.detach().float().cpu().numpy() for name, tensor in found.items()}

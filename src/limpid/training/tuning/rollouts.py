@@ -17,13 +17,14 @@ from limpid.data.tuning.example_split import ExampleSplit
 from limpid.data.tuning.examples import Examples
 from limpid.data.tuning.rows import spread
 from limpid.model import Transformer
-from limpid.objectives.policy import Named, Policy
+from limpid.objectives.named import Named
+from limpid.objectives.policy import Policy
 from limpid.quantities import NO_LABEL
 from limpid.training.state import State
 from limpid.training.tuning.advantages import Drawn, advantages
 from limpid.training.tuning.examples import order_of, pad_of
-from limpid.training.tuning.measured import Answer, measured
-from limpid.training.tuning.reference import Reference, token_log_probabilities
+from limpid.training.tuning.measured import Answer, explained_variance, measured
+from limpid.training.tuning.reference import Reference, predicted
 from limpid.training.tuning.rewards import Rewards, find_rewards
 
 Array = np.ndarray
@@ -108,16 +109,19 @@ class Rollouts:
         arrays |= self._scored([MicroBatch(one) for one in cut(arrays, places)], state)
         rewards = without_gaps(total.reshape(-1, count))
         if learned_from:
-            scores = arrays["old_log_probabilities"], arrays.get("reference_log_probabilities")
-            drawn = Drawn(rewards, arrays["mask"], *scores)
-            arrays["advantages"] = advantages(drawn, self.method, self.price).astype(np.float32)
+            reference, values = arrays.get("reference_log_probabilities"), arrays.get("old_values")
+            drawn = Drawn(rewards, arrays["mask"], arrays["old_log_probabilities"], reference, values)
+            found = advantages(drawn, self.method, self.price, self.objective)
+            arrays |= {name: array.astype(np.float32) for name, array in found.items()}
         arrays["rewards"] = rewards.reshape(-1).astype(np.float32)
         starts = np.array([int(split.starts[record]) for record in each])
+        of_step = explained_variance(arrays) if learned_from else {}
         return tuple(
             MicroBatch(
                 one,
                 tuple(starts[part].tolist()),
-                measured(self.rewards.functions, said[:, part], total[part], count, [answers[i] for i in part], one),
+                measured(self.rewards.functions, said[:, part], total[part], count, [answers[i] for i in part], one)
+                | of_step,
             )
             for part, one in zip(places, cut(arrays, places), strict=True)
         )
@@ -125,8 +129,8 @@ class Rollouts:
     def _scored(self, micros: Sequence[MicroBatch], state: State) -> dict[str, Array]:
         """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats."""
         heat = self.objective.temperature
-        old = [token_log_probabilities(state.model, micro, heat) for micro in micros]
-        found = {"old_log_probabilities": np.concatenate(old)}
+        old = [predicted(state.model, micro, heat) for micro in micros]
+        found = {f"old_{name}": np.concatenate([one[name] for one in old]) for name in old[0]}
         if self.reference is not None:
             before = [self.reference.token_log_probabilities(micro, state, heat) for micro in micros]
             found["reference_log_probabilities"] = np.concatenate(before)

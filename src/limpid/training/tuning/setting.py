@@ -66,7 +66,7 @@ def require_rollouts(tune: TuneConfig) -> None:
         raise ConfigError("distill imitates a teacher: name a model of the same tokenizer with --teacher")
     if method is not None and not settings.reward:
         raise ConfigError(f"{tune.objective} learns from a reward: name one with --reward module:function")
-    if method is not None and method.advantage != "global" and settings.num_generations < 2:
+    if method is not None and method.of_groups and settings.num_generations < 2:
         raise ConfigError(
             f"num_generations is {settings.num_generations}: {tune.objective} compares the answers to one prompt, so "
             "there must be two at least"
