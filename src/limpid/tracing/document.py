@@ -253,6 +253,7 @@ class EntryDocument:
     passed: tuple[DerivationDocument, ...]
     to_tokens: tuple[Place, ...]  # the strongest way back, entry by entry
     to_loss: tuple[Place, ...]  # the strongest way on: gradients, from here to the loss
+    weighed_by: tuple[Place, ...]  # what was formed before the step and weighs the gradient on the ways to the loss
     update: tuple[str, ...]
 
     def __repr__(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -55,6 +57,7 @@ def _explain(step: Recorded, name: str, index: Index) -> EntryDocument:
         passed=() if bars is None else tuple(_gradient_of(step, *one) for one in _passed(step, name, index)),
         to_tokens=tuple(_to_tokens(step, name, index)),
         to_loss=() if bars is None else tuple(_to_loss(step, name, index)),
+        weighed_by=() if bars is None else tuple(_weighed_by(step, name, index)),
         update=step.update(name, index) if step.learned(name) else (),
     )
 
@@ -197,14 +200,48 @@ def _to_tokens(step: Recorded, name: str, index: Index) -> list[Place]:
     return path
 
 
+def _onwards(step: Recorded, name: str, index: Index, every: bool = False) -> Iterator[tuple[Link, Index, Index]]:
+    """From entry to entry on to the loss, each the largest contribution to the gradient of the one before: the
+    operation, and the entries of its input and of its result. With `every`, on every way inside the loss.
+    """
+    ahead = [(name, index)]
+    for name, before in itertools.islice(ahead, PATH):  # noqa: B020  it grows as it is walked
+        passed = [(link, entry) for link, _, entry in _passed(step, name, before) if entry.sources]
+        if passed and not (every and station(name) == "loss"):
+            passed = [max(passed, key=lambda one: np.nan_to_num(abs(one[1].sources[0].share), nan=np.inf))]
+        for link, entry in passed:
+            yield link, before, entry.sources[0].index
+            ahead += [one for one in [(link.name, entry.sources[0].index)] if one not in ahead]
+
+
 def _to_loss(step: Recorded, name: str, index: Index) -> list[Place]:
-    """Gradients from entry to entry, each the largest contribution to the one before, until the loss."""
-    path: list[Place] = []
-    while len(path) < PATH:
-        passed = [(link, entry) for link, _, entry in _passed(step, name, index) if entry.sources]
-        if not passed:
-            break
-        link, entry = max(passed, key=lambda one: np.nan_to_num(abs(one[1].sources[0].share), nan=np.inf))
-        name, index = link.name, entry.sources[0].index
-        path.append(_gradient_place(step, name, index))
-    return path
+    """The gradients on the strongest way on to the loss."""
+    return [_gradient_place(step, link.name, at) for link, _, at in _onwards(step, name, index)]
+
+
+def _weighed_by(step: Recorded, name: str, index: Index) -> list[Place]:
+    """What was formed before the step and weighs the gradient on the way to the loss: advantages, and the rewards behind them."""
+    if step.record.config.tune is None:
+        return []
+    found: dict[tuple[str, Index], Place] = {}
+    for link, before, at in _onwards(step, name, index, every=True):
+        for used in link.inputs:
+            if not step.given(used) or used in ("tokens", "targets"):
+                continue
+            shape = step.value(used).shape
+            entry = next((one for one, of in ((at, link.name), (before, "")) if _fits(step, shape, one, of)), None)
+            if entry is None or (used, entry) in found:
+                continue
+            found[used, entry] = _place(step, used, entry)
+            maker = _maker(step, used)
+            if maker is not None:
+                made = derive_entry(maker.operation, entry, _reader(step, maker))
+                behind = (_place(step, maker.inputs[source.place], source.index) for source in made.sources)
+                found |= {(place.name, place.index): place for place in behind}
+    return list(found.values())
+
+
+def _fits(step: Recorded, shape: Index, index: Index, of: str) -> bool:
+    """Whether an array has an entry at the same place: it has the shape of what is there, or of its rows."""
+    same = shape == step.value(of).shape if of else len(shape) == len(index)
+    return same and bool(shape) and all(i < size for i, size in zip(index, shape, strict=True))

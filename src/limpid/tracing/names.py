@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from limpid.config.tuning import KINDS
 from limpid.errors import ConfigError
 from limpid.objectives.tuned import objective_of
 from limpid.published_names import joined_parts, our_spellings
@@ -13,6 +14,8 @@ from limpid.quantities import parameters
 from limpid.run import Run
 from limpid.source import Checkpoint, open_source
 
+BESIDE = ("rewards", "reference_log_probabilities")
+"""What a batch of drawn answers may hold beside what its objective reads."""
 AROUND = re.compile(r"(grad|m|v|ema|update)\((.+)\)")
 """What belongs to a parameter or quantity: its gradient, moments, moving average, value after the update."""
 
@@ -67,4 +70,5 @@ def require_known(what: str, asked: str) -> None:
     config = run.read_config()
     objective, model = objective_of(config.tune), config.model
     formed, learned = (one.name for one in objective.quantities(model)), (one.name for one in parameters(model))
-    our_name(name, [*objective.fields, *formed, *learned])
+    beside = BESIDE if config.tune is not None and KINDS[config.tune.objective] == "prompts" else ()
+    our_name(name, [*objective.fields, *beside, *formed, *learned])

@@ -45,7 +45,10 @@ def entry_page(found: EntryDocument) -> str:
     for passed in found.passed:
         facts += [(f"through {passed.quantity}", passed.symbols), ("", passed.numbers)]
     facts += [("update", line) for line in found.update]
-    walks = {"came from": found.came_from, "back to the tokens": found.to_tokens, "on to the loss": found.to_loss}
+    walks = {
+        "came from": found.came_from, "back to the tokens": found.to_tokens, "on to the loss": found.to_loss,
+        "weighed by": found.weighed_by,
+    }  # fmt: skip
     parts = (
         folded(title, table(((one.address, f"{one.value:.6g}", one.note) for one in places), numbers=(1,)))
         for title, places in walks.items()

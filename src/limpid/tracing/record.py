@@ -217,7 +217,12 @@ class Record:
     def _axes(self) -> dict[str, tuple[str, ...]]:
         model = self.config.model
         formed = {quantity.name: quantity.axes for quantity in self.objective.quantities(model)}
-        return formed | {parameter.name: parameter.axes for parameter in parameters(model)}
+        given = {
+            name.removeprefix("batch/"): ("batch", "position")[: len(self.shape(name))]
+            for name in self.names
+            if name.startswith("batch/") and len(self.shape(name)) <= 2
+        }
+        return given | formed | {parameter.name: parameter.axes for parameter in parameters(model)}
 
     def has_rows(self, name: str) -> bool:
         """Whether the first axis of an array is that of the batch."""

@@ -15,6 +15,7 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import rounded, unit_roundoff
 from limpid.maths.step import rule
 from limpid.maths.update import UpdateInput, clip_scale
+from limpid.tracing.drawn import drawn_links
 from limpid.tracing.entries.entry import Index
 from limpid.tracing.record import Record
 from limpid.tracing.segments import outline
@@ -25,7 +26,7 @@ class Recorded:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.links = outline(record)
+        self.links = [*drawn_links(record), *outline(record)]
         self._mapped = cache(record.mapped)
 
     def _place(self, name: str) -> str | None:
@@ -47,6 +48,10 @@ class Recorded:
 
     def learned(self, name: str) -> bool:
         return f"before/{name}" in self.record.names
+
+    def given(self, name: str) -> bool:
+        """Whether it is an array of the batch."""
+        return f"batch/{name}" in self.record.names and self._place(name) == f"batch/{name}"
 
     def gradient(self, name: str) -> Array | None:
         where = self.record.gradient_place(name)

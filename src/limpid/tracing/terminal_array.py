@@ -11,7 +11,9 @@ from rich.text import Text
 from limpid.latex import readable
 from limpid.maths.rounding import FORMATS, unit_roundoff
 from limpid.theme import BACKWARD, FORWARD, HEADING, QUIET, UPDATE
+from limpid.tracing import equations
 from limpid.tracing.document import ArrayDocument, ParameterDocument, QuantityDocument
+from limpid.tracing.drawn import check_drawn, drawn_links
 from limpid.tracing.names import bare
 from limpid.tracing.terminal_verdict import shown
 from limpid.tracing.trace import Trace
@@ -26,9 +28,11 @@ def show(trace: Trace, asked: str, console: Console) -> None:
         return
     inner, step = bare(found.name), trace.step
     made = next((quantity for quantity in step.quantities if quantity.name == inner), None)
-    _numbers(found, () if made is None else made.axes, console)
+    _numbers(found, trace.record.axes(inner), console)
     if made is not None:
         _quantity(made, step.precision["compute"], console)
+    if found.tensor.startswith("batch/"):
+        _given(trace, inner, console)
     for parameter in step.parameters:
         if parameter.name == inner:
             _parameter(parameter, found, console)
@@ -70,6 +74,20 @@ def _quantity(quantity: QuantityDocument, compute: str, console: Console) -> Non
     console.print(Text.assemble(*checks))
     if quantity.grad_norm is not None:
         console.print(f"  gradient  norm {quantity.grad_norm:.4e}", markup=False)
+
+
+def _given(trace: Trace, name: str, console: Console) -> None:
+    """An array of the batch, and what of it was derived a second time."""
+    console.print("  given     before the step, by the batch", style=QUIET)
+    link = next((link for link in drawn_links(trace.record) if link.name == name), None)
+    if link is None:
+        return
+    check = next(check for check in check_drawn(trace.record) if check.name == name)
+    equation = equations.forward(link.operation, link.inputs, [trace.array(one).shape for one in link.inputs])
+    console.print(f"  made by   {link.operation.name} of {', '.join(link.inputs)}", markup=False)
+    console.print(Text(f"  forward   {readable(equation)}", FORWARD))
+    console.print(f"  source    {link.operation.source}", markup=False)
+    console.print(Text.assemble("  agreement ", shown(check)))
 
 
 def _parameter(parameter: ParameterDocument, found: ArrayDocument, console: Console) -> None:

@@ -66,6 +66,8 @@ def _gradient(found: EntryDocument) -> list[Text]:
         lines.append(Text(f"  together {together} = {total:.8g}", BACKWARD))
     if found.to_loss:
         lines += _walk("the strongest way on to the loss", found.to_loss, arrow="← ")
+    if found.weighed_by:
+        lines += _walk("weighed on the way by what was formed before the step", found.weighed_by)
     return lines
 
 

@@ -103,10 +103,12 @@ class Trace:
         return Recorded(self.record)
 
     def names(self) -> list[str]:
-        """Every quantity and parameter, in the order of the step."""
+        """Every quantity and parameter, in the order of the step, and every array of the batch."""
         model = self.record.config.model
         quantities = self.record.objective.quantities(model)
-        return [q.name for q in quantities] + [p.name for p in parameters(model)]
+        formed = [q.name for q in quantities] + [p.name for p in parameters(model)]
+        given = sorted(name.removeprefix("batch/") for name in self.record.names if name.startswith("batch/"))
+        return [*formed, *(name for name in given if name not in formed)]
 
     def tensor(self, asked: str) -> tuple[str, str]:
         """Our name of what was asked for, and the name of its tensor in the record.

@@ -13,6 +13,7 @@ from limpid.reporter import SILENT, Report
 from limpid.tracing.batch import check_targets
 from limpid.tracing.comparison import Expected, Range, compare, given, largest
 from limpid.tracing.document import Statistics
+from limpid.tracing.drawn import check_drawn
 from limpid.tracing.end_to_end import EndToEnd, redo
 from limpid.tracing.kernels import newton_schulz
 from limpid.tracing.local import Compared, compare_operations
@@ -141,7 +142,7 @@ def _verify(record: Record, report: Report) -> StepReport:
         entry.backward = gradients.get(name)
     report("redoing the whole step and its update", 0, None)
     step = StepReport(
-        record, [*_given(record), *check_targets(record)], list(entries.values()), [], loss_account(record),
+        record, [*_given(record), *check_targets(record), *check_drawn(record)], list(entries.values()), [], loss_account(record),
         redo(record), redo_update(record),
     )  # fmt: skip
     for name, entry in entries.items():

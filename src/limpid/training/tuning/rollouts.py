@@ -107,7 +107,7 @@ class Rollouts:
         arrays["mask"] = arrays["mask"] * learned[:, None].astype(np.float32)
         places = np.array_split(np.arange(len(each)), parts)
         arrays |= self._scored([MicroBatch(one) for one in cut(arrays, places)], state)
-        rewards = without_gaps(total.reshape(-1, count))
+        rewards = without_gaps(total.reshape(-1, count)).astype(np.float32).astype(np.float64)  # as they are stored
         if learned_from:
             reference, values = arrays.get("reference_log_probabilities"), arrays.get("old_values")
             drawn = Drawn(rewards, arrays["mask"], arrays["old_log_probabilities"], reference, values)
