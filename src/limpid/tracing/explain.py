@@ -205,7 +205,7 @@ def _onwards(step: Recorded, name: str, index: Index, every: bool = False) -> It
     operation, and the entries of its input and of its result. With `every`, on every way inside the loss.
     """
     ahead = [(name, index)]
-    for name, before in itertools.islice(ahead, PATH):  # noqa: B020  it grows as it is walked
+    for name, before in itertools.islice(ahead, PATH):  # it grows as it is walked
         passed = [(link, entry) for link, _, entry in _passed(step, name, before) if entry.sources]
         if passed and not (every and station(name) == "loss"):
             passed = [max(passed, key=lambda one: np.nan_to_num(abs(one[1].sources[0].share), nan=np.inf))]
@@ -220,7 +220,7 @@ def _to_loss(step: Recorded, name: str, index: Index) -> list[Place]:
 
 
 def _weighed_by(step: Recorded, name: str, index: Index) -> list[Place]:
-    """What was formed before the step and weighs the gradient on the way to the loss: advantages, and the rewards behind them."""
+    """What was formed before the step and weighs the gradient on its way: advantages, and the rewards behind them."""
     if step.record.config.tune is None:
         return []
     found: dict[tuple[str, Index], Place] = {}

@@ -141,10 +141,10 @@ def _verify(record: Record, report: Report) -> StepReport:
     for name, entry in entries.items():
         entry.backward = gradients.get(name)
     report("redoing the whole step and its update", 0, None)
+    came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
     step = StepReport(
-        record, [*_given(record), *check_targets(record), *check_drawn(record)], list(entries.values()), [], loss_account(record),
-        redo(record), redo_update(record),
-    )  # fmt: skip
+        record, came_in, list(entries.values()), [], loss_account(record), redo(record), redo_update(record)
+    )
     for name, entry in entries.items():
         entry.drift = step.end_to_end.drift.get(name, 0.0)
     step.parameters = [_parameter(record, one, gradients, step) for one in record.trained]

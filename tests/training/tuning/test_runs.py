@@ -161,9 +161,26 @@ def test_epochs_count_the_steps(tuned: Callable[..., Run]) -> None:
 
 
 def test_a_number_of_a_policy_s_step_is_written_out(tuned: Callable[..., Run], capsys: pytest.CaptureFixture) -> None:
-    run = tuned("dapo")
-    assert main(["explain", str(run.path), "token_log_probabilities[0,4]"]) == 0
-    assert "came from" in capsys.readouterr().out
+    run = tuned("dapo", tune={"options": {"beta": 0.1}})
+    trace = limpid.trace(run)
+    advantages, rewards = trace.array("advantages"), trace.array("rewards")
+    row, at = (int(i) for i in np.argwhere(advantages)[0])
+    assert main(["explain", str(run.path), f"token_log_probabilities[{row},{at}]"]) == 0
+    shown = capsys.readouterr().out
+    weighed = shown.partition("weighed on the way by what was formed before the step")[2]
+    assert f"advantages[{row}, {at}] = {advantages[row, at]:.6g}" in weighed
+    for answer in range(row - row % 3, row - row % 3 + 3):
+        assert f"rewards[{answer}] = {rewards[answer]:.6g}" in weighed
+    assert f"reference_log_probabilities[{row}, {at}] = " in weighed
+    assert main(["explain", str(run.path), f"policy_losses[{row},{at}]"]) == 0
+    assert f"from ratios 1, advantages {advantages[row, at]:.6g}\n" in capsys.readouterr().out
+    assert main(["trace", str(run.path), "--quantity", "advantages"]) == 0
+    shown = capsys.readouterr().out
+    assert "made by   group_advantages of rewards, mask" in shown
+    assert "agreement ✓" in shown
+    for name in ("mask", "rewards", "old_log_probabilities", "reference_log_probabilities"):
+        assert main(["trace", str(run.path), "--quantity", name]) == 0
+        assert "before the step, by the batch" in capsys.readouterr().out
     assert main(["explain", str(run.path), "pair_losses[0]"]) == 2
     assert "the step has no quantity 'pair_losses'" in capsys.readouterr().err
 

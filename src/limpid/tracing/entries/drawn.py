@@ -42,8 +42,8 @@ def _of_group(operation: FromRewards, index: Index, inputs: list[Array], value: 
         divisor, others = deviation + EPS, 1 / n
     if not r.max() > r.min():
         numbers += ": answers that are alike teach nothing"
-    weigh = {place: (1 - others if operation.method != "leave_one_out" else 1.0) for place in (index[0],)}
-    shares = {place: float(r[place - first]) * weigh.get(place, -others) / divisor for place in group}
+    itself = 1.0 if operation.method == "leave_one_out" else 1 - others
+    shares = {place: float(r[place - first]) * (itself if place == index[0] else -others) / divisor for place in group}
     if operation.price:
         numbers += f", r less {operation.price:g} per nat from the reference"
     ordered = (index[0], *(place for place in group if place != index[0]))

@@ -54,7 +54,7 @@ def plain_gradient(operation: Operation, place: int, index: Index, reader: Reade
     beside = inputs[place].shape == y_bar.shape
     indices, shares = ([index], [share(index)]) if beside else ([], [])
     if not beside or shares != [value]:
-        indices = _candidates(y_bar.shape, index)
+        indices = _candidates(y_bar.shape, inputs[place].shape, index)
         shares = [share(at) for at in indices]
     given = tuple(one for one in sources(GRADIENT, indices, np.array(shares)) if one.share) if shares else ()
     alone = not given or [one.share for one in given] == [value]
@@ -62,12 +62,12 @@ def plain_gradient(operation: Operation, place: int, index: Index, reader: Reade
     return Entry(value, f"x̄ = {operation.name}'(…) ȳ", written, given)
 
 
-def _candidates(shape: Index, index: Index) -> list[Index]:
+def _candidates(shape: Index, of_input: Index, index: Index) -> list[Index]:
     """Entries of an output that are asked for their share: all of a few, else those of the same row."""
     if math.prod(shape) <= TRACED:
         return list(np.ndindex(shape))
-    row = shape[1:]
-    return [(index[0], *rest) for rest in np.ndindex(row)] if index and math.prod(row) <= TRACED_ROW else []
+    row, alike = shape[1:], shape[:1] == of_input[:1]
+    return [(index[0], *rest) for rest in np.ndindex(row)] if alike and math.prod(row) <= TRACED_ROW else []
 
 
 def _names(operation: Operation, count: int) -> list[str]:
