@@ -15,8 +15,10 @@ from limpid.data.tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
+from limpid.model.linear import begun_magnitudes, merge
 from limpid.model.lora import trained_adapter
 from limpid.model.peft_files import load_adapter, save_adapter
+from limpid.model.pissa import beside_the_original, principal
 from small import corpus
 
 LLAMA = ModelConfig(vocab_size=257, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, context_length=12)
@@ -72,6 +74,54 @@ def test_peft_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
     assert float((ours - expected).norm()) <= 1e-5 * float(expected.norm())
     kept = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
     assert kept["base_model_name_or_path"] == str(tmp_path / "base")
+
+
+PRINCIPAL = {"init_lora_weights": "pissa"}
+
+
+@pytest.mark.parametrize("kind", ["llama", "llama, √rank", "gpt-2", "gpt-2, magnitudes"])
+def test_factors_that_began_as_singular_values_are_peft_s_and_go_out_for_the_model_itself(
+    kind: str, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    config = replace(MODELS[kind], **PRINCIPAL)
+    original = initialise(Transformer(config.without_factors()), 0).state_dict()
+    begun = principal(config, original | begun_magnitudes(config, original))
+    model = Transformer(config)
+    model.load_state_dict(begun)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_" in name:
+                parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
+    save_folder(tmp_path / "base", config.without_factors(), original, tokenizer_json=None, end_of_text=None)
+    save_adapter(tmp_path / "adapter", *beside_the_original(config, model.state_dict(), begun), str(tmp_path / "base"))
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    theirs = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    tokens = torch.randint(0, 257, (2, 11), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(theirs(tokens).logits, model.eval()(tokens), rtol=0, atol=2e-6)
+    assert json.loads((tmp_path / "adapter/adapter_config.json").read_text())["r"] == 2 * config.lora_rank
+    merged = load_adapter(tmp_path / "adapter", config.without_factors()).merged(original)
+    for name, weight in merge(config, model.state_dict())[1].items():
+        torch.testing.assert_close(merged[name], weight, rtol=0, atol=1e-6)
+
+
+def test_the_rest_of_a_weight_is_what_peft_leaves(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    config = replace(LLAMA, lora_rank=3, lora_alpha=6.0, lora_targets=("attention.value",), **PRINCIPAL)
+    original = initialise(Transformer(LLAMA), 0).state_dict()
+    save_folder(tmp_path / "base", LLAMA, original, tokenizer_json=None, end_of_text=None)
+    asked = LoraConfig(r=3, lora_alpha=6.0, init_lora_weights="pissa", target_modules=["v_proj"])
+    theirs = get_peft_model(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), asked)
+    ours = principal(config, original)
+    name = "base_model.model.model.layers.1.self_attn.v_proj.base_layer.weight"
+    torch.testing.assert_close(ours["blocks.1.attention.value.weight"], theirs.state_dict()[name], rtol=0, atol=1e-7)
+    theirs.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ConfigError, match="path_initial_model_for_weight_conversion"):
+        load_adapter(tmp_path / "adapter", LLAMA)
 
 
 @pytest.mark.parametrize("kind", ["llama, √rank", "llama, magnitudes"])

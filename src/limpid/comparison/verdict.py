@@ -18,7 +18,7 @@ from limpid.config import ModelConfig
 from limpid.maths.operation import Array
 from limpid.tracing.verdict import Beyond, Check, Holds, NotFinite, Unchecked, Verdict
 
-UNUSED = ("dropout", "lora_dropout", "init_std", "scaled_residual_init")
+UNUSED = ("dropout", "lora_dropout", "init_lora_weights", "init_std", "scaled_residual_init")
 """Options that change no number of a model that is not trained here."""
 
 

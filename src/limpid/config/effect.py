@@ -13,7 +13,16 @@ from limpid.errors import ConfigError
 
 ADOPTED = ("model.", "data.tokenizer")
 """Options that --init-from takes from the model."""
-CHOSEN_ANEW = ("dropout", "lora_rank", "lora_alpha", "lora_scaling", "use_dora", "lora_dropout", "lora_targets")
+CHOSEN_ANEW = (
+    "dropout",
+    "lora_rank",
+    "lora_alpha",
+    "lora_scaling",
+    "use_dora",
+    "init_lora_weights",
+    "lora_dropout",
+    "lora_targets",
+)
 """Options of the model that a run which continues another one has of its own."""
 
 
@@ -34,6 +43,7 @@ NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
     ("model", "lora_alpha"): (lambda model: model.lora_rank, "a lora_rank"),
     ("model", "lora_scaling"): (lambda model: model.lora_rank, "a lora_rank"),
     ("model", "use_dora"): (lambda model: model.lora_rank, "a lora_rank"),
+    ("model", "init_lora_weights"): (lambda model: model.lora_rank, "a lora_rank"),
     ("model", "lora_dropout"): (lambda model: model.lora_rank, "a lora_rank"),
     ("run", "early_stopping"): (lambda run: run.eval_steps, "evaluations: eval_steps is 0"),
     ("update", "schedule_cycles"): (lambda update: update.schedule == "cosine_restarts", "schedule cosine_restarts"),

@@ -113,6 +113,8 @@ class ModelConfig(Checked):
     """What alpha is divided by: rank, or sqrt_rank, with which gradients keep their size at large ranks (rsLoRA)."""
     use_dora: bool = False
     """Learn the length of each row of W + s B A apart from its direction (DoRA)."""
+    init_lora_weights: Literal["zero", "pissa"] = "zero"
+    """How factors begin: B at zero, or both at the largest singular values of W, which keeps the rest (PiSSA)."""
     lora_dropout: Fraction = 0.0
     """Probability that an entry of what the factors read is dropped in training; the maps themselves read all of it."""
     lora_targets: tuple[str, ...] = ()
@@ -199,6 +201,7 @@ class ModelConfig(Checked):
             lora_alpha=ModelConfig.lora_alpha,
             lora_scaling="rank",
             use_dora=False,
+            init_lora_weights="zero",
             lora_dropout=0.0,
             lora_targets=(),
         )

@@ -93,6 +93,7 @@ class Adapter:
             "lora_scaling": self.scaling,
             "use_dora": has_magnitude,
             "lora_dropout": self.dropout,
+            "init_lora_weights": "zero",
             "lora_targets": tuple(sorted(maps)),
         }
         tensors: dict[str, Tensor] = {}

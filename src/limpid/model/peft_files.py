@@ -29,6 +29,8 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 MORE = ("lora_bias", "alora_invocation_tokens", "modules_to_save", "trainable_token_indices")
 """Keys of what is more than low-rank factors and magnitudes."""
+CHANGE_THE_BASE = ("pissa", "corda", "olora", "loftq", "lora_ga")
+"""How factors may have begun that are no change of the model as it was; as the words begin."""
 MAGNITUDE = ".lora_magnitude_vector"
 
 
@@ -39,6 +41,11 @@ def load_adapter(path: Path, config: ModelConfig, model: str = "this model") -> 
             is more than low-rank factors and magnitudes
     """
     their, tensors = _read(path)
+    if str(their.get("init_lora_weights")).startswith(CHANGE_THE_BASE):
+        raise ConfigError(
+            f"{path} has init_lora_weights {their['init_lora_weights']}: its factors belong to a changed base; save it "
+            "with peft's path_initial_model_for_weight_conversion, and they belong to the model itself"
+        )
     for key in MORE:
         if their.get(key):
             raise ConfigError(f"{path} has {key}: limpid reads adapters of low-rank factors only")

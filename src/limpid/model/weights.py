@@ -16,6 +16,7 @@ from limpid.model.header import header, require_layers
 from limpid.model.linear import merge
 from limpid.model.lora import Adapter, trained_adapter
 from limpid.model.peft_files import load_adapter, save_adapter
+from limpid.model.pissa import beside_the_original
 from limpid.model.transformer import Transformer
 from limpid.quantities import VALUE, parameters, trained_parameters
 from limpid.run import AVERAGE, Run
@@ -84,7 +85,7 @@ def load_adapted(source: Model) -> tuple[dict[str, Tensor], Adapter]:
         return weights, load_adapter(source.path, config, str(source.base))
     if not isinstance(source, Checkpoint) or not (config := source.read_model_config()).lora_rank:
         raise ConfigError(f"{source} has no low-rank factors: give a run trained with --lora-rank, or an adapter")
-    weights = read_weights(source, config)
+    config, weights = _with_factors(source, config)
     return weights, trained_adapter(config, weights)
 
 
@@ -102,8 +103,25 @@ def write_adapter(folder: Path, source: Model, dtype: torch.dtype) -> None:
         raise ConfigError(
             f"{source} started from weights that were drawn, which no other program has: export it without --adapter"
         )
-    weights = {name: tensor.to(dtype) for name, tensor in read_weights(source, config).items()}
-    save_adapter(folder, config, weights, base)
+    config, weights = _with_factors(source, config)
+    save_adapter(folder, config, {name: tensor.to(dtype) for name, tensor in weights.items()}, base)
+
+
+def _with_factors(source: Checkpoint, config: ModelConfig) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The model of a run that trains factors, these beside the weights of the model that it started from."""
+    return beside_the_start(source.run, config, read_weights(source, config))
+
+
+def beside_the_start(
+    run: Run, config: ModelConfig, weights: dict[str, Tensor]
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The same of a run in progress, with its weights as they are.
+
+    Raises  CheckpointError where factors began as parts of the weights, and the run's first checkpoint is not there
+    """
+    if config.init_lora_weights != "pissa":
+        return config, weights
+    return beside_the_original(config, weights, read_weights(Checkpoint(run, 0), config))
 
 
 def adapter_base(run: Run) -> str | None:

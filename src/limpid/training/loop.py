@@ -23,7 +23,7 @@ from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.model.peft_files import factors_alone, save_adapter
-from limpid.model.weights import adapter_base
+from limpid.model.weights import adapter_base, beside_the_start
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
@@ -160,7 +160,8 @@ def finish(training: Training) -> str | None:
                 step=training.state.step,
             )
             if factors_alone(config.model) and (base := adapter_base(training.run)) is not None:
-                save_adapter(training.run.adapter_folder, config.model, single, base)
+                model, factors = beside_the_start(training.run, config.model, single)
+                save_adapter(training.run.adapter_folder, model, factors, base)
         except ConfigError as error:
             return str(error)
         return None

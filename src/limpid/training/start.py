@@ -27,6 +27,7 @@ from limpid.lock import hold
 from limpid.model.convert import dropout_of
 from limpid.model.linear import begun_magnitudes
 from limpid.model.peft_files import load_adapter
+from limpid.model.pissa import principal
 from limpid.model.weights import load_weights, value_function
 from limpid.objectives import NEXT_TOKEN, Objective, to_document
 from limpid.objectives.tuned import objective_of
@@ -86,6 +87,11 @@ def start(
         f"head is {config.model.head}, which this run would not train: it is for limpid tune "
         f"{' '.join(name for name, head in HEADS.items() if head == config.model.head)}, or an objective of your own",
     )
+    require(
+        config.model.init_lora_weights != "pissa" or config.run.init_from is not None,
+        "init_lora_weights is pissa, which takes the singular values of a model that was trained before: name one with "
+        "--init-from",
+    )
     source = None if config.run.init_from is None else _first_model(config.run.init_from)
     if source is not None:
         sizes, weights, factors = _initial(source, config.model)
@@ -126,6 +132,7 @@ def start(
     state = fresh_state(config, mesh)
     if source is not None:
         weights = dict(weights) | begun_magnitudes(config.model, weights) | value_function(source)
+        weights = principal(config.model, weights) if config.model.init_lora_weights == "pissa" else weights
         known = {parameter.name for parameter in parameters(config.model)}  # factors and a new head begin here
         set_weights(state.model, {name: tensor for name, tensor in weights.items() if name in known})
         state.average = average.begun(state.model, config.update)

@@ -10,12 +10,16 @@ import pytest
 from safetensors.numpy import load_file
 
 import limpid
+import small
 from limpid.cli import main
 from limpid.data.held_out import held_out_documents, opening
 from limpid.data.lineage import rows_of_step
 from limpid.errors import LimpidError
+from limpid.inspection.adapter import inspect_adapter
+from limpid.model.weights import load_weights
 from limpid.objectives.tuned import TUNED
 from limpid.run import Run
+from limpid.source import find_model
 from limpid.training.stored_batches import read_batch
 
 GIVEN = ("sft", "dpo", "ipo", "kto", "reward")
@@ -113,6 +117,35 @@ def test_magnitudes_are_tuned_alike(tuned: Callable[..., Run], objective: str) -
     assert limpid.trace(run).step.verdict.agrees
     if objective == "dpo":
         assert run.read_metrics().steps[0]["rewards/margins"] == pytest.approx(0, abs=1e-6)
+
+
+def test_factors_that_began_as_singular_values_are_held_to_the_model_as_it_was(
+    tuned: Callable[..., Run], base: Run, here: Path
+) -> None:
+    """The reference is what the rest of the weights and the first factors give together."""
+    model = {"lora_rank": 2, "init_lora_weights": "pissa"}
+    moved = {"learning_rate": 0.05, "warmup_steps": 0, "schedule": "constant"}
+    run = tuned("dpo", model=model, update=moved)
+    first, _, third = run.read_metrics().steps
+    assert first["loss"] == pytest.approx(math.log(2), abs=1e-7)
+    assert first["rewards/margins"] == 0 != third["rewards/margins"]
+    assert limpid.trace(run).step.verdict.agrees
+    for ours, theirs in zip(*(load_weights(find_model(what))[1].items() for what in (f"{run}@0", base)), strict=True):
+        np.testing.assert_allclose(ours[1].numpy(), theirs[1].numpy(), rtol=0, atol=1e-7)
+    part = Run(shutil.copytree(run.path, run.path.with_name("part")))
+    for step in (2, 3):
+        shutil.rmtree(part.checkpoint(step))
+    limpid.resume(part)
+    assert (part.checkpoint(3) / "model.safetensors").read_bytes() == (
+        run.checkpoint(3) / "model.safetensors"
+    ).read_bytes()
+    with_adapter = load_weights(find_model(f"{base.path}+{run.adapter_folder}"))[1]
+    for name, weight in load_weights(find_model(run))[1].items():
+        np.testing.assert_allclose(with_adapter[name].numpy(), weight.numpy(), rtol=0, atol=1e-6)
+    (change, *_) = inspect_adapter(run).changes
+    assert 0 < change.relative < 1  # against the model as it was, not against nothing
+    with pytest.raises(LimpidError, match="singular values of a model that was trained before"):
+        limpid.train(small.config(here / "corpus", model=model))
 
 
 def test_another_reference_gives_other_margins(tuned: Callable[..., Run], base: Run) -> None:
