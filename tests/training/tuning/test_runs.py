@@ -143,7 +143,10 @@ def test_factors_that_began_as_singular_values_are_held_to_the_model_as_it_was(
     for name, weight in load_weights(find_model(run))[1].items():
         np.testing.assert_allclose(with_adapter[name].numpy(), weight.numpy(), rtol=0, atol=1e-6)
     (change, *_) = inspect_adapter(run).changes
-    assert 0 < change.relative < 1  # against the model as it was, not against nothing
+    original = load_weights(find_model(base))[1][change.name]
+    assert change.base_norm == pytest.approx(
+        float(original.norm()), rel=1e-6
+    )  # of the model as it was, not of the rest
     with pytest.raises(LimpidError, match="singular values of a model that was trained before"):
         limpid.train(small.config(here / "corpus", model=model))
 
