@@ -30,6 +30,7 @@ def document(evaluation: Evaluation) -> dict[str, Any]:
             {"results": [result.as_dict() for result in results], "difference": between}
             for results, between in zip(evaluation.tasks, _plain_between(evaluation), strict=True)
         ],
+        "records": None if evaluation.records is None else evaluation.records.as_dict(),
     }
 
 

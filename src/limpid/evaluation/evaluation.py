@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from limpid.config.arguments import checked
-from limpid.config.domain import Count, Whole, Within
+from limpid.config.domain import Count, Positive, Whole, Within
 from limpid.config.options import Checked, from_dict, require
 from limpid.evaluation.blocks import Blocks
 from limpid.evaluation.calibration import Calibration, calibration
@@ -18,6 +18,7 @@ from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.metrics import Difference, Metric, difference, metrics
 from limpid.evaluation.notebook import page
 from limpid.evaluation.plots import reliability
+from limpid.evaluation.records.judge import Asked, Judged, judge
 from limpid.evaluation.scored_text import ScoredText, encode_documents, score_text
 from limpid.evaluation.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluation.windows import Convention, Windows
@@ -25,10 +26,15 @@ from limpid.files import user_path
 from limpid.loaded import LoadedModel
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
+from limpid.source import Checkpoint
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
     from limpid.model import Transformer
+
+
+ON_RECORDS = ("num_generations", "max_completion_length", "temperature", "max_records")
+"""Options that say how models are judged on records."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,6 +48,10 @@ class EvaluationConfig(Checked):
     confidence: Annotated[float, Within("[0.5, 1)", "for example 0.95")] = 0.95
     seed: Whole = 0
     text_field: str = "text"
+    num_generations: Count | None = None  # answers to each prompt; None is as the run was tuned
+    max_completion_length: Count | None = None
+    temperature: Positive | None = None
+    max_records: Count | None = None
 
     def windows(self, model: LoadedModel) -> Windows:
         """How this model's text is cut.
@@ -70,7 +80,10 @@ class TextResult:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What came of it; the second of two entries belongs to the other model, where one is compared."""
+    """What came of it; the second of two entries belongs to the other model, where one is compared.
+
+    On records the other model is the one before, and the first the one after.
+    """
 
     models: tuple[LoadedModel, ...]
     config: EvaluationConfig
@@ -80,6 +93,7 @@ class Evaluation:
     difference: Difference | None = None
     tasks: tuple[tuple[TaskResult, ...], ...] = ()  # of each task, one per model
     task_differences: tuple[dict[str, Estimate], ...] = ()
+    records: Judged | None = None
 
     @checked
     def metric(self, name: str, model: int = 0) -> Metric:
@@ -89,14 +103,27 @@ class Evaluation:
         """
         require(model in range(len(self.models)), f"model is {model}: there are {len(self.models)}, counted from 0")
         found = {one.name: one for one in self.texts[model].metrics} if self.texts else {}
+        if self.records is not None and not self.texts:
+            return self._of_records(name, model)
         key = name.replace("_", " ")
         require(key in found, f"no metric is called {name!r}: there are {', '.join(found) or 'none without a text'}")
         return found[key]
+
+    def _of_records(self, name: str, model: int) -> Metric:
+        assert self.records is not None
+        rows = {row.name: row for row in self.records.rows}
+        require(name in rows, f"no metric is called {name!r}: there are {', '.join(rows)}")
+        found = rows[name].before if model else rows[name].after
+        require(found is not None, f"{name} is not measured of {self.models[model].title}")
+        assert found is not None
+        return found
 
     def __repr__(self) -> str:
         named = ("loss", "bits per byte", "accuracy")
         values = [f"{one.name} {one.value:.4g}" for text in self.texts[:1] for one in text.metrics if one.name in named]
         values += [] if self.difference is None else [self.difference.sentence()]
+        on_records = None if self.records is None else self.records.difference
+        values += [] if on_records is None else [on_records.sentence()]
         values += [f"{results[0].name} {results[0].accuracy[UNITS[0]].value:.1%}" for results in self.tasks]
         return f"Evaluation({self.models[0].title}: {', '.join(values)})"
 
@@ -125,23 +152,39 @@ def evaluate(
     text: str | None = None,
     against: str | Path | Run | tuple[Transformer, Tokenizer] | None = None,
     tasks: tuple[str, ...] = (),
+    records: tuple[str, ...] = (),
+    reward: tuple[str, ...] = (),
     reporter: Reporter = SILENT,
     **config: Any,
 ) -> Evaluation:
     """Loss, bits per byte and calibration on a text, each with an interval; answers to tasks; who is better.
 
     what     run, RUN@STEP, Hugging Face folder, or a model and its tokenizer
-    paths    files, folders, globs, or "-"; without them and a text, a run reads what it held out
-    against  another model, read on the same text and compared in pairs
+    paths    files, folders, globs, or "-"; without them and a text, a run reads what it held out, text or records
+    against  another model, read on the same text and compared in pairs; None is what a tuned run started from
     tasks    JSON lines of questions; with them and no text, only they are done
-    config   of `limpid evaluate --help`: context, stride, convention, max_tokens, confidence, seed, text_field
-    Raises   LimpidError for models, text or tasks that cannot be used
+    records  files to judge both models on, instead of the records that a tuned run held out
+    reward   module:function, file.py:function or a reward model, of answers to the prompts of records
+    config   of `limpid evaluate --help`: context, stride, convention, max_tokens, confidence, seed, text_field,
+             num_generations, max_completion_length, temperature, max_records
+    Raises   LimpidError for models, text, tasks, records or rewards that cannot be used
     """
     how = from_dict(EvaluationConfig, config)
     questions = [(Path(file).stem, read_task(file)) for file in tasks]
-    models = tuple(open_evaluated_model(name) for name in (what, against) if name is not None)
+    given, asked = bool(paths) or text is not None, bool(records or reward)
+    first = open_evaluated_model(what, head="any")
+    tuned = first.run is not None and first.run.read_config().tune is not None
+    judged = asked or (tuned and not given and not tasks)
+    _require_effect(how, judged)
+    other = Checkpoint(first.run, 0) if tuned and against is None and first.run is not None else against
+    models = (first,) if other is None else (first, open_evaluated_model(other, head="any"))
     evaluation = Evaluation(models, how)
-    if paths or text is not None or not tasks:
+    if judged:
+        evaluation = replace(evaluation, records=_judge(evaluation, records, reward, reporter))
+    reads = given or not (tasks or judged)
+    for model in models if reads or tasks else ():
+        model.transformer.require_vocabulary()
+    if reads:
         evaluation = _read(evaluation, paths, text, how, reporter)
     answers = tuple(
         tuple(run_task(model, name, own, how.confidence, reporter) for model in models) for name, own in questions
@@ -152,6 +195,28 @@ def evaluate(
     )
     reporter.close()
     return replace(evaluation, tasks=answers, task_differences=between)
+
+
+def _judge(evaluation: Evaluation, records: tuple[str, ...], reward: tuple[str, ...], reporter: Reporter) -> Judged:
+    """Both models on records: the first is the one after."""
+    after, how = evaluation.models[0], evaluation.config
+    require(
+        len(evaluation.models) == 2,
+        f"{after.name} was not tuned here, so it started from no model that is known: name one with --against",
+    )
+    chosen = {name: getattr(how, name) for name in ON_RECORDS}
+    asked = Asked(records, reward, text_field=how.text_field, **chosen)
+    return judge(evaluation.models[::-1], asked, how.confidence, how.seed, reporter)
+
+
+def _require_effect(config: EvaluationConfig, judged: bool) -> None:
+    """Raise ConfigError for options of records where none are judged."""
+    for name in ON_RECORDS if not judged else ():
+        value = getattr(config, name)
+        require(
+            value is None,
+            f"{name} is {value}, which does nothing on a text: give --records or --reward too, or leave it out",
+        )
 
 
 def _read(

@@ -13,8 +13,8 @@ from limpid.config.options import require, shown
 from limpid.data.documents import Corpus
 from limpid.data.held_out import held_out_documents
 from limpid.errors import ConfigError
-from limpid.loaded import LoadedModel, Opened, open_model
-from limpid.run import Run
+from limpid.loaded import Head, LoadedModel, Opened, open_model
+from limpid.source import Source
 from limpid.training.mesh import best_device
 
 
@@ -27,12 +27,12 @@ class Documents:
     notes: tuple[str, ...] = ()
 
 
-def open_evaluated_model(what: str | Path | Run | Opened) -> LoadedModel:
+def open_evaluated_model(what: str | Path | Source | Opened, head: Head = "vocabulary") -> LoadedModel:
     """A model to evaluate, on the graphics processor where there is one; one in memory stays where it lies.
 
-    Raises  CheckpointError when there is no such model
+    Raises  CheckpointError when there is no such model, or it predicts no token where that is asked of it
     """
-    opened = open_model(what)
+    opened = open_model(what, head)
     return opened if isinstance(what, tuple) else replace(opened, transformer=opened.transformer.to(best_device()))
 
 
@@ -50,9 +50,7 @@ def read_documents(model: LoadedModel, paths: Sequence[str], text: str | None, t
                 f"{model.name} is a model, which has no held-out text of its own: give files, folders, globs, or - "
                 "for standard input"
             )
-        tuned = model.run.read_config().tune is not None
-        what = "held-out records, prompts with answers" if tuned else "held-out text"
-        return Documents(tuple(held_out_documents(model.run)), what)
+        return Documents(tuple(held_out_documents(model.run)), "held-out text")
     corpus = Corpus(DataConfig(paths=tuple(paths), text_field=text_field))
     documents, parts = [], []
     for chunk in corpus.chunks():

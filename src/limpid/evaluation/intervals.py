@@ -51,6 +51,15 @@ class Estimate:
         value, low, high = change(self.value), change(self.low), change(self.high)
         return Estimate(value, low, high, (high - low) / (self.high - self.low) * self.error if self.half else 0.0)
 
+    def plus(self, number: float) -> Estimate:
+        """The estimate of a sum with a number that is known."""
+        return Estimate(self.value + number, self.low + number, self.high + number, self.error)
+
+    def times(self, factor: float) -> Estimate:
+        """The estimate of a multiple, which turns round where the factor is negative."""
+        low, high = sorted((factor * self.low, factor * self.high))
+        return Estimate(factor * self.value, low, high, abs(factor) * self.error, self.p)
+
     def within(self, low: float, high: float) -> Estimate:
         """The estimate with its bounds clipped to what is possible."""
         return Estimate(self.value, max(low, self.low), min(high, self.high), self.error, self.p)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,15 +28,29 @@ class Metric:
         return {"unit": self.unit, **({"value": self.value} if self.estimate is None else self.estimate.as_dict())}
 
 
+class Words(NamedTuple):
+    """How a difference is said."""
+
+    unit: str
+    equal: str
+    short: str
+    more: str
+
+
+TEXT = Words("bits per byte", "predict this text equally well", "the text is too short", "as much text")
+"""Of two models on one text."""
+
+
 @dataclass(frozen=True)
 class Difference:
-    """Bits per byte of the first model less those of the second, on the same text."""
+    """By how much the first model has more of what is to be small than the second: bits per byte of the same text."""
 
     first: str
     second: str
     value: float
     estimate: Estimate | None
     confidence: float
+    words: Words = TEXT
 
     @property
     def significant(self) -> bool:
@@ -44,19 +59,22 @@ class Difference:
 
     def sentence(self) -> str:
         """Which model is better, by how much, and how sure that is."""
+        words = self.words
         if self.value == 0:
-            return f"no difference: {self.first} and {self.second} predict this text equally well"
+            return f"no difference: {self.first} and {self.second} {words.equal}"
         better, size = (self.first, -self.value) if self.value < 0 else (self.second, self.value)
+        unit = f" {words.unit}" if words.unit else ""
         if self.estimate is None:
-            return f"{better} is better by {size:.4g} bits per byte; the text is too short to say how sure that is"
-        p = self.estimate.p or 0.0
-        chance = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-        by = f"{_like(size, self.estimate.half)} ± {self.estimate.half:.2g} bits per byte"
+            return f"{better} is better by {size:.4g}{unit}; {words.short} to say how sure that is"
+        by = f"{_like(size, self.estimate.half)} ± {self.estimate.half:.2g}{unit}"
+        known = f"{self.confidence:.0%} interval"
+        if (p := self.estimate.p) is not None:
+            known += ", p < 0.001" if p < 0.001 else f", p = {p:.2g}"
         if self.significant:
-            return f"{better} is better by {by} ({self.confidence:.0%} interval, {chance})"
+            return f"{better} is better by {by} ({known})"
         more = (self.estimate.half / size) ** 2
-        hint = f"; a difference of this size would show on about {more:.2g} times as much text" if more < 1e6 else ""
-        return f"no difference can be told: {better} is better by {by} ({self.confidence:.0%} interval, {chance}){hint}"
+        hint = f"; a difference of this size would show on about {more:.2g} times {words.more}" if more < 1e6 else ""
+        return f"no difference can be told: {better} is better by {by} ({known}){hint}"
 
 
 def metrics(text: ScoredText, blocks: Blocks | None, confidence: float, seed: int) -> list[Metric]:
@@ -74,8 +92,8 @@ def metrics(text: ScoredText, blocks: Blocks | None, confidence: float, seed: in
     def rows() -> Iterator[Metric]:
         loss = metric("loss", "nats per token", losses, one, 0.0)
         yield loss
-        raised = None if loss.estimate is None else loss.estimate.of(_exp)
-        yield Metric("perplexity", "", _exp(loss.value), raised)
+        raised = None if loss.estimate is None else loss.estimate.of(perplexity)
+        yield Metric("perplexity", "", perplexity(loss.value), raised)
         if text.bytes:
             yield metric("bits per byte", "bits per byte", losses / math.log(2), text.sizes, 0.0)
         yield metric("accuracy", "of tokens", text.scores.hit, one, 0.0)
@@ -103,7 +121,8 @@ def difference(first: ScoredText, second: ScoredText, confidence: float, seed: i
     return Difference(*names, value, interval, confidence)
 
 
-def _exp(nats: float) -> float:
+def perplexity(nats: float) -> float:
+    """Of a loss, nats per token; infinite beyond what float64 holds."""
     return math.exp(nats) if nats < 700 else math.inf
 
 

@@ -12,13 +12,16 @@ from rich.text import Text
 from limpid.evaluation.document import PRECISION
 from limpid.evaluation.evaluation import Evaluation, TextResult
 from limpid.evaluation.intervals import Estimate
+from limpid.evaluation.records import report as records
 from limpid.evaluation.tasks import UNITS
 from limpid.planning import parameter_count
 from limpid.theme import HEADING, QUIET, WARNING
 
 
 def lines(evaluation: Evaluation) -> Iterator[RenderableType]:
-    """Metrics of each text, the difference between the models, and answers to tasks."""
+    """What came of records, metrics of each text, the difference between the models, and answers to tasks."""
+    if evaluation.records is not None:
+        yield from records.lines(evaluation.records)
     yield from _results(evaluation)
     yield from _tasks(evaluation)
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from limpid.errors import DataError
 from limpid.evaluation.blocks import FEWEST, MOST
 from limpid.evaluation.intervals import Estimate, estimate
+from limpid.evaluation.shares import wilson
 from limpid.evaluation.token_scores import score_windows
 from limpid.evaluation.windows import Window
 from limpid.files import read_whole, user_path
@@ -229,17 +230,8 @@ def run_task(
             right[unit].append(int(np.argmin([s.nats / size for s, size in zip(own, by, strict=True)])) == q.gold)
     chance = float(np.mean([1 / len(q.choices) for q in questions]))
     arrays = {unit: np.array(answers, np.float64) for unit, answers in right.items()}
-    accuracy = {unit: share(int(answers.sum()), len(answers), confidence) for unit, answers in arrays.items()}
+    accuracy = {unit: wilson(float(answers.mean()), len(answers), confidence) for unit, answers in arrays.items()}
     return TaskResult(name, len(questions), accuracy, arrays, chance)
-
-
-def share(right: int, count: int, confidence: float) -> Estimate:
-    """A share of independent answers, with the interval of Wilson 1927, doi:10.1080/01621459.1927.10502953."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(right, count).proportion_ci(confidence, method="wilson")
-    p = right / count
-    return Estimate(p, float(interval.low), float(interval.high), float(np.sqrt(p * (1 - p) / count)))
 
 
 def better_at(first: TaskResult, second: TaskResult, unit: str, confidence: float, seed: int) -> Estimate:

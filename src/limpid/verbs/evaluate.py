@@ -23,7 +23,10 @@ class EvaluateFlags(Threads):
     Intervals respect that tokens which follow each other are alike. Without a text, a run reads what it held out.
     `limpid evaluate A TEXT --against B` says which model is better, by how much, and how sure that is.
 
+    A tuned run is judged on the records that it held out, before and after: its rewards, or given answers.
+
     limpid evaluate last                       on what the run held out
+    limpid evaluate tuned --reward judge.py:correct --num-generations 4
     limpid evaluate models/gpt2 book.txt --against last
     limpid evaluate last --tasks questions.jsonl
     """
@@ -35,9 +38,21 @@ class EvaluateFlags(Threads):
     text: str | None = None
     """A text to read instead."""
     against: str | None = None
-    """Another model, read on the same text and compared in pairs; its tokenizer may differ."""
+    """Another model, compared in pairs; on a text its tokenizer may differ. None is what a tuned run started from."""
     tasks: tuple[str, ...] = ()
     """JSONL file of questions (may be given several times): query choices gold, ARC, MMLU, HellaSwag, PIQA."""
+    records: tuple[str, ...] = ()
+    """File of records to judge both models on (several times), instead of those that a tuned run held out."""
+    reward: tuple[str, ...] = ()
+    """module:function, file.py:function or a reward model, of answers to their prompts; the run's when left out."""
+    num_generations: int | None = None
+    """Answers to each prompt from each model; as the run was tuned when left out, else 8."""
+    max_completion_length: int | None = None
+    """Tokens of an answer at most; as the run was tuned when left out, else 512."""
+    temperature: float | None = None
+    """Of the answers; as the run was tuned when left out, else 1."""
+    max_records: int | None = None
+    """Take at most so many records, spread evenly over all."""
     context: int | None = None
     """Tokens that a prediction may see; the model's context when left out."""
     stride: int | None = None
@@ -51,7 +66,7 @@ class EvaluateFlags(Threads):
     confidence: float = 0.95
     """How often intervals are to hold the truth."""
     seed: int = 0
-    """Resampling and --max-tokens draw from it."""
+    """Resampling, --max-tokens and answers draw from it."""
     output: str | None = field(default=None, metadata={"short": "o"})
     """Folder for reliability.png; evaluate/ inside a run when left out, none for a Hugging Face folder."""
     json: bool = False
@@ -62,7 +77,8 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("evaluate", EvaluateFlags, argv)
     from limpid.reporter import Reporter
 
-    how = ("context", "stride", "convention", "max_tokens", "confidence", "seed", "text_field")
+    how = ("context", "stride", "convention", "max_tokens", "confidence", "seed", "text_field", "num_generations",
+           "max_completion_length", "temperature", "max_records")  # fmt: skip
     with Reporter(flags.json) as reporter:
         reporter.progress("loading the model", 0)
         from limpid.evaluation.evaluation import evaluate
@@ -76,6 +92,8 @@ def verb(argv: Sequence[str]) -> int:
             text=flags.text,
             against=flags.against,
             tasks=flags.tasks,
+            records=flags.records,
+            reward=flags.reward,
             reporter=reporter,
             **{name: getattr(flags, name) for name in how},
         )

@@ -20,6 +20,7 @@ from jaxtyping import Float64
 from limpid.config.options import shown
 from limpid.errors import ConfigError, DataError
 from limpid.files import one_line
+from limpid.model import Transformer
 from limpid.model.weights import load_model
 from limpid.objectives.reward import rewards as scored
 from limpid.source import find_model, find_source
@@ -169,16 +170,20 @@ class RewardModel:
         if (longest := max(map(len, rows))) > self.model.config.context_length:
             raise ValueError(f"an answer with its prompt has {longest} tokens, its context holds "
                              f"{self.model.config.context_length}")  # fmt: skip
-        scores: list[float] = []
-        for first in range(0, len(rows), SCORED_TOGETHER):
-            some = rows[first : first + SCORED_TOGETHER]
-            tokens = torch.zeros(len(some), max(map(len, some)), dtype=torch.int64)
-            for place, row in enumerate(some):
-                tokens[place, : len(row)] = torch.tensor(row)
-            last = torch.tensor([len(row) - 1 for row in some])
-            with torch.no_grad():
-                scores += scored(self.model, tokens, last).tolist()
-        return scores
+        together = range(0, len(rows), SCORED_TOGETHER)
+        return [score for first in together for score in scores_of(self.model, rows[first : first + SCORED_TOGETHER])]
+
+
+def scores_of(model: Transformer, rows: Sequence[Sequence[int]]) -> list[float]:
+    """The scores of some answers with their prompts, by a reward model; known up to a constant."""
+    device = model.embed.tokens.weight.device
+    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)] = torch.tensor(row)
+    last = torch.tensor([len(row) - 1 for row in rows])
+    with torch.no_grad():
+        found: list[float] = scored(model, tokens.to(device), last.to(device)).tolist()
+    return found
 
 
 def find_reward(named: str) -> RewardFunction:
