@@ -42,9 +42,10 @@ def config(steps: int, rate: float, seed: int = 1, precision: str = "fp32", **mo
     )
 
 
-def answer_log_probabilities(model: Transformer) -> Float[Tensor, "answer position"]:
+def answer_log_probabilities(model: Transformer, prompt: int = 0) -> Float[Tensor, "answer position"]:
     """ln π of each token of every answer, in nats: the last token is no context, so that 512 rows serve all of them."""
-    rows = torch.as_tensor(TOKENS[::VOCAB])
+    rows = torch.as_tensor(TOKENS[::VOCAB]).clone()
+    rows[:, 0] = prompt
     every = log_probabilities(model(rows)).repeat_interleave(VOCAB, 0)
     return every.gather(-1, torch.as_tensor(ANSWERS)[..., None]).squeeze(-1)
 

@@ -97,26 +97,16 @@ class Evaluation:
 
     @checked
     def metric(self, name: str, model: int = 0) -> Metric:
-        """One of a model's metrics on the text, such as loss, perplexity, bits per byte or accuracy.
+        """One of a model's metrics on the text or the records, such as loss, perplexity, bits per byte or accuracy.
 
         Raises  ConfigError for a name that there is not
         """
         require(model in range(len(self.models)), f"model is {model}: there are {len(self.models)}, counted from 0")
-        found = {one.name: one for one in self.texts[model].metrics} if self.texts else {}
-        if self.records is not None and not self.texts:
-            return self._of_records(name, model)
-        key = name.replace("_", " ")
+        found = {} if self.records is None else self.records.metrics("before" if model else "after")
+        found |= {one.name: one for one in self.texts[model].metrics} if self.texts else {}
+        key = name if name in found else name.replace("_", " ")
         require(key in found, f"no metric is called {name!r}: there are {', '.join(found) or 'none without a text'}")
         return found[key]
-
-    def _of_records(self, name: str, model: int) -> Metric:
-        assert self.records is not None
-        rows = {row.name: row for row in self.records.rows}
-        require(name in rows, f"no metric is called {name!r}: there are {', '.join(rows)}")
-        found = rows[name].before if model else rows[name].after
-        require(found is not None, f"{name} is not measured of {self.models[model].title}")
-        assert found is not None
-        return found
 
     def __repr__(self) -> str:
         named = ("loss", "bits per byte", "accuracy")

@@ -1,5 +1,6 @@
 """What answers are worth: functions of the user's, and what becomes of a run when they fail."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -138,6 +139,16 @@ def test_the_mean_reward_is_that_of_answers_that_have_one(tuned: Callable[..., R
     run = tuned("grpo", tune={"rollouts": {"reward": ["rewards.py:undecided"], "num_generations": 3}})
     assert {line["reward"] for line in run.read_metrics().steps} == {1.0}
     assert run.read_metrics().evaluations[-1]["eval_reward"] == 1
+
+
+@pytest.mark.parametrize("objective", ["grpo", "rloo", "reinforce_plus_plus", "ppo"])
+def test_answers_without_any_reward_move_nothing(tuned: Callable[..., Run], here: Path, objective: str) -> None:
+    """Neither a step nor an evaluation has a number that is none."""
+    (here / "none.py").write_text("def never(completions):\n    return [None for _ in completions]\n")
+    run = tuned(objective, tune={"rollouts": {"reward": ["none.py:never"], "num_generations": 3}})
+    assert all(math.isfinite(value) for line in run.read_metrics().steps for value in line.values())
+    assert {line["grad_norm_before_clip"] for line in run.read_metrics().steps} == {0.0}
+    assert run.read_metrics().evaluations == []
 
 
 def test_one_answer_to_a_prompt_is_enough_where_no_group_is_compared(tuned: Callable[..., Run]) -> None:

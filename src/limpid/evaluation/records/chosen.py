@@ -9,7 +9,7 @@ from typing import Any
 from limpid.config import DataConfig, TrainConfig, TuneConfig
 from limpid.config.tuning import KINDS
 from limpid.data.documents import Corpus
-from limpid.data.held_out import chosen, data_of
+from limpid.data.held_out import data_of, wanted
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.encoding import Answer
 from limpid.data.tuning.example_split import ExampleSplit

@@ -223,9 +223,10 @@ class _Distance:
                   for side in wanted]  # fmt: skip
         per_answer = [mean_of(one) for one in apart]
         per_token = [Mean(one.sum(1), count.sum(1)) for one, count in zip(apart, counts, strict=True)]
-        for unit, means in (("nats per answer", per_answer), ("nats per token", per_token)):
-            first = means[0] if of_both else None
-            yield measure.compared(f"KL to the {name}", unit, first, means[-1], least=0.0)
+        for row, unit, means in (
+            (f"KL to the {name}", "nats per answer", per_answer), (f"KL to the {name}, per token", "nats", per_token),
+        ):  # fmt: skip
+            yield measure.compared(row, unit, means[0] if of_both else None, means[-1], least=0.0)
 
     def _apart(self, side: int, answers: Drawn, other: LoadedModel) -> Values:
         count = self.asking.num_generations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from limpid.config import ModelConfig, TuneConfig
 from limpid.config.options import require
@@ -13,7 +13,7 @@ from limpid.data.tuning.shapes import Kind
 from limpid.errors import ConfigError
 from limpid.evaluation.compared import Compared, Measure
 from limpid.evaluation.inputs import open_evaluated_model
-from limpid.evaluation.metrics import Difference, Words
+from limpid.evaluation.metrics import Difference, Metric, Words
 from limpid.evaluation.records import drawn, given
 from limpid.evaluation.records.chosen import Records, records_of
 from limpid.loaded import LoadedModel
@@ -55,6 +55,11 @@ class Judged:
     confidence: float
     asking: drawn.Asking | None = None
     notes: tuple[str, ...] = ()
+
+    def metrics(self, side: Literal["before", "after"]) -> dict[str, Metric]:
+        """What was measured of one of the two, by name."""
+        found = ((row.name, row.before if side == "before" else row.after) for row in self.rows)
+        return {name: metric for name, metric in found if metric is not None}
 
     @property
     def difference(self) -> Difference | None:
@@ -118,7 +123,7 @@ def _given(
     heads = {model.transformer.config.head for model in models}
     require(
         len(heads) == 1,
-        f"one of {models[1].title} and {models[0].title} gives scores, the other predicts tokens: compare two of a kind",
+        f"one of {models[1].title} and {models[0].title} gives scores, one predicts tokens: compare two of a kind",
     )
     if records.kind == "pairs" and heads == {"score"}:
         return given.of_scores(models, records, measure, reporter)

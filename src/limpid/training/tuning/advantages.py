@@ -52,6 +52,8 @@ def advantages(
         assert drawn.values is not None
         return _generalised(_on_last(drawn) - price, drawn.values.astype(np.float64), drawn.mask, objective)
     if method.advantage == "global":
+        if np.count_nonzero(drawn.mask) < 2:  # nothing to be compared with
+            return {"advantages": np.zeros(drawn.mask.shape)}
         return {"advantages": global_advantages.function(_on_last(drawn) - price, drawn.mask)}
     total = drawn.rewards - price.sum(-1).reshape(drawn.rewards.shape)
     if method.advantage == "leave_one_out":
