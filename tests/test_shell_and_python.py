@@ -38,6 +38,10 @@ QUESTIONS = {
     "evaluate a text": Asked(
         f"evaluate run/model --text '{TEXT}'", lambda: limpid.evaluate(limpid.load("run/model"), text=TEXT)
     ),
+    "evaluate records": Asked(
+        "evaluate run --against run@4 --records r.jsonl --max-records 12",
+        lambda: limpid.evaluate("run", against="run@4", records="r.jsonl", max_records=12),
+    ),
     "plan": Asked("plan gpt2 --device h100 --tokens 1B", lambda: limpid.plan("gpt2", device="h100", tokens=1e9)),
     "plan a run": Asked("plan run", lambda: limpid.plan(Run(Path("run")))),
     "plan a budget": Asked("plan --compute 1e20", lambda: limpid.plan(compute=1e20)),
@@ -73,6 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         limpid.train(small.config(small.corpus(place / "text"), max_steps=8, eval_steps=4), str(place / "run"))
         (place / "t.txt").write_text(TEXT)
         (place / "t").write_text(TEXT)
+        (place / "r.jsonl").write_text("".join(f'{{"prompt": "{n}", "completion": "cat"}}\n' for n in range(20)))
         limpid.compress("run", "t")
     return place
 

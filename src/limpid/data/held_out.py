@@ -91,15 +91,12 @@ def opening(run: Run, characters: int = 24) -> str:
 
 
 def held_out_documents(run: Run) -> list[str]:
-    """The texts that a run held out, without the marks between them."""
+    """The texts that a run on plain text held out, without the marks between them."""
     data = data_of(run, run.read_config(), run.fingerprint())
     tokens = held_out_tokens(data)
     end = data.tokenizer.end_of_text
-    if isinstance(data, Examples):
-        borders = np.asarray(data.validation.starts)
-    else:
-        ends = np.flatnonzero(tokens == end) if end is not None else np.empty(0, int)
-        borders = np.concatenate([[0], ends + 1, [len(tokens)]])
+    ends = np.flatnonzero(tokens == end) if end is not None else np.empty(0, int)
+    borders = np.concatenate([[0], ends + 1, [len(tokens)]])
     parts = (tokens[begin:after] for begin, after in itertools.pairwise(borders))
     texts = (data.tokenizer.decode(part[part != end].tolist()) for part in parts)
     return [text for text in texts if text]

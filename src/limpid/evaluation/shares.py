@@ -30,14 +30,20 @@ def wilson(p: float, count: float, confidence: float) -> Estimate:
 def grouped_share(above: Groups, below: Groups, confidence: float) -> Estimate:
     """Σ above / Σ below of terms in 0 … 1, which are alike within a group: as of fewer answers that are independent.
 
-    Their number is that whose share would vary as much; where nothing varies, it is that of the groups.
-    Source: Kish 1965, Survey Sampling, section 8.2 (effective sample size); Dean & Pagano 2015,
-    doi:10.1093/jssam/smv024 (in Wilson's interval)
+    Their number is that whose share would vary as much; fewer by what is not known of it, by Student's t, since it is
+    measured on the groups themselves. Where nothing varies, it is that of the groups.
+    Source: Kish 1965, Survey Sampling, section 8.2 (effective sample size); Korn & Graubard 1998, Survey Methodology
+    24(2), 193-201 (with t); Dean & Pagano 2015, doi:10.1093/jssam/smv024 (in Wilson's interval)
     """
-    p = float(above.sum() / below.sum())
+    from scipy.stats import norm, t
+
+    p, groups = float(above.sum() / below.sum()), int((below > 0).sum())
     variance = float(np.square(_residuals(above, below)).sum())
-    groups = int((below > 0).sum())
-    return wilson(p, p * (1 - p) / variance if variance > 0 else groups, confidence)
+    if variance == 0 or (np.isin(below, (0, 1)).all() and np.isin(above, (0, 1)).all()):
+        return wilson(p, groups, confidence)  # independent: nothing has to be measured
+    tail = (1 + confidence) / 2
+    wider = float(t.ppf(tail, groups - 1) / norm.ppf(tail))
+    return wilson(p, p * (1 - p) / (variance * groups / (groups - 1) * wider**2), confidence)
 
 
 def share_difference(

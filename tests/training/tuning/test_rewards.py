@@ -148,7 +148,7 @@ def test_answers_without_any_reward_move_nothing(tuned: Callable[..., Run], here
     run = tuned(objective, tune={"rollouts": {"reward": ["none.py:never"], "num_generations": 3}})
     assert all(math.isfinite(value) for line in run.read_metrics().steps for value in line.values())
     assert {line["grad_norm_before_clip"] for line in run.read_metrics().steps} == {0.0}
-    assert run.read_metrics().evaluations == []
+    assert not run.read_metrics().evaluations
 
 
 def test_one_answer_to_a_prompt_is_enough_where_no_group_is_compared(tuned: Callable[..., Run]) -> None:

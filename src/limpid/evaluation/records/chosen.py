@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from limpid.config import DataConfig, TrainConfig, TuneConfig
 from limpid.config.tuning import KINDS
 from limpid.data.documents import Corpus
-from limpid.data.held_out import data_of, wanted
+from limpid.data.held_out import changed_since, data_of, wanted
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.encoding import Answer
 from limpid.data.tuning.example_split import ExampleSplit
-from limpid.data.tuning.examples import Examples, prepare_examples
+from limpid.data.tuning.examples import Examples, Wanted, prepare_examples
 from limpid.data.tuning.rows import spread
 from limpid.data.tuning.shapes import Kind
 from limpid.errors import DataError
@@ -98,27 +98,26 @@ def _of_files(
     reporter: Reporter,
 ) -> Examples:  # fmt: skip
     data = DataConfig(paths=tuple(files), validation_fraction=ALL, text_field=text_field)
-    if config is not None and config.tune is not None:
-        settled = chosen(config, config.tune, model.tokenizer) | {"data": data, "kind": kind}
-        settled["too_long"] = None if kind == "prompts" else settled["too_long"]
-        return prepare_examples(**settled, progress=reporter.progress)
-    length = model.transformer.config.context_length
-    return prepare_examples(data, kind, model.tokenizer, length, 0, progress=reporter.progress)
+    if config is None or config.tune is None:
+        length = model.transformer.config.context_length
+        return prepare_examples(Wanted(data, kind, model.tokenizer, length, 0), reporter.progress)
+    settled = wanted(config, config.tune, model.tokenizer)
+    too_long = None if kind == "prompts" else settled.too_long
+    return prepare_examples(replace(settled, data=data, kind=kind, too_long=too_long), reporter.progress)
 
 
 def _of_run(model: LoadedModel, config: TrainConfig, tune: TuneConfig, rewarded: bool, reporter: Reporter) -> Examples:
     """The run's own examples; their prompts alone where it learned from more.
 
-    Raises  DataError where the files no longer divide as they did, so that a prompt was trained on
+    Raises  DataError where the files are no longer what they were, so that a prompt may have been trained on
     """
     assert model.run is not None
     own = data_of(model.run, config, model.run.fingerprint())
     assert isinstance(own, Examples)
     if not rewarded or own.kind == "prompts":
         return own
-    settled = chosen(config, tune, model.tokenizer) | {"kind": "prompts", "too_long": None}
-    asked = prepare_examples(**settled, progress=reporter.progress)
-    learned = set(own.train.where)
-    if seen := next((place for place in asked.validation.where if place in learned), None):
-        raise DataError(f"the run's data has changed: {seen} was trained on; name a file with --records")
-    return asked
+    if changed := changed_since(own, model.run, config):
+        raise DataError(f"{changed}; their prompts can no longer be told apart: name a file with --records")
+    return prepare_examples(
+        replace(wanted(config, tune, model.tokenizer), kind="prompts", too_long=None), reporter.progress
+    )

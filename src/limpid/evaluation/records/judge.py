@@ -120,12 +120,12 @@ def _given(
     models: Sequence[LoadedModel], records: Records, tune: TuneConfig | None, measure: Measure, reporter: Reporter
 ) -> list[Compared]:
     """Of answers that records hold."""
-    heads = {model.transformer.config.head for model in models}
+    scores = {model.transformer.score is not None for model in models}
     require(
-        len(heads) == 1,
+        len(scores) == 1,
         f"one of {models[1].title} and {models[0].title} gives scores, one predicts tokens: compare two of a kind",
     )
-    if records.kind == "pairs" and heads == {"score"}:
+    if records.kind == "pairs" and scores == {True}:
         return given.of_scores(models, records, measure, reporter)
     _require_predicting(models)
     if records.kind == "answers":
