@@ -49,7 +49,7 @@ class EvaluateFlags(Threads):
     """Answers to each prompt from each model; as the run was tuned when left out, else 8."""
     max_completion_length: int | None = None
     """Tokens of an answer at most; as the run was tuned when left out, else 512."""
-    temperature: float | None = None
+    temperature: float | None = field(default=None, metadata={"short": "t"})
     """Of the answers; as the run was tuned when left out, else 1."""
     max_records: int | None = None
     """Take at most so many records, spread evenly over all."""
