@@ -1,9 +1,9 @@
-"""python -m benchmarks.alignment estimators|preferences|policies|evaluated|trl [WORD …]: see docs/alignment.md."""
+"""python -m benchmarks.alignment estimators|preferences|policies|evaluated|trl|ppo [WORD …]: see docs/alignment.md."""
 
 import importlib
 import sys
 
-KNOWN = ("estimators", "preferences", "policies", "evaluated", "trl")
+KNOWN = ("estimators", "preferences", "policies", "evaluated", "trl", "ppo")
 
 
 def main() -> None:
