@@ -1,4 +1,4 @@
-"""Advantages, losses, gradients and metrics of TRL's and verl's PPO on the same tensors: benchmarks/alignment/ppo.py."""
+"""Advantages, losses, gradients and metrics of TRL's and verl's PPO on the same tensors: see benchmarks/alignment."""
 
 import json
 from pathlib import Path
