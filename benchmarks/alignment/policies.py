@@ -23,9 +23,12 @@ from benchmarks.alignment.world import (
 from jaxtyping import Float, Int
 
 from limpid.maths import alignment
-from limpid.objectives import Policy
+from limpid.objectives import PPO, Policy
 from limpid.objectives.named import NAMED
+from limpid.training.state import State
 from limpid.training.step import step
+from limpid.training.tuning.advantages import Drawn, advantages
+from limpid.training.tuning.reference import predicted
 
 GROUPS, GROUP = 32, 8
 STEPS, ITERATIONS = 400, 2
@@ -41,7 +44,7 @@ class Method:
     """A loss and the advantages that go with it."""
 
     objective: Policy
-    advantages: Advantages
+    advantages: Advantages | None = None  # none: of a value function that is learned
     model: tuple[tuple[str, object], ...] = ()
     rate: float = 5e-3
 
@@ -93,6 +96,7 @@ def _penalised(name: str, kl: str = "k3_ratio", **options: object) -> Policy:
 
 
 LORA = (("lora_rank", 1), ("lora_alpha", 16.0))
+VALUED = (("head", "vocabulary_and_value"),)
 METHODS = {
     "GRPO (k3 with the ratio in the loss)": Method(_penalised("grpo"), in_loss("group")),
     "Dr. GRPO, k1 in the loss": Method(_penalised("dr_grpo", "k1"), in_loss("none")),
@@ -101,9 +105,10 @@ METHODS = {
     "Dr. GRPO, k3 with the ratio": Method(_penalised("dr_grpo"), in_loss("none")),
     "RLOO (k1 in the reward)": Method(NAMED["rloo"].objective, leave_one_out),
     "REINFORCE++ (k1 in the reward)": Method(NAMED["reinforce_plus_plus"].objective, whitened),
-    "PPO (k1 in the reward, true values)": Method(NAMED["ppo"].objective, generalised),
+    "PPO (k1 in the reward, true values)": Method(Policy(), generalised),
+    "PPO (k1 in the reward, learned values)": Method(PPO(vf_coef=0.5), model=VALUED),
     "RLOO, LoRA of rank 1": Method(NAMED["rloo"].objective, leave_one_out, LORA, 2e-2),
-    "PPO, LoRA of rank 1": Method(NAMED["ppo"].objective, generalised, LORA, 2e-2),
+    "PPO, LoRA of rank 1": Method(Policy(), generalised, LORA, 2e-2),
 }
 
 
@@ -116,13 +121,23 @@ def train(method: Method, seed: int, steps: int = STEPS) -> tuple[float, float, 
         log_p = table(state.model)
         p = np.exp(log_p.sum(1))
         drawn = rng.choice(len(p), GROUPS * GROUP, p=p / p.sum())
-        micro = batch(
-            drawn, advantages=method.advantages(world, log_p, drawn), old_log_probabilities=log_p[drawn],
-            reference_log_probabilities=world.reference[drawn],
-        )  # fmt: skip
+        micro = batch(drawn, **known(method, state, world, log_p, drawn))
         for _ in range(ITERATIONS):
             step(state, [micro], configuration, method.objective)
     return told(world, table(state.model))
+
+
+def known(
+    method: Method, state: State, world: World, log_p: Float[Array, "every position"], drawn: Int[Array, " answer"]
+) -> dict[str, Array]:
+    """What a loss is given of the answers that were drawn."""
+    given = {"old_log_probabilities": log_p[drawn], "reference_log_probabilities": world.reference[drawn]}
+    if method.advantages is not None:
+        return given | {"advantages": method.advantages(world, log_p, drawn)}
+    values = predicted(state.model, batch(drawn))["values"]
+    rewards, every = world.rewards[drawn].reshape(-1, GROUP), np.ones(values.shape)
+    worth = Drawn(rewards, every, log_p[drawn], world.reference[drawn], values)
+    return given | advantages(worth, NAMED["ppo"], world.beta, method.objective) | {"old_values": values}
 
 
 def exact(seed: int, steps: int = STEPS, rate: float = 5e-3) -> tuple[float, float, float, float]:

@@ -17,7 +17,6 @@ from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model.convert import load_folder, save_folder
-from limpid.model.score_head import with_score_head
 from limpid.model.transformer import Transformer
 from limpid.objectives import Reward, from_document, to_document
 from limpid.objectives.reward import rewards
@@ -135,17 +134,6 @@ def test_low_rank_factors_leave_the_head_trained() -> None:
     trained = {name for name, parameter in state.model.named_parameters() if parameter.requires_grad}
     assert SCORE in trained
     assert all(".lora_" in name for name in trained - {SCORE})
-
-
-def test_a_model_that_predicts_tokens_gets_a_head() -> None:
-    state = fresh_state(CONFIG)
-    weights = dict(state.model.state_dict())
-    config, with_head = with_score_head(CONFIG.model, weights, 3)
-    model = Transformer(config)
-    model.load_state_dict(with_head)
-    assert with_head[SCORE].std() == pytest.approx(config.init_std, rel=0.5)
-    assert with_score_head(config, with_head, 4)[1][SCORE] is with_head[SCORE]
-    torch.testing.assert_close(with_score_head(CONFIG.model, weights, 3)[1][SCORE], with_head[SCORE])
 
 
 def test_a_reward_model_predicts_no_token() -> None:
