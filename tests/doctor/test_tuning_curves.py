@@ -165,6 +165,21 @@ def test_a_fault_is_found_and_its_look_alike_is_not(name: str) -> None:
     assert all("nan" not in finding.says and "inf " not in finding.says for finding in diagnose(made))
 
 
+def sides(sign: float) -> Curves:
+    """Pairs that hardly differ: margins of noise, with the loss that they have, -ln σ of what is minimised."""
+    noise, made = random.Random(0), Curves("", "log")
+    margins = [noise.gauss(0, 0.05) for _ in range(60)]
+    losses = [math.log1p(math.exp(-sign * margin)) + 0.002 * noise.gauss(0, 1) for margin in margins]
+    rows = zip(margins, losses, strict=True)
+    fill(made, ({"step": i, "loss": loss, "rewards/margins": margin} for i, (margin, loss) in enumerate(rows, 1)))
+    return made
+
+
+def test_a_sign_shows_in_a_run_that_learns_nothing() -> None:
+    assert alarms(sides(1)) == []
+    assert alarms(sides(-1)) == ["preference-inverted"]
+
+
 def test_a_loop_that_logs_is_judged_while_it_runs() -> None:
     import torch
 

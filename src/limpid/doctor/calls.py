@@ -16,6 +16,10 @@ IGNORED = -100
 ID_NAMES = ("input_ids", "tokens", "idx", "ids", "x", "inputs", "input")
 LABEL_NAMES = ("labels", "targets", "target", "y", "label")
 MASK_NAMES = ("attention_mask", "mask", "padding_mask")
+OLD_LOG_PROBABILITIES = (
+    "old_log_probabilities", "old_log_probs", "old_logprobs", "old_logps", "old_per_token_logps",
+    "sampling_per_token_logps",
+)  # fmt: skip
 ANSWER_MASKS = ("completion_mask", "response_mask", "action_mask", "loss_mask", "assistant_masks")
 
 
@@ -151,6 +155,11 @@ class Micro:
         return mask is not None and not bool((mask != 0).any())
 
     @property
+    def is_rewarded(self) -> bool:
+        """Whether its answers were drawn, and have rewards or advantages."""
+        return self.is_drawn or any(self._held(name) is not None for name in ("rewards", "advantages"))
+
+    @property
     def answer_mask(self) -> Array | None:
         """1 where a token belongs to an answer that is learned, (row, position), as the batch has it."""
         mask = self.array("mask", *ANSWER_MASKS)
@@ -173,7 +182,7 @@ class Micro:
     @property
     def is_drawn(self) -> bool:
         """Whether its rows are answers that a policy gave: several updates are made on one draw of them."""
-        return self._held("old_log_probabilities") is not None
+        return any(self._held(name) is not None for name in OLD_LOG_PROBABILITIES)
 
     def _held(self, name: str) -> Tensor | None:
         """An array of the batch by its name."""

@@ -208,6 +208,9 @@ class History:
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
     never_advanced: bool = False
+    references: dict[object, float] = field(default_factory=dict)  # log-probability of an answer when first seen, nats
+    returned: deque[float] = field(default_factory=lambda: deque(maxlen=64))  # its change since then, over its rounding
+    stops: dict[str, int] = field(default_factory=dict)  # answers, and what of them teaches to stop
     skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
     streaks: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)

@@ -65,6 +65,23 @@ def rise(values: Sequence[float]) -> Interval:
     return _around(slope, math.sqrt(left / (count - 2) / squares), count - 2)
 
 
+def together(pairs: Sequence[tuple[float, float]]) -> Interval:
+    """The correlation of two numbers from step to step, by Fisher's transformation.
+
+    Of changes between neighbouring steps, so that no trend counts; they share a step, and half of them are independent.
+    """
+    changes = [(b - a, d - c) for (a, c), (b, d) in itertools.pairwise(pairs)]
+    count = len(changes) // 2
+    squares = [sum(change[i] ** 2 for change in changes) for i in range(2)]
+    if count < BLOCKS or min(squares) <= 0:
+        return NOTHING
+    from scipy.special import ndtri
+
+    found = sum(a * b for a, b in changes) / math.sqrt(squares[0] * squares[1])
+    middle, reach = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, found))), -float(ndtri(CHANCE)) / math.sqrt(count - 3)
+    return Interval(math.tanh(middle - reach), math.tanh(middle + reach))
+
+
 def block_means(values: Sequence[float], blocks: int = BLOCKS) -> list[float]:
     """Means of as many stretches of equal length; none of too few values."""
     known = [value for value in values if math.isfinite(value)]

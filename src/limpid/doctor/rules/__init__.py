@@ -9,6 +9,7 @@ from limpid.doctor.rule import Rule
 from limpid.doctor.rules import (
     accumulation,
     adam,
+    answer_mask,
     attention,
     clipping,
     configuration,
@@ -25,10 +26,12 @@ from limpid.doctor.rules import (
     loss_curve,
     loss_level,
     loss_scaling,
+    low_rank,
     mixture,
     optimizer,
     overflow,
     padding,
+    pairs,
     policy,
     positions,
     preference,
@@ -70,8 +73,11 @@ FAMILIES = (
     loss_curve,
     loss_level,
     preference,
+    pairs,
     policy,
     rewards,
+    answer_mask,
+    low_rank,
 )
 
 RULES: dict[str, Rule] = {

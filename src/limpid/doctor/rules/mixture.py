@@ -92,7 +92,7 @@ DATA_SORTED = Rule(
 def odd_rows(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Rows whose entropy is far outside that of all rows so far."""
     rows = history.rows
-    if not rows.arrays:
+    if not rows.arrays or record.is_drawn:  # what a policy says changes as it learns
         return
     entropies = rows.row_entropies
     odd = _odd(rows, entropies)
@@ -146,6 +146,8 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     from limpid.doctor.row_history import against_all, earlier_blocks, earlier_borders, jump, last_border
 
     rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
+    if record.is_drawn:
+        return
     recent = list(rows.histograms)
     lately = rows.border is not None and record.number - rows.border < 4 * side
     if not rows.counted or len(recent) < 2 * side or record.number % 2 or lately:

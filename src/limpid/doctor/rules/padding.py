@@ -78,7 +78,7 @@ END_NEVER_A_LABEL = Rule(
     equation=r"\#\{t : y_t = \text{eos}\} = 0 \;\text{with ends in the batch}",
     source="transformers#22794, trl#1623",
     threshold="exact count: {rows:g} rows or more end in the same padding, and neither it nor a common last token "
-    "before it that stands at ends alone is ever a label",
+    "before it that stands at ends alone, nor a token at which the model says it stops, is ever a label",
     thresholds={"rows": Threshold(3, "two rows may share a last token by chance")},
     cost="one pass over an integer tensor",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -186,7 +186,9 @@ def end_never_a_label(exam: Exam) -> Iterator[Finding]:
             continue
         taught = _taught(exam, micro.ids, micro.labels)
         if taught is not None and taught.shape == micro.ids.shape:
-            yield from _endless(micro.ids.cpu(), taught.cpu(), exam.info.declared("eos_token_id"))
+            learned = set(taught.unique().tolist())
+            if not learned & exam.chat_form.ends:
+                yield from _endless(micro.ids.cpu(), taught.cpu(), exam.info.declared("eos_token_id"))
 
 
 def _endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]:

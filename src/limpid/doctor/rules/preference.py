@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, in_curves
-from limpid.doctor.trends import last, level, rise
+from limpid.doctor.trends import last, level, together
 
 if TYPE_CHECKING:
     from limpid.doctor.logs.table import Curves
@@ -21,12 +21,13 @@ INVERTED = Rule(
     "round.",
     equation=r"\Pr(r(y_w) > r(y_l)) < 1/2 \;\text{after training on}\; y_w \succ y_l",
     source="Rafailov et al. 2023, eq. 7, arXiv:2305.18290",
-    threshold="over the last half of the steps with a margin, fewer than {half:.0%} of the chosen answers are ahead, "
-    "or "
-    "the margin falls while the loss falls; or more than half in training and fewer than half in {evaluations:g} "
-    "evaluations or more; each for sure, by Student intervals",
+    threshold="over the last half of the steps with a margin fewer than {half:.0%} of the chosen answers are ahead; or "
+    "the loss rises and falls with the margin from step to step, where that is below {near:g}; or more than half are "
+    "ahead in training and fewer than half in {evaluations:g} evaluations or more; each for sure, by Student intervals "
+    "and Fisher's of the correlation",
     thresholds={
         "half": Threshold(0.5, "what a coin does"),
+        "near": Threshold(0.5, "IPO's goal for β times the margin: below it every loss of preferences falls in it"),
         "evaluations": Threshold(4, "each says the same: one chance in 16 for a coin, and they are sums over pairs"),
     },
     cost="none: what is logged",
@@ -72,7 +73,14 @@ REFERENCE_MOVES = Rule(
     fix="reference = copy.deepcopy(policy).eval().requires_grad_(False) before training, or log-probabilities stored "
     "before the first step",
     refuted_by="rewards/chosen or rewards/rejected away from 0 after the first update",
-    explains=("preference-inverted", "loss-plateau", "weights-never-change", "loss-never-falls"),
+    explains=(
+        "preference-inverted",
+        "loss-plateau",
+        "loss-constant",
+        "weights-never-change",
+        "loss-never-falls",
+        "reference-drifts",
+    ),
 )
 
 REFERENCE_ELSEWHERE = Rule(
@@ -103,20 +111,22 @@ def inverted(curves: Curves) -> Iterator[Finding]:
     known = curves.series.get("preferred") or curves.series.get("accuracy", [])
     shares = [share for step, share in known if margins.get(step, 1.0) != 0]  # at first all are equal, and none ahead
     ahead, evaluated = level(last(shares, 0.5)), [share for _, share in curves.series.get("eval_preferred", [])]
-    grows, falls = rise(list(margins.values())), rise(curves.values("loss")).falls
-    step, half = max(margins), INVERTED["half"]
-    if ahead.high < half or (grows.falls and falls):
-        what = f"the loss {'falls' if falls else 'goes on'}"
+    losses, step, half = dict(curves.series.get("loss", ())), max(margins), INVERTED["half"]
+    near = [(margins[at], losses[at]) for at in margins if at in losses and margins[at] < INVERTED["near"]]
+    slope = together(near)
+    if ahead.high < half or slope.rises:
+        says = (
+            f"the chosen answer is ahead in {ahead.middle:.0%} of the pairs"
+            if ahead.high < half
+            else f"the loss is higher where the margin of the chosen answers is (correlation {slope.middle:.2f} over "
+            f"{len(near)} steps)"
+        )
         yield INVERTED.finding(
             severity="fault",
             step=step,
             where="preferences",
-            says=f"the chosen answer is ahead in {ahead.middle:.0%} of the pairs, and {what}: training prefers what "
-            "was rejected."
-            if ahead.high < half
-            else f"the margin of chosen answers falls by {-grows.middle:.3g}, and {what}: training prefers what was "
-            "rejected.",
-            evidence={"ahead": ahead.middle, "margin": margins[step]},
+            says=f"{says}: training prefers what was rejected.",
+            evidence={"ahead": ahead.middle, "margin": margins[step], "correlation": slope.middle},
         )
     elif ahead.low > half and len(evaluated) >= INVERTED["evaluations"] and max(evaluated) < half:
         yield INVERTED.finding(
@@ -124,8 +134,7 @@ def inverted(curves: Curves) -> Iterator[Finding]:
             step=step,
             where="held-out preferences",
             says=f"the chosen answer is ahead in {ahead.middle:.0%} of the pairs in training and in "
-            f"{max(evaluated):.0%} "
-            f"at most of {len(evaluated)} evaluations: the two disagree on which side is which.",
+            f"{max(evaluated):.0%} at most of {len(evaluated)} evaluations: the two disagree on which side is which.",
             cause="chosen and rejected changed places in one of the two sets, or training learned pairs by heart",
             sure=0.7,
             evidence={"ahead": ahead.middle, "evaluated": evaluated[-1]},

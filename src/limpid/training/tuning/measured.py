@@ -56,6 +56,7 @@ def measured(
     for name, values in zip(names, said, strict=True):
         if np.isfinite(values).any():
             found[f"rewards/{name}/mean"] = float(np.nanmean(values))
+            found[f"rewards/{name}/std"] = float(np.nanstd(values))
     if "reference_log_probabilities" in arrays:
         apart = (arrays["old_log_probabilities"] - arrays["reference_log_probabilities"]) * arrays["mask"]
         found["kl_before"] = float(apart.sum() / max(1.0, float(arrays["mask"].sum())))

@@ -1,0 +1,1 @@
+"""Faults of tuning, their twins without the mistake, and honest runs that look like them, under the doctor's eyes."""
