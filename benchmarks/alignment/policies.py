@@ -35,6 +35,8 @@ STEPS, ITERATIONS = 400, 2
 SEEDS = 3
 
 Array = np.ndarray
+Options = tuple[tuple[str, object], ...]
+"""Of the model."""
 Advantages = Callable[[World, Float[Array, "every position"], Int[Array, " answer"]], Float[Array, "answer position"]]
 """Of drawn answers, given ln π of each token of every answer there is."""
 
@@ -45,8 +47,9 @@ class Method:
 
     objective: Policy
     advantages: Advantages | None = None  # none: of a value function that is learned
-    model: tuple[tuple[str, object], ...] = ()
+    model: Options = ()
     rate: float = 5e-3
+    groups: int = GROUPS
 
 
 def in_loss(scale: str) -> Advantages:
@@ -97,6 +100,8 @@ def _penalised(name: str, kl: str = "k3_ratio", **options: object) -> Policy:
 
 LORA = (("lora_rank", 1), ("lora_alpha", 16.0))
 VALUED = (("head", "vocabulary_and_value"),)
+LEARNED = (("positions", "learned"), ("tied", False))
+"""A model on which ∇J itself comes to 99%: a vector for each of the four positions, and an output matrix of its own."""
 METHODS = {
     "GRPO (k3 with the ratio in the loss)": Method(_penalised("grpo"), in_loss("group")),
     "Dr. GRPO, k1 in the loss": Method(_penalised("dr_grpo", "k1"), in_loss("none")),
@@ -109,6 +114,14 @@ METHODS = {
     "PPO (k1 in the reward, learned values)": Method(PPO(vf_coef=0.5), model=VALUED),
     "RLOO, LoRA of rank 1": Method(NAMED["rloo"].objective, leave_one_out, LORA, 2e-2),
     "PPO, LoRA of rank 1": Method(Policy(), generalised, LORA, 2e-2),
+    "RLOO, learned positions": Method(NAMED["rloo"].objective, leave_one_out, LEARNED),
+    "PPO (learned values), learned positions": Method(PPO(vf_coef=0.5), model=(*VALUED, *LEARNED)),
+    "RLOO of 64 groups, LoRA of rank 1, learned positions": Method(
+        NAMED["rloo"].objective, leave_one_out, (*LORA, *LEARNED), groups=2 * GROUPS
+    ),
+    "PPO (learned values), LoRA of rank 1, learned positions": Method(
+        PPO(vf_coef=0.5), model=(*VALUED, *LORA, *LEARNED), rate=1e-2
+    ),
 }
 
 
@@ -120,7 +133,7 @@ def train(method: Method, seed: int, steps: int = STEPS) -> tuple[float, float, 
     for _ in range(steps // ITERATIONS):
         log_p = table(state.model)
         p = np.exp(log_p.sum(1))
-        drawn = rng.choice(len(p), GROUPS * GROUP, p=p / p.sum())
+        drawn = rng.choice(len(p), method.groups * GROUP, p=p / p.sum())
         micro = batch(drawn, **known(method, state, world, log_p, drawn))
         for _ in range(ITERATIONS):
             step(state, [micro], configuration, method.objective)
@@ -140,10 +153,12 @@ def known(
     return given | advantages(worth, NAMED["ppo"], world.beta, method.objective) | {"old_values": values}
 
 
-def exact(seed: int, steps: int = STEPS, rate: float = 5e-3) -> tuple[float, float, float, float]:
+def exact(seed: int, steps: int = STEPS, rate: float = 5e-3, model: Options = ()) -> tuple[float, float, float, float]:
     """The same by ∇J itself: what no way of drawing answers is to blame for."""
-    state, world = start(config(steps, rate, seed))
-    optimizer = torch.optim.AdamW(state.model.parameters(), rate, (0.9, 0.99), weight_decay=0)
+    state, world = start(config(steps, rate, seed, **dict(model)))
+    optimizer = torch.optim.AdamW(
+        (one for one in state.model.parameters() if one.requires_grad), rate, (0.9, 0.99), weight_decay=0
+    )
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     left, rewards = torch.as_tensor(world.reference.sum(1)), torch.as_tensor(world.rewards)
     for _ in range(steps):
@@ -170,7 +185,12 @@ def main(words: list[str]) -> None:
     print(
         "| method | (J − J₀) / (J* − J₀), % | total variation to π*, % | E r | KL(π‖π₀), nats |\n|---|---|---|---|---|"
     )
-    runs = {"∇J itself": exact} | {name: partial(train, method) for name, method in METHODS.items()}
+    exactly = {
+        "∇J itself": exact,
+        "∇J itself, learned positions": partial(exact, model=LEARNED),
+        "∇J itself, LoRA of rank 1, learned positions": partial(exact, rate=2e-2, model=(*LORA, *LEARNED)),
+    }
+    runs = exactly | {name: partial(train, method) for name, method in METHODS.items()}
     for name, run in runs.items():
         if words and not any(word.lower() in name.lower() for word in words):
             continue

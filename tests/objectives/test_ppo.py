@@ -33,6 +33,13 @@ CHOICES = {
 EVERY = pytest.mark.parametrize("choice", CHOICES)
 
 
+def rollouts_with_values(state: State, seed: int, count: int = 4) -> MicroBatch:
+    """Answers of some time ago, whose values were 0, and what these are to be."""
+    micro, rng = rollouts(state, seed, count), np.random.default_rng(seed + 200)
+    returns = rng.standard_normal(micro["mask"].shape).astype(np.float32)
+    return MicroBatch(micro.arrays | {"old_values": np.zeros_like(returns), "returns": returns}, micro.rows)
+
+
 def drawn(state: State, seed: int, count: int = 4, drift: float = 0.3, config: TrainConfig = VALUED) -> MicroBatch:
     """Answers of some time ago, whose values have moved since, and what these are to be."""
     assert state.model.value is not None

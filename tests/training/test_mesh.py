@@ -16,6 +16,7 @@ import torch.distributed.fsdp
 import torch.multiprocessing as processes
 from safetensors.torch import load_file, save_file
 from tests.objectives.recorded_objective import at
+from tests.objectives.test_ppo import VALUED, rollouts_with_values
 from tests.objectives.test_preference import drawn as preferences
 from tests.objectives.test_reward import RATING
 from tests.objectives.test_reward import drawn as pairs
@@ -27,7 +28,7 @@ from limpid.cli import main
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
-from limpid.objectives import DPO, KTO, NEXT_TOKEN, Reward
+from limpid.objectives import DPO, KTO, NEXT_TOKEN, PPO, Reward
 from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.loop import loop
@@ -51,6 +52,7 @@ CONFIG = TrainConfig(
 )
 ANSWERS = (
     (DPO(loss_type="ipo"), preferences, at("fp32")),
+    (PPO(), rollouts_with_values, at("fp32", VALUED)),
     (KTO(), preferences, at("fp32")),
     (Reward(), pairs, at("fp32", RATING)),
 )
