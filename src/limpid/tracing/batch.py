@@ -84,7 +84,7 @@ def window_starts(
         epoch, place = divmod(number, windows)
         drawn = np.random.SeedSequence((run.seed, epoch, which) if which else (run.seed, epoch))
         offset, *keys = (int(word) for word in drawn.generate_state(1 + ROUNDS, np.uint64))
-        starts.append(begin + offset % (end - begin - windows * length) + length * _shuffled(place, windows, keys))
+        starts.append(begin + offset % (end - begin - windows * length) + length * shuffled_place(place, windows, keys))
     return np.array(starts, np.int64)
 
 
@@ -101,8 +101,13 @@ def _part(row: int, weights: Sequence[Decimal]) -> tuple[int, int]:
     return len(whole) - 1, row
 
 
-def _shuffled(place: int, windows: int, keys: list[int]) -> int:
-    """The window at `place`: a Feistel network over two halves of equal width, repeated until it is one of `windows`.
+def permutation_keys(drawn_from: tuple[int, ...]) -> list[int]:
+    """What decides an order, as a function of seed, epoch, …"""
+    return [int(word) for word in np.random.SeedSequence(drawn_from).generate_state(ROUNDS, np.uint64)]
+
+
+def shuffled_place(place: int, windows: int, keys: list[int]) -> int:
+    """The window, or record, at `place`: a Feistel network over two halves of equal width, repeated until it is one.
 
     Source: Black & Rogaway 2002, section 3, cycle walking.
     """

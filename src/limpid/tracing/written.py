@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from limpid.data.held_out import data_of
 from limpid.data.tokens import open_tokens
+from limpid.data.tuning.examples import Examples
 from limpid.errors import LimpidError
 from limpid.maths.operation import Array
 from limpid.maths.schedule import learning_rate_rounding
 from limpid.run import Run
 from limpid.tracing import replayed
+from limpid.tracing.answer_rows import check_answers
 from limpid.tracing.batch import check_windows, equal
 from limpid.tracing.comparison import Expected, Range, compare, compare_number
 from limpid.tracing.document import RunDocument, StepDocument, WrittenCheck
@@ -74,9 +77,12 @@ class _Against:
 
     def batch(self) -> Iterator[WrittenCheck]:
         """Rows, tokens and targets, as they follow from the seed, the step and the text."""
-        if self.record.objective.name != "next_token" or self.record.config.tune is not None:
-            return
         config = self.record.config
+        if config.tune is not None:
+            yield from self._answers()
+            return
+        if self.record.objective.name != "next_token":
+            return
         try:
             state = self.run.read_state(self.run.latest_checkpoint())
             tokens = open_tokens(state["data"], config.data, config.model.context_length, config.run.seed)
@@ -86,6 +92,21 @@ class _Against:
         place = f"the text, by seed {config.run.seed} and step {self.number}"
         for check in check_windows(self.record, tokens.train, list(tokens.regions.values())):
             yield _written(check, place, "the text or its cached tokens have changed since: bring the old text back")
+
+    def _answers(self) -> Iterator[WrittenCheck]:
+        """Of a run on records: which of them a step has, their tokens, and what is learned of them."""
+        config = self.record.config
+        if (self.run.path / "own.json").is_file():
+            return
+        try:
+            data = data_of(self.run, config, self.run.read_state(self.run.latest_checkpoint())["data"])
+        except LimpidError as error:
+            self.not_compared.append(f"the batch with the records: {error}")
+            return
+        assert isinstance(data, Examples)
+        place = f"the records, by seed {config.run.seed} and step {self.number}"
+        for check in check_answers(self.record, data):
+            yield _written(check, place, "the kept examples have changed since: bring the old records back")
 
     def log(self) -> Iterator[WrittenCheck]:
         """Loss, norm, rate, and whether parameters moved, as metrics.jsonl has them."""
