@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.examples import Examples
@@ -185,16 +183,14 @@ def samples(training: Training, sampler: Sampler) -> list[Sample]:
     Raises  CheckpointError when it has no form that the sampler takes
     """
     every, state = training.config.run, training.state
-    weights = {} if state.mesh.world == 1 else state.mesh.gathered(state.model)
 
-    def draw() -> list[Sample]:
-        model = state.model if state.mesh.world == 1 else _with_weights(state.model, weights)
+    def draw(model: Transformer) -> list[Sample]:
         tokenizer, prompts = training.tokens.tokenizer, asked_of(training)
         texts = [sampler(model.eval(), tokenizer, prompt, every.seed) for prompt in prompts]
         asked = [prompt if isinstance(prompt, str) else tokenizer.decode(prompt) for prompt in prompts]
         return [Sample(state.step, prompt, text) for prompt, text in zip(asked, texts, strict=True)]
 
-    return state.mesh.decided(draw)
+    return state.by_one(draw)
 
 
 def asked_of(training: Training) -> Sequence[str | tuple[int, ...]]:
@@ -206,13 +202,6 @@ def asked_of(training: Training) -> Sequence[str | tuple[int, ...]]:
         return given
     split = data.validation if data.validation.records else data.train
     return [split.prompt(record) for record in range(min(SAMPLED, split.records))]
-
-
-def _with_weights(model: Transformer, weights: dict[str, Tensor]) -> Transformer:
-    """The same model in one piece."""
-    copy = Transformer(model.config, model.compute)
-    copy.load_state_dict(weights, assign=True)
-    return copy
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from limpid.training.memory import require_states_fit
 from limpid.training.mesh import Mesh, spread_like
 from limpid.training.precision import Arithmetic, arithmetic
 from limpid.training.update import make_optimizer
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -35,6 +38,19 @@ class State:
     def model(self) -> Transformer:
         """The one that is trained."""
         return self.models[POLICY]
+
+    def by_one(self, work: Callable[[Transformer], T]) -> T:
+        """What the main process makes of the trained model in one piece, on every process; or its error."""
+        weights = {} if self.mesh.world == 1 else self.mesh.gathered(self.model)
+
+        def of_whole() -> T:
+            if self.mesh.world == 1:
+                return work(self.model)
+            whole = Transformer(self.model.config, self.model.compute)
+            whole.load_state_dict(weights, assign=True)
+            return work(whole)
+
+        return self.mesh.decided(of_whole)
 
 
 def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:

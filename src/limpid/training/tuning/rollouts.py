@@ -100,7 +100,8 @@ class Rollouts:
         columns = columns_of([split.columns[record] for record in each])
         asked = columns.pop("prompt", [self.examples.tokenizer.decode(prompt) for prompt in prompts])
         ids = prompts, [(*answer.tokens, *_end(answer)) for answer in answers]
-        said = self.rewards(asked, [answer.text for answer in answers], ids, columns)
+        texts = [answer.text for answer in answers]
+        said = state.mesh.decided(lambda: self.rewards(asked, texts, ids, columns))  # the user's function is asked once
         total = self.rewards.total(said) if len(said) else np.zeros(len(answers))
         arrays = padded(prompts, answers, self.pad)
         learned = np.isfinite(total) & self._counted(answers)
@@ -141,7 +142,7 @@ class Rollouts:
         most, temperature = self.objective.max_completion_length, self.objective.temperature
         sampling = Sampling(max_new_tokens=most, temperature=temperature, seed=seed)
         was = state.model.training
-        answers = self.answerer(state.model, self.examples.tokenizer, prompts, sampling)
+        answers = state.by_one(lambda model: self.answerer(model, self.examples.tokenizer, prompts, sampling))
         state.model.train(was)
         return answers
 
