@@ -5,21 +5,18 @@ Importing TRL takes 20 seconds and loads its trainers; a loss is one method, whi
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
-import importlib.util
 import json
-from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from limpid.comparison import trl_losses
+
 FILE = Path(__file__).parents[2] / "tests" / "objectives" / "trl.json"
-TRAINERS = {"grpo": "GRPOTrainer", "rloo": "RLOOTrainer"}
 
 CASES: list[dict[str, Any]] = [
     {"trl": {"loss_type": "grpo"}, "policy": {"aggregation": "sequence"}},
@@ -62,53 +59,19 @@ def inputs() -> dict[str, list[list[float]]]:
     return {name: (array * mask).astype(np.float32).tolist() for name, array in arrays.items()}
 
 
-def method(trainer: str) -> Any:
-    """A trainer's `_compute_loss`, from its source."""
-    spec = importlib.util.find_spec("trl")
-    assert spec is not None
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "trainer" / f"{trainer}_trainer.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    owner = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == TRAINERS[trainer])
-    found = next(node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "_compute_loss")
-    found.decorator_list = []
-    room: dict[str, Any] = {"torch": torch, "nanmin": torch.min, "nanmax": torch.max}
-    exec(compile(ast.Module([found], []), str(path), "exec"), room)
-    return room["_compute_loss"]
-
-
 def theirs(case: dict[str, Any], given: dict[str, Tensor]) -> dict[str, Any]:
     """TRL's loss, its gradient along each token's log-probability, and what it logs."""
-    options = {"loss_type": "grpo", "importance_sampling_level": "token", "beta": 0.0, "epsilon_high": 0.2,
-               "use_bias_correction_kl": True, "trainer": "grpo", **case["trl"]}  # fmt: skip
+    options = {**case["trl"], "max_completion_length": 11}
+    file = f"{options.pop('trainer', 'grpo')}_trainer.py"
     log_p, mask = given["log_probabilities"].clone().requires_grad_(), given["mask"]
-
-    def same(x: Any, **_: object) -> Any:
-        return x
-
-    accelerator = SimpleNamespace(gather=same, reduce=same, num_processes=1, gather_for_metrics=same)
-    logged: dict[str, Any] = {"train": defaultdict(list)}
-    trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (log_p, torch.zeros_like(log_p), None),
-        aux_loss_enabled=False, top_entropy_quantile=1.0, off_policy_mask_threshold=None, use_vllm=False,
-        epsilon_low=0.2, current_gradient_accumulation_steps=1, max_completion_length=11, accelerator=accelerator,
-        _entropy_bonus_enabled=False, _metrics=logged, model=SimpleNamespace(training=True),
-        args=SimpleNamespace(
-            delta=None, steps_per_generation=1, use_bias_correction_kl=options["use_bias_correction_kl"]
-        ),
-        **{name: options[name] for name in ("loss_type", "importance_sampling_level", "beta", "epsilon_high")},
-    )  # fmt: skip
-    ids = mask.long()
-    batch = {
-        "prompt_ids": ids[:, :1], "prompt_mask": ids[:, :1], "completion_ids": ids, "completion_mask": mask,
-        "advantages": given["advantages"][:, 0], "old_per_token_logps": given["old_log_probabilities"],
-        "old_logps": given["old_log_probabilities"].sum(1), "num_items_in_batch": mask.sum(),
-        "ref_per_token_logps": given["reference_log_probabilities"],
-    }  # fmt: skip
-    loss = method(options["trainer"])(trainer, None, batch)
+    trainer = trl_losses.policy_trainer(log_p, torch.zeros_like(log_p), options)
+    batch = trl_losses.policy_inputs(
+        mask, given["advantages"][:, 0], given["old_log_probabilities"], given["reference_log_probabilities"]
+    )
+    loss = trl_losses.method(file, "_compute_loss")(trainer, None, batch)
     (slopes,) = torch.autograd.grad(loss, log_p)
     kept = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio", "kl")
-    metrics = {name: float(values[0]) for name, values in logged["train"].items() if name in kept}
+    metrics = {name: value for name, value in trl_losses.metrics(trainer).items() if name in kept}
     return {"loss": loss.item(), "gradient": slopes.tolist(), "metrics": metrics}
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.objectives import trl_losses
 from tests.objectives.recorded_objective import CONFIG, at, moved
 from tests.objectives.test_preference import DPOS, KTOS, drawn
 
+from limpid.comparison import trl_losses
 from limpid.data.batches import MicroBatch
 from limpid.objectives import DPO, Objective
 from limpid.training.state import fresh_state

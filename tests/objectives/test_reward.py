@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.objectives import trl_losses
 from tests.objectives.recorded_objective import CONFIG, at, moved, opens, record
 
 import limpid
 from limpid import maths
+from limpid.comparison import trl_losses
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import byte_tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,32 +23,47 @@ HEADS = ("attention.query", "attention.key", "attention.value", "attention.mixed
 
 def run(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Forward, loss and backward of transformers' model, attention written out."""
-    try:
-        from transformers import AutoModelForCausalLM
-        from transformers.utils.logging import disable_progress_bar
-    except ImportError as error:
-        raise ConfigError(f"{variant.label} needs transformers: pip install transformers") from error
-    disable_progress_bar()
-    dtype = DTYPES[variant.precision]
-    model = AutoModelForCausalLM.from_pretrained(variant.source.path, dtype=dtype, attn_implementation="eager").eval()
-    seen.kept = seen.compute = FORMATS[variant.precision]
-    seen.roundings = 3  # a norm, a rotation, a gate are several kernels there, each of which rounds
-    seen.summed = FORMATS[NAMES[torch.promote_types(dtype, torch.float32)]]
-    recorder = Recorder(variant, seen)
-    recorder.attach(model)
-    logits = model(tokens, output_attentions=True, use_cache=False)
-    for block, weights in enumerate(logits.attentions):
-        recorder.record(f"blocks.{block}.attention.weights", weights)
-    recorder.record("logits", logits.logits)
-    log_p = F.log_softmax(logits.logits.float() if dtype != torch.float64 else logits.logits, -1)
+    model, recorder = opened(variant, seen)
+    found = logits(model, recorder, tokens)
+    log_p = F.log_softmax(found.float() if found.dtype != torch.float64 else found, -1)
     recorder.record("log_probabilities", log_p)
     loss = F.nll_loss(log_p.flatten(0, 1), targets.flatten())
     recorder.record("loss", loss)
     if backward:
         loss.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        for name, gradient in unconverted(gradients, variant.config).items():
-            seen.gradients[name] = gradient.double().numpy()
+        recorder.record_parameter_gradients(model)
+
+
+def opened(variant: Variant, seen: Observed, *, rates: bool = False) -> tuple[Any, Recorder]:
+    """transformers' model of the variant's folder, with a recorder attached; `rates` is for one that gives scores."""
+    try:
+        from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+        from transformers.utils.logging import disable_progress_bar
+    except ImportError as error:
+        raise ConfigError(f"{variant.label} needs transformers: pip install transformers") from error
+    disable_progress_bar()
+    dtype = DTYPES[variant.precision]
+    kind = AutoModelForSequenceClassification if rates else AutoModelForCausalLM
+    model = kind.from_pretrained(variant.source.path, dtype=dtype, attn_implementation="eager").eval()
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.padding_idx = None  # else the token that pads has no gradient, where it ends an answer too
+    seen.kept = seen.compute = FORMATS[variant.precision]
+    seen.roundings = 3  # a norm, a rotation, a gate are several kernels there, each of which rounds
+    seen.summed = FORMATS[NAMES[torch.promote_types(dtype, torch.float32)]]
+    recorder = Recorder(variant, seen)
+    recorder.attach(model)
+    return model, recorder
+
+
+def logits(model: Any, recorder: Recorder, tokens: Tokens) -> Tensor:
+    """Of every position, and the attention weights on the way."""
+    found = model(tokens, output_attentions=True, use_cache=False)
+    for block, weights in enumerate(found.attentions):
+        recorder.record(f"blocks.{block}.attention.weights", weights)
+    recorder.record("logits", found.logits)
+    every: Tensor = found.logits
+    return every
 
 
 class Recorder:
@@ -68,6 +84,24 @@ class Recorder:
 
         if value.requires_grad:
             value.register_hook(keep)
+
+    def record_as(
+        self, name: str, value: Tensor, laid_out: Callable[[Tensor], Tensor], slopes: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        """A value in another layout than ours, and its gradient where that can be laid out like ours."""
+        self.seen.record(name, laid_out(value))
+        if slopes is not None and value.requires_grad:
+
+            def keep(bar: Tensor) -> None:
+                self.seen.gradients[name] = slopes(bar).double().numpy()
+
+            value.register_hook(keep)
+
+    def record_parameter_gradients(self, model: nn.Module) -> None:
+        """Those of its parameters, under our names."""
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        for name, gradient in unconverted(gradients, self.variant.config).items():
+            self.seen.gradients[name] = gradient.double().numpy()
 
     def attach(self, model: nn.Module) -> None:
         """Hooks on every module that has a name here."""

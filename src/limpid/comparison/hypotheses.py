@@ -21,7 +21,6 @@ from limpid.maths.linear import Add, Linear
 from limpid.maths.mlp import Gated
 from limpid.maths.norm import LayerNorm, RMSNorm
 from limpid.maths.operation import Array, Operation
-from limpid.maths.step import forward
 
 Fault = Callable[[Operation], Operation | None]
 """What an operation becomes by a fault; None where it does not apply."""
@@ -63,7 +62,7 @@ class _HeldAgainst(FaultyChain):
     """A faulty chain that ends where it leaves what was observed, or at the disagreement that it is to explain."""
 
     def __init__(self, observed: Observed, fault: Fault, name: str, limits: dict[str, Array]) -> None:
-        super().__init__({**observed.parameters, "tokens": observed.tokens, "targets": observed.targets}, fault)
+        super().__init__({**observed.parameters, **observed.arrays}, fault)
         self.observed, self.name, self.limits, self.worst = observed.values, name, limits, 0.0
 
     def apply(self, name: str, operation: Operation, *inputs: str) -> str:
@@ -84,7 +83,7 @@ def explain(config: ModelConfig, observed: Observed, name: str, limits: dict[str
         chain = _HeldAgainst(observed, fault, name, limits)
         try:
             with np.errstate(all="ignore"), suppress(_Decided):
-                forward(chain, config)
+                observed.objective.chain(chain, config)
         except ValueError:  # a fault that does not even fit explains nothing
             continue
         if chain.applied and chain.worst <= 1:

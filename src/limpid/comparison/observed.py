@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
+from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.tracing.verdict import Check
 from limpid.training.precision import NAMES
 
@@ -32,7 +34,15 @@ class Observed:
     kernels: list[Check] = field(
         default_factory=list
     )  # each redone from its own inputs, where it is known how it rounds
+    given: dict[str, Array] = field(default_factory=dict)  # other arrays of the batch that the objective takes
+    objective: Objective = NEXT_TOKEN
     roundings: int = 1  # intermediate results that one operation rounds to its format
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Every array of the batch, numbers as float64."""
+        every = {"tokens": self.tokens, "targets": self.targets, **self.given}
+        return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in every.items()}
 
     def rounds_like(self, other: Observed) -> bool:
         """Whether both keep every quantity in the same formats."""

@@ -18,7 +18,6 @@ from limpid.maths.linear import Linear
 from limpid.maths.operation import Array, Operation
 from limpid.maths.random_rounding import student
 from limpid.maths.rounding import bound, rounded, smallest_normal, unit_roundoff
-from limpid.maths.step import forward
 
 PASSES = 16
 FALSE_ALARM = 1e-6
@@ -91,8 +90,8 @@ class Spread:
 
 def exact(config: ModelConfig, seen: Observed) -> Chain:
     """The forward pass in float64, with its loss last."""
-    chain = Chain({**seen.parameters, "tokens": seen.tokens, "targets": seen.targets})
-    forward(chain, config)
+    chain = Chain({**seen.parameters, **seen.arrays})
+    seen.objective.chain(chain, config)
     return chain
 
 
@@ -125,9 +124,8 @@ def spread(config: ModelConfig, seen: Observed, *, backward: bool) -> Spread:
         distances: dict[str, list[Array]] = {link.name: [] for link in chain.links}
         bar_distances: dict[str, list[Array]] = {name: [] for name in gradients}
         for number in range(PASSES):
-            values = {**seen.parameters, "tokens": seen.tokens, "targets": seen.targets}
-            perturbed = PerturbedChain(values, seen, np.random.default_rng(number))
-            forward(perturbed, config)
+            perturbed = PerturbedChain({**seen.parameters, **seen.arrays}, seen, np.random.default_rng(number))
+            seen.objective.chain(perturbed, config)
             for name, passes in distances.items():
                 passes.append(length(perturbed.values[name] - chain.values[name]))
             bars = perturbed.backward("loss") if backward else {}

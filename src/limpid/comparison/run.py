@@ -8,9 +8,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from limpid.comparison import data_parallel, huggingface
+from limpid.comparison import data_parallel, huggingface, trl
+from limpid.comparison.first_step import FirstStep
 from limpid.comparison.observed import Observed
-from limpid.comparison.variant import Tokens, Variant, mean_loss
+from limpid.comparison.variant import Tokens, Variant
+from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.generation import Decoder
 from limpid.maths.operation import Array
@@ -18,7 +20,8 @@ from limpid.maths.rounding import FORMATS
 from limpid.model import Transformer
 from limpid.model.cache import Cache
 from limpid.model.linear import merge
-from limpid.model.observe import Mode
+from limpid.model.observe import FAST, Mode
+from limpid.objectives import POLICY
 from limpid.objectives.losses import log_probabilities
 from limpid.training.precision import FORMATS as DTYPES
 from limpid.training.precision import NAMES
@@ -29,9 +32,14 @@ Path = Callable[[Variant, Observed, Tokens, Tokens, bool], None]
 
 
 def run(
-    variant: Variant, tokens: Int[Array, "batch position"], targets: Int[Array, "batch position"], *, backward: bool
+    variant: Variant,
+    tokens: Int[Array, "batch position"],
+    targets: Int[Array, "batch position"],
+    *,
+    backward: bool,
+    step: FirstStep | None = None,
 ) -> Observed:
-    """Everything that can be observed of this variant.
+    """Everything that can be observed of this variant; of a step of tuning, where one is given.
 
     Raises  ConfigError for a path that this machine or this batch does not allow
     """
@@ -42,6 +50,9 @@ def run(
     read = "" if variant.weights_read == "auto" else f", matrices as {variant.weights_read}"
     exact = {name: tensor.numpy() for name, tensor in weights.items()}
     seen = Observed(variant.label, f"{way}, {variant.precision}{read}", exact, tokens, targets)
+    if step is not None:
+        seen.objective = step.objective
+        seen.given = {name: step.micro[name] for name in step.objective.fields if name not in ("tokens", "targets")}
     seen.roundings = 1 if variant.adapter is None else 3  # the adapter's product and sum are rounded too
     kept = torch.promote_types(DTYPES[variant.precision], torch.float32)
     seen.compute, seen.kept = FORMATS[variant.precision], FORMATS[NAMES[kept]]
@@ -53,7 +64,7 @@ def run(
 def plain(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Our engine on the path that forms every quantity."""
     model, observation = variant.model(), Observation()
-    loss = mean_loss(model, tokens, targets, targets.numel(), Mode("plain", observation.observe))
+    loss = loss_of(model, seen, Mode("plain", observation.observe))
     if backward:
         loss.backward()
     for name, parts in observation.values.items():
@@ -108,13 +119,22 @@ RUNNERS: dict[str, Path] = {
     "sampler": sampler,
     "transformers": huggingface.run,
     "processes": data_parallel.run,
+    "trl": trl.run,
 }
+
+
+def loss_of(model: Transformer, seen: Observed, mode: Mode = FAST) -> Tensor:
+    """The loss that the batch is for."""
+    arrays = {"tokens": seen.tokens, "targets": seen.targets, **seen.given}
+    micro = MicroBatch({name: arrays[name] for name in seen.objective.fields})
+    return seen.objective.loss({POLICY: model}, micro, seen.objective.labels(micro), mode).value
 
 
 def _record_ends(seen: Observed, model: Transformer, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Logits, loss and parameter gradients of a path that shows no more."""
-    loss = mean_loss(model, tokens, targets, targets.numel())
-    seen.record("logits", model(tokens))
+    loss = loss_of(model, seen)
+    if model.score is None:
+        seen.record("logits", model(tokens))
     seen.record("loss", loss)
     if backward:
         loss.backward()

@@ -25,6 +25,7 @@ from limpid.model.observe import FAST, Mode
 from limpid.model.peft_files import load_adapter
 from limpid.model.weights import load_weights
 from limpid.objectives import NEXT_TOKEN, POLICY
+from limpid.run import Run
 from limpid.source import Adapted, Checkpoint, Model, ModelFolder, find_model
 from limpid.training.precision import FORMATS as DTYPES
 
@@ -33,7 +34,7 @@ Tokens = Int[Tensor, "row position"]
 ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""
 SEED = 0
-PATHS = ("plain", "fast", "compiled", "cached", "sampler", "transformers")
+PATHS = ("plain", "fast", "compiled", "cached", "sampler", "transformers", "trl")
 """Paths that are chosen by their name alone; processes=N is another."""
 ADAPTABLE = ("plain", "fast", "cached")
 """Paths that can carry an adapter beside the weights."""
@@ -53,6 +54,7 @@ class Variant:
     merged: bool = False  # whether the adapter is added into the weights or stands beside them
     weights_read: WeightFormat = "auto"  # how the sampler reads matrices
     processes: int = 1  # that share the rows of the batch, one thread each
+    run: Run | None = None  # that the weights are from, where they are
 
     def model(self) -> Transformer:
         """The engine in this precision, ready to run; masters are float32 at least."""
@@ -93,13 +95,14 @@ def parse_variant(label: str) -> Variant:
             f"{label!r} asks for int8, which is how the sampler reads matrices in fp32: leave out the rest"
         )
     source: Model = find_model(what)
-    if path == "transformers" and not isinstance(source, ModelFolder):
+    run = source.run if isinstance(source, Checkpoint) else None
+    if path in ("transformers", "trl") and not isinstance(source, ModelFolder):
         source = _hugging_face_folder(source)
     config, weights = load_weights(source)
     adapter = None if adapted is None else load_adapter(adapted, config)
     if adapter is not None and path not in (*ADAPTABLE, *(("sampler",) if merged else ())):
         raise ConfigError(f"{label!r} takes an adapter on the path {path}: choose one of {', '.join(ADAPTABLE)}")
-    return Variant(label, source, config, weights, path, precision, adapter, merged, weights_read, processes)
+    return Variant(label, source, config, weights, path, precision, adapter, merged, weights_read, processes, run)
 
 
 def _hugging_face_folder(model: Checkpoint | Adapted) -> ModelFolder:
