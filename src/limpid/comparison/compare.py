@@ -59,10 +59,6 @@ def _step_for(variants: tuple[Variant, Variant], text: str | None) -> FirstStep 
         other.path in ("plain", "fast", "compiled", "trl"),
         f"{other.label} knows no loss but that of the next token: compare {asked.label} with plain, fast or compiled",
     )
-    require(
-        not other.config.lora_rank,
-        f"{other.label} trains factors beside its weights, which TRL's step has added in: compare a run of all weights",
-    )
     assert asked.run is not None
     step = first_step(asked.run, ROWS)
     require_counterpart(step.objective)

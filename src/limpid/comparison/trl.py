@@ -19,7 +19,6 @@ from limpid.objectives.losses import entropy, log_probabilities, tempered, token
 from limpid.quantities import NO_LABEL
 from limpid.training.precision import FORMATS
 
-
 Layout = Callable[[Tensor], Tensor]
 
 
@@ -40,21 +39,21 @@ class Named:
 def run(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Forward of transformers' model, loss and metrics of TRL, backward."""
     require_counterpart(seen.objective)
-    rates = isinstance(seen.objective, Reward)
+    objective, rates = seen.objective, isinstance(seen.objective, Reward)
     model, recorder = huggingface.opened(variant, seen, rates=rates)
     kept = torch.promote_types(FORMATS[variant.precision], torch.float32)
     arrays = {name: torch.as_tensor(array) for name, array in {**seen.given, "targets": seen.targets}.items()}
     arrays = {name: array.to(kept) if array.is_floating_point() else array for name, array in arrays.items()}
-    if rates:
+    if isinstance(objective, Reward):
         stream = getattr(model, model.base_model_prefix)(tokens, use_cache=False).last_hidden_state
         hidden = stream[torch.arange(len(tokens)), arrays["last"]]
         recorder.record("last_hidden", hidden)
         scores = model.score(hidden).squeeze(-1)
         recorder.record("rewards", scores)
-        loss, named = _reward(seen.objective, scores, arrays)
+        loss, named = _reward(objective, scores, arrays)
     else:
-        log_p, spread = _log_probabilities(seen.objective, model, recorder, tokens, targets)
-        loss, named = LOSSES[type(seen.objective)](seen.objective, log_p, spread, arrays)
+        log_p, spread = _log_probabilities(objective, model, recorder, tokens, targets)
+        loss, named = LOSSES[type(objective)](objective, log_p, spread, arrays)
     for one in named:
         recorder.record_as(one.name, one.tensor, one.laid_out, one.slopes)
     recorder.record("loss", loss)

@@ -52,7 +52,7 @@ def method(file: str, name: str) -> Callable[..., Any]:
 def called(function: Callable[..., Any], *arguments: Any) -> tuple[Tensor, dict[str, Any]]:
     """What a function returns, and its local variables as it does: every step on the way to a loss."""
     seen: dict[str, Any] = {}
-    code = function.__code__  # type: ignore[attr-defined]
+    code = function.__code__
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "return" and frame.f_code is code:
