@@ -22,6 +22,8 @@ from numba.extending import intrinsic
 PARALLEL = ctypes.util.find_library("gomp") is not None  # numba's other pools cost more than they save here
 LANES, VECTORS = 16, 4
 """A sum runs in 4 vectors of 16 entries, so that no addition waits for the one before it."""
+TOGETHER = 4
+"""Rows whose sums run at once: each entry of the weights is read once for all of them."""
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 
 jit = njit(cache=True, error_model="numpy")
@@ -42,53 +44,88 @@ def _as_float(builder, value, kind, wanted):
     return builder.sitofp(value, of(wanted)) if kind == types.int8 else value
 
 
+def _dot_products(context, builder, weights, rows, count):
+    """Σ wᵢ xᵢ for each of some rows: entry i goes to sum i mod 64, these are added in pairs, the rest one by one.
+
+    `weights` and each of `rows` are an address and a dtype. One after the other they would wait for their additions.
+    """
+    number, size = context.get_value_type(rows[0][1]), ir.IntType(64)
+    vector = ir.VectorType(number, LANES)
+
+    def read(row, place, lanes):
+        start, kind = row
+        address = builder.gep(start, [place])
+        if lanes > 1:
+            address = builder.bitcast(address, ir.VectorType(context.get_value_type(kind), lanes).as_pointer())
+        return _as_float(builder, builder.load(address, align=kind.bitwidth // 8), kind, number)
+
+    def added(start, stop, sums, lanes):
+        stride = ir.Constant(size, len(sums[0]) * lanes)
+        with cgutils.for_range_slice(builder, start, stop, stride, size) as (place, _):
+            for i in range(len(sums[0])):
+                at = builder.add(place, ir.Constant(size, i * lanes))
+                weight = read(weights, at, lanes)
+                for row, its_sums in zip(rows, sums, strict=True):
+                    product = builder.fmul(weight, read(row, at, lanes))
+                    builder.store(builder.fadd(builder.load(its_sums[i]), product), its_sums[i])
+
+    zero = ir.Constant(vector, [0.0] * LANES)
+    sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(VECTORS)] for _ in rows]
+    whole, single = (builder.and_(count, ir.Constant(size, -n)) for n in (LANES * VECTORS, LANES))
+    added(ir.Constant(size, 0), whole, sums, LANES)
+    added(whole, single, [its_sums[:1] for its_sums in sums], LANES)
+    totals = [[cgutils.alloca_once_value(builder, _in_pairs(builder, its_sums))] for its_sums in sums]
+    added(single, count, totals, 1)
+    return [builder.load(total) for (total,) in totals]
+
+
+def _in_pairs(builder, sums):
+    """The entries of vectors added up: vectors in pairs, then halves of the last one."""
+    parts = [builder.load(total) for total in sums]
+    while len(parts) > 1:
+        parts = [builder.fadd(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    for half in (LANES >> k for k in range(1, LANES.bit_length())):
+        upper = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [(i + half) % LANES for i in range(LANES)])
+        parts = [builder.fadd(parts[0], builder.shuffle_vector(parts[0], parts[0], upper))]
+    return builder.extract_element(parts[0], ir.Constant(ir.IntType(32), 0))
+
+
 @intrinsic
 def dot(typing, weights, x):
-    """Σ wᵢ xᵢ of two contiguous rows: entry i goes to sum i mod 64, these are added in pairs, the rest one by one."""
+    """Σ wᵢ xᵢ of two rows that lie without gaps, added up as `_dot_products` says."""
 
     def generate(context, builder, signature, arguments):
-        number, size = context.get_value_type(x.dtype), ir.IntType(64)
-        vector = ir.VectorType(number, LANES)
         rows = [
             context.make_array(kind)(context, builder, row) for kind, row in zip((weights, x), arguments, strict=True)
         ]
         count = builder.extract_value(rows[1].shape, 0)
-
-        def entries(place, lanes):
-            read = []
-            for kind, row in zip((weights, x), rows, strict=True):
-                one = context.get_value_type(kind.dtype)
-                address = builder.gep(row.data, [place])
-                if lanes > 1:
-                    address = builder.bitcast(address, ir.VectorType(one, lanes).as_pointer())
-                value = builder.load(address, align=kind.dtype.bitwidth // 8)
-                read.append(_as_float(builder, value, kind.dtype, number))
-            return builder.fmul(*read)
-
-        def added(start, stop, sums, lanes):
-            stride = ir.Constant(size, len(sums) * lanes)
-            with cgutils.for_range_slice(builder, start, stop, stride, size) as (place, _):
-                for i, total in enumerate(sums):
-                    at = builder.add(place, ir.Constant(size, i * lanes))
-                    builder.store(builder.fadd(builder.load(total), entries(at, lanes)), total)
-
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * LANES)) for _ in range(VECTORS)]
-        whole, single = (builder.and_(count, ir.Constant(size, -n)) for n in (LANES * VECTORS, LANES))
-        added(ir.Constant(size, 0), whole, sums, LANES)
-        added(whole, single, sums[:1], LANES)
-        parts = [builder.load(total) for total in sums]
-        while len(parts) > 1:
-            parts = [builder.fadd(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
-        for half in (LANES >> k for k in range(1, LANES.bit_length())):
-            upper = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [(i + half) % LANES for i in range(LANES)])
-            parts = [builder.fadd(parts[0], builder.shuffle_vector(parts[0], parts[0], upper))]
-        total = cgutils.alloca_once_value(builder, builder.extract_element(parts[0], ir.Constant(ir.IntType(32), 0)))
-        added(single, count, [total], 1)
-        return builder.load(total)
+        (total,) = _dot_products(context, builder, (rows[0].data, weights.dtype), [(rows[1].data, x.dtype)], count)
+        return total
 
     if not weights.layout == x.layout == "C":
         raise TypingError("dot reads rows that lie without gaps")
     return x.dtype(weights, x), generate
+
+
+@intrinsic
+def dots(typing, weights, x, first):
+    """The same of one row of weights with `TOGETHER` rows of x from `first` on, to the bit: their sums run at once."""
+
+    def generate(context, builder, signature, arguments):
+        row = context.make_array(weights)(context, builder, arguments[0])
+        many = context.make_array(x)(context, builder, arguments[1])
+        count = builder.extract_value(many.shape, 1)
+        starts = [
+            builder.gep(many.data, [builder.mul(count, builder.add(arguments[2], ir.Constant(ir.IntType(64), i)))])
+            for i in range(TOGETHER)
+        ]
+        rows = [(start, x.dtype) for start in starts]
+        totals = _dot_products(context, builder, (row.data, weights.dtype), rows, count)
+        return context.make_tuple(builder, signature.return_type, totals)
+
+    if not weights.layout == x.layout == "C":
+        raise TypingError("dots reads rows that lie without gaps")
+    return types.UniTuple(x.dtype, TOGETHER)(weights, x, types.int64), generate
 
 
 @intrinsic
@@ -137,8 +174,13 @@ def product_rows(x, weight, scale, bias, y, first, last):
         w = weight[o]
         for line in range(0, w.shape[0] * w.itemsize, CACHE_LINE):
             prefetch(w, PREFETCH_DISTANCE + line)
+        together = x.shape[0] // TOGETHER * TOGETHER
+        for row in range(0, together, TOGETHER):
+            y[row, o], y[row + 1, o], y[row + 2, o], y[row + 3, o] = dots(w, x, row)
+        for row in range(together, x.shape[0]):
+            y[row, o] = dot(w, x[row])
         for row in range(x.shape[0]):
-            total = dot(w, x[row])
+            total = y[row, o]
             if scale.size:
                 total *= scale[o]
             y[row, o] = total + bias[o] if bias.size else total
