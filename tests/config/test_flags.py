@@ -1,9 +1,11 @@
 """Options as typed: every usual spelling, and errors that say the way out."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from limpid.config import Sampling, TrainConfig
-from limpid.config.flags import given
+from limpid.config.flags import field_texts, given
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
 
@@ -121,3 +123,19 @@ def test_everyday_options_come_first_and_the_rest_when_asked(capsys: pytest.Capt
     assert "--d-ff N" in shown[1]
     assert "--norm {rms,layer}" in shown[1]
     assert given("train", TrainConfig, ["--d-ff", "64"], everyday) == {"model": {"d_ff": 64}}
+
+
+@dataclass(frozen=True)
+class Wide:
+    size: int = 1
+    """Pixels."""
+
+
+@dataclass(frozen=True)
+class Narrow(Wide):
+    size: int = 2
+    """Points."""
+
+
+def test_a_field_that_is_given_anew_has_the_text_below_it() -> None:
+    assert field_texts(Narrow) == {"size": "Points."}

@@ -140,7 +140,7 @@ def options_of(kind: type[Any], section: str = "") -> Iterator[Option]:
 def field_texts(kind: type[Any]) -> dict[str, str]:
     """The string that stands below each field of a dataclass, and of those that it extends."""
     texts = {}
-    written = (one for one in kind.__mro__[:-1] if one.__module__ != "types")  # made by dataclasses.make_dataclass
+    written = (one for one in kind.__mro__[-2::-1] if one.__module__ != "types")  # made by dataclasses.make_dataclass
     bodies = (ast.parse(textwrap.dedent(inspect.getsource(one))).body[0] for one in written)
     for field, text in itertools.chain.from_iterable(itertools.pairwise(body.body) for body in bodies):  # type: ignore[attr-defined]
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):

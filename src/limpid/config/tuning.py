@@ -54,8 +54,7 @@ class TuneConfig(Checked):
     """What a model that was trained before is tuned to."""
 
     objective: ObjectiveName = field(default="sft", metadata={"flag": False})
-    """sft learns given answers; dpo, ipo and reward the better of two; kto good and bad ones; grpo, dr_grpo, dapo,
-    gspo, cispo, rloo, reinforce_plus_plus and ppo the model's own, by a reward; distill the same, by a teacher."""
+    """What is learned: a word of `limpid tune`, see objectives/tuned.py."""
     epochs: Positive | None = None
     """Passes over the records, instead of max_steps."""
     chat_template: str | None = None

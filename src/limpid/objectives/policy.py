@@ -54,7 +54,7 @@ class Policy(Checked):
     aggregation: Literal["token", "sequence", "fixed_length"] = "token"
     """All tokens of the step alike (DAPO); all answers alike (GRPO); or divided by max_completion_length (Dr. GRPO)."""
     max_completion_length: Count = 512
-    """Tokens, for aggregation = "fixed_length"."""
+    """Tokens of an answer at most; for aggregation = "fixed_length" also what it is divided by."""
     beta: NotNegative = 0.0
     """β, the price of leaving the reference, per nat of kl; 0 needs no reference."""
     kl: Literal["k1", "k2", "k3", "k3_ratio"] = "k3_ratio"

@@ -14,6 +14,7 @@ from limpid.config.effect import require_not_adopted
 from limpid.config.flags import given, options_of
 from limpid.config.options import from_dict, hints
 from limpid.config.options import shown as shown_value
+from limpid.config.recipes import LONGEST, RATE, RELATIVE_RATES, USUAL_RELATIVE_RATE, WIDTH
 from limpid.config.threads import require_threads
 from limpid.config.tuning import KINDS, RolloutConfig
 from limpid.errors import ConfigError
@@ -60,16 +61,37 @@ class TuneFlags:
     run: RunConfig = field(default_factory=RunConfig)
 
 
-ShownUpdate: Any = dataclasses.make_dataclass(
-    "ShownUpdate",
-    [("learning_rate", NotNegative, "2e-4 · 192 / d_model, see docs/tuning.md"), ("weight_decay", NotNegative, 0.0),
-     ("schedule", ScheduleName, "linear")],
-    bases=(UpdateConfig,), frozen=True,
-)  # fmt: skip
-ShownRun: Any = dataclasses.make_dataclass(
-    "ShownRun", [("max_steps", Count, "one pass over the records")], bases=(RunConfig,), frozen=True
-)
-"""The sections with the defaults that tuning has: see config/recipes.py. They are shown, and never made."""
+@dataclass(frozen=True)
+class ShownData(DataConfig):
+    paths: tuple[str, ...] = field(default=(), metadata={"positional": "DATA"})
+    """Records: files, folders, globs, hf:NAME:CONFIG:SPLIT, or - for standard input."""
+
+
+@dataclass(frozen=True)
+class ShownRun(RunConfig):
+    max_steps: Count = "one pass over the records"  # type: ignore[assignment]
+    batch_size: Count = 16
+    """Records of one micro-batch: answers, pairs, or prompts."""
+
+
+def shown_sections(objective: str | None) -> dict[str, type[Any]]:
+    """The sections with the defaults that tuning has: see config/recipes.py. They are shown, and never made."""
+    context: Any = ("context_length", Count, f"the model's, at most {LONGEST:,}")
+    rate = "by the objective and d_model, see docs/tuning.md"
+    if objective is not None:
+        relative = RELATIVE_RATES.get(objective, USUAL_RELATIVE_RATE)
+        rate = f"{RATE * relative:g} · {WIDTH} / d_model, ten times it with low-rank factors"
+    update: list[Any] = [
+        ("learning_rate", NotNegative, rate),
+        ("weight_decay", NotNegative, 0.0),
+        ("schedule", ScheduleName, "linear"),
+    ]
+    return {
+        "data": ShownData,
+        "model": dataclasses.make_dataclass("ShownModel", [context], bases=(ModelConfig,), frozen=True),
+        "update": dataclasses.make_dataclass("ShownUpdate", update, bases=(UpdateConfig,), frozen=True),
+        "run": ShownRun,
+    }
 
 
 @dataclass(frozen=True)
@@ -124,17 +146,16 @@ def verb(argv: Sequence[str]) -> int:
 def flags_of(objective: str | None) -> type[Any]:
     """The options of `limpid tune`, with those of one objective."""
     sections: list[tuple[str, Any, Any]] = [
-        (name, shown, field(default_factory=shown)) for name, shown in (("update", ShownUpdate), ("run", ShownRun))
+        (name, kind, field(default_factory=kind)) for name, kind in shown_sections(objective).items()
     ]
-    if objective is None:
-        return AnyFlags
     if objective is not None and dataclasses.fields(TUNED[objective].kind):
         kind = _preset(TUNED[objective])
         sections.append(("options", kind, field(default_factory=kind)))
     if objective is not None and KINDS[objective] == "prompts":
         sections.append(("rollouts", RolloutConfig, field(default_factory=RolloutConfig)))
+    base = AnyFlags if objective is None else TuneFlags
     return dataclasses.make_dataclass(
-        "TuneFlags", sections, bases=(TuneFlags,), frozen=True, namespace={"__doc__": TuneFlags.__doc__}
+        "TuneFlags", sections, bases=(base,), frozen=True, namespace={"__doc__": TuneFlags.__doc__}
     )
 
 
