@@ -8,7 +8,8 @@ import pytest
 from limpid.config import TrainConfig
 from limpid.config.files import write_config
 from limpid.errors import CheckpointError
-from limpid.run import AVERAGE, Run, new_run
+from limpid.run import AVERAGE, Run
+from limpid.run_folder import new_run
 from limpid.source import Checkpoint, ModelFolder, RecordedStep, find_model, find_run, find_source, open_source
 
 

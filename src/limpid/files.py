@@ -283,3 +283,8 @@ def _remove(leftover: Path) -> None:
 def one_line(error: BaseException) -> str:
     """What an error says, without line breaks."""
     return " ".join(str(error).split())
+
+
+def is_number(name: str) -> bool:
+    """Whether a name is a number in ASCII digits; str.isdigit takes ² for one."""
+    return name.isascii() and name.isdigit()

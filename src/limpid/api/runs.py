@@ -13,7 +13,8 @@ from limpid.config.effect import require_effect
 from limpid.config.options import converted
 from limpid.data.documents import require_there
 from limpid.reporter import SILENT, Reporter
-from limpid.run import Run, place_of, require_free
+from limpid.run import Run
+from limpid.run_folder import place_of, require_free
 
 if TYPE_CHECKING:
     from limpid.training.callbacks import Callback

@@ -11,7 +11,8 @@ from limpid.errors import CheckpointError, ConfigError
 from limpid.history.labels import FILE
 from limpid.history.summary import Summary
 from limpid.lock import LOCK
-from limpid.run import STARTING, Run, remove_run
+from limpid.run import STARTING, Run
+from limpid.run_folder import remove_run
 from limpid.terminal import say
 
 WRITTEN = {

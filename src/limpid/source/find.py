@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from limpid.errors import CheckpointError
-from limpid.files import parse_json, user_path
-from limpid.run import AVERAGE, RUNS, Run, is_number
+from limpid.files import is_number, parse_json, user_path
+from limpid.run import AVERAGE, RUNS, Run
 from limpid.source import hub
 from limpid.source.kinds import KINDS, RECORDING, Adapted, Checkpoint, Model, ModelFolder, RecordedStep, Source
 from limpid.source.runs import SHOWN, last_run, nothing, runs_here

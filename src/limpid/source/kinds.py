@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from limpid.config import ModelConfig
-from limpid.run import Run, is_number
+from limpid.files import is_number
+from limpid.run import Run
 
 RECORDING = ".safetensors"
 """Ending of a recorded step's file."""

@@ -34,7 +34,8 @@ from limpid.objectives.tuned import objective_of
 from limpid.planning import parameter_count
 from limpid.quantities import parameters
 from limpid.reporter import SILENT, Reporter
-from limpid.run import Run, new_run
+from limpid.run import Run
+from limpid.run_folder import new_run
 from limpid.source import Adapted, Model, ModelFolder, find_model
 from limpid.terminal import counted
 from limpid.training import average, checkpoint

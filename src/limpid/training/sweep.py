@@ -25,7 +25,8 @@ from limpid.planning.laws.sweep import (
     train_config,
 )
 from limpid.reporter import SILENT, Reporter
-from limpid.run import Run, remove_run
+from limpid.run import Run
+from limpid.run_folder import remove_run
 from limpid.terminal import counted
 from limpid.training.loop import Diverged
 from limpid.training.time_budget import StepBudget
