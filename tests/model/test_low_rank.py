@@ -113,6 +113,21 @@ def test_a_step_opens(precision: str, model: dict, tmp_path: Path) -> None:
     assert set(report.update.rules) == {one.name for one in trained_parameters(configured(model=model))}
 
 
+@pytest.mark.parametrize("model", [{}, DORA, {"lora_rank": 0, "lora_targets": ()}], ids=["lora", "dora", "neither"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_of_compiled_blocks_opens(
+    precision: str, model: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if they were: what is inside them is compared on the plain path, its norms' gradients too."""
+    whole = staticmethod(lambda block, x, *rest: block(x, *rest))
+    monkeypatch.setattr(Transformer, "compile_blocks", lambda self: setattr(self, "compiled", whole))
+    config, path = configured(precision, model, compile="on"), tmp_path / "step.safetensors"
+    state = fresh_state(config)
+    step(state, batch(1), config)
+    record_step(path, state, batch(2), config, run="compiled", token_text=str)
+    assert verify_step(path).first_disagreement() is None
+
+
 @pytest.mark.parametrize("model", [{}, DORA, {"dropout": 0.3} | DROPPED], ids=["lora", "dora", "dropout"])
 def test_what_a_compiled_block_never_shows_is_kept_of_the_plain_path(model: dict, tmp_path: Path) -> None:
     config = configured("fp32", model)

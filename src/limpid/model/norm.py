@@ -27,7 +27,9 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "... d"], mode: Mode = FAST) -> Float[Tensor, "... d"]:
-        if mode.plain or torch.compiler.is_compiling():  # the compiler fuses what is written out
+        if mode.plain:  # a view, so that its gradient is summed up before it is added to that of the residual stream
+            return rms_norm(x.view_as(x), self.weight, self.eps)
+        if torch.compiler.is_compiling():  # the compiler fuses what is written out
             return rms_norm(x, self.weight, self.eps)
         y: Tensor = FusedRMSNorm.apply(x, self.weight, self.eps)
         return y.to(x.dtype)
