@@ -60,3 +60,33 @@ def test_a_case_says_what_it_does_and_what_is_wanted() -> None:
     assert all(case.does and case.wanted for case in FAULTS.values())
     assert all(case.does for case in HONEST.values())
     assert not {*FAULTS} & {*HONEST}
+
+
+def test_a_change_along_the_base_is_no_merged_adapter() -> None:
+    """Factors that strengthen what each matrix holds already, each by its own measure, against ones merged into it."""
+    from limpid.doctor.doctor import Doctor
+
+    for merged in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(Adapted(0.2 + 0.3 * place, merged) for place in range(6)))
+        doctor = Doctor(model, torch.optim.SGD(model.parameters(), lr=0.1), say=False, rules=["adapter-applied-twice"])
+        found = doctor.preflight(torch.randn(4, 24), loss=lambda module, x: module(x).square().mean())
+        doctor.close()
+        assert [one.rule for one in found] == (["adapter-applied-twice"] if merged else [])
+
+
+class Adapted(torch.nn.Module):
+    """A linear map and factors of rank 4 beside it."""
+
+    def __init__(self, gain: float, merged: bool) -> None:
+        super().__init__()
+        self.base = torch.nn.Linear(24, 24, bias=False)
+        left, sizes, right = torch.linalg.svd(self.base.weight.detach())
+        along = left[:, :4] * sizes[:4] * gain, right[:4]
+        b, a = (torch.randn(24, 4), torch.randn(4, 24)) if merged else along
+        self.lora_A, self.lora_B = torch.nn.Parameter(a), torch.nn.Parameter(b)
+        if merged:
+            self.base.weight.data += b @ a
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + x @ self.lora_A.T @ self.lora_B.T

@@ -56,6 +56,14 @@ def saturating(end: float) -> Shape:
 
 CASES: dict[str, tuple[str, Curves]] = {
     "KL beyond the entropy": ("kl-explodes", curves(kl=line(0.001, 9), entropy=line(1.5, 0.4), reward=constant(0.5))),
+    "KL at a plateau beyond the entropy, for nothing": (
+        "kl-explodes", curves(kl=saturating(4.0), entropy=line(1.5, 4.0), reward=constant(0.5)),
+    ),
+    "length was rewarded, and cut, at once": (
+        "reward-hacked",
+        curves(reward=lambda t: 12 if t > 0.03 else 2, completions__mean_length=lambda t: 12 if t > 0.03 else 2,
+               completions__clipped_ratio=lambda t: 0.9 if t > 0.03 else 0.0),
+    ),
     "KL at a plateau": ("", curves(kl=saturating(0.4), entropy=line(1.5, 1.2), reward=saturating(0.8))),
     "KL at a plateau beyond": ("", curves(kl=saturating(2.4), entropy=line(1.5, 1.2), reward=saturating(0.8))),
     "KL that pays": ("", curves(kl=line(0.001, 3), entropy=line(1.5, 0.4), reward=line(0.1, 0.9))),

@@ -48,7 +48,7 @@ class Bench:
 
     folder: Path
     base: Run | None = None
-    """A run of limpid that has learned to add, from lines such as "3+4=7": a byte-level model of two layers."""
+    """A run of limpid that has learned to add, from texts such as "3+4=7": a byte-level model of two layers."""
     findings: list[Finding] = field(default_factory=list)
 
     # runs of limpid

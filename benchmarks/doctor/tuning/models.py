@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,14 @@ TEMPLATE = (
 
 
 def adder(folder: Path, steps: int = 400) -> Run:
-    """A byte-level model that has learned sums of two digits, each on a line of its own."""
+    """A byte-level model that has learned sums of two digits, each a text of its own."""
     numbers = random.Random(0)
     pairs = [(numbers.randrange(1, 50), numbers.randrange(1, 50)) for _ in range(6000)]
-    (folder / "sums").mkdir()
-    for part in range(8):
-        lines = "\n".join(f"{a}+{b}={a + b}" for a, b in pairs[part::8])
-        (folder / "sums" / f"{part}.txt").write_text(lines)
+    records = [json.dumps({"text": f"{a}+{b}={a + b}"}) for a, b in pairs]
+    (folder / "sums.jsonl").write_text("\n".join(records))
     config = TrainConfig(
         ModelConfig(context_length=48, d_model=48, num_layers=2, num_heads=4, d_ff=96),
-        DataConfig(paths=(str(folder / "sums"),), tokenizer="bytes"),
+        DataConfig(paths=(str(folder / "sums.jsonl"),), tokenizer="bytes"),
         UpdateConfig(learning_rate=3e-3, warmup_steps=20),
         RunConfig(
             max_steps=steps, batch_size=24, eval_steps=0, save_steps=0, precision="fp32", threads=1, doctor=False

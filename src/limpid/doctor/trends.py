@@ -82,6 +82,20 @@ def together(pairs: Sequence[tuple[float, float]]) -> Interval:
     return Interval(math.tanh(middle - reach), math.tanh(middle + reach))
 
 
+def grown(values: Sequence[float]) -> bool:
+    """Whether a curve's last half rises, or lies above its first three values, which scatter as it does, for sure."""
+    late = last(values, 0.5)
+    now = level(late)
+    if now is NOTHING:
+        return False
+    from scipy.special import ndtri
+
+    middle = sum(late) / len(late)
+    scatter = math.sqrt(sum((value - middle) ** 2 for value in late) / (len(late) - 1))
+    first = sum(values[:3]) / 3 - float(ndtri(CHANCE)) * scatter / math.sqrt(3)
+    return rise(late).rises or now.low > first
+
+
 def block_means(values: Sequence[float], blocks: int = BLOCKS) -> list[float]:
     """Means of as many stretches of equal length; none of too few values."""
     known = [value for value in values if math.isfinite(value)]

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from limpid.config import TrainConfig
 
-PRICED = ("rloo", "reinforce_plus_plus", "ppo")
-"""Objectives whose β is a price in the rewards."""
-
 
 @dataclass(frozen=True)
 class Tuning:
@@ -22,12 +19,7 @@ class Tuning:
     learns_from_broken_off: bool | None = None  # whether answers count that reached their greatest length
     reward_weights: tuple[float, ...] = ()  # of the rewards, in their order; none counts each once
     dropout: float = 0.0
-    own_template: bool = False  # whether conversations are written by the model's own template
-
-    @property
-    def has_price(self) -> bool:
-        """Whether each token's distance from the reference is taken off the reward."""
-        return self.objective in PRICED
+    is_narrow: bool = False  # whether it computes in a half format
 
 
 def tuning_of(config: TrainConfig) -> Tuning | None:
@@ -46,5 +38,5 @@ def tuning_of(config: TrainConfig) -> Tuning | None:
         learns_from_broken_off=None if draws is None else not draws.mask_truncated_completions,
         reward_weights=() if draws is None else draws.reward_weights,
         dropout=config.model.dropout,
-        own_template=tune.chat_template is None,
+        is_narrow=run.precision != "fp32",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,13 +12,16 @@ from benchmarks.doctor.tuning.models import sums
 
 from limpid.model.linear import LowRankLinear
 from limpid.objectives.preference import DPO
-from limpid.training.tuning import reference
+from limpid.training.tuning import reference, rollouts
 from limpid.training.tuning.reference import Reference
 
 FAST = {"learning_rate": 2e-3, "warmup_steps": 0, "schedule": "constant"}
 REWARDS = """
 def right(completions, answer):
     return [float(c.strip() == a) for c, a in zip(completions, answer)]
+
+def near(completions, answer):
+    return [-min(100, abs(int(c) - int(a))) / 100 if c.isdigit() else -1.0 for c, a in zip(completions, answer)]
 
 def digits(completions):
     return [sum(c.isdigit() for c in one) / max(1, len(one)) for one in completions]
@@ -57,12 +59,12 @@ def policy(
     rate: float = 2e-4,
     patches: Mapping[str, Any] | None = None,
     length: int = 6,
-    rollouts: Mapping[str, Any] | None = None,
+    drawing: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """GRPO on sums with some of the rewards above."""
     file = bench.rewards(REWARDS)
-    drawn = {"reward": [f"{file}:{name}" for name in rewards], "num_generations": 4, **(rollouts or {})}
+    drawn = {"reward": [f"{file}:{name}" for name in rewards], "num_generations": 4, **(drawing or {})}
     tune = {"rollouts": drawn, "options": {"max_completion_length": length, "temperature": 1.5, **options}}
     sections = {"tune": tune, "update": {**FAST, "learning_rate": rate}, "run": {"max_steps": steps, "batch_size": 4}}
     bench.tune("grpo", prompts(), sections, patches)
@@ -110,9 +112,9 @@ def _(bench: Bench, wrong: bool) -> None:
 @fault("drawn-at-another-temperature", wanted=("ratio|sampler|draw",))
 def _(bench: Bench, wrong: bool) -> None:
     """Old log-probabilities are formed at a temperature of 0.7, the loss at 1."""
-    colder = functools.partial(reference.token_log_probabilities, temperature=0.7)
-    patches = {"limpid.training.tuning.rollouts:token_log_probabilities": lambda model, micro, _: colder(model, micro)}
-    policy(bench, ("digits",), 12, patches=patches if wrong else None)
+    kept = rollouts.predicted
+    patches = {"limpid.training.tuning.rollouts:predicted": lambda model, micro, _: kept(model, micro, 0.7)}
+    policy(bench, ("near",), 12, patches=patches if wrong else None)
 
 
 @fault("a-reward-that-is-never-earned", wanted=("group|prompt", "alike|equal|nothing"))
@@ -124,7 +126,7 @@ def _(bench: Bench, wrong: bool) -> None:
 @fault("length-is-the-reward", wanted=("reward", "length|longer|broken off"))
 def _(bench: Bench, wrong: bool) -> None:
     """The reward is the length of an answer: it grows until it is cut off. In the twin it is what is right."""
-    policy(bench, ("length",) if wrong else ("right",), 50, rate=1e-3, length=12)
+    policy(bench, ("length",) if wrong else ("near",), 50, rate=1e-3, length=12)
 
 
 @fault("policy-runs-away", wanted=("KL|reference",))
@@ -136,7 +138,7 @@ def _(bench: Bench, wrong: bool) -> None:
 @fault("thousands-beside-ones", wanted=("reward", "scale|weigh"))
 def _(bench: Bench, wrong: bool) -> None:
     """A reward of thousands is added to one of 0 and 1; the twin weighs it."""
-    policy(bench, ("right", "thousands"), 40, rollouts={} if wrong else {"reward_weights": [1.0, 0.001]})
+    policy(bench, ("near", "thousands"), 40, drawing={} if wrong else {"reward_weights": [1.0, 0.001]})
 
 
 @fault("answers-cut-off", wanted=("broken off|truncat|length",))
@@ -153,9 +155,14 @@ def _(bench: Bench, wrong: bool) -> None:
 
 @fault("factors-switched-off", wanted=("factor|adapter|low.rank",))
 def _(bench: Bench, wrong: bool) -> None:
-    """Low-rank factors that the forward pass leaves out."""
-    base = LowRankLinear.__mro__[1].forward
-    patches = {"limpid.model.linear:LowRankLinear.forward": lambda self, x, mode=None: base(self, x)} if wrong else {}
+    """Low-rank factors whose share in the forward pass is scaled to 0."""
+    kept = LowRankLinear.forward
+
+    def scaled(self: LowRankLinear, input: Any, *mode: Any) -> Any:
+        self.scale = 0.0
+        return kept(self, input, *mode)
+
+    patches = {"limpid.model.linear:LowRankLinear.forward": scaled} if wrong else {}
     bench.tune("sft", answers(), {"model": {"lora_rank": 4}, "update": FAST, "run": {"max_steps": 12}}, patches)
 
 
@@ -184,7 +191,7 @@ def _(bench: Bench) -> None:
 @honest("a-policy-learns")
 def _(bench: Bench) -> None:
     """GRPO on what is right, two updates on each draw, with a β."""
-    policy(bench, ("right", "noise"), 40, rollouts={"num_iterations": 2}, beta=0.04)
+    policy(bench, ("near", "noise"), 40, drawing={"num_iterations": 2}, beta=0.04)
 
 
 @honest("answers-are-to-be-longer")

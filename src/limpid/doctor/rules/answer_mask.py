@@ -110,6 +110,8 @@ def _judged(form: ChatForm, micros: Sequence[Micro], stops: dict[str, int], step
 
 def _prompts(form: ChatForm, rows: Learned, step: int | None) -> Iterator[Finding]:
     """Turns of users, by what begins them."""
+    if not form.opening:
+        return
     turns = [(row, place) for row, ids in enumerate(rows.ids) for place in _after(ids.tolist(), form.opening)]
     taught = sum(bool(rows.learned[turn]) for turn in turns)
     if turns and taught > PROMPT_LEARNED["share"] * len(turns):
@@ -128,7 +130,7 @@ def _after(ids: list[int], sequence: Sequence[int]) -> Iterator[int]:
     """Places right after each occurrence of a sequence."""
     size = len(sequence)
     for place in range(len(ids) - size):
-        if size and ids[place : place + size] == list(sequence):
+        if ids[place : place + size] == list(sequence):
             yield place + size
 
 

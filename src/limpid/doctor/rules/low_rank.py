@@ -46,12 +46,13 @@ APPLIED_TWICE = Rule(
     FAMILY,
     detects="The change of an adapter is in the base weights already, and is added once more.",
     equation=r"c = \langle W, s B A \rangle / \lVert s B A \rVert^2 \approx 1;\; E[c] = 0 \;\text{without it}",
-    source="projection of one matrix on another; its standard error of independent weights is σ_W / ‖s B A‖",
-    threshold="over all matrices together c above {half:g} and {errors:g} standard errors above 0, which are known to "
-    "half of {half:g} at least",
+    source="projection of one matrix on another; its standard error: σ_W / ‖s B A‖ of independent weights, and the "
+    "scatter of c between matrices",
+    threshold="over all matrices, {matrices:g} or more, c above {half:g} and {errors:g} standard errors above 0",
     thresholds={
-        "half": Threshold(0.5, "nearer to 1 than to 0"),
-        "errors": Threshold(4, "1 in 15,000 of a Gaussian"),
+        "matrices": Threshold(4, "a scatter of fewer is not known"),
+        "half": Threshold(0.5, "nearer to 1 than to 0: after merging the factors may go on"),
+        "errors": Threshold(8, "Student of three degrees passes it once in 500; growth along W gives any c, unevenly"),
     },
     cost="two thin products per matrix, before the first step and every 50th",
     needs=(Probe.PARAMETERS, Probe.EVENTS),
@@ -119,20 +120,22 @@ def _twice(watched: Watched, step: int | None) -> Iterator[Finding]:
 
     rule = APPLIED_TWICE
     pairs = [] if watched.info.sharded else [pair for pair in factors_of(watched.info.model) if pair.fits]
-    sums = [_along(pair) for pair in pairs]
-    length, along, scatter = (math.fsum(one[i] for one in sums) for i in range(3))
-    if not length > 0:
+    sums = [one for one in map(_along, pairs) if one[0] > 0]
+    if len(sums) < rule["matrices"]:
         return
-    share, error = along / length, math.sqrt(scatter) / length
-    if share > rule["half"] and share > rule["errors"] * error and error < rule["half"] / 2:
+    length, along, noise = (math.fsum(one[i] for one in sums) for i in range(3))
+    share = along / length
+    scatter = math.fsum((one[1] - share * one[0]) ** 2 for one in sums) * len(sums) / (len(sums) - 1)
+    error = math.sqrt(noise + scatter) / length
+    if share > rule["half"] and share > rule["errors"] * error:
         yield rule.finding(
             severity="fault",
             step=step,
             where=f"{pairs[0].name} and others",
             says=f"the base weights hold {share:.3g} ± {error:.2g} times the change B A of the adapter that is added "
-            f"to them, over {len(pairs)} matrices; weights without it would hold 0.",
+            f"to them, over {len(sums)} matrices; weights without it would hold 0.",
             sure=0.95,
-            evidence={"share": share, "error": error, "matrices": len(pairs)},
+            evidence={"share": share, "error": error, "matrices": len(sums)},
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, in_curves
-from limpid.doctor.trends import NOTHING, last, level, rise
+from limpid.doctor.trends import NOTHING, grown, last, level, rise
 
 if TYPE_CHECKING:
     from limpid.doctor.logs.table import Curves
@@ -63,10 +63,9 @@ KL_EXPLODES = Rule(
     detects="A policy that goes on leaving its reference, beyond what making up its mind would take.",
     equation=r"\mathrm{KL}(\pi \Vert \pi_0) > H(\pi_0) \ge -\ln \max_y \pi_0(y) \;\text{and rising}",
     source="Schulman 2020, joschu.net/blog/kl-approx.html; H ≥ -ln max p: definition of the entropy",
-    threshold="in the last third of the run KL is above the entropy that the policy began with and rises, both for "
-    "sure "
-    "(Student interval of block means), while the reward does not; where no entropy is logged, KL doubles in the last "
-    "half, and grows there at {pace:g} of its earlier pace or more, in logarithms",
+    threshold="in the last third of the run KL is above the entropy that the policy began with, for sure (Student "
+    "interval of block means), and the reward has not grown, or no longer grows while KL does; where no entropy is "
+    "logged, KL doubles in the last half, and grows there at {pace:g} of its earlier pace or more, in logarithms",
     thresholds={
         "pace": Threshold(0.5, "a power of time grows at a quarter of its earlier pace, an exponential at all of it")
     },
@@ -93,7 +92,7 @@ def ratio_not_one(curves: Curves) -> Iterator[Finding]:
         bound = rule["mean"]
     else:
         return
-    off = sorted((step, ratio) for step, ratio in first if not abs(ratio - 1) <= bound)
+    off = sorted((step, ratio) for step, ratio in first if bound < abs(ratio - 1) < math.inf)  # inf is of no answer
     if not off:
         return
     step, ratio = off[0]
@@ -133,7 +132,9 @@ def kl_explodes(curves: Curves) -> Iterator[Finding]:
         points = curves.series.get(kl, [])
         values, begun = [value for _, value in points], curves.values(entropy)[:5]
         why = _beyond(values, sum(begun) / len(begun)) if begun else _at_a_growing_pace(values)
-        if why and not rise(last(curves.values("reward"), 1 / 3)).rises:
+        reward = curves.values("reward")
+        pays = rise(last(reward, 1 / 3)).rises or (grown(reward) and not rise(last(values, 1 / 3)).rises)
+        if why and not pays:
             yield KL_EXPLODES.finding(
                 severity="fault",
                 step=points[-1][0],
@@ -147,12 +148,12 @@ def kl_explodes(curves: Curves) -> Iterator[Finding]:
 def _beyond(values: Sequence[float], entropy: float) -> str:
     """What is said of a KL that has passed the entropy of where it began, and rises; nothing of another."""
     late = last(values, 1 / 3)
-    now, more = level(late), rise(late)
-    if not (now.low > entropy and more.rises):
+    now = level(late)
+    if not now.low > entropy:
         return ""
     return (
-        f"KL is at {now.middle:.3g} nats and rises by {more.middle:.2g} in the last {len(late)} values, beyond the "
-        f"{entropy:.3g} nats of entropy that the policy began with, all that being sure of its own words would cost"
+        f"KL is at {now.middle:.3g} nats in the last {len(late)} values, beyond the {entropy:.3g} nats of entropy that "
+        "the policy began with, all that being sure of its own words would cost"
     )
 
 

@@ -89,8 +89,9 @@ REFERENCE_ELSEWHERE = Rule(
     detects="Before the first update the policy is already away from a reference that is said to be its start.",
     equation=r"\ln \pi_{\theta_0}(y) - \ln \pi_0(y) \neq 0",
     source="Rafailov et al. 2023, section 4, arXiv:2305.18290: at first the loss is ln 2",
-    threshold="rewards of the first step further from 0 than {exact:.0e} in a run of limpid without a reference of its "
-    "own and without dropout, a fault; further than {other:g} in another tool's, a notice: it may be meant",
+    threshold="rewards of the first step further from 0 than {exact:.0e} in a run of limpid in float32, or than "
+    "{other:g} in a half format, without a reference of its own and without dropout, a fault; further than {other:g} "
+    "in another tool's, a notice: it may be meant",
     thresholds={
         "exact": Threshold(2.0**-15, "32 roundings of float32, 2^-24 each, of a log-probability of 16 nats"),
         "other": Threshold(0.1, "β = 0.1 times one nat: bfloat16 rounds the sum over an answer by less"),
@@ -188,16 +189,16 @@ def reference(curves: Curves) -> Iterator[Finding]:
 
 def _elsewhere(curves: Curves, chosen: float, rejected: float) -> Iterator[Finding]:
     rule, tuning = REFERENCE_ELSEWHERE, curves.tuning
-    ours = tuning is not None
+    ours = tuning is not None and not tuning.is_narrow
     if tuning is not None and (not tuning.reference_is_start or tuning.dropout):
         return
     if max(abs(chosen), abs(rejected)) > (rule["exact"] if ours else rule["other"]):
         yield rule.finding(
-            severity="fault" if ours else "notice",
+            severity="notice" if tuning is None else "fault",
             step=1,
             where="reference",
             says=f"at the first step, before any update, rewards are {chosen:.3g} of chosen and {rejected:.3g} of "
             "rejected answers, not 0: the reference is not the model that training starts from.",
-            sure=1.0 if ours else 0.6,
+            sure=0.6 if tuning is None else 1.0,
             evidence={"chosen": chosen, "rejected": rejected},
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, in_curves
-from limpid.doctor.trends import NOTHING, last, level, rise
+from limpid.doctor.trends import NOTHING, grown, last, level, rise
 
 if TYPE_CHECKING:
     from limpid.doctor.logs.table import Curves
@@ -24,10 +24,10 @@ REWARD_HACKED = Rule(
     equation=r"\dot r > 0,\; \dot\ell > 0,\; \mathrm{KL} > H(\pi_0)\;\text{or more answers broken off, or another "
     r"reward falls}",
     source="Gao et al. 2022, section 3, arXiv:2210.10760; Singhal et al. 2023, arXiv:2310.03716",
-    threshold="over the last half reward, length and KL (where it is logged) all rise for sure (Student intervals of "
-    "block means), and: one of several rewards falls, more answers reach their greatest length, or KL is above the "
-    "entropy that the policy began with. Rising together alone is what a task that wants longer answers looks like: "
-    "nothing is said",
+    threshold="reward, length and KL (where it is logged) have all grown for sure: a slope of the last half, or its "
+    "mean against the first three values (Student intervals of block means); and one of several rewards "
+    "falls, more answers reach their greatest length, or KL is above the entropy that the policy began with. Rising "
+    "together alone is what a task that wants longer answers looks like: nothing is said",
     cost="none: what is logged",
     needs=(Probe.LOG,),
     cause="a reward that longer, or odd, answers earn without being better",
@@ -96,9 +96,8 @@ ORDER_LOST = Rule(
 
 @in_curves(REWARD_HACKED)
 def hacked(curves: Curves) -> Iterator[Finding]:
-    reward, length, kl = (last(curves.values(name), 0.5) for name in ("reward", "answer_length", "kl"))
-    grows = rise(reward), rise(length)
-    if not all(one.rises for one in grows) or (kl and not rise(kl).rises):
+    reward, length, kl = (curves.values(name) for name in ("reward", "answer_length", "kl"))
+    if not all(grown(values) for values in (reward, length, *([kl] if kl else []))):
         return
     gave_way = "; ".join(_gives_way(curves))
     if gave_way:
@@ -106,10 +105,10 @@ def hacked(curves: Curves) -> Iterator[Finding]:
             severity="warning",
             step=curves.series["reward"][-1][0],
             where="rewards",
-            says=f"over the last {len(reward)} values the reward rises by {grows[0].middle:.3g} while answers grow by "
-            f"{grows[1].middle:.3g} tokens{' and KL rises' if kl else ''}, and {gave_way}.",
+            says=f"the reward rose from {reward[0]:.3g} to {reward[-1]:.3g} while answers grew from {length[0]:.3g} to "
+            f"{length[-1]:.3g} tokens{' and KL rose' if kl else ''}, and {gave_way}.",
             sure=0.7,
-            evidence={"reward": grows[0].middle, "length": grows[1].middle, "gave_way": gave_way},
+            evidence={"reward": reward[-1], "length": length[-1], "gave_way": gave_way},
         )
 
 
@@ -119,15 +118,13 @@ def _gives_way(curves: Curves) -> Iterator[str]:
         found = OF_A_REWARD.fullmatch(name)
         if found and found[2] == "mean" and (change := rise(last(curves.values(name), 0.5))).falls:
             yield f"the reward {found[1]} falls by {-change.middle:.3g}"
-    cut = rise(last(curves.values("broken_off"), 0.5))
-    if cut.rises:
-        yield f"{cut.middle:.0%} more of them are broken off at their greatest length"
+    cut = curves.values("broken_off")
+    if grown(cut):
+        yield f"{level(last(cut, 0.5)).middle:.0%} of them, after {cut[0]:.0%}, are broken off at their greatest length"
     begun, now = curves.values("entropy")[:5], level(last(curves.values("kl"), 1 / 3))
     if begun and now.low > sum(begun) / len(begun):
-        yield (
-            f"KL is {now.middle:.3g} nats a token, more than the {sum(begun) / len(begun):.3g} of entropy that the "
-            "policy began with"
-        )
+        entropy = sum(begun) / len(begun)
+        yield f"KL is {now.middle:.3g} nats a token, more than the {entropy:.3g} of entropy that the policy began with"
 
 
 @in_curves(ONE_REWARD_DROWNS)
