@@ -96,9 +96,9 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
     from limpid.diagnose import attend
     from limpid.generation import continue_text
     from limpid.lock import released_after
+    from limpid.training.heading import describe
     from limpid.training.loop import Diverged, Interrupted, finish, loop
     from limpid.training.mesh import open_mesh
-    from limpid.training.start import describe
 
     with released_after(), open_mesh() as mesh:
         shown = reporter if mesh.is_main else SILENT

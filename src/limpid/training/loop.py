@@ -125,18 +125,24 @@ def loop(
                     told.save()
                     metrics.say(f"stopped after step {state.step}: no evaluation since step {best.step} was better")
                     break
-                budget = training.step_budget
-                if budget is not None and not budget.final:
-                    if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
-                        budget.finish_seconds = rehearsed(training, sampler)
-                    metrics.config = training.config = budget.adjust_all(training.config, state.step, mesh)
-                    if budget.final and mesh.is_main:
-                        run.write_config(training.config)
-                        metrics.say(f"step {state.step} | {training.config.run.max_steps} steps fit the time")
+                _keep_time(training, metrics, sampler)
         if (sample_at_end or every.sample_steps) and told.sampled != state.step:
             told.sample(sampler)
     finally:
         metrics.close()
+
+
+def _keep_time(training: Training, metrics: MetricsLogger | NoMetrics, sampler: Sampler) -> None:
+    """Where the run ends at a given time: as many steps as fit into what is left of it, until that is settled."""
+    budget, state = training.step_budget, training.state
+    if budget is None or budget.final:
+        return
+    if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
+        budget.finish_seconds = rehearsed(training, sampler)
+    metrics.config = training.config = budget.adjust_all(training.config, state.step, state.mesh)
+    if budget.final and state.mesh.is_main:
+        training.run.write_config(training.config)
+        metrics.say(f"step {state.step} | {training.config.run.max_steps} steps fit the time")
 
 
 def finish(training: Training) -> str | None:

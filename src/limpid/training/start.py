@@ -6,46 +6,33 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
-from limpid.config.effect import CHOSEN_ANEW
-from limpid.config.options import as_typed, require, shown, to_dict
-from limpid.config.sections import USUAL_WARMUP
+from limpid.config import TrainConfig
+from limpid.config.options import require, shown
 from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
 from limpid.data.tokenizer import write_settings
 from limpid.data.tokens import Tokens
 from limpid.data.tuning.examples import Examples
-from limpid.data.validation import validation_sets
-from limpid.errors import CheckpointError, ConfigError, DataError
+from limpid.errors import ConfigError, DataError
 from limpid.files import write_atomically
 from limpid.lock import hold
-from limpid.model.convert import dropout_of
-from limpid.model.linear import begun_magnitudes
-from limpid.model.peft_files import load_adapter
-from limpid.model.pissa import principal
-from limpid.model.weights import load_weights, value_function
-from limpid.objectives import NEXT_TOKEN, Objective, to_document
+from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.objectives.tuned import objective_of
-from limpid.planning import parameter_count
-from limpid.quantities import parameters
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
 from limpid.run_folder import new_run
-from limpid.source import Adapted, Model, ModelFolder, find_model
-from limpid.terminal import counted
-from limpid.training import average, checkpoint
+from limpid.training import checkpoint
 from limpid.training.autotune import resolve_auto
 from limpid.training.feed import batches_of, prepared
+from limpid.training.initial import Initial
 from limpid.training.memory import require_fits
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import take_up
 from limpid.training.own import NOTHING, Own
-from limpid.training.state import State, fresh_state, set_threads, set_weights
+from limpid.training.state import State, fresh_state, set_threads
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
 from limpid.training.trackers import require_installed
@@ -93,23 +80,42 @@ def start(
         "init_lora_weights is pissa, which takes the singular values of a model that was trained before: name one with "
         "--init-from",
     )
-    source = None if config.run.init_from is None else _first_model(config.run.init_from)
-    if source is not None:
-        sizes, weights, factors = _initial(source, config.model)
-        theirs = dropout_of(source.path) if isinstance(source, ModelFolder) else sizes.dropout
-        if config.model.dropout != theirs:
-            reporter.line(f"{source} has dropout {theirs:g}, this run {config.model.dropout:g}: --dropout sets it")
-        config = _adopted(config, sizes, source)
-        if factors:
-            config = dataclasses.replace(config, model=dataclasses.replace(config.model, **factors))
-            dropped = f", their input dropped by {config.model.lora_dropout:g}" if config.model.lora_dropout else ""
-            reporter.line(f"the factors of {source}, of rank {config.model.lora_rank}, go on being trained{dropped}")
+    initial = None if config.run.init_from is None else Initial.of(config.run.init_from, config.model)
+    if initial is not None:
+        config = initial.adopted(config, reporter)
     _require_shareable(config, mesh)
     require_installed(config.run.report_to)
     if mesh.world == 1:
         require_fits(config, mesh.device)
     with mesh.main_first():
-        tokens = prepared(config, source, reporter)
+        tokens = prepared(config, None if initial is None else initial.source, reporter)
+    config, step_budget = resolved(config, tokens, mesh, deadline, reporter)
+    state = fresh_state(config, mesh)
+    if initial is not None:
+        initial.give(state, config)
+    objective = own.objective or objective_of(config.tune)
+    run = mesh.decided(lambda: new_run(name))
+    batches, held_out = batches_of(run, config, tokens, answerer)
+    if mesh.is_main:
+        write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
+        write_settings(run.path, tokens.tokenizer)
+    began = time.perf_counter()
+    checkpoint.save(run, state, config, tokens.fingerprint)
+    if step_budget is not None:
+        step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
+    if mesh.is_main:
+        own.write(run)
+        run.write_config(config, asked)  # last: from here on the folder is a run
+    return Training(run, config, tokens, own.batches or batches, state, step_budget, objective, held_out)
+
+
+def resolved(
+    config: TrainConfig, tokens: Tokens | Examples, mesh: Mesh, deadline: Deadline | None, reporter: Reporter
+) -> tuple[TrainConfig, StepBudget | None]:
+    """What was left open, decided by the data, the machine and the time there is.
+
+    Raises  ConfigError for a vocabulary or a prompt of samples that does not go with the data
+    """
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
     if vocab_size < tokens.tokenizer.vocab_size:
         raise ConfigError(
@@ -130,27 +136,7 @@ def start(
     config = _with_epochs(config, tokens)
     update = dataclasses.replace(config.update, warmup_steps=config.update.warmup(config.run.max_steps))
     config = dataclasses.replace(config, update=update)  # it stays when the run is extended
-    state = fresh_state(config, mesh)
-    if source is not None:
-        weights = dict(weights) | begun_magnitudes(config.model, weights) | value_function(source)
-        weights = principal(config.model, weights) if config.model.init_lora_weights == "pissa" else weights
-        known = {parameter.name for parameter in parameters(config.model)}  # factors and a new head begin here
-        set_weights(state.model, {name: tensor for name, tensor in weights.items() if name in known})
-        state.average = average.begun(state.model, config.update)
-    objective = own.objective or objective_of(config.tune)
-    run = mesh.decided(lambda: new_run(name))
-    batches, held_out = batches_of(run, config, tokens, answerer)
-    if mesh.is_main:
-        write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
-        write_settings(run.path, tokens.tokenizer)
-    began = time.perf_counter()
-    checkpoint.save(run, state, config, tokens.fingerprint)
-    if step_budget is not None:
-        step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
-    if mesh.is_main:
-        own.write(run)
-        run.write_config(config, asked)  # last: from here on the folder is a run
-    return Training(run, config, tokens, own.batches or batches, state, step_budget, objective, held_out)
+    return config, step_budget
 
 
 def _require_sample(config: TrainConfig, tokens: Tokens | Examples) -> None:
@@ -165,29 +151,6 @@ def _require_sample(config: TrainConfig, tokens: Tokens | Examples) -> None:
                 f"sample_prompt {shown(prompt)} has {count} tokens, and context_length is "
                 f"{config.model.context_length}: shorten it"
             )
-
-
-def _first_model(what: str) -> Model:
-    """The model that --init-from names."""
-    try:
-        return find_model(what)
-    except CheckpointError as error:
-        raise CheckpointError(f"--init-from {what}: {error}") from error
-
-
-def _initial(source: Model, asked: ModelConfig) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Any]]:
-    """A model to start from: its configuration, its weights, and the options of factors that it brings.
-
-    An adapter's own factors go on being trained, unless new ones are asked for, which are trained over it added in.
-    """
-    if not isinstance(source, Adapted) or asked.lora_rank:
-        return *load_weights(source), {}
-    config, weights = load_weights(source.base)
-    try:
-        options, factors = load_adapter(source.path, config, str(source.base)).trainable(config)
-    except ConfigError as error:
-        raise ConfigError(f"--init-from {source}: {error}") from error
-    return config, weights | factors, options
 
 
 def resume(
@@ -275,21 +238,6 @@ def open_run(
     return Training(run, config, tokens, own.batches or batches, state, None, objective, held_out)
 
 
-def _adopted(config: TrainConfig, model: ModelConfig, source: Model) -> TrainConfig:
-    """The configuration of a run that continues another model: its sizes, its tokenizer, a context it can hold."""
-    context = min(config.model.context_length, model.context_length)
-    if config.model.positions != "learned" and model.positions != "learned":
-        model = dataclasses.replace(model, context_length=context)
-    asked = config.model.head if config.tune is None else head_of(config.tune)
-    head = "score" if model.head == "score" else asked
-    return dataclasses.replace(
-        config,
-        model=dataclasses.replace(model, head=head, **{name: getattr(config.model, name) for name in CHOSEN_ANEW}),
-        data=dataclasses.replace(config.data, tokenizer=str(source.tokenizer_file)),
-        run=dataclasses.replace(config.run, init_from=str(source)),  # `last` is another run tomorrow
-    )
-
-
 def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
     """The same rows a step, and the same to validate on, in micro-batches that so many processes can share evenly.
 
@@ -332,76 +280,3 @@ def _with_epochs(config: TrainConfig, tokens: Tokens | Examples) -> TrainConfig:
     rows = config.run.batch_size * config.run.gradient_accumulation_steps
     steps = max(1, math.ceil(config.tune.epochs * tokens.train.records / rows))
     return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
-
-
-def describe(training: Training) -> list[str]:
-    """What is being trained on how much of what, and every option that was asked for and is not the default."""
-    config, tokens, asked = training.config, training.tokens, training.run.read_asked()
-    model = config.model
-    chosen = [
-        f"{name} {as_typed(value)}"
-        for section, default in ((asked.model, ModelConfig), (asked.update, UpdateConfig), (asked.run, RunConfig))
-        for name, value in to_dict(section).items()
-        if value != to_dict(default()).get(name)
-    ]
-    how = [f"{config.run.precision} on {training.state.mesh.device.type}, {counted(torch.get_num_threads(), 'thread')}"]
-    if (processes := training.state.mesh.world) > 1:
-        micro_batches = config.run.gradient_accumulation_steps // processes
-        how += [f"{processes} processes, each {micro_batches} × {config.run.batch_size} rows a step"]
-    if config.run.compile == "on":
-        how += ["blocks compiled in the first step, which may wait for another process that compiles"]
-    how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
-    return [
-        f"model      {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "
-        f"{counted(model.num_heads, 'head')}, vocabulary {model.vocab_size:,}, context {model.context_length}",
-        *_objective(training),
-        *_data(config, tokens),
-        f"engine     {', '.join(how)}; `limpid plan --explain-engine` says why",
-        f"schedule   {_schedule(config, asked, timed=training.step_budget is not None)}",
-        f"options    {', '.join(chosen) if chosen else 'all at their defaults'}",
-        f"run        {training.run.path}/ (config.toml holds every option)",
-    ]
-
-
-def _objective(training: Training) -> list[str]:
-    """What a run that tunes a model minimises, with its hyperparameters."""
-    tune = training.config.tune
-    if tune is None:
-        return []
-    chosen = {**to_document(training.objective), **tune.options}  # a price may be in the rewards
-    options = [f"{name} {as_typed(value)}" for name, value in chosen.items() if name != "name" and value is not None]
-    return [f"objective  {', '.join([tune.objective, *options])}"]
-
-
-def _data(config: TrainConfig, tokens: Tokens | Examples) -> list[str]:
-    """How much there is to train on, and what the validation loss is a mean over."""
-    if isinstance(tokens, Examples):
-        what = {"answers": "answers", "pairs": "pairs", "judged": "judged answers", "prompts": "prompts"}[tokens.kind]
-        held_out = min(tokens.validation.records, config.run.batch_size * config.run.eval_batches)
-        judged = [f"validation {held_out:,} of them, spread evenly"] if config.run.eval_steps and held_out else []
-        return [
-            f"data       {tokens.train.records:,} {what} to train on, {tokens.validation.records:,} held out",
-            *judged,
-        ]
-    said = f"data       {len(tokens.train):,} tokens to train on, {len(tokens.validation):,} held out"
-    if not config.run.eval_steps:
-        return [said]
-    rows, length = config.run.batch_size * config.run.eval_batches, config.model.context_length
-    parts = []
-    for one in validation_sets(tokens, config.data):
-        size = min(rows, (len(one.tokens) - 1) // length) * length
-        parts.append(f"{one.name + ' ' if one.name else ''}{size:,} of {len(one.tokens):,}")
-    weighted = "; each counts once, --weights are for training" if config.data.weights else ""
-    decides = "; the first decides which checkpoint is best" if len(parts) > 1 else ""
-    return [said, f"validation {', '.join(parts)} held-out tokens, spread evenly{weighted}{decides}"]
-
-
-def _schedule(config: TrainConfig, asked: TrainConfig, timed: bool) -> str:
-    """How many steps there will be, and how the learning rate goes along."""
-    steps, update = config.run.max_steps, config.update
-    warmup = update.warmup(steps)
-    short = asked.update.warmup_steps is None and warmup == steps // 10 < USUAL_WARMUP and not timed
-    why = ", a tenth of this short run" if short else ""
-    rises = f"warm-up over {warmup}{why}, then " if warmup else f"no warm-up{' in so short a run' if short else ''}, "
-    count = f"about {steps:,} steps, counted anew while it trains" if timed else f"{steps:,} steps"
-    return f"{count}: {rises}{update.schedule.replace('_', ' ')}"
