@@ -75,6 +75,16 @@ CASES: dict[str, tuple[str, Curves]] = {
     ),
     "groups alike": ("groups-without-variance", curves(frac_reward_zero_std=constant(0.8), scatter=0.1)),
     "a fifth of the groups alike": ("", curves(frac_reward_zero_std=constant(0.2), scatter=0.3)),
+    "groups alike because they are solved": (
+        "",
+        curves(frac_reward_zero_std=lambda t: 0.8 + 0.15 * math.sin(400 * t),
+               reward=lambda t: 0.9 + 0.08 * math.sin(400 * t)),
+    ),
+    "groups alike because they are hopeless": (
+        "groups-without-variance",
+        curves(frac_reward_zero_std=lambda t: 0.8 + 0.15 * math.sin(400 * t),
+               reward=lambda t: 0.1 - 0.08 * math.sin(400 * t)),
+    ),
     "few steps, all alike": ("", curves(8, frac_reward_zero_std=constant(1.0))),
     "length is rewarded, and cut": (
         "reward-hacked",
@@ -116,6 +126,9 @@ CASES: dict[str, tuple[str, Curves]] = {
     ),
     "both fall, the chosen slightly": (
         "", curves(rewards__chosen=line(0, -0.8), rewards__rejected=line(0, -5), rewards__margins=line(0, 4.2)),
+    ),
+    "both fall, by next to nothing": (
+        "", curves(rewards__chosen=line(0, -0.3), rewards__rejected=line(0, -0.4), rewards__margins=line(0, 0.1)),
     ),
     "log-probabilities without a reference": (
         "", curves(rewards__chosen=line(-9, -9.5), rewards__rejected=line(-9, -14), rewards__margins=line(0.1, 4)),

@@ -29,6 +29,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "ce_loss",
         "nll_loss",
         "lm_loss",
+        "policy_loss",
+        "actor/pg_loss",
     ),
     "eval_loss": (
         "eval_loss",
@@ -63,6 +65,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "train/lr",
         "lr-adamw",
         "optim/lr",
+        "actor/lr",
+        "actor_lr",
         "train/lrm",
         "learning-rate",
         "learning rate",
@@ -74,14 +78,14 @@ NAMES: dict[str, tuple[str, ...]] = {
     "seconds": ("seconds", "dt", "train/dt", "time", "step_time"),
 }
 OF_TUNING = {
-    "reward": ("reward", "objective/scores", "critic/rewards/mean", "rewards/mean"),
+    "reward": ("reward", "objective/scores", "critic/score/mean", "critic/rewards/mean", "rewards/mean"),
     "reward_std": ("reward_std", "critic/rewards/std"),
     "equal_groups": ("frac_reward_zero_std",),
-    "kl": ("kl", "kl_before", "actor/kl", "kl_divergence"),
+    "kl": ("kl", "kl_before", "actor/kl", "actor/kl_loss", "kl_divergence"),
     "answer_kl": ("objective/kl",),
-    "entropy": ("entropy", "actor/entropy", "policy/entropy_avg"),
+    "entropy": ("entropy", "actor/entropy", "policy/entropy_avg", "policy_entropy"),
     "answer_entropy": ("objective/entropy",),
-    "answer_length": ("completions/mean_length", "completion_length", "response_length/mean"),
+    "answer_length": ("completions/mean_length", "completion_length", "response_length/mean", "response_length"),
     "broken_off": ("completions/clipped_ratio", "response_length/clip_ratio"),
     "told_by_length": ("completions/told_by_length",),
     "lost_order": ("advantages/lost_order",),
@@ -95,7 +99,7 @@ OF_TUNING = {
     "preferred": ("rewards/accuracies",),
     "eval_preferred": ("eval_rewards/accuracies", "eval/rewards/accuracies", "eval_accuracy"),
 }
-"""What is logged of tuning, by TRL's names and verl's."""
+"""What is logged of tuning, by TRL's names, verl's and OpenRLHF's."""
 NAMES |= {ours: (*theirs, *(f"train/{name}" for name in theirs)) for ours, theirs in OF_TUNING.items()}
 OF_ANSWERS = ("reward", "equal_groups", "answer_length", "ratio", "chosen", "rejected", "margin", "preferred")
 """Those that are logged beside losses of answers, which no surprise of single tokens is."""
@@ -125,7 +129,10 @@ def ours_of(plain: str) -> str | None:
     return of_a_reward[1] if of_a_reward else TRANSLATION.get(plain)
 
 
-STEPS = ("step", "global_step", "iter", "iteration", "train/global_step", "trainer/global_step", "steps", "it")
+STEPS = (
+    "step", "global_step", "iter", "iteration", "train/global_step", "trainer/global_step", "training/global_step",
+    "steps", "it",
+)  # fmt: skip
 """What a step is called, as `spelled`."""
 
 

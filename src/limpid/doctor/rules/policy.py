@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, in_curves
-from limpid.doctor.trends import NOTHING, grown, last, level, rise
+from limpid.doctor.trends import NOTHING, grown, last, level, rise, together
 
 if TYPE_CHECKING:
     from limpid.doctor.logs.table import Curves
@@ -39,6 +39,9 @@ RATIO_NOT_ONE = Rule(
     explains=("kl-explodes", "loss-diverges", "gradient-explodes"),
 )
 
+NOT_IN_GROUPS = ("ppo", "reinforce_plus_plus", "distill")
+"""Objectives whose advantages do not compare the answers to one prompt."""
+
 GROUPS_ALIKE = Rule(
     "groups-without-variance",
     FAMILY,
@@ -46,7 +49,8 @@ GROUPS_ALIKE = Rule(
     equation=r"\Pr(\sigma_r = 0) > 1/2",
     source="Yu et al. 2025 (DAPO), section 3.2, arXiv:2503.14476",
     threshold="the share of groups whose rewards are all equal is above {share:.0%} for sure: the lower end of its "
-    "Student interval over the run, of block means",
+    "Student interval over the run, of block means; not where groups are not compared, nor where steps with more of "
+    "them have more reward (correlation, Fisher's interval): those are prompts that are solved",
     thresholds={"share": Threshold(0.5, "most of the answers are drawn for nothing")},
     cost="none: the share is logged",
     needs=(Probe.LOG,),
@@ -110,18 +114,30 @@ def ratio_not_one(curves: Curves) -> Iterator[Finding]:
 @in_curves(GROUPS_ALIKE)
 def groups_alike(curves: Curves) -> Iterator[Finding]:
     points = curves.series.get("equal_groups", [])
+    if curves.tuning is not None and curves.tuning.objective in NOT_IN_GROUPS:
+        return
+    rewards = dict(curves.series.get("reward", []))
+    solved = together([(rewards[step], share) for step, share in points if step in rewards])
     shares = [share for _, share in points]
     sure = level(shares)
-    if sure.low > GROUPS_ALIKE["share"]:
-        yield GROUPS_ALIKE.finding(
-            severity="warning",
-            step=points[-1][0],
-            where="rewards",
-            says=f"in {sure.middle:.0%} of the groups all answers are rewarded alike, over {len(shares)} steps: they "
-            "have no advantage and teach nothing.",
-            sure=0.9,
-            evidence={"share": sure.middle, "at_least": sure.low, "steps": len(shares)},
-        )
+    if sure.low <= GROUPS_ALIKE["share"] or solved.rises:
+        return
+    cut = level(curves.values("broken_off"))
+    short = cut.low > GROUPS_ALIKE["share"]
+    yield GROUPS_ALIKE.finding(
+        severity="warning",
+        step=points[-1][0],
+        where="rewards",
+        says=f"in {sure.middle:.0%} of the groups all answers are rewarded alike, over {len(shares)} steps: they "
+        "have no advantage and teach nothing"
+        + (f"; {cut.middle:.0%} of the answers are broken off at their greatest length." if short else "."),
+        cause="answers are broken off before they say what is rewarded: max_completion_length is too short"
+        if short
+        else "",
+        fix="a larger max_completion_length, or a model that ends its answers" if short else "",
+        sure=0.9,
+        evidence={"share": sure.middle, "at_least": sure.low, "steps": len(shares)},
+    )
 
 
 @in_curves(KL_EXPLODES)

@@ -45,7 +45,8 @@ DISPLACED = Rule(
     equation=r"\Delta \ln \pi(y_w) < -(\Delta \ln \pi(y_w) - \Delta \ln \pi(y_l)) < 0",
     source="Razin et al. 2024, section 3, arXiv:2410.08847; Pal et al. 2024, arXiv:2402.13228",
     threshold="over the last third, since the first step, chosen answers have lost more log-probability than the "
-    "margin has gained, for sure (Student interval of block means)",
+    "margin has gained, and more than {least:.2g} of reward, for sure (Student intervals of block means)",
+    thresholds={"least": Threshold(0.693, "ln 2, the unit of rewards: odds of 2 to 1")},
     cost="none: what is logged",
     needs=(Probe.LOG,),
     cause="chosen and rejected answers are much alike, so that pushing one down takes the other along; or too long, at "
@@ -154,7 +155,11 @@ def displaced(curves: Curves) -> Iterator[Finding]:
     lost = [chosen - chosen_first for _, chosen, _ in late]
     gained = [lead - (other - rejected_first) for lead, (_, _, other) in zip(lost, late, strict=True)]
     fell, margin = level(lost), level(gained)
-    if margin.rises and fell.falls and level([a + b for a, b in zip(lost, gained, strict=True)]).falls:
+    if (
+        margin.rises
+        and fell.high < -DISPLACED["least"]
+        and level([a + b for a, b in zip(lost, gained, strict=True)]).falls
+    ):
         yield DISPLACED.finding(
             severity="warning",
             step=both[-1][0],
