@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, in_curves
-from limpid.doctor.trends import NOTHING, grown, last, level, rise, together
+from limpid.doctor.trends import NOTHING, grown, last, level, rise
 
 if TYPE_CHECKING:
     from limpid.doctor.logs.table import Curves
@@ -50,7 +51,7 @@ GROUPS_ALIKE = Rule(
     source="Yu et al. 2025 (DAPO), section 3.2, arXiv:2503.14476",
     threshold="the share of groups whose rewards are all equal is above {share:.0%} for sure: the lower end of its "
     "Student interval over the run, of block means; not where groups are not compared, nor where steps with more of "
-    "them have more reward (correlation, Fisher's interval): those are prompts that are solved",
+    "them earn more (the sign of the correlation): those are prompts that are solved",
     thresholds={"share": Threshold(0.5, "most of the answers are drawn for nothing")},
     cost="none: the share is logged",
     needs=(Probe.LOG,),
@@ -116,11 +117,9 @@ def groups_alike(curves: Curves) -> Iterator[Finding]:
     points = curves.series.get("equal_groups", [])
     if curves.tuning is not None and curves.tuning.objective in NOT_IN_GROUPS:
         return
-    rewards = dict(curves.series.get("reward", []))
-    solved = together([(rewards[step], share) for step, share in points if step in rewards])
     shares = [share for _, share in points]
     sure = level(shares)
-    if sure.low <= GROUPS_ALIKE["share"] or solved.rises:
+    if sure.low <= GROUPS_ALIKE["share"] or _solved(points, dict(curves.series.get("reward", []))):
         return
     cut = level(curves.values("broken_off"))
     short = cut.low > GROUPS_ALIKE["share"]
@@ -138,6 +137,14 @@ def groups_alike(curves: Curves) -> Iterator[Finding]:
         sure=0.9,
         evidence={"share": sure.middle, "at_least": sure.low, "steps": len(shares)},
     )
+
+
+def _solved(equal: Sequence[tuple[int, float]], rewards: Mapping[int, float]) -> bool:
+    """Whether groups that are rewarded alike are the better rewarded ones: steps with more of them earn more."""
+    pairs = [(share, rewards[step]) for step, share in equal if math.isfinite(rewards.get(step, math.nan))]
+    if len({share for share, _ in pairs}) < 2 or len({reward for _, reward in pairs}) < 2:
+        return False
+    return statistics.correlation(*zip(*pairs, strict=True)) > 0
 
 
 @in_curves(KL_EXPLODES)
@@ -164,12 +171,12 @@ def kl_explodes(curves: Curves) -> Iterator[Finding]:
 def _beyond(values: Sequence[float], entropy: float) -> str:
     """What is said of a KL that has passed the entropy of where it began, and rises; nothing of another."""
     late = last(values, 1 / 3)
-    now = level(late)
-    if not now.low > entropy:
+    now = level([math.log(value) for value in late if value > 0])  # what grows by factors has a level in logarithms
+    if not now.low > math.log(max(entropy, 1e-9)):
         return ""
     return (
-        f"KL is at {now.middle:.3g} nats in the last {len(late)} values, beyond the {entropy:.3g} nats of entropy that "
-        "the policy began with, all that being sure of its own words would cost"
+        f"KL is at {math.exp(now.middle):.3g} nats in the last {len(late)} values, beyond the {entropy:.3g} nats "
+        "of entropy that the policy began with, all that being sure of its own words would cost"
     )
 
 
