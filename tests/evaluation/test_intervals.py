@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
+from scipy.stats import t as student_t
 from scipy.stats import ttest_1samp
 
 from limpid.evaluation.blocks import MOST, Blocks, block_length, blocks_of, totals
@@ -113,3 +114,11 @@ def test_a_token_across_a_border_counts_on_both_sides_by_its_bytes() -> None:
         np.array([2, 6, 7]), np.array([2, 4, 1]), np.array([[1.0], [8.0], [3.0]]), Blocks(np.array([3, 7]), "text")
     )
     assert found[:, 0].tolist() == [3.0, 9.0]
+
+
+def test_an_interval_of_nearly_constant_values_reaches_to_the_side_of_the_odd_one() -> None:
+    values = np.array([4.0] * 11 + [2.5])
+    found = estimate(np.stack([values, np.ones(12)], 1))
+    student = student_t.interval(0.95, 11, loc=values.mean(), scale=values.std(ddof=1) / np.sqrt(12))
+    assert found.low == pytest.approx(student[0])
+    assert found.low < found.value < found.high

@@ -225,6 +225,10 @@ class Tokenizer:
             text = token if "\ufffd" in text or not text else text
         return "".join(map(printable, text))
 
+    def vocabulary(self) -> dict[str, int]:
+        """The number of each token, by its spelling in the tokenizer's file."""
+        return dict(self._tokenizer.get_vocab(with_added_tokens=True))
+
     def to_json(self) -> str:
         """The tokenizer as the text of a tokenizer.json."""
         text: str = self._tokenizer.to_str()

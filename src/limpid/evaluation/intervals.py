@@ -16,10 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import stdtrit
 
 Array = np.ndarray
 
 RESAMPLES = 9999
+ALIKE = 1e-9
+"""Of the whole sample's standard error: a resample with less holds blocks of one value, up to rounding."""
 AT_ONCE = 1 << 22
 """Numbers drawn at once."""
 
@@ -118,6 +121,8 @@ def estimate(
     error /= math.sqrt(1 - missed)
     tail = (1 - confidence) / 2
     above, below = np.quantile(t, [1 - tail, tail], method="higher")
+    student = float(stdtrit(len(blocks) - 1, 1 - tail))  # where too many resamples hold one value alone to say
+    above, below = (above if np.isfinite(above) else student), (below if np.isfinite(below) else -student)
     p = float((1 + np.sum(np.abs(t) >= abs(value / error))) / (1 + len(t))) if difference else None
     return Estimate(value, value - float(above) * error, value - float(below) * error, error, p)
 
@@ -125,8 +130,9 @@ def estimate(
 def _studentised(
     blocks: Array, statistic: Statistic, value: float, rng: np.random.Generator, resamples: int
 ) -> Float[Array, " resample"]:
-    """(statistic - value) / standard error, of resamples of the blocks."""
+    """(statistic - value) / standard error, of resamples of the blocks; infinite where all drawn ones are alike."""
     count, moments = len(blocks), _moments(blocks)
+    least = ALIKE * float(_standard_error(blocks.sum(0)[None], moments.sum(0)[None], count, statistic)[0])
     ratios = []
     for begin in range(0, resamples, max(1, AT_ONCE // count)):
         size = min(resamples - begin, max(1, AT_ONCE // count))
@@ -135,8 +141,9 @@ def _studentised(
         second = (times @ moments.reshape(count, -1)).reshape(size, *moments.shape[1:])
         with np.errstate(all="ignore"):
             error = _standard_error(totals, second, count, statistic)
-            t = (statistic.value(totals) - value) / error
-        ratios.append(t[np.isfinite(t)])  # a resample of one block only has no error
+            away = statistic.value(totals) - value
+            t = np.where(error > least, away / error, np.copysign(np.inf, away))
+        ratios.append(t[~np.isnan(t)])
     return np.concatenate(ratios)
 
 

@@ -65,7 +65,9 @@ class Difference:
         better, size = (self.first, -self.value) if self.value < 0 else (self.second, self.value)
         unit = f" {words.unit}" if words.unit else ""
         if self.estimate is None:
-            return f"{better} is better by {size:.4g}{unit}; {words.short} to say how sure that is"
+            return (
+                f"no difference can be told: {better} is better by {size:.4g}{unit}, and {words.short} for an interval"
+            )
         by = f"{_like(size, self.estimate.half)} ± {self.estimate.half:.2g}{unit}"
         known = f"{self.confidence:.0%} interval"
         if (p := self.estimate.p) is not None:

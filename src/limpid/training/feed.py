@@ -49,8 +49,9 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
         )
         if KINDS[config.tune.objective] == "prompts":
             require_rollouts(config.tune)
-        require_comparable(config.tune, config.model)
-        asked = wanted(config, config.tune, load_tokenizer(source), config.tune.chat_template)
+        tokenizer = load_tokenizer(source)
+        require_comparable(config.tune, config.model, tokenizer)
+        asked = wanted(config, config.tune, tokenizer, config.tune.chat_template)
         examples = prepare_examples(asked, reporter.progress)
         reporter.line(examples_table(examples, order_of(examples, config)))
         for row in shown_rows(examples):

@@ -1,5 +1,6 @@
 """Tuning runs: one loop with training, so that they resume, replay and open like any other."""
 
+import json
 import math
 import re
 import shutil
@@ -156,6 +157,17 @@ def test_another_reference_gives_other_margins(tuned: Callable[..., Run], base: 
     sft = tuned("sft", "sft", update={"learning_rate": 0.01, "warmup_steps": 0})
     run = tuned("dpo", tune={"reference": str(sft.path)})
     assert run.read_metrics().steps[0]["rewards/margins"] != 0
+
+
+def test_a_reference_that_reads_other_tokens_is_refused(tuned: Callable[..., Run], base: Run, here: Path) -> None:
+    """The vocabulary is as large, and two numbers stand for each other's tokens."""
+    folder = limpid.export(base, here / "other")
+    form = json.loads((folder / "tokenizer.json").read_text())
+    known = form["model"]["vocab"]
+    known["a"], known["b"] = known["b"], known["a"]
+    (folder / "tokenizer.json").write_text(json.dumps(form))
+    with pytest.raises(LimpidError, match="has another tokenizer"):
+        tuned("dpo", tune={"reference": str(folder)})
 
 
 def test_a_teacher_is_imitated(tuned: Callable[..., Run]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from limpid.config import ModelConfig, Sampling, TrainConfig, TuneConfig
+from limpid.config.options import require
 from limpid.config.tuning import RolloutConfig
-from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer import Tokenizer, load_tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
@@ -82,16 +83,22 @@ def require_answerable(tune: TuneConfig, examples: Examples) -> None:
         require_columns(find_rewards(settings.reward, settings.reward_weights), columns)
 
 
-def require_comparable(tune: TuneConfig, model: ModelConfig) -> None:
+def require_comparable(tune: TuneConfig, model: ModelConfig, tokenizer: Tokenizer) -> None:
     """Raise for a reference or teacher that is not there, or reads other tokens."""
     teacher = _settings(tune).teacher
     for asked, named in (("reference", tune.reference), ("teacher", teacher)):
         if named is not None:
             try:
-                sizes = sizes_of(find_model(named))
+                other = find_model(named)
+                sizes, theirs = sizes_of(other), load_tokenizer(other)
             except CheckpointError as error:
                 raise CheckpointError(f"--{asked} {named}: {error}") from error
             require_same_vocabulary(f"--{asked} {named}", sizes.vocab_size, model.vocab_size)
+            require(
+                theirs.vocabulary() == tokenizer.vocabulary(),
+                f"--{asked} {named} has another tokenizer: the same numbers stand for other tokens; name a model with "
+                "the same one",
+            )
 
 
 def _settings(tune: TuneConfig) -> RolloutConfig:
