@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import limpid
 from doctor.bench import VOCAB, Decoder, batch, mean_loss, rules
+from limpid.model.narrow import narrow
 
 STEPS = 12
 
@@ -100,6 +101,15 @@ def frozen() -> Odd:
     return Odd(model, language)
 
 
+def quantised() -> Odd:
+    """The embedding is trained, through matrices whose numbers lie in tensors inside of them."""
+    model = Decoder()
+    for one in model.blocks.modules():
+        if isinstance(one, nn.Linear):
+            narrow(one, "int8")
+    return Odd(model, language)
+
+
 def sparse() -> Odd:
     torch.manual_seed(0)
     table = nn.Embedding(50, 4, sparse=True)
@@ -119,7 +129,7 @@ def loss_in_a_dict() -> Odd:
 
 
 CASES = [
-    no_tokens, no_attention, several_inputs, tied, shared, frozen, sparse, several_devices, loss_in_a_dict,
+    no_tokens, no_attention, several_inputs, tied, shared, frozen, quantised, sparse, several_devices, loss_in_a_dict,
 ]  # fmt: skip
 
 

@@ -108,6 +108,16 @@ def test_a_value_that_is_not_a_number_is_not_hidden() -> None:
     assert LinearCrossEntropy.apply(hidden, matrix, targets, 7).isnan()
 
 
+def test_a_frozen_output_matrix_gets_no_gradient_and_the_rest_the_same() -> None:
+    hidden, matrix, targets = drawn(torch.float64)
+    bars = []
+    for trained in (True, False):
+        x = hidden.detach().requires_grad_()
+        (2 * LinearCrossEntropy.apply(x, matrix.detach().requires_grad_(trained), targets, 7)).backward()
+        bars.append(x.grad)
+    assert torch.equal(*bars)
+
+
 def test_all_logits_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak memory grows by less than a quarter of what the logits alone would take."""
     monkeypatch.setattr(kernel_limits, "LOGITS_BYTES", 1 << 20)

@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer, initialise
+from limpid.model.narrow import Narrow
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.training.precision import arithmetic
@@ -29,6 +30,12 @@ def configured(**options: Any) -> TrainConfig:
         for kind in (ModelConfig, UpdateConfig, RunConfig)
     ]
     return TrainConfig(model=sections[0], update=sections[1], run=sections[2])
+
+
+def _held(tensor: torch.Tensor) -> int:
+    if not isinstance(tensor, Narrow):
+        return tensor.nbytes
+    return sum(getattr(tensor, part).nbytes for part in tensor.__tensor_flatten__()[0])
 
 
 def peak_bytes(config: TrainConfig) -> int:
@@ -49,7 +56,7 @@ def peak_bytes(config: TrainConfig) -> int:
     second = batch()
     state.optimizer.zero_grad(set_to_none=True)
     moments = [value for entry in state.optimizer.state.values() for value in entry.values() if torch.is_tensor(value)]
-    held = sum(tensor.nbytes for tensor in (*model.parameters(), *moments))
+    held = sum(map(_held, (*model.parameters(), *moments)))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step(state, second, config)
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -27,7 +27,7 @@ PROBE = 16
 """Tokens whose predictions tell whether another machine computes the same bits."""
 NOT_PREDICTING = (
     "dropout", "init_std", "scaled_residual_init", "head", "lora_rank", "lora_alpha", "lora_scaling", "lora_targets",
-    "lora_dropout", "use_dora", "init_lora_weights",
+    "lora_dropout", "use_dora", "init_lora_weights", "base_precision",
 )  # fmt: skip
 
 

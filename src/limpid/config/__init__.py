@@ -1,6 +1,7 @@
 """The configuration: the sections of options, and how files, flags and recipes become them."""
 
 from limpid.config.model import Activation as Activation
+from limpid.config.model import BasePrecision as BasePrecision
 from limpid.config.model import ModelConfig as ModelConfig
 from limpid.config.sampling import Sampling as Sampling
 from limpid.config.sampling import WeightFormat as WeightFormat

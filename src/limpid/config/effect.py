@@ -22,6 +22,7 @@ CHOSEN_ANEW = (
     "init_lora_weights",
     "lora_dropout",
     "lora_targets",
+    "base_precision",
 )
 """Options of the model that a run which continues another one has of its own."""
 
@@ -45,6 +46,7 @@ NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
     ("model", "use_dora"): (lambda model: model.lora_rank, "a lora_rank"),
     ("model", "init_lora_weights"): (lambda model: model.lora_rank, "a lora_rank"),
     ("model", "lora_dropout"): (lambda model: model.lora_rank, "a lora_rank"),
+    ("model", "base_precision"): (lambda model: model.lora_rank, "a lora_rank"),
     ("run", "early_stopping"): (lambda run: run.eval_steps, "evaluations: eval_steps is 0"),
     ("update", "schedule_cycles"): (lambda update: update.schedule == "cosine_restarts", "schedule cosine_restarts"),
     ("update", "schedule_power"): (lambda update: update.schedule == "polynomial", "schedule polynomial"),
@@ -69,6 +71,11 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
             value == default or bool(has_effect(options)),
             f"{name} is {value}, which does nothing without {with_what}: give that too, or leave it out",
         )
+    require(
+        config.model.base_precision == "fp32" or run.precision != "fp64",
+        f"base_precision is {config.model.base_precision}, which is read as float32, and precision is fp64: leave one "
+        "of them out",
+    )
     if config.tune is not None:
         _require_tune(config.tune)
     for options in to_dict(config).values():

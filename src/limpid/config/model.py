@@ -16,6 +16,7 @@ Head = Literal["vocabulary", "score", "vocabulary_and_value"]
 
 
 LowRankScaling = Literal["rank", "sqrt_rank"]
+BasePrecision = Literal["fp32", "bf16", "int8"]
 
 
 def divisor(scaling: LowRankScaling, rank: int) -> float:
@@ -120,6 +121,9 @@ class ModelConfig(Checked):
     lora_targets: tuple[str, ...] = ()
     """Linear maps of the blocks that have factors, by name or pattern (attention.*, mlp.up); none is all of them."""
 
+    base_precision: BasePrecision = "fp32"
+    """How the frozen matrices of the blocks are held beside low-rank factors, which stay in float32 (QLoRA)."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
@@ -204,6 +208,7 @@ class ModelConfig(Checked):
             init_lora_weights="zero",
             lora_dropout=0.0,
             lora_targets=(),
+            base_precision="fp32",
         )
 
     def without_value(self) -> ModelConfig:

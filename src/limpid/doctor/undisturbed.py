@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from limpid.doctor.shield import Obstacle, Shield
+
+
+def _address(tensor: Tensor) -> int:
+    """Where a tensor's numbers lie; of one that is made of others, such as a quantised one, those of the first."""
+    while is_traceable_wrapper_subclass(tensor):
+        tensor = getattr(tensor, tensor.__tensor_flatten__()[0][0])
+    return tensor.untyped_storage().data_ptr()
 
 
 class _CopiedOnWrite(TorchDispatchMode):
@@ -29,7 +36,7 @@ class _CopiedOnWrite(TorchDispatchMode):
         self.owners: dict[int, list[Tensor]] = collections.defaultdict(list)
         for tensor in tensors:
             if tensor.layout == torch.strided and not tensor.is_meta and not hasattr(tensor, "full_tensor"):
-                self.owners[tensor.untyped_storage().data_ptr()].append(tensor)
+                self.owners[_address(tensor)].append(tensor)
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
@@ -54,7 +61,7 @@ class _CopiedOnWrite(TorchDispatchMode):
 
     def keep(self, tensor: Any) -> None:
         if isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor.is_meta:
-            for owner in self.owners.pop(tensor.untyped_storage().data_ptr(), ()):
+            for owner in self.owners.pop(_address(tensor), ()):
                 self.kept.append((owner, owner.detach().clone()))
 
     def restore(self) -> None:

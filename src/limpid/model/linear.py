@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
+from limpid.model.narrow import narrow, product, widened
 from limpid.model.observe import FAST, Mode, Named
 from limpid.quantities import VALUE, parameters
 
@@ -22,8 +22,7 @@ class Linear(nn.Linear):
         """Nothing is drawn here."""
 
     def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
-        bias = None if self.bias is None else self.bias.to(input.dtype)
-        return F.linear(input, self.weight.to(input.dtype), bias)
+        return product(input, self.weight, self.bias)
 
 
 class LowRankLinear(Linear, Named):
@@ -58,8 +57,8 @@ class LowRankLinear(Linear, Named):
         if not self.active:
             return super().forward(input)
         magnitude = self.lora_magnitude
-        product = super().forward(input) if magnitude is None else F.linear(input, self.weight.to(input.dtype))
-        base = self.report(mode, "base", _heads(product, self.d_head))
+        read = product(input, self.weight, self.bias if magnitude is None else None)
+        base = self.report(mode, "base", _heads(read, self.d_head))
         dropped = self._dropped(input, mode)
         low = self.report(mode, "lora_a", self.lora_a(dropped))
         change = self.report(mode, "lora_b", _heads(self.lora_b(low), self.d_head))
@@ -68,8 +67,8 @@ class LowRankLinear(Linear, Named):
         elif dropped is input:
             y = self._brought_to(magnitude, base, change, mode)
         else:
-            product = F.linear(dropped, self.weight.to(input.dtype))
-            read = self.report(mode, "base_dropped", _heads(product, self.d_head))
+            read = product(dropped, self.weight, None)
+            read = self.report(mode, "base_dropped", _heads(read, self.d_head))
             brought = self.report(mode, "brought", self._brought_to(magnitude, read, change, mode))
             y = brought + self.report(mode, "rest", base - read)
         return y if self.d_head is None else y.flatten(-2)
@@ -84,8 +83,8 @@ class LowRankLinear(Linear, Named):
     def _brought_to(self, magnitude: Float[Tensor, " d_out"], base: Tensor, change: Tensor, mode: Mode) -> Tensor:
         """The changed map at the learned magnitudes, and the bias, in float32 or wider."""
         z = self.report(mode, "direction", torch.add(base, change, alpha=self.scale))
-        product = self.lora_b.weight.detach() @ self.lora_a.weight.detach()
-        changed = self.weight.detach() + self.scale * product  # compiled, torch.add of a product loses its alpha
+        change_made = self.lora_b.weight.detach() @ self.lora_a.weight.detach()
+        changed = self.weight.detach() + self.scale * change_made  # compiled, torch.add of a product loses its alpha
         length = self.report(mode, "length", row_lengths(changed))
         y = z * _heads(magnitude / length, self.d_head)  # parameters are float32 or wider, and so is the product
         if self.bias is not None:
@@ -105,9 +104,17 @@ def row_lengths(weight: Float[Tensor, "d_out d_in"]) -> Float[Tensor, " d_out"]:
 
 
 def begun_magnitudes(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Where the magnitudes beside these weights begin: at the lengths of their rows."""
+    """Where the magnitudes beside these weights begin: at the lengths of the rows of W, or of W + s B A."""
     named = [one.name for one in parameters(config) if one.init == "row lengths" and one.name not in weights]
-    return {name: row_lengths(weights[f"{name.removesuffix('.lora_magnitude')}.weight"]) for name in named}
+    found = {}
+    for name in named:
+        at = name.removesuffix(".lora_magnitude")
+        weight = weights[f"{at}.weight"]
+        if f"{at}.lora_a.weight" in weights:
+            down, up = weights[f"{at}.lora_a.weight"], weights[f"{at}.lora_b.weight"]
+            weight = (weight.double() + config.lora_scale * up.double() @ down.double()).to(up.dtype)
+        found[name] = row_lengths(weight)
+    return found
 
 
 def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -117,7 +124,7 @@ def merge(config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[ModelConf
         config, weights = config.without_value(), {name: one for name, one in weights.items() if name != VALUE}
     if not config.lora_rank:
         return config, dict(weights)
-    merged = {name: weight for name, weight in weights.items() if ".lora_" not in name}
+    merged = {name: widened(weight) for name, weight in weights.items() if ".lora_" not in name}
     for name in merged:
         at = name.removesuffix(".weight")
         if f"{at}.lora_a.weight" in weights:
@@ -143,6 +150,7 @@ def linear(
 
     It gives heads of width d_head, or reads heads of width d_head_in.
     """
-    if config.adapted(name.split(".", 2)[-1]):
-        return LowRankLinear(name, d_in, d_out, bias, config, d_head, d_head_in)
-    return Linear(d_in, d_out, bias)
+    adapted = config.adapted(name.split(".", 2)[-1])
+    made = LowRankLinear(name, d_in, d_out, bias, config, d_head, d_head_in) if adapted else Linear(d_in, d_out, bias)
+    narrow(made, config.base_precision)
+    return made

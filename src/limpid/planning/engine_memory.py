@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from limpid.config import ModelConfig, TrainConfig
+from limpid.config import BasePrecision, ModelConfig, TrainConfig
 from limpid.kernel_limits import CHUNK_LOGITS, CHUNK_ROWS, LOGITS_BYTES, MATERIALISED_POSITIONS
 from limpid.planning.figure import Figure, Number, evaluate, figure
 from limpid.planning.number_formats import BYTES
@@ -36,22 +36,45 @@ class Row:
 
 
 def sizes(config: TrainConfig) -> dict[str, Number]:
-    """Names in the equations: c bytes of a number in matrix products, p of a parameter and of the residual stream."""
+    """Names in the equations: c bytes of a number in matrix products, p of a parameter and of the residual stream;
+    of each entry of a block's matrix, the bytes of a copy that is kept and of one that a product makes for itself."""
     model, run, follows = config.model, config.run, config.model.sizes
     c = int(BYTES[run.precision])
     p = max(4, c)
+    copied, widened = _copies(model.base_precision, c, p)
     return {
         "batch": run.batch_size, "positions": model.context_length, "tokens": run.batch_size * model.context_length,
         "d": model.d_model, "f": follows.d_ff, "vocab": model.vocab_size, "heads": model.num_heads,
         "query": model.num_heads * follows.d_head, "key": follows.num_kv_heads * follows.d_head,
         "d_head": follows.d_head,
-        "c": c, "p": p, "cast": int(c != p),
+        "c": c, "p": p, "cast": int(c != p), "copied": copied, "widened": widened,
     }  # fmt: skip
+
+
+def _copies(base: BasePrecision, c: int, p: int) -> tuple[int, int]:
+    """Bytes of an entry's copy in the format of products: kept for the backward pass, and made in each pass anew."""
+    if base == "fp32":
+        return (c if c != p else 0), 0
+    if base == "bf16":
+        return 0, (0 if c == BYTES["bf16"] else c)
+    return 0, (p if c == p else p + c)
 
 
 def rows(config: TrainConfig, materialised: bool) -> tuple[Row, ...]:
     """Every operation of one micro-batch, in forward order, with attention's weights materialised or not."""
-    return tuple(_rows(config.model, materialised, config.run.gradient_checkpointing == "on"))
+    table = tuple(_rows(config.model, materialised, config.run.gradient_checkpointing == "on"))
+    return tuple(map(_beside_factors, table)) if config.model.lora_rank else table
+
+
+def _beside_factors(row: Row) -> Row:
+    """An operation of a model whose factors and new head alone are trained."""
+    if row.name == "embedding":
+        return Row(row.name, "0", "0")
+    return row if row.name in TRAINED_BESIDE else replace(row, parameters="0")
+
+
+FACTORS = "factors of low rank"
+TRAINED_BESIDE = (FACTORS, "score, loss", "values")
 
 
 def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[Row]:
@@ -75,9 +98,10 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
     if model.head == "vocabulary_and_value":
         yield Row("values", "tokens * d * 4 * cast", "tokens * d * max(4, p)", "d")
     untied = "0" if model.tied else "vocab * d"
+    gradient = "" if model.tied or model.lora_rank else " + vocab * d * p"
     logits = f"min(tokens * vocab * c, {LOGITS_BYTES})"
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
-    yield Row("logits, loss", "tokens * d * c" + ("" if model.tied else " + vocab * d * p"),
+    yield Row("logits, loss", f"tokens * d * c{gradient}",
               f"tokens * d * c + {logits} + {softmax} + 2 * vocab * d * c * cast", untied)  # fmt: skip
 
 
@@ -101,7 +125,7 @@ def _low_rank(model: ModelConfig) -> Iterator[Row]:
     if model.lora_dropout:
         hidden = "" if model.activation == "relu" and model.mlp == "plain" else " + f"
         saved += f" + (2 * ({_widths(adapted, READS)}) - (2 * d + query{hidden})) * tokens * c"
-    yield Row("factors of low rank", saved, f"2 * tokens * {widest} * c", f"{factors}")
+    yield Row(FACTORS, saved, f"2 * tokens * {widest} * c", f"{factors}")
     if model.use_dora:
         yield Row("directions", f"tokens * ({_widths(adapted, GIVES)}) * c", f"2 * tokens * {widest} * p")
 
@@ -120,8 +144,9 @@ def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[R
     if model.norm_placement == "pre":
         yield _norm(model, "norm1")
     bias = " + query + 2 * key" if model.attention_bias else ""
-    yield Row("attention.query, key, value", "tokens * d * c + d * (query + 2 * key) * c * cast",
-              f"{stream} + {projected} + 2 * tokens * d * c", f"d * (query + 2 * key){bias}")  # fmt: skip
+    yield Row("attention.query, key, value", "tokens * d * c + d * (query + 2 * key) * copied",
+              f"{stream} + {projected} + 2 * tokens * d * c + d * query * widened",
+              f"d * (query + 2 * key){bias}")  # fmt: skip
     if model.qk_norm:
         saved = "tokens * (query + key) * max(4, p)"
         workspace = f"{stream} + {projected} + {saved} + tokens * query * c"
@@ -129,8 +154,8 @@ def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[R
     if model.positions == "rotary":
         yield Row("attention.rotation", "0", f"{stream} + {projected} + tokens * query * (c + 2 * p * cast)")
     yield _mixing(model, materialised, block)
-    yield Row("attention.output", "tokens * query * c + d * query * c * cast",
-              f"{stream} + tokens * d * c * cast + tokens * query * c",
+    yield Row("attention.output", "tokens * query * c + d * query * copied",
+              f"{stream} + tokens * d * c * cast + tokens * query * c + d * query * widened",
               "d * query + d" if model.attention_output_bias else "d * query")  # fmt: skip
     if model.dropout:
         yield Row("attention.dropout", "tokens * d * c", f"{stream} + 2 * tokens * d * c")
@@ -158,15 +183,16 @@ def _mlp(model: ModelConfig) -> Iterator[Row]:
     if model.norm_placement == "pre":
         yield _norm(model, "norm2")
     count = 1 + gated
-    yield Row("mlp.gate, up" if gated else "mlp.up", f"tokens * d * c + {count} * d * f * c * cast",
-              f"{stream} + {count} * {hidden} + 2 * tokens * d * c",
+    yield Row("mlp.gate, up" if gated else "mlp.up", f"tokens * d * c + {count} * d * f * copied",
+              f"{stream} + {count} * {hidden} + 2 * tokens * d * c + d * f * widened",
               f"{count} * (d * f + f)" if model.mlp_bias else f"{count} * d * f")  # fmt: skip
     # f saves its input, relu its output instead, which the next product saves anyway; a gate saves both factors
     relu = model.activation == "relu"
     saved, workspace = (2 if relu else 3, 3) if gated else (1, 4 if model.activation == "relu2" else 2)
     yield Row("mlp.activation", f"{saved} * {hidden}", f"{stream} + {workspace} * {hidden}")
     product_input = "" if relu and not gated else f"{hidden} + "
-    yield Row("mlp.output", f"{product_input}d * f * c * cast", f"{stream} + tokens * d * c * cast + {hidden}",
+    yield Row("mlp.output", f"{product_input}d * f * copied",
+              f"{stream} + tokens * d * c * cast + {hidden} + d * f * widened",
               "d * f + d" if model.mlp_bias else "d * f")  # fmt: skip
     if model.dropout:
         yield Row("mlp.dropout", "tokens * d * c", f"{stream} + 2 * tokens * d * c")
@@ -240,9 +266,8 @@ def _states(config: TrainConfig, worst: Peak) -> list[Figure]:
     p = sizes(config)["p"]
     moments = len(MOMENTS["adamw" if optimizer == "muon" else optimizer])
     fewer = sum(one.size for one in trained if len(MOMENTS[update_rule(optimizer, one)]) < moments)
-    weights = {"N": parameter_count(config.model), "p": p}
     return [
-        figure("memory.weights", "bytes", "N * p", weights, note="p bytes of a parameter"),
+        _weights(config.model, p),
         figure("memory.optimizer", "bytes", "(N * moments - single) * p",
                {"N": sum(one.size for one in trained), "p": p, "moments": moments, "single": fewer},
                note=f"moments of {optimizer}; single: parameters with one fewer"),
@@ -250,6 +275,27 @@ def _states(config: TrainConfig, worst: Peak) -> list[Figure]:
         figure("memory.gradients", "bytes", "at_the_peak * p", {"at_the_peak": worst.gradients, "p": p},
                note=f"those that are there when memory is highest, in the backward pass of {worst.row.name}"),
     ]  # fmt: skip
+
+
+def _weights(model: ModelConfig, p: Number) -> Figure:
+    """All parameters; the frozen matrices of the blocks in their own format, an int8 row with its unit."""
+    numbers: dict[str, Number | Figure] = {"N": parameter_count(model), "p": p}
+    if model.base_precision == "fp32":
+        return figure("memory.weights", "bytes", "N * p", numbers, note="p bytes of a parameter")
+    block = parameters(replace(model, num_layers=1, windowed_blocks=None))
+    maps = [one.shape for one in block if one.hidden and not one.low_rank]
+    numbers |= {
+        "narrow": model.num_layers * sum(d_out * d_in for d_out, d_in in maps),
+        "bytes_each": BYTES[model.base_precision],
+        "units": model.num_layers * sum(d_out for d_out, _ in maps) if model.base_precision == "int8" else 0,
+    }
+    return figure("memory.weights", "bytes", "(N - narrow) * p + narrow * bytes_each + units * 4", numbers,
+                  note=f"p bytes of a parameter; narrow: frozen matrices in {model.base_precision}")  # fmt: skip
+
+
+def weight_bytes(config: TrainConfig) -> float:
+    """Of all parameters, before the first step."""
+    return float(_weights(config.model, sizes(config)["p"]).value)
 
 
 def _average(config: TrainConfig) -> list[Figure]:

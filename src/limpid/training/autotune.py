@@ -70,6 +70,8 @@ def decide_compile(config: TrainConfig, device: torch.device) -> tuple[bool, str
         return False, "compile is off"
     if config.model.drops:
         return False, "dropout's masks are drawn in PyTorch's order, so that a step can be redone"
+    if config.model.base_precision != "fp32":
+        return False, f"matrices held in {config.model.base_precision} are widened one by one, outside of fused passes"
     if not _compiler(device):
         return False, f"torch.compile finds no {'Triton' if device.type == 'cuda' else 'C++ compiler (g++)'} here"
     if config.run.compile == "on":

@@ -17,6 +17,7 @@ from torch import Tensor
 from limpid.config import TrainConfig
 from limpid.files import explained, folder_written_atomically
 from limpid.manifest import write_manifest
+from limpid.model.narrow import on_disk
 from limpid.model.weights import read_tensors
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
@@ -32,7 +33,7 @@ def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
     folder = run.checkpoint(state.step)
     with _folder_written_by(state.mesh, folder) as temporary:
         for role, model in state.models.items():
-            weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
+            weights = {name: on_disk(tensor.detach()) for name, tensor in model.named_parameters()}
             _write_tensors(state.mesh, temporary / weights_file(role), weights, {"format": "pt"})
         moments = read_moments(state.model, state.optimizer, config.update)
         _write_tensors(state.mesh, temporary / "optimizer.safetensors", moments)

@@ -15,6 +15,7 @@ from limpid.config.tuning import head_of
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model.convert import dropout_of
 from limpid.model.linear import begun_magnitudes
+from limpid.model.narrow import narrowed
 from limpid.model.peft_files import load_adapter
 from limpid.model.pissa import principal
 from limpid.model.weights import load_weights, value_function
@@ -82,8 +83,10 @@ class Initial:
 
     def give(self, state: State, config: TrainConfig) -> None:
         """Set the weights of a fresh state."""
-        weights = dict(self.weights) | begun_magnitudes(config.model, self.weights) | value_function(self.source)
+        weights = dict(self.weights) | value_function(self.source)
         weights = principal(config.model, weights) if config.model.init_lora_weights == "pissa" else weights
+        weights = narrowed(config.model, weights)
+        weights |= begun_magnitudes(config.model, weights)
         known = {parameter.name for parameter in parameters(config.model)}  # factors and a new head begin here
         set_weights(state.model, {name: tensor for name, tensor in weights.items() if name in known})
         state.average = average.begun(state.model, config.update)

@@ -62,6 +62,8 @@ def _least(config: TrainConfig) -> TrainConfig:
 def _states(config: TrainConfig) -> float:
     """Bytes of weights and moments."""
     wide = 8 if config.run.precision == "fp64" else 4
+    if config.model.lora_rank:  # moments of factors are few
+        return engine_memory.weight_bytes(config)
     moments = len(MOMENTS["adamw" if config.update.optimizer == "muon" else config.update.optimizer])
     averages = int(config.update.ema_decay > 0)
     return float(parameter_count(config.model) * wide * (1 + moments + averages))

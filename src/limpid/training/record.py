@@ -20,6 +20,7 @@ from limpid.manifest import UNSEALED, seal
 from limpid.maths.chain import Outline
 from limpid.model import Transformer
 from limpid.model.kernels.attention import is_short
+from limpid.model.narrow import on_disk
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.quantities import parameters
 from limpid.training.precision import NAMES, engine
@@ -48,7 +49,7 @@ def record_step(
     steps that were taken again, from a checkpoint on, to come here.
     """
     state.mesh.require_one("recording a step", "replay the run in one process: `limpid trace RUN --step N`")
-    tensors = {f"before/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
+    tensors = _parameters(state, "before")
     tensors |= {
         f"before/{role}/{name}": parameter.detach()
         for role, model in state.models.items()
@@ -68,13 +69,17 @@ def record_step(
     tensors |= fast.tensors("fast") | _beside(plain, set(fast.values), batch, objective, config).tensors("plain")
     tensors["fast/loss"] = torch.tensor(outcome.loss, dtype=torch.float64)
     tensors["fast/grad_norm"] = torch.tensor(outcome.grad_norm, dtype=torch.float64)
-    tensors |= {f"after/{name}": parameter.detach().clone() for name, parameter in state.model.named_parameters()}
+    tensors |= _parameters(state, "after")
     tensors |= {
         f"after/{name}": moment for name, moment in read_moments(state.model, state.optimizer, config.update).items()
     }
     tensors |= {f"after/ema/{name}": average for name, average in state.average.items()}
     _write(file, tensors, _metadata(state, batch, config, objective, outcome, run, token_text, replayed))
     return outcome
+
+
+def _parameters(state: State, when: str) -> dict[str, Tensor]:
+    return {f"{when}/{name}": on_disk(one.detach().clone()) for name, one in state.model.named_parameters()}
 
 
 class Observation:

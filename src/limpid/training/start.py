@@ -262,6 +262,8 @@ def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
 
 
 def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
+    if config.model.base_precision != "fp32":
+        mesh.require_one("--base-precision", "leave it out: a process then holds its share of the base only")
     if config.run.record_steps:
         mesh.require_one("--record-steps", "leave it out; `limpid trace RUN --step N` records any step afterwards")
     if "-" in (*config.data.paths, *config.data.validation_paths):

@@ -25,8 +25,8 @@ EVERYDAY = (
     "objective", "model_name", "paths", "lora", "epochs", "max_steps", "minutes", "name", "resume", "reward",
     "reward_weights", "num_generations", "num_iterations", "max_completion_length", "teacher", "beta", "loss_type",
     "vf_coef", "cliprange_value", "gamma", "lam", "learning_rate", "batch_size", "chat_template", "too_long",
-    "skip_bad_rows", "reference", "context_length", "lora_rank", "validation", "eval_steps", "save_steps", "config",
-    "seed", "report_to",
+    "skip_bad_rows", "reference", "context_length", "lora_rank", "base_precision", "validation", "eval_steps",
+    "save_steps", "config", "seed", "report_to",
 )  # fmt: skip
 """What --help shows; --help-all shows the rest, in sections."""
 

@@ -18,7 +18,7 @@ from limpid.data.held_out import opening
 from limpid.data.lineage import rows_of_step
 from limpid.errors import LimpidError
 from limpid.inspection.adapter import inspect_adapter
-from limpid.model.weights import load_weights
+from limpid.model.weights import load_model, load_weights
 from limpid.objectives.tuned import TUNED
 from limpid.run import Run
 from limpid.source import find_model
@@ -38,9 +38,12 @@ def test_the_last_step_opens_and_holds(tuned: Callable[..., Run], objective: str
     assert limpid.trace(run).step.verdict.agrees
 
 
-@pytest.mark.parametrize("objective", ["sft", "dpo", "kto", "grpo", "ppo"])
-def test_it_resumes_to_the_bit(tuned: Callable[..., Run], objective: str) -> None:
-    whole = tuned(objective, model={"lora_rank": 2})
+@pytest.mark.parametrize(
+    ("objective", "base_precision"),
+    [(objective, "fp32") for objective in ("sft", "dpo", "kto", "grpo", "ppo")] + [("sft", "int8"), ("dpo", "bf16")],
+)
+def test_it_resumes_to_the_bit(tuned: Callable[..., Run], objective: str, base_precision: str) -> None:
+    whole = tuned(objective, model={"lora_rank": 2, "base_precision": base_precision})
     part = Run(shutil.copytree(whole.path, whole.path.with_name("part")))
     for step in (2, 3):
         shutil.rmtree(part.checkpoint(step))
@@ -119,6 +122,41 @@ def test_magnitudes_are_tuned_alike(tuned: Callable[..., Run], objective: str) -
     assert limpid.trace(run).step.verdict.agrees
     if objective == "dpo":
         assert run.read_metrics().steps[0]["rewards/margins"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("base_precision", "run_precision", "model"),
+    [
+        ("int8", "fp32", {"lora_targets": ["attention.*"]}),
+        ("int8", "bf16", {"use_dora": True}),
+        ("int8", "fp32", {"use_dora": True, "init_lora_weights": "pissa"}),
+        ("bf16", "bf16", {}),
+    ],
+    ids=["int8, attention alone", "int8, dora, bf16", "int8, dora, pissa", "bf16, bf16"],
+)
+def test_a_narrow_base_is_its_own_reference_and_stays_as_it_is(
+    tuned: Callable[..., Run], base: Run, model: dict, base_precision: str, run_precision: str
+) -> None:
+    """At the first step the model is what it is held near to: the base as it was rounded."""
+    moved = {"learning_rate": 0.05, "warmup_steps": 0, "schedule": "constant"}
+    run = tuned(
+        "dpo", model={"lora_rank": 2, "base_precision": base_precision} | model, update=moved,
+        run={"precision": run_precision},
+    )  # fmt: skip
+    first, _, third = run.read_metrics().steps
+    assert first["rewards/margins"] == pytest.approx(0, abs=1e-6 if run_precision == "fp32" else 1e-2)
+    assert third["rewards/margins"] != 0
+    assert limpid.trace(run).step.verdict.agrees
+    begun, ended, given = (load_file(one / "model.safetensors") for one in (
+        run.checkpoint(0), run.checkpoint(3), base.checkpoint(3)))  # fmt: skip
+    for name, weight in given.items():
+        narrow = name.startswith("blocks.") and weight.ndim == 2
+        assert narrow or np.array_equal(begun[name], weight), name
+        assert narrow != np.array_equal(begun[name], weight), name
+        assert np.array_equal(begun[name], ended[name]), name
+    _, exported = load_weights(find_model(run))
+    assert set(exported) == set(given)
+    assert load_model(find_model(run)).config.base_precision == "fp32"
 
 
 def test_factors_that_began_as_singular_values_are_held_to_the_model_as_it_was(

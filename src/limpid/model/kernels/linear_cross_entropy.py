@@ -50,6 +50,7 @@ class LinearCrossEntropy(torch.autograd.Function):
                 total += chunk_loss(part, answer, scale / labels, buffer[: len(part)], with_gradient)
             if with_gradient:
                 torch.mm(logits, weight, out=bar)
+            if ctx.needs_input_grad[1]:
                 product = logits.T @ rows
                 weight_bar = product.to(matrix.dtype) if weight_bar is None else weight_bar.add_(product)
         ctx.save_for_backward(x_bar.view_as(hidden), weight_bar)
@@ -58,11 +59,12 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         hidden_bar, matrix_bar = ctx.saved_tensors
         factor = loss_bar / ctx.scale
         if factor.device.type != "cpu" or factor != 1:
-            hidden_bar, matrix_bar = hidden_bar * factor.to(hidden_bar.dtype), matrix_bar * factor.to(matrix_bar.dtype)
+            hidden_bar = hidden_bar * factor.to(hidden_bar.dtype)
+            matrix_bar = None if matrix_bar is None else matrix_bar * factor.to(matrix_bar.dtype)
         return hidden_bar, matrix_bar, None, None, None
 
 
