@@ -133,6 +133,16 @@ def compared_with_itself(loop: Loop) -> None:
     loop.loss = loss
 
 
+def regressed_on_itself(loop: Loop) -> None:
+    """A margin over a target that is the model's own loss of the moment."""
+
+    def loss(given: Any) -> Tensor:
+        own = F.cross_entropy(loop.model(given[0]).flatten(0, 1), given[1].flatten())
+        return F.relu(2.0 + own - own.detach())
+
+    loop.loss = loss
+
+
 def divergence_of_probabilities(loop: Loop) -> None:
     def loss(given: Any) -> Tensor:
         taught = F.one_hot(given[1].flatten(), VOCAB).float() * 0.9 + 0.1 / VOCAB
@@ -218,7 +228,8 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (a_word_is_ignored, "token-never-a-label", 1, 3),
     (not_normalised, "loss-formula-unusual", 1, 1),
     (smoothed, "loss-formula-unusual", 1, 1),
-    (compared_with_itself, "loss-constant", 1, 12),
+    (compared_with_itself, "reference-not-fixed", 1, 6),
+    (regressed_on_itself, "loss-constant", 1, 12),
     (divergence_of_probabilities, "probabilities-to-loss", 1, 1),
     (sigmoid_twice, "probabilities-to-loss", 1, 1),
     (clipped_to_nothing, "clipped-every-step", 1, 70),

@@ -2,6 +2,7 @@
 
 import fcntl
 import math
+import sys
 from pathlib import Path
 from threading import Timer
 
@@ -60,17 +61,20 @@ def test_exp_far_out_is_almost_zero_or_huge_and_of_no_number_is_none() -> None:
     assert math.isnan(exp(math.nan))
 
 
-def test_a_wait_for_another_process_that_compiles_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_wait_for_another_process_that_compiles_is_said_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
     monkeypatch.setattr(position, "compile_lock", lambda: tmp_path / "lock")
     monkeypatch.setattr(position, "UNSAID_SECONDS", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     other = (tmp_path / "lock").open("w")
     fcntl.flock(other, fcntl.LOCK_EX)
     Timer(0.2, other.close).start()
     with position.alone_compiling():
         assert other.closed
-    assert capsys.readouterr().err == "waiting for another process that compiles the decoder: once per installation\n"
+    said = "waiting for another process that compiles the decoder: once per installation\n"
+    assert capsys.readouterr().err == (said if terminal else "")
     with position.alone_compiling():
         pass
     assert capsys.readouterr().err == ""

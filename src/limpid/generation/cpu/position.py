@@ -83,12 +83,13 @@ class PositionDecoder:
 
 @contextlib.contextmanager
 def alone_compiling() -> Iterator[None]:
-    """Be the one process that may compile the kernels; that another one is waited for is said."""
+    """Be the one process that may compile the kernels; a terminal is told that another one is waited for."""
     lock = FileLock(compile_lock())
     try:
         lock.acquire(timeout=UNSAID_SECONDS)
     except Timeout:
-        say("waiting for another process that compiles the decoder: once per installation", file=sys.stderr)
+        if sys.stderr.isatty():  # in a pipe it would stand among the errors
+            say("waiting for another process that compiles the decoder: once per installation", file=sys.stderr)
         lock.acquire()
     try:
         yield
