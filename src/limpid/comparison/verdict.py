@@ -159,13 +159,18 @@ def _weights(first: Observed, second: Observed) -> WeightDifference:
     differing = [
         name
         for name, array in first.parameters.items()
-        if name not in second.parameters or not np.array_equal(array, second.parameters[name])
+        if name not in second.parameters or not _same(array, second.parameters[name])
     ]
     worst = 0.0
     if differing and differing[0] in second.parameters:
         a, b = first.parameters[differing[0]], second.parameters[differing[0]]
         worst = float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)) if a.shape == b.shape else np.inf
     return WeightDifference(len(first.parameters), tuple(differing), worst)
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether two weights are one and the same; low-rank factors are added in exactly, or rounded to float32."""
+    return np.array_equal(a, b) or np.array_equal(a.astype(np.float32), b.astype(np.float32))
 
 
 def _options(config: ModelConfig, other: ModelConfig | None) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ WIDTH = 192
 LONGEST = 1024
 """Context of a run that tunes a model, tokens, unless more is asked for; TRL's, too."""
 FACTORS = {"lora_rank": 16, "lora_alpha": 32.0}
-"""What --lora asks for, on every linear map."""
+"""What --lora asks for, on every linear map; with another rank the same alpha, so that the best rate stays."""
 LORA_FACTOR = 10.0
 """How much larger the best rate is with low-rank factors. Source: Schulman et al. 2025, LoRA Without Regret."""
 RELATIVE_RATES = {"sft": 1.0, "reward": 1.0, "distill": 0.5}
@@ -60,7 +60,10 @@ def tuning(objective: str, model: str, sizes: ModelConfig, typed: dict[str, Any]
 
     Adam's best rate falls with the width. Source: Yang et al. 2022, table 3, arXiv:2203.03466
     """
-    low_rank = lora or bool(typed.get("model", {}).get("lora_rank"))
+    rank = typed.get("model", {}).get("lora_rank")
+    if lora and rank == 0:
+        raise ConfigError("lora_rank is 0, which is without low-rank factors: leave it or --lora out")
+    low_rank = lora or bool(rank)
     rate = (
         RATE
         * WIDTH
@@ -75,7 +78,7 @@ def tuning(objective: str, model: str, sizes: ModelConfig, typed: dict[str, Any]
         "model": {
             "context_length": min(sizes.context_length, LONGEST),
             **({"head": HEADS[objective]} if objective in HEADS else {}),
-            **(FACTORS if lora else {}),
+            **(FACTORS if low_rank else {}),
         },
         "update": {"learning_rate": float(f"{rate:.2g}"), "weight_decay": 0.0, "schedule": "linear"},
         "run": {"init_from": model},

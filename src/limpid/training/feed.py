@@ -10,7 +10,9 @@ from limpid.data.held_out import wanted
 from limpid.data.terminal import data_table
 from limpid.data.tokenizer import load_tokenizer
 from limpid.data.tokens import Tokens, prepare
-from limpid.data.tuning.examples import Examples, prepare_examples
+from limpid.data.tuning.bad_row import BadRow
+from limpid.data.tuning.examples import Examples, Wanted, prepare_examples
+from limpid.data.tuning.make import TOO_LONG
 from limpid.data.tuning.terminal import examples_table, shown_rows
 from limpid.errors import ConfigError
 from limpid.objectives import Policy
@@ -52,10 +54,12 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
         tokenizer = load_tokenizer(source)
         require_comparable(config.tune, config.model, tokenizer)
         asked = wanted(config, config.tune, tokenizer, config.tune.chat_template)
-        examples = prepare_examples(asked, reporter.progress)
+        examples = _prepared(asked, reporter)
         reporter.line(examples_table(examples, order_of(examples, config)))
         for row in shown_rows(examples):
             reporter.line(row)
+        if one_sided := _one_sided(examples):
+            reporter.line(one_sided)
         if examples.kind == "prompts":
             require_answerable(config.tune, examples)
             _say_room(config, examples, reporter)
@@ -63,6 +67,31 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
     for note in found.notes:
         reporter.line(note)
     return found
+
+
+def _prepared(asked: Wanted, reporter: Reporter) -> Examples:
+    """The examples, or which option passes over a row that is of no use."""
+    try:
+        return prepare_examples(asked, reporter.progress)
+    except BadRow as error:
+        way = (
+            "raise --context-length, or leave such rows out with --too-long skip"
+            if error.reason == TOO_LONG
+            else "pass over such rows with --skip-bad-rows"
+        )
+        raise BadRow(error.reason, f"{error}; or {way}") from error
+
+
+def _one_sided(examples: Examples) -> str | None:
+    """What is said of judged answers that are all good, or all bad."""
+    good = examples.train.desirable
+    if good is None or not len(good) or bool(good.any()) != bool(good.all()):
+        return None
+    judged, other = ("good", "bad") if good.all() else ("bad", "good")
+    return (
+        f"all {len(good):,} answers to train on are judged {judged}: nothing holds what is learned of them against "
+        f"{other} ones, which kto is for; check the label, or use tune sft for good answers alone"
+    )
 
 
 def _say_room(config: TrainConfig, examples: Examples, reporter: Reporter) -> None:

@@ -11,6 +11,7 @@ from limpid.data.tokens import Tokens
 from limpid.data.tuning.examples import Examples
 from limpid.data.validation import validation_sets
 from limpid.objectives import to_document
+from limpid.objectives.named import NAMED
 from limpid.planning import parameter_count
 from limpid.terminal import counted
 from limpid.training.start import Training
@@ -51,6 +52,8 @@ def _objective(training: Training) -> list[str]:
     if tune is None:
         return []
     chosen = {**to_document(training.objective), **tune.options}  # a price may be in the rewards
+    if "kl" in chosen and not getattr(training.objective, "beta", 0.0):
+        chosen["kl"] = "k1 in the rewards" if chosen.get("beta") and NAMED[tune.objective].kl_in_reward else None
     options = [f"{name} {as_typed(value)}" for name, value in chosen.items() if name != "name" and value is not None]
     return [f"objective  {', '.join([tune.objective, *options])}"]
 

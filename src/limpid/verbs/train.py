@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import require_not_adopted
@@ -84,7 +84,7 @@ def verb(argv: Sequence[str]) -> int:
     return shown(lambda reporter: train(config, name, reporter, deadline))
 
 
-def resumed(typed: dict[str, Any]) -> int:
+def resumed(typed: dict[str, Any], verb: Literal["train", "tune"] = "train") -> int:
     """Continue the run that --resume names, with no other option but --max-steps."""
     from limpid.api import resume
 
@@ -96,7 +96,7 @@ def resumed(typed: dict[str, Any]) -> int:
         raise ConfigError(
             f"--resume continues a run as it was configured: leave out {named} (only --max-steps may change)"
         )
-    return shown(lambda reporter: resume(run, max_steps, reporter))
+    return shown(lambda reporter: resume(run, max_steps, reporter), verb)
 
 
 def deadline_of(
@@ -119,7 +119,7 @@ def deadline_of(
     return Deadline(began + 60 * minutes, size_given)
 
 
-def shown(train: Callable[[Reporter], Run]) -> int:
+def shown(train: Callable[[Reporter], Run], verb: Literal["train", "tune"] = "train") -> int:
     """Train, and say where everything lies and what to type next."""
     from rich.text import Text
 
@@ -137,7 +137,7 @@ def shown(train: Callable[[Reporter], Run]) -> int:
         try:
             run = train(reporter)
         except Interrupted as stopped:
-            how = f"{stopped}; go on with\n  {command('limpid', 'train', '--resume', stopped.run.path)}"
+            how = f"{stopped}; go on with\n  {command('limpid', verb, '--resume', stopped.run.path)}"
             if reporter.listened_to:
                 reporter.line(how)
             else:
@@ -148,7 +148,7 @@ def shown(train: Callable[[Reporter], Run]) -> int:
             say(f"limpid: error: {broken}", file=sys.stderr)
             reporter.line(
                 f"stopped after step {broken.step}, everything saved; go on with\n"
-                f"  {command('limpid', 'train', '--resume', broken.run.path)}"
+                f"  {command('limpid', verb, '--resume', broken.run.path)}"
             )
             return 1
         except Diverged as broken:

@@ -72,6 +72,8 @@ def test_a_policy_has_more_reward_than_before(
     assert rows["wins"]["after"]["low"] > 0.5
     assert rows["wins"]["before"]["value"] == pytest.approx(1 - rows["wins"]["after"]["value"])
     assert rows["KL to the reference"]["after"]["low"] > 0
+    seen, of = found["notes"][0].split(" records are among those that")[0].split(" of these ")
+    assert 0 < int(seen) < int(of) == found["records"]
     per_token = rows["KL to the reference, per token"]["after"]["value"]
     assert per_token <= rows["KL to the reference"]["after"]["value"] <= 4 * per_token * (1 + 1e-9)
     assert "is better by" in found["sentence"]
@@ -101,6 +103,9 @@ def test_what_has_no_opinion_is_said(tuned: Callable[..., Run], here: Path) -> N
     assert found.notes == ("no answer has a reward: never returned None for each",)
     assert "wins" not in {row.name for row in found.rows}
     assert found.difference is None
+    (here / "some.py").write_text("def some(completions):\n    return [None, 1.0] * (len(completions) // 2)\n")
+    found = limpid.evaluate(run, reward="some.py:some", max_completion_length=3, num_generations=2)
+    assert [found.metric("without a reward", side).value for side in (0, 1)] == [0.5, 0.5]
 
 
 def test_a_text_tells_what_was_forgotten(tuned: Callable[..., Run], data: Path) -> None:

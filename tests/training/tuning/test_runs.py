@@ -272,6 +272,24 @@ def test_a_number_of_a_policy_s_step_is_written_out(tuned: Callable[..., Run], c
     assert "the step has no quantity 'pair_losses'" in capsys.readouterr().err
 
 
+def test_judgements_that_are_all_alike_are_said(
+    tuned: Callable[..., Run], records: Callable[[str], Path], base: Run, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    tuned("kto")
+    assert "judged" not in capsys.readouterr().out.split("run  ")[0].replace("judged answers", "")
+    alike = here / "alike.jsonl"
+    alike.write_text(records("judged").read_text().replace("false", "true"))
+    assert main(["tune", "kto", "base", str(alike), "--max-steps", "1", "--batch-size", "2", "--threads", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "answers to train on are judged good: nothing holds what is learned of them against bad ones" in said
+    assert "limpid trace" in said
+
+
+def test_factors_beside_their_base_are_the_run_that_trained_them(tuned: Callable[..., Run]) -> None:
+    run = tuned("sft", model={"lora_rank": 2}, update={"learning_rate": 0.05})
+    assert main(["compare", f"base:lora={run.path / 'adapter'}", str(run.path)]) == 0
+
+
 def test_rows_lead_back_to_their_records(tuned: Callable[..., Run]) -> None:
     found = rows_of_step(tuned("dpo"), 2)
     documents = [part.document for row in found.rows for part in row.parts]
@@ -289,7 +307,8 @@ def test_what_a_run_held_out_is_what_verbs_take(tuned: Callable[..., Run]) -> No
 def test_the_command_says_what_it_wants(
     base: Run, records: Callable[[str], Path], capsys: pytest.CaptureFixture
 ) -> None:
-    pairs = str(records("pairs"))
+    pairs, answers, long = str(records("pairs")), str(records("answers")), "long.jsonl"
+    Path(long).write_text('{"prompt": "1+1=", "completion": "' + 99 * "2" + '"}\n')
     for words, said in (
         ((), "tune wants an objective first: one of sft, dpo"),
         (("dop",), "tune wants an objective first, not 'dop'"),
@@ -297,6 +316,9 @@ def test_the_command_says_what_it_wants(
         (("dpo", "base", pairs, "--init-from", "base"), "leave out --init-from"),
         (("dpo", "base", pairs, "--loss-type", "x"), "--loss-type is 'x': choose one of sigmoid"),
         (("sft", "base", pairs), "holds a pair, chosen and rejected, and answers are asked for: use limpid tune dpo"),
+        (("sft", "base", pairs), "; or pass over such rows with --skip-bad-rows"),
+        (("sft", "base", long, "--too-long", "refuse"), "shorten it; or raise --context-length, or leave such rows"),
+        (("sft", "base", answers, "--lora", "--lora-rank", "0"), "--lora-rank is 0, which is without low-rank factors"),
         (("kto", "base", str(records("judged")), "--batch-size", "1"), "--batch-size is 1: kto compares"),
         (
             ("sft", "base", pairs, "--label-smoothing=0.1"),

@@ -153,9 +153,9 @@ def _fitting(answers: list[Answer], recipe: Recipe, where: str, skipped: Skipped
     length = max(len(answer.tokens) for answer in answers)
     fitting = answers
     if length > recipe.limit:
-        line = f"{where} has {length} tokens, and {recipe.limit} fit: raise --context-length, or shorten it"
+        line = f"{where} has {length} tokens, and {recipe.limit} fit: shorten it"
         if recipe.too_long == "refuse":
-            raise DataError(f"{line}, or leave such rows out with --too-long skip")
+            raise BadRow(TOO_LONG, line)
         if recipe.too_long == "skip":
             skipped.add(TOO_LONG, line)
             return None
@@ -163,7 +163,7 @@ def _fitting(answers: list[Answer], recipe: Recipe, where: str, skipped: Skipped
     if recipe.kind != "prompts" and not all(answer.learned.any() for answer in fitting):
         if fitting is not answers:
             skipped.add("answer beyond the context", f"{where}: its answer begins after the {recipe.limit} tokens that "
-                        "fit: raise --context-length, or shorten its prompt")  # fmt: skip
+                        "fit: shorten its prompt")  # fmt: skip
         else:
             _pass_over(BadRow("nothing to learn", f"{where}: its answer is no token: remove the row"), recipe, skipped)
         return None
@@ -175,7 +175,7 @@ def _fitting(answers: list[Answer], recipe: Recipe, where: str, skipped: Skipped
 
 def _pass_over(error: BadRow, recipe: Recipe, skipped: Skipped) -> None:
     if not recipe.skip_bad_rows:
-        raise BadRow(error.reason, f"{error}; or pass over such rows with --skip-bad-rows") from error
+        raise error
     skipped.add(error.reason, str(error))
 
 

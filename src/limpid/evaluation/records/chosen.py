@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from limpid.config import DataConfig, TrainConfig, TuneConfig
 from limpid.config.tuning import KINDS
 from limpid.data.documents import Corpus
@@ -16,7 +18,7 @@ from limpid.data.tuning.example_split import ExampleSplit
 from limpid.data.tuning.examples import Examples, Wanted, prepare_examples
 from limpid.data.tuning.rows import spread
 from limpid.data.tuning.shapes import Kind
-from limpid.errors import DataError
+from limpid.errors import DataError, LimpidError
 from limpid.loaded import LoadedModel
 from limpid.reporter import Reporter
 
@@ -80,6 +82,28 @@ def records_of(
     places = [(split, record) for split in splits for record in range(split.records)]
     taken = [places[int(number)] for number in spread(len(places), most or len(places))]
     return Records(examples.kind, tuple(taken), examples.tokenizer, origin, len(places))
+
+
+def trained_on_too(model: LoadedModel, records: Records) -> int:
+    """How many of the records are among those that the model's run was trained on; 0 where these are not here now."""
+    config = None if model.run is None else model.run.read_config()
+    if model.run is None or config is None or config.tune is None:
+        return 0
+    try:
+        own = data_of(model.run, config, model.run.fingerprint())
+    except LimpidError:
+        return 0
+    assert isinstance(own, Examples)
+    known = {_read(own.train, record, records.kind) for record in range(own.train.records)}
+    return sum(_read(split, record, records.kind) in known for split, record in records.places)
+
+
+def _read(split: ExampleSplit, record: int, kind: Kind) -> bytes:
+    """The tokens that are read of a record: of a pair those with the chosen answer, of prompts no answer."""
+    if kind == "prompts":
+        return np.array(split.prompt(record), np.int32).tobytes()
+    first = split.answer(2 * record if split.pairs else record)
+    return np.asarray(first.tokens, np.int32).tobytes()
 
 
 def _kind(files: Sequence[str], tune: TuneConfig | None, rewarded: bool, text_field: str) -> Kind:

@@ -69,6 +69,9 @@ def of_prompts(
     before, after = sides
     if before.total is not None and after.total is not None:
         yield from _rewarded(before, after, measure)
+        missing = [np.isnan(side).astype(np.float64) for side in (before.total, after.total)]
+        if any(side.any() for side in missing):
+            yield measure.compared("without a reward", "of answers", *map(mean_of, missing), share=True)
         yield from _won(before.total, after.total, "wins", measure)
         if (given := given_answers(records, rewards)) is not None:
             yield from _against_given(before.total, after.total, given, measure)

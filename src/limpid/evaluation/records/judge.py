@@ -15,7 +15,7 @@ from limpid.evaluation.compared import Compared, Measure
 from limpid.evaluation.inputs import open_evaluated_model
 from limpid.evaluation.metrics import Difference, Metric, Words
 from limpid.evaluation.records import drawn, given
-from limpid.evaluation.records.chosen import Records, records_of
+from limpid.evaluation.records.chosen import Records, records_of, trained_on_too
 from limpid.loaded import LoadedModel
 from limpid.objectives import Policy
 from limpid.objectives.tuned import objective_of
@@ -112,6 +112,8 @@ def judge(models: Sequence[LoadedModel], asked: Asked, confidence: float, seed: 
         rows = list(drawn.of_prompts(models, *beside, rewards, records, asking, measure, reporter))
         if rewards.functions and not any(row.name == "reward" for row in rows):
             notes = (f"no answer has a reward: {', '.join(rewards.functions)} returned None for each",)
+    if learned := trained_on_too(after, records):
+        notes += (f"{learned:,} of these {len(records):,} records are among those that {after.title} was trained on",)
     names = before.title, after.title
     return Judged(records.kind, records.origin, len(records), records.of, tuple(rows), names, confidence, asking, notes)
 
