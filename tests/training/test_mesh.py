@@ -20,19 +20,17 @@ from tests.objectives.test_ppo import VALUED, rollouts_with_values
 from tests.objectives.test_preference import drawn as preferences
 from tests.objectives.test_reward import RATING
 from tests.objectives.test_reward import drawn as pairs
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 from limpid.cli import main
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
+from limpid.model.spread import whole
 from limpid.objectives import DPO, KTO, NEXT_TOKEN, PPO, Reward
 from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.loop import loop
-from limpid.training.mesh import Mesh, open_mesh, whole
+from limpid.training.mesh import Mesh, open_mesh
 from limpid.training.record import record_step
 from limpid.training.start import resume, share_micro_batches, start
 from limpid.training.state import State, fresh_state
@@ -87,11 +85,11 @@ SETTINGS = (
 """Each way of taking a step that changes what processes have to share."""
 
 
-def batches(count: int) -> list[list[MicroBatch]]:
+def batches(count: int, model: ModelConfig = CONFIG.model) -> list[list[MicroBatch]]:
     """Four micro-batches a step, each with another number of labels."""
     rng, drawn = np.random.default_rng(3), []
     for place in range(4 * count):
-        tokens = rng.integers(0, CONFIG.model.vocab_size, (2, 9))
+        tokens = rng.integers(0, model.vocab_size, (2, model.context_length + 1))
         targets = tokens[:, 1:].copy()
         targets[0, 3 + place % 4 :] = -100
         drawn.append(MicroBatch({"tokens": tokens[:, :-1], "targets": targets}))
@@ -311,56 +309,6 @@ def test_a_step_of_several_processes_is_recorded_by_replaying_it_in_one(together
     together(recording_is_refused)
 
 
-PLAN = {
-    "attention.query": ColwiseParallel(),
-    "attention.key": ColwiseParallel(),
-    "attention.value": ColwiseParallel(),
-    "attention.query_norm": SequenceParallel(sequence_dim=2, use_local_output=True),  # each process norms its heads
-    "attention.key_norm": SequenceParallel(sequence_dim=2, use_local_output=True),
-    "attention.output": RowwiseParallel(),
-    "mlp.gate": ColwiseParallel(),
-    "mlp.up": ColwiseParallel(),
-    "mlp.output": RowwiseParallel(),
-}
-"""How PyTorch's tensor parallelism spreads a block: rotation and attention see each process's own heads as they are."""
-
-
-def tensor_parallel_is_alike(mesh: Mesh, path: str, tied: bool) -> None:
-    """In float64: what lies within a thousand of its round-offs is the same sum in another order, and nothing else."""
-    config = dataclasses.replace(
-        CONFIG,
-        model=dataclasses.replace(CONFIG.model, tied=tied),
-        run=dataclasses.replace(CONFIG.run, precision="fp64"),
-    )
-    spread, alone = fresh_state(config), fresh_state(config)
-    ranks = init_device_mesh("cpu", (WORLD,))
-    model = spread.model
-    for block in model.blocks:
-        parallelize_module(block, ranks, PLAN)
-    parallelize_module(
-        model,
-        ranks,
-        {"embed.tokens": ColwiseParallel(output_layouts=Replicate())} | ({} if tied else {"logits": ColwiseParallel()}),
-    )
-    batch = batches(1)[0]
-    ours, theirs = (backward(state, batch, config, path=path) for state in (spread, alone))
-    tolerance = 1000 * torch.finfo(torch.float64).eps
-    for first, second in zip(ours, theirs, strict=True):
-        assert float(first.value) == pytest.approx(float(second.value), rel=tolerance)
-    for (name, parameter), other in zip(model.named_parameters(), alone.model.parameters(), strict=True):
-        difference = (whole(parameter.grad) - other.grad).abs().max()
-        assert difference <= tolerance * other.grad.abs().max(), name
-
-
-def tensor_parallel_is_alike_on_both_paths(mesh: Mesh) -> None:
-    for path, tied in (("fast", True), ("fast", False), ("plain", False)):
-        tensor_parallel_is_alike(mesh, path, tied)
-
-
-def test_tensor_parallel_blocks_are_those_of_one_process(together: Together) -> None:
-    together(tensor_parallel_is_alike_on_both_paths)
-
-
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -373,12 +321,15 @@ def _typed(rank: int, words: list[str], port: int) -> None:
     assert main(words) == 0
 
 
-def test_a_run_of_two_processes_is_that_of_one(here: Path, data: Path) -> None:
+@pytest.mark.parametrize("parallel", ["shard=2", "tensor=2"])
+def test_a_run_of_two_processes_is_that_of_one(here: Path, data: Path, parallel: str) -> None:
     """As torchrun starts it: one folder, the same rows, the same losses; resumed by one, replayed by one."""
-    loop(start(small_config(data, batch_size=4, max_steps=6), "one", quiet()), quiet(), lambda *_: "")
+    model = {"num_heads": 2}
+    loop(start(small_config(data, model=model, batch_size=4, max_steps=6), "one", quiet()), quiet(), lambda *_: "")
     options = (
-        "--tokenizer bytes --context-length 16 --d-model 24 --num-layers 2 --num-heads 3 --d-ff 40 --threads 1 "
-        "--max-steps 6 --batch-size 4 --eval-steps 5 --save-steps 4 --precision fp32 --warmup-steps 3 --name two"
+        "--tokenizer bytes --context-length 16 --d-model 24 --num-layers 2 --num-heads 2 --d-ff 40 --threads 1 "
+        "--max-steps 6 --batch-size 4 --eval-steps 5 --save-steps 4 --precision fp32 --warmup-steps 3 --name two "
+        f"--parallel {parallel}"
     )
     processes.start_processes(
         _typed, (["train", str(data), *options.split()], free_port()), nprocs=WORLD, start_method="fork"
@@ -392,6 +343,7 @@ def test_a_run_of_two_processes_is_that_of_one(here: Path, data: Path) -> None:
         assert second[kind] == pytest.approx(first[kind], rel=1e-6 if first["step"] == 1 else 1e-4)
     rows = [[row for line in run.micro_batches_file.open() for row in json.loads(line)["rows"]] for run in runs]
     assert rows[0] == rows[1]
+    assert "ranks-same-data" not in (here / "runs" / "two" / "findings.jsonl").read_text()
     assert sorted(entry.name for entry in (here / "runs").iterdir()) == ["one", "two"]
     assert (here / "runs" / "two" / "model" / "model.safetensors").is_file()
     run = runs[1]

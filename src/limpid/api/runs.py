@@ -71,11 +71,13 @@ def resume(
     callbacks: Sequence[Callback] = (),
     objective: Any = None,
     batches: Any = None,
+    parallel: str | None = None,
 ) -> Run:
     """Continue a run bit for bit, as it was configured, to its last step or to another one.
 
     what       a run, which goes on from its newest checkpoint; RUN@STEP goes on from the one after that step
     objective  and batches: those that it was begun with, where they were the user's own
+    parallel   other axes for the processes of torchrun, such as "shard=2,tensor=2"
     """
     from limpid.generation import answers
     from limpid.source import find_checkpoint
@@ -86,7 +88,7 @@ def resume(
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
         run, step = find_checkpoint(what)
-        return resume(run, max_steps, shown, mesh, step, own, answers)
+        return resume(run, max_steps, shown, mesh, step, own, answers, parallel)
 
     return _train(begin, reporter, callbacks)
 

@@ -18,7 +18,7 @@ class Difference:
     """One quantity or gradient of both variants."""
 
     name: str
-    kind: str  # forward, backward
+    kind: str  # forward, backward, or step: of all gradients together
     verdict: Verdict
     worst: float  # largest |first - second| of a vector, in bounds; above 1 is not rounding
     index: tuple[int, ...]  # of that vector
@@ -35,7 +35,7 @@ class Difference:
     @property
     def title(self) -> str:
         """The quantity's name, or grad(name)."""
-        return self.name if self.kind == "forward" else f"grad({self.name})"
+        return f"grad({self.name})" if self.kind == "backward" else self.name
 
 
 def differences(first: Observed, second: Observed, spreads: tuple[Spread, Spread], backward: bool) -> list[Difference]:
@@ -56,6 +56,12 @@ def differences(first: Observed, second: Observed, spreads: tuple[Spread, Spread
             for name, bar in spreads[0].gradients.items()
             if name in first.gradients and name in second.gradients
         ]  # fmt: skip
+    norms = (first.grad_norm, second.grad_norm)
+    if norms[0] is not None and norms[1] is not None:
+        pair = np.asarray(norms[0]), np.asarray(norms[1])
+        allowed = np.asarray(spreads[0].grad_norm_limit), np.asarray(spreads[1].grad_norm_limit)
+        exact = np.asarray(spreads[0].grad_norm)
+        compared.append(_difference("grad_norm", "step", (first, second), pair, exact, allowed))
     origin = next((one.verdict for one in compared if isinstance(one.verdict, NotFinite)), None)
     return [_after(one, origin) for one in compared]
 

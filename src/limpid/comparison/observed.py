@@ -36,6 +36,7 @@ class Observed:
     )  # each redone from its own inputs, where it is known how it rounds
     given: dict[str, Array] = field(default_factory=dict)  # other arrays of the batch that the objective takes
     objective: Objective = NEXT_TOKEN
+    grad_norm: float | None = None  # of all parameters' gradients together
     roundings: int = 1  # intermediate results that one operation rounds to its format
 
     @property
@@ -65,3 +66,5 @@ class Observed:
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 self.gradients[name] = parameter.grad.double().numpy()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        self.grad_norm = float(nn.utils.get_total_norm(gradients))

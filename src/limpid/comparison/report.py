@@ -23,7 +23,7 @@ def lines(comparison: Comparison) -> list[Text | Columns]:
 def _head(comparison: Comparison) -> list[Text]:
     rows, positions = comparison.first.tokens.shape
     forward = sum(difference.kind == "forward" for difference in comparison.differences)
-    gradients = len(comparison.differences) - forward
+    gradients = sum(difference.kind == "backward" for difference in comparison.differences)
     lines = [
         Text.assemble(
             (comparison.first.name, HEADING), f" ({comparison.first.way}) against ",

@@ -18,6 +18,7 @@ from limpid.maths.linear import Linear
 from limpid.maths.operation import Array, Operation
 from limpid.maths.random_rounding import student
 from limpid.maths.rounding import bound, rounded, smallest_normal, unit_roundoff
+from limpid.maths.update import global_norm, norm_rounding
 
 PASSES = 16
 FALSE_ALARM = 1e-6
@@ -86,6 +87,8 @@ class Spread:
     gradients: dict[str, Array]
     value_limits: dict[str, Array]  # root mean square over the last axis, one per vector
     gradient_limits: dict[str, Array]
+    grad_norm: float = 0.0  # of all parameters' gradients together, where the variant had them
+    grad_norm_limit: float = 0.0
 
 
 def exact(config: ModelConfig, seen: Observed) -> Chain:
@@ -123,6 +126,7 @@ def spread(config: ModelConfig, seen: Observed, *, backward: bool) -> Spread:
         gradients = chain.backward("loss") if backward else {}
         distances: dict[str, list[Array]] = {link.name: [] for link in chain.links}
         bar_distances: dict[str, list[Array]] = {name: [] for name in gradients}
+        norm, norm_distances = _norm(gradients, seen), []
         for number in range(PASSES):
             perturbed = PerturbedChain({**seen.parameters, **seen.arrays}, seen, np.random.default_rng(number))
             seen.objective.chain(perturbed, config)
@@ -131,12 +135,25 @@ def spread(config: ModelConfig, seen: Observed, *, backward: bool) -> Spread:
             bars = perturbed.backward("loss") if backward else {}
             for name, passes in bar_distances.items():
                 passes.append(length(bars[name] - gradients[name]))
+            norm_distances.append(np.asarray(abs(_norm(bars, seen) - norm)))
     floor = smallest_normal(seen.compute)
+    sizes = [array.size for name, array in seen.gradients.items() if name in seen.parameters]
+    summed = norm * unit_roundoff(seen.kept) * norm_rounding(sizes, np.dtype(seen.kept).itemsize) if sizes else 0.0
+    of_norm = limits(config, {"grad_norm": norm_distances}, {"grad_norm": np.asarray(summed)}, floor)
     return Spread(
         {link.name: chain.values[link.name] for link in chain.links},
         gradients,
         limits(config, distances, perturbed.own, floor),
         limits(config, bar_distances, perturbed.own_bars, floor),
+        norm,
+        float(of_norm["grad_norm"]),
+    )
+
+
+def _norm(gradients: dict[str, Array], seen: Observed) -> float:
+    """The global norm of the gradients of the parameters that the variant had gradients of."""
+    return global_norm(
+        {name: bar for name, bar in gradients.items() if name in seen.parameters and name in seen.gradients}
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from limpid.comparison import data_parallel, huggingface, trl
+from limpid.comparison import huggingface, processes, trl
 from limpid.comparison.first_step import FirstStep
 from limpid.comparison.observed import Observed
 from limpid.comparison.variant import Tokens, Variant
@@ -46,7 +46,9 @@ def run(
     weights = {name: tensor.detach().double() for name, tensor in variant.weights.items()}
     if variant.adapter is not None:
         weights = variant.adapter.merged(weights)
-    way = f"{variant.processes} processes" if variant.path == "processes" else variant.path
+    way = (
+        f"{variant.parallel.processes} processes as {variant.parallel}" if variant.path == "processes" else variant.path
+    )
     read = "" if variant.weights_read == "auto" else f", matrices as {variant.weights_read}"
     exact = {name: tensor.numpy() for name, tensor in weights.items()}
     seen = Observed(variant.label, f"{way}, {variant.precision}{read}", exact, tokens, targets)
@@ -118,7 +120,7 @@ RUNNERS: dict[str, Path] = {
     "cached": cached,
     "sampler": sampler,
     "transformers": huggingface.run,
-    "processes": data_parallel.run,
+    "processes": processes.run,
     "trl": trl.run,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limpid.config import ModelConfig, WeightFormat
+from limpid.config.parallel import AXES, WORDS, Parallel, parallel_of, require_divides, typed
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import user_path
@@ -35,7 +36,7 @@ ROWS, POSITIONS = 4, 48
 """Size of a batch of random tokens."""
 SEED = 0
 PATHS = ("plain", "fast", "compiled", "cached", "sampler", "transformers", "trl")
-"""Paths that are chosen by their name alone; processes=N is another."""
+"""Paths that are chosen by their name alone; processes, along the axes of a mesh, are another."""
 ADAPTABLE = ("plain", "fast", "cached")
 """Paths that can carry an adapter beside the weights."""
 
@@ -53,7 +54,7 @@ class Variant:
     adapter: Adapter | None = None
     merged: bool = False  # whether the adapter is added into the weights or stands beside them
     weights_read: WeightFormat = "auto"  # how the sampler reads matrices
-    processes: int = 1  # that share the rows of the batch, one thread each
+    parallel: Parallel = field(default_factory=Parallel)  # processes that take the step together, one thread each
     run: Run | None = None  # that the weights are from, where they are
 
     def model(self) -> Transformer:
@@ -74,13 +75,15 @@ def parse_variant(label: str) -> Variant:
     Raises  ConfigError for an unknown word, CheckpointError for an unknown model
     """
     what, _, words = label.partition(":")
-    path, precision, adapted, merged, processes = "plain", "fp32", None, False, 1
+    path, precision, adapted, merged = "plain", "fp32", None, False
+    axes: list[str] = []
     weights_read: WeightFormat = "auto"
     for word in filter(None, words.split(",")):
         if word.startswith(("lora=", "merged=")):
             merged, adapted = word.startswith("merged="), user_path(word.partition("=")[2])
-        elif word.startswith("processes="):
-            path, processes = "processes", _count(word)
+        elif word.partition("=")[0] in ("processes", *WORDS):
+            path = "processes"
+            axes.append(word)
         elif word in PATHS:
             path = word
         elif word == "int8":
@@ -88,12 +91,14 @@ def parse_variant(label: str) -> Variant:
         elif word in DTYPES:
             precision = word
         else:
-            words_known = f"{', '.join(PATHS)}; {', '.join(DTYPES)}; int8; lora=DIR, merged=DIR, processes=N"
+            of_processes = ", ".join(f"{axis}=N" for axis in ("processes", *AXES))
+            words_known = f"{', '.join(PATHS)}; {', '.join(DTYPES)}; int8; lora=DIR, merged=DIR; {of_processes}"
             raise ConfigError(f"{label!r} asks for {word!r}: choose from {words_known}")
     if weights_read == "int8" and (path, precision) != ("sampler", "fp32"):
         raise ConfigError(
             f"{label!r} asks for int8, which is how the sampler reads matrices in fp32: leave out the rest"
         )
+    parallel = _parallel(axes)
     source: Model = find_model(what)
     run = source.run if isinstance(source, Checkpoint) else None
     if path in ("transformers", "trl") and not isinstance(source, ModelFolder):
@@ -102,7 +107,8 @@ def parse_variant(label: str) -> Variant:
     adapter = None if adapted is None else load_adapter(adapted, config)
     if adapter is not None and path not in (*ADAPTABLE, *(("sampler",) if merged else ())):
         raise ConfigError(f"{label!r} takes an adapter on the path {path}: choose one of {', '.join(ADAPTABLE)}")
-    return Variant(label, source, config, weights, path, precision, adapter, merged, weights_read, processes, run)
+    require_divides(config, parallel)
+    return Variant(label, source, config, weights, path, precision, adapter, merged, weights_read, parallel, run)
 
 
 def _hugging_face_folder(model: Checkpoint | Adapted) -> ModelFolder:
@@ -129,11 +135,21 @@ def _hugging_face_folder(model: Checkpoint | Adapted) -> ModelFolder:
     return ModelFolder(folder / "model")
 
 
-def _count(word: str) -> int:
-    number = word.partition("=")[2]
-    if not number.isdigit() or not 2 <= int(number) <= ROWS:
-        raise ConfigError(f"{word!r} is no number of processes: take 2 to {ROWS}, for the batch has {ROWS} rows")
-    return int(number)
+def _parallel(words: list[str]) -> Parallel:
+    """The axes that words such as shard=2 and processes=4 name: as many processes as they multiply to, or as they say.
+
+    Raises  ConfigError for a word that is wrong, and for more parts than the batch has rows
+    """
+    text = ",".join(word for word in words if not word.startswith("processes="))
+    counts = [word.partition("=")[2] for word in words if word.startswith("processes=")]
+    if counts and not (counts[-1].isdecimal() and int(counts[-1])):
+        raise ConfigError(f"'processes={counts[-1]}' is no number of processes: take 2 to {ROWS}")
+    parallel = parallel_of(text, int(counts[-1]) if counts else Parallel(**typed(text)).processes)
+    if parallel.data > ROWS:
+        raise ConfigError(
+            f"'{','.join(words)}' deals rows out to {parallel.data}: take 2 to {ROWS}, for the batch has {ROWS} of them"
+        )
+    return parallel
 
 
 def batch_for(

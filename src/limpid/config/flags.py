@@ -235,7 +235,7 @@ NOUNS = {
     "stop": "TEXT", "system": "TEXT", "prompts": "FILE",
     "sample_prompt": "TEXT", "text_field": "NAME", "name": "NAME", "recipe": "NAME", "tag": "NAME", "untag": "NAME",
     "note": "TEXT", "quantity": "NAME", "why": "NAME", "explain": "RULE", "frozen": "NAME", "lora_targets": "NAME",
-    "device": "NAME", "precision": "NAME", "cache_precision": "NAME",
+    "device": "NAME", "precision": "NAME", "cache_precision": "NAME", "parallel": "AXIS=N,…",
 }  # fmt: skip
 """What the value of an option is, where its type does not say."""
 

@@ -37,6 +37,8 @@ ELSEWHERE = {
 }
 """What our options are called in other tools, where it means the same: these names are understood."""
 NEARLY = {
+    "gradient_checkpointing": ("recompute", "activation_checkpointing", "checkpoint_activations"),
+    "parallel": ("tensor_parallel_size", "tp", "tensor_parallel", "pipeline_parallel", "pp", "fsdp", "data_parallel"),
     "precision": ("bf16", "fp16", "amp"),
     "max_new_tokens": ("max_tokens", "max_length", "length", "tokens"),
     "context_length": ("context",),

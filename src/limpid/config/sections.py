@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from limpid.config.domain import Count, Fraction, NotNegative, Positive, Share, Whole, Within
 from limpid.config.model import ModelConfig
 from limpid.config.options import Checked, require
+from limpid.config.parallel import typed
 from limpid.config.tuning import TuneConfig
 
 Precision = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
@@ -160,6 +161,8 @@ class RunConfig(Checked):
     """Watch the run and name what is wrong, in findings.jsonl and on the console; it changes no number."""
     threads: Annotated[int, Within("[0, 8192]", "Linux runs on no more processors")] = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
+    parallel: str = ""
+    """How processes of torchrun divide a step: replicate=N, shard=N, tensor=N, zero=1|2|3, with commas; all shard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,6 +170,7 @@ class RunConfig(Checked):
             "none" not in self.report_to or {*self.report_to} == {"none"},
             f"report_to is {','.join(self.report_to)}: name trackers, or none alone",
         )
+        typed(self.parallel)
         trackers = dict.fromkeys(name for name in self.report_to if name != "none")
         object.__setattr__(self, "report_to", tuple(trackers))
 

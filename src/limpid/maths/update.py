@@ -30,6 +30,22 @@ def global_norm(gradients: Arrays) -> float:
     return unit * math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in gradients.values()))
 
 
+REGISTER = 32
+"""Bytes that PyTorch adds up side by side on a processor: eight float32 sums, each of an eighth of the squares."""
+
+
+def norm_rounding(sizes: Sequence[int], itemsize: int) -> float:
+    """Relative error of a global norm of gradients of so many entries, in units of u of their format.
+
+    PyTorch takes the norm of every gradient, then the norm of those norms. n squares in `lanes` running sums: n / lanes
+    additions in each, as many again as there are lanes to join them, and one rounding of each square. A root halves the
+    relative error of what is under it and rounds once.
+    """
+    lanes = REGISTER // itemsize
+    of_one = (max(sizes) / lanes + lanes + 1) / 2 + 1
+    return of_one + (len(sizes) + 1) / 2 + 1
+
+
 @given
 def clip(gradients: Arrays, max_grad_norm: float | None) -> tuple[Arrays, float]:
     """Scale all gradients alike so that their global norm is at most `max_grad_norm`; also returns the norm before.

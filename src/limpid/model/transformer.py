@@ -24,6 +24,7 @@ from limpid.model.linear import Linear, row_lengths
 from limpid.model.mlp import Mlp
 from limpid.model.norm import norm
 from limpid.model.observe import FAST, Mode, Observe, Part, Path
+from limpid.model.spread import whole
 from limpid.quantities import parameters
 
 
@@ -132,8 +133,8 @@ class Transformer(nn.Module):
         mode = Mode(path, observe)
         x = self.hidden(tokens, cache, mode)
         if not form_logits:
-            value = None if self.value is None else _whole(self.value.weight)
-            return Hidden(x, self.output_matrix if self.score is None else _whole(self.score.weight), value)
+            value = None if self.value is None else whole(self.value.weight)
+            return Hidden(x, self.output_matrix if self.score is None else whole(self.score.weight), value)
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 
@@ -158,7 +159,7 @@ class Transformer(nn.Module):
         Raises  CheckpointError for a model that has none
         """
         self.require_vocabulary()
-        return _whole(self.embed.tokens.weight if self.logits is None else self.logits.weight)
+        return whole(self.embed.tokens.weight if self.logits is None else self.logits.weight)
 
     def require_vocabulary(self) -> None:
         """Raise CheckpointError for a model that gives answers a score and predicts no token."""
@@ -185,7 +186,7 @@ class Transformer(nn.Module):
             cache.advance(count)
         if self.final_norm is not None:
             x = mode.report("final_norm", self.final_norm(x, mode).to(self.compute))
-        return x.to(self.compute)
+        return whole(x.to(self.compute))  # what reads it knows no parts
 
     def _block_runner(self, mode: Mode) -> Callable[..., Tensor]:
         """How blocks are run: one kernel after the other, or, on the fast path of training, as was arranged."""
@@ -197,12 +198,6 @@ class Transformer(nn.Module):
     def compile_blocks(self) -> None:
         """Let torch.compile fuse the passes over arrays inside a block; one compilation serves all of them."""
         self.compiled = torch.compile(run_block)
-
-
-def _whole(matrix: Tensor) -> Tensor:
-    """Spread over processes by tensor parallelism, it is put together: what reads it knows no parts."""
-    whole: Tensor = matrix.full_tensor() if hasattr(matrix, "full_tensor") else matrix
-    return whole
 
 
 def initialise(model: Transformer, seed: int) -> Transformer:

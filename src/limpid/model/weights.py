@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from limpid.config import ModelConfig
@@ -141,18 +143,51 @@ def adapter_base(run: Run) -> str | None:
     return base if source is None else str(source)
 
 
-def read_tensors(file: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Every tensor of a safetensors file, names and shapes checked against what the configuration asks for."""
-    try:
-        tensors = load_file(file)
-    except (OSError, SafetensorError) as error:
-        reason = "is missing" if not file.is_file() else f"cannot be read ({' '.join(str(error).split())})"
-        raise CheckpointError(f"{file} {reason}: use another checkpoint, as RUN@STEP names it") from error
-    for name, shape in expected.items():
-        if name not in tensors:
-            raise CheckpointError(f"{file} lacks {name}: it belongs to another configuration")
-        if tuple(tensors[name].shape) != tuple(shape):
+class TensorFile(Mapping[str, Tensor]):
+    """The tensors of a safetensors file, each read when it is asked for; names and shapes as the configuration asks.
+
+    Raises  CheckpointError for a file that cannot be read, or of another configuration
+    """
+
+    def __init__(self, file: Path, expected: Mapping[str, tuple[int, ...]]) -> None:
+        self.file = file
+        with self._readable():
+            self._stored: Any = safe_open(file, framework="pt")
+            self._names = dict.fromkeys(self._stored.keys())
+            shapes = {name: tuple(self._stored.get_slice(name).get_shape()) for name in self._names}
+        for name, shape in expected.items():
+            if name not in shapes:
+                raise CheckpointError(f"{file} lacks {name}: it belongs to another configuration")
+            if shapes[name] != tuple(shape):
+                raise CheckpointError(
+                    f"{file}: {name} has shape {shapes[name]}, the configuration asks for {tuple(shape)}"
+                )
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._readable():
+            tensor: Tensor = self._stored.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            reason = "cannot be read" if self.file.is_file() else "is missing"
+            said = f" ({' '.join(str(error).split())})" if self.file.is_file() else ""
             raise CheckpointError(
-                f"{file}: {name} has shape {tuple(tensors[name].shape)}, the configuration asks for {tuple(shape)}"
-            )
-    return tensors
+                f"{self.file} {reason}{said}: use another checkpoint, as RUN@STEP names it"
+            ) from error
+
+
+def read_tensors(file: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """All of them in memory."""
+    return dict(TensorFile(file, expected))

@@ -44,7 +44,7 @@ class NextToken:
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         if not mode.plain:
             hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
-            loss = linear_cross_entropy(hidden.stream, model.output_matrix, targets, labels, mode.loss_scale)
+            loss = linear_cross_entropy(hidden.stream, hidden.output_matrix, targets, labels, mode.loss_scale)
             return Loss(mode.report("loss", loss))
         logits = model(tokens, path=mode.path, observe=mode.observe)
         answers = mode.report("log_probabilities", log_probabilities(logits))

@@ -14,7 +14,7 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import bound, smallest_normal, unit_roundoff
 from limpid.maths.schedule import learning_rate, learning_rate_rounding
 from limpid.maths.step import rule
-from limpid.maths.update import Arrays, EntryByEntry, UpdateInput, UpdateRule, clip_scale, global_norm
+from limpid.maths.update import Arrays, EntryByEntry, UpdateInput, UpdateRule, clip_scale, global_norm, norm_rounding
 from limpid.quantities import Parameter
 from limpid.tracing.comparison import Expected, Range, Worst, checked, compare, compare_number, worst_entry
 from limpid.tracing.finite import all_finite, dependent
@@ -22,9 +22,6 @@ from limpid.tracing.kernels import newton_schulz
 from limpid.tracing.parts import flat, parts
 from limpid.tracing.record import Record
 from limpid.tracing.verdict import Check, array_name
-
-REGISTER = 32
-"""Bytes that PyTorch adds up side by side on a processor: eight float32 sums, each of an eighth of the squares."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +68,13 @@ def redo_update(record: Record) -> Update:
 
 
 def _norm(record: Record, learned: Sequence[Parameter], engine: float) -> tuple[float, Check]:
-    """The global norm. PyTorch takes the norm of every gradient, then the norm of those norms.
-
-    n squares in `lanes` running sums: n / lanes additions in each, as many again as there are lanes to join them, and
-    one rounding of each square. A root halves the relative error of what is under it and rounds once.
-    """
+    """The global norm of the engine's gradients, and its check."""
     norms: Arrays = {}
     for one in learned:  # one at a time in memory
         norms[one.name] = np.asarray(global_norm({one.name: record.exact(f"fast/grad({one.name})")}))
     norm = global_norm(norms)
-    lanes = REGISTER // np.dtype(record.parameters_format).itemsize
-    longest = max(parameter.size for parameter in learned)
-    of_one = (longest / lanes + lanes + 1) / 2 + 1
-    of_all = (len(learned) + 1) / 2 + 1
-    limit = unit_roundoff(record.parameters_format) * (of_one + of_all) * norm
+    rounding = norm_rounding([one.size for one in learned], np.dtype(record.parameters_format).itemsize)
+    limit = unit_roundoff(record.parameters_format) * rounding * norm
     bad = [name for name, of_gradient in norms.items() if not np.isfinite(of_gradient)]
     expected = Expected(
         np.asarray(norm), np.asarray(limit), Range(record.parameters_format), None, lambda: np.asarray(norm * norm),

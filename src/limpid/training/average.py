@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from limpid.config import UpdateConfig
+from limpid.model.spread import own_part
 
 
 def begun(model: nn.Module, update: UpdateConfig) -> dict[str, Tensor]:
@@ -23,7 +24,7 @@ def move(average: Mapping[str, Tensor], model: nn.Module, update: UpdateConfig, 
     if not average:
         return
     decay = min(update.ema_decay, (1 + number) / (10 + number))
-    pairs = [(_own(average[name]), _own(parameter.detach())) for name, parameter in _trained(model)]
+    pairs = [(own_part(average[name]), own_part(parameter.detach())) for name, parameter in _trained(model)]
     torch._foreach_lerp_([own for own, _ in pairs], [new for _, new in pairs], 1 - decay)
 
 
@@ -46,8 +47,3 @@ def _put(values: Mapping[str, Tensor], model: nn.Module) -> None:
 
 def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor that is spread over several."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -33,7 +33,7 @@ class Callback:
         """After every sample: its step, prompt and text."""
 
     def on_checkpoint(self, run: Run, step: int) -> None:
-        """After every checkpoint, which `RUN@STEP` names."""
+        """Once a checkpoint is written, which `RUN@STEP` names: while the next steps are taken."""
 
 
 @dataclass

@@ -6,7 +6,8 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +19,79 @@ from limpid.config import TrainConfig
 from limpid.files import explained, folder_written_atomically
 from limpid.manifest import write_manifest
 from limpid.model.narrow import on_disk
-from limpid.model.weights import read_tensors
+from limpid.model.spread import own_part, spread_like
+from limpid.model.weights import TensorFile
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.run import AVERAGE, CHECKPOINT_VERSION, Run
-from limpid.training.mesh import Mesh, spread_like
+from limpid.training.mesh import Mesh
 from limpid.training.precision import engine
 from limpid.training.state import State, set_weights
 from limpid.training.update import read_moments, write_moments
 
+OPTIMIZER = "optimizer.safetensors"
+"""Where a checkpoint keeps the moments."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as a checkpoint holds it: tensors by file, and the record beside them."""
+
+    step: int
+    files: Mapping[str, Mapping[str, Tensor]]
+    record: Mapping[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """That this process holds of it."""
+        return sum(own_part(tensor).nbytes for tensors in self.files.values() for tensor in tensors.values())
+
+    def copied(self) -> Snapshot:
+        """The same in memory of its own, which no step changes."""
+        files = {
+            file: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+            for file, tensors in self.files.items()
+        }
+        return replace(self, files=files)
+
+
+def snapshot(state: State, config: TrainConfig, fingerprint: str) -> Snapshot:
+    """What the next step depends on, as it is now: the next step changes it."""
+    files: dict[str, Mapping[str, Tensor]] = {
+        weights_file(role): {name: on_disk(tensor.detach()) for name, tensor in model.named_parameters()}
+        for role, model in state.models.items()
+    }
+    files[OPTIMIZER] = read_moments(state.model, state.optimizer, config.update)
+    if state.average:
+        files[AVERAGE] = state.average
+    record = {
+        "version": CHECKPOINT_VERSION,
+        "step": state.step,
+        "updates": state.updates,
+        "data": fingerprint,
+        "threads": torch.get_num_threads(),
+        "processes": state.mesh.world,
+        "parallel": str(state.mesh.parallel),
+        **engine(state.mesh.device),
+        "scaler": state.scaler.state_dict(),
+    }
+    return Snapshot(state.step, files, record)
+
 
 def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
-    """Write the state after `state.step` steps, the same files from however many processes; returns its folder."""
+    """Write the state after `state.step` steps and wait until it is there; returns its folder."""
+    return write(run, snapshot(state, config, fingerprint), state.mesh)
+
+
+def write(run: Run, state: Snapshot, mesh: Mesh) -> Path:
+    """Write a state, the same files from however many processes; returns its folder."""
     folder = run.checkpoint(state.step)
-    with _folder_written_by(state.mesh, folder) as temporary:
-        for role, model in state.models.items():
-            weights = {name: on_disk(tensor.detach()) for name, tensor in model.named_parameters()}
-            _write_tensors(state.mesh, temporary / weights_file(role), weights, {"format": "pt"})
-        moments = read_moments(state.model, state.optimizer, config.update)
-        _write_tensors(state.mesh, temporary / "optimizer.safetensors", moments)
-        if state.average:
-            _write_tensors(state.mesh, temporary / AVERAGE, state.average)
-        record = {
-            "version": CHECKPOINT_VERSION,
-            "step": state.step,
-            "updates": state.updates,
-            "data": fingerprint,
-            "threads": torch.get_num_threads(),
-            "processes": state.mesh.world,
-            **engine(state.mesh.device),
-            "scaler": state.scaler.state_dict(),
-        }
-        if state.mesh.is_main:
-            (temporary / "state.json").write_text(json.dumps(record, indent=1))
+    with _folder_written_by(mesh, folder) as temporary:
+        for file, tensors in state.files.items():
+            metadata = None if file in (OPTIMIZER, AVERAGE) else {"format": "pt"}
+            _write_tensors(mesh, temporary / file, tensors, metadata)
+        if mesh.is_main:
+            (temporary / "state.json").write_text(json.dumps(state.record, indent=1))
             write_manifest(temporary)
     return folder
 
@@ -60,21 +101,21 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
 
     Raises  CheckpointError for a file that is not as it was written, or of another configuration
     """
-    folder, files = run.checkpoint(step), [*map(weights_file, state.models), "optimizer.safetensors"]
+    folder, files = run.checkpoint(step), [*map(weights_file, state.models), OPTIMIZER]
     files += [AVERAGE] if state.average else []
     record = state.mesh.decided(lambda: _verified(run, step, files))
     for role, model in state.models.items():
         shapes = {parameter.name: parameter.shape for parameter in parameters(model.config)}
-        weights = read_tensors(folder / weights_file(role), shapes)
+        weights = TensorFile(folder / weights_file(role), shapes)
         set_weights(model, weights)
-    moments = read_tensors(
-        folder / "optimizer.safetensors",
+    moments = TensorFile(
+        folder / OPTIMIZER,
         {name: tuple(t.shape) for name, t in read_moments(state.model, state.optimizer, config.update).items()},
     )
     write_moments(state.model, state.optimizer, config.update, moments, record["updates"])
     if state.average:
         shapes = {name: tuple(tensor.shape) for name, tensor in state.average.items()}
-        for name, tensor in read_tensors(folder / AVERAGE, shapes).items():
+        for name, tensor in TensorFile(folder / AVERAGE, shapes).items():
             state.average[name].copy_(spread_like(tensor, state.average[name]))
     if state.scaler.is_enabled():
         state.scaler.load_state_dict(record["scaler"])
@@ -98,7 +139,9 @@ def _folder_written_by(mesh: Mesh, folder: Path) -> Iterator[Path]:
     mesh.wait()
 
 
-def _write_tensors(mesh: Mesh, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def _write_tensors(
+    mesh: Mesh, file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
     """One safetensors file. Of several processes each writes its part, and the parts are joined from the disk."""
     if mesh.world == 1 or not tensors:
         if mesh.is_main:
@@ -111,7 +154,7 @@ def _write_tensors(mesh: Mesh, file: Path, tensors: dict[str, Tensor], metadata:
     writer = HuggingFaceStorageWriter(
         str(parts), dict.fromkeys(tensors, 1), save_distributed=True, enable_consolidation=True
     )
-    save_parts(tensors, storage_writer=writer)
+    save_parts(dict(tensors), storage_writer=writer, process_group=mesh.group)
     if mesh.is_main:
         (parts / "model-00001-of-00001.safetensors").rename(file)
         shutil.rmtree(parts)

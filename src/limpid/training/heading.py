@@ -28,10 +28,11 @@ def describe(training: Training) -> list[str]:
         if value != to_dict(default()).get(name)
     ]
     how = [f"{config.run.precision} on {training.state.mesh.device.type}, {counted(torch.get_num_threads(), 'thread')}"]
-    if (processes := training.state.mesh.world) > 1:
-        micro_batches = config.run.gradient_accumulation_steps // processes
-        how += [f"{processes} processes, each {micro_batches} × {config.run.batch_size} rows a step"]
-    if config.run.compile == "on":
+    if (mesh := training.state.mesh).world > 1:
+        micro_batches = config.run.gradient_accumulation_steps // mesh.data_world
+        rows = f"{micro_batches} × {config.run.batch_size} rows a step"
+        how += [f"{mesh.world} processes as {mesh.parallel}, {rows} on each of {mesh.data_world}"]
+    if training.state.model.compiled is not None:
         how += ["blocks compiled in the first step, which may wait for another process that compiles"]
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.examples import Examples
@@ -21,7 +23,8 @@ from limpid.metrics import Sample
 from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.model.peft_files import factors_alone, save_adapter
-from limpid.model.weights import adapter_base, beside_the_start
+from limpid.model.weights import TensorFile, adapter_base, beside_the_start
+from limpid.objectives import POLICY
 from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
@@ -29,6 +32,7 @@ from limpid.training.callbacks import Best, Callback
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import MetricsLogger, NoMetrics, mean_of
 from limpid.training.record import record_step
+from limpid.training.saver import Saver
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
@@ -99,17 +103,18 @@ def loop(
     if 0 < every.early_stopping <= best.worse_since:
         best.worse_since = 0  # it had stopped early: who resumes it wants it to go on
     sampled = mesh.agree(max((sample.step for sample in run.read_samples()), default=None))
-    told = Told(training, metrics, best, callbacks if mesh.is_main else (), sampled)
+    told = Told(training, metrics, best, callbacks if mesh.is_main else (), Saver(run, mesh), sampled)
     try:
         told.tell("on_start")
         with interruptions(mesh) as asked:
             while state.step < (last := training.config.run.max_steps):
                 outcome = _one(training, *told.drawn(), metrics, watcher)
+                told.look_after_saver()
                 broken = not outcome.updated and not state.scaler.is_enabled()
                 state.step -= broken  # nothing moved: the state is still the one before this step
                 told.tell("on_step", outcome)
                 if broken:
-                    told.save()
+                    told.save(wait=True)
                     raise Diverged(run, outcome)
                 judged = _due(state.step, every.eval_steps, last)
                 if judged:
@@ -119,7 +124,7 @@ def loop(
                 if _due(state.step, every.save_steps, last) or state.step == last - 1:
                     told.save()  # the state before the last step too: that step then opens at once
                 if mesh.any(asked() or not reporter.listened_to):
-                    told.save()
+                    told.save(wait=True)
                     raise Interrupted(run, state.step)
                 if judged and state.step < last and 0 < every.early_stopping <= best.worse_since:
                     told.save()
@@ -128,8 +133,12 @@ def loop(
                 _keep_time(training, metrics, sampler)
         if (sample_at_end or every.sample_steps) and told.sampled != state.step:
             told.sample(sampler)
+        told.wait_for_saver()
     finally:
-        metrics.close()
+        try:
+            told.saver.close()
+        finally:
+            metrics.close()
 
 
 def _keep_time(training: Training, metrics: MetricsLogger | NoMetrics, sampler: Sampler) -> None:
@@ -149,10 +158,9 @@ def finish(training: Training) -> str | None:
     """Write the model as Hugging Face expects it, and trained factors beside it as peft does; returns why not when it
     has no such form."""
     mesh, tokenizer, config = training.state.mesh, training.tokens.tokenizer, training.config
-    weights = mesh.gathered(training.state.model)
 
     def write() -> str | None:
-        single = {name: tensor.float() for name, tensor in weights.items()}
+        single = {name: tensor.detach().float() for name, tensor in _weights(training).items()}
         try:
             save_folder(
                 training.run.model_folder,
@@ -171,6 +179,14 @@ def finish(training: Training) -> str | None:
         return None
 
     return mesh.decided(write)
+
+
+def _weights(training: Training) -> Mapping[str, Tensor]:
+    """Of the trained model, in one piece; of several processes they lie on the disk, put together by all of them."""
+    state = training.state
+    if state.mesh.world == 1:
+        return dict(state.model.named_parameters())
+    return TensorFile(training.run.checkpoint(state.step) / checkpoint.weights_file(POLICY), {})
 
 
 def rehearsed(training: Training, sampler: Sampler) -> float:
@@ -253,7 +269,8 @@ def _one(
         outcome = step(training.state, batch, training.config, training.objective)
     if watcher is not None:
         logged = {**outcome.metrics, **mean_of([micro.measured for micro in batch])}
-        watcher.step(outcome.loss, training.state.mesh.share(batch), logged)
+        mesh = training.state.mesh
+        watcher.step(outcome.loss, mesh.share(batch) if mesh.answers else (), logged)  # rows are read once
     metrics.step(outcome, batch, time.perf_counter() - began, training.batches.epoch(number))
     return outcome
 
@@ -266,6 +283,7 @@ class Told:
     metrics: MetricsLogger
     best: Best
     callbacks: Sequence[Callback]
+    saver: Saver
     sampled: int | None = None
     """Step of the last sample."""
 
@@ -282,7 +300,7 @@ class Told:
         try:
             yield
         except DataError as error:
-            self._write()
+            self._begin_to_write()
             raise BrokeOff(self.training.run, self.training.state.step, error) from error
 
     def evaluated(self) -> None:
@@ -315,24 +333,40 @@ class Told:
                 getattr(callback, event)(self.training.run, *about)
         except Exception:
             if self.training.state.mesh.world == 1:
-                self._write()
+                self._begin_to_write()
             raise
 
-    def save(self) -> None:
-        """Save the state, unless it was just saved."""
-        if self._write():
-            self.tell("on_checkpoint", self.training.state.step)
+    def save(self, *, wait: bool = False) -> None:
+        """Begin to save the state, unless it was just saved; the next steps go on while it is written, or wait."""
+        self._begin_to_write()
+        if wait:
+            self.wait_for_saver()
 
-    def _write(self) -> bool:
-        run, state, every = self.training.run, self.training.state, self.training.config.run
+    def look_after_saver(self) -> None:
+        """Tell of a checkpoint that is there now, or raise what kept it from being written."""
+        self._tell_of(self.saver.ended())
+
+    def wait_for_saver(self) -> None:
+        """The same, once what was begun is there."""
+        self._tell_of(self.saver.wait())
+
+    def _begin_to_write(self) -> None:
+        run, state, config = self.training.run, self.training.state, self.training.config
         self.metrics.sync()
-        if state.mesh.decided(lambda: run.checkpoint(state.step).is_dir()):
-            return False
-        checkpoint.save(run, state, self.training.config, self.training.tokens.fingerprint)
-        if state.mesh.is_main:
-            protected = {0, every.max_steps - 1, every.max_steps, state.step, self.best.step or 0}
-            checkpoint.prune(run, every.save_total_limit, protected)
-        return True
+        if state.step == self.saver.begun or state.mesh.decided(lambda: run.checkpoint(state.step).is_dir()):
+            return
+        self.wait_for_saver()
+        self.saver.begin(checkpoint.snapshot(state, config, self.training.tokens.fingerprint))
+
+    def _tell_of(self, step: int | None) -> None:
+        """Of a checkpoint that was written: remove those that it makes superfluous, and call every callback."""
+        if step is None:
+            return
+        every = self.training.config.run
+        if self.training.state.mesh.is_main:
+            protected = {0, every.max_steps - 1, every.max_steps, step, self.best.step or 0}
+            checkpoint.prune(self.training.run, every.save_total_limit, protected)
+        self.tell("on_checkpoint", step)
 
 
 def _due(number: int, every: int, last: int) -> bool:

@@ -1,18 +1,28 @@
-"""The processes that train one model together: which device and rank this one has, who writes, what all agree on."""
+"""The processes that train one model together: which device and place each has, who writes, what all agree on."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from limpid.config.parallel import AXES, Parallel, parallel_of
 from limpid.errors import ConfigError
-from limpid.model.transformer import Hidden
+from limpid.model.spread import whole
+from limpid.training.parallel import sharding
+from limpid.training.parallel import tensor as tensor_parallel
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from limpid.model import Transformer
 
 T = TypeVar("T")
 
@@ -35,11 +45,57 @@ class Mesh:
     rank: int = 0
     world: int = 1
     local_rank: int = 0  # on its machine
+    parallel: Parallel = field(default_factory=Parallel)  # how they divide the step
+    group: ProcessGroup | None = None  # in which they agree; None is PyTorch's default
+
+    def laid_out(self, text: str) -> Mesh:
+        """The same processes along the axes that `--parallel` names; without a text all of them shard.
+
+        Raises  ConfigError where the axes multiply to another number of processes
+        """
+        return replace(self, parallel=parallel_of(text, self.world))
+
+    def beside(self) -> Mesh:
+        """The same processes, who agree apart: a thread of each may wait there while they train."""
+        if self.world == 1:
+            return self
+        import torch.distributed as dist
+
+        return replace(self, group=dist.new_group(backend="gloo"))
 
     @property
     def is_main(self) -> bool:
         """Whether this process decides, writes and speaks."""
         return self.rank == 0
+
+    @cached_property
+    def axes(self) -> DeviceMesh:
+        """PyTorch's mesh of the axes along which there are several processes; all of them must ask at once."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        sizes = {axis: getattr(self.parallel, axis) for axis in AXES}
+        held = [axis for axis in AXES if sizes[axis] > 1 or (axis == "shard" and sizes["replicate"] > 1)]
+        return init_device_mesh(self.device.type, tuple(sizes[axis] for axis in held), mesh_dim_names=tuple(held))
+
+    @property
+    def data_world(self) -> int:
+        """How many parts the rows of a step are dealt out in."""
+        return self.parallel.data
+
+    @property
+    def data_rank(self) -> int:
+        """Which of these parts this process works on, alone or with those along the other axes."""
+        return self.rank // self.parallel.tensor % self.parallel.data
+
+    @property
+    def stage(self) -> int:
+        """Which stage of the pipeline this process is."""
+        return self.rank // (self.parallel.tensor * self.parallel.data)
+
+    @property
+    def answers(self) -> bool:
+        """Whether this process says what came of its rows: one of those that share them, at the pipeline's end."""
+        return self.rank % self.parallel.tensor == 0 and self.stage == self.parallel.pipeline - 1
 
     def agree(self, value: T) -> T:
         """The main process's value, on every process."""
@@ -48,7 +104,7 @@ class Mesh:
         import torch.distributed as dist
 
         shared: list[T] = [value]
-        dist.broadcast_object_list(shared, src=0, device=torch.device("cpu"))
+        dist.broadcast_object_list(shared, src=0, group=self.group, device=torch.device("cpu"))
         return shared[0]
 
     def decided(self, work: Callable[[], T]) -> T:
@@ -73,7 +129,7 @@ class Mesh:
         import torch.distributed as dist
 
         total = tensor.clone()
-        dist.all_reduce(total)
+        dist.all_reduce(total, group=self.group)
         return total
 
     def any(self, flag: bool) -> bool:
@@ -85,15 +141,15 @@ class Mesh:
         if self.world > 1:
             import torch.distributed as dist
 
-            dist.barrier()
+            dist.barrier(self.group)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This process's items, dealt out in turn."""
-        return items if self.world == 1 else items[self.rank :: self.world]
+        return items if self.world == 1 else items[self.data_rank :: self.data_world]
 
     def share_evenly(self, items: Sequence[T]) -> Iterator[tuple[T, bool]]:
         """The same, as many for each process, which all must take part; and whether an item is not one too many."""
-        for place in range(self.rank, -(-len(items) // self.world) * self.world, self.world):
+        for place in range(self.data_rank, -(-len(items) // self.data_world) * self.data_world, self.data_world):
             yield items[min(place, len(items) - 1)], place < len(items)
 
     @contextlib.contextmanager
@@ -112,32 +168,34 @@ class Mesh:
         if self.world == 1:
             return tuple(mine)
         numbers = torch.zeros(count, dtype=torch.float64)
-        numbers[self.rank :: self.world] = torch.tensor(mine, dtype=torch.float64)
+        if self.answers:
+            numbers[self.data_rank :: self.data_world] = torch.tensor(mine, dtype=torch.float64)
         return tuple(self.all_sum(numbers).tolist())
 
-    def shard(self, model: nn.Module) -> None:
-        """Spread parameters, gradients and moments over the processes: PyTorch's FSDP2, block by block."""
-        if self.world == 1:
-            return
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard
-        from torch.utils._pytree import SUPPORTED_NODES, register_dataclass
+    def spread(self, model: Transformer) -> None:
+        """Divide a model among the processes: matrices along `tensor`, then parameters along the others."""
+        if self.parallel.tensor > 1:
+            tensor_parallel.divide(model, self.axes["tensor"])
+        if self.parallel.data > 1:
+            held = ("replicate", "shard") if self.parallel.replicate > 1 else ("shard",)
+            sharding.divide(model, self.axes[held], self.parallel)
 
-        ranks = init_device_mesh(self.device.type, (self.world,))
-        for part in (*model.blocks, model):  # type: ignore[misc]
-            fully_shard(part, mesh=ranks)
-            assert isinstance(part, FSDPModule)
-            part.set_gradient_divide_factor(1.0)  # each loss is a share of the step's: gradients add up,
-            part.set_force_sum_reduction_for_comms(True)  # and gloo knows no sum with a factor
-        if Hidden not in SUPPORTED_NODES:
-            register_dataclass(Hidden)  # FSDP looks for tensors in what a forward pass returns, to prepare for backward
+    def before_backward(self, model: nn.Module, *, last: bool) -> None:
+        """Say whether the next backward pass is the last one of the step: some gradients are added up only then."""
+        if self.parallel.data > 1:
+            sharding.before_backward(model, self.parallel, last=last)
+
+    def after_backward(self, model: nn.Module) -> None:
+        """Bring every gradient into the places of its parameter, once all of the step are there."""
+        if self.parallel.tensor > 1:
+            tensor_parallel.settle(model)
 
     @contextlib.contextmanager
-    def unsharded_at_most(self, model: nn.Module) -> Iterator[None]:
+    def unsharded_at_most(self, model: Transformer) -> Iterator[None]:
         """Put back what a forward pass without a backward pass leaves in one piece."""
         yield
-        if self.world > 1:
-            model.reshard()  # type: ignore[operator]
+        if self.parallel.data > 1:
+            sharding.put_back(model)
 
     def gathered(self, model: nn.Module) -> dict[str, Tensor]:
         """The parameters in one piece, in the main process's memory; of the others none."""
@@ -151,20 +209,6 @@ class Mesh:
         """Raises  ConfigError when there are several processes"""
         if self.world > 1:
             raise ConfigError(f"{what} needs one process, and there are {self.world}: {instead}")
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor put together where it is spread over processes, all of which must ask; else itself."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def spread_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, known to every process, spread over them as `like` is; itself where that is not spread."""
-    if not hasattr(like, "to_local"):
-        return tensor
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -193,4 +237,4 @@ def _of_group() -> Mesh:
 
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    return Mesh(device, dist.get_rank(), dist.get_world_size(), local_rank)
+    return Mesh(device, dist.get_rank(), dist.get_world_size(), local_rank).laid_out("")

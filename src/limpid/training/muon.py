@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from limpid.training.mesh import spread_like, whole
+from limpid.model.spread import spread_like, whole
 from limpid.training.optimizers import Plain
 
 

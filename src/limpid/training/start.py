@@ -6,11 +6,13 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from limpid.config import TrainConfig
 from limpid.config.options import require, shown
+from limpid.config.parallel import require_divides
 from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
 from limpid.data.tokenizer import write_settings
@@ -68,7 +70,7 @@ def start(
 
     answerer  how a model answers prompts, for objectives that learn from its own answers
     """
-    mesh = Mesh() if mesh is None else mesh
+    mesh = Mesh() if mesh is None else mesh.laid_out(config.run.parallel)
     asked = config
     require(
         own.objective is not None or config.model.head in ("vocabulary", head_of(config.tune)),
@@ -124,7 +126,7 @@ def resolved(
     _require_sample(config, tokens)
     set_threads(config)
     config = dataclasses.replace(
-        share_micro_batches(config, mesh.world),
+        share_micro_batches(config, mesh.data_world),
         model=dataclasses.replace(config.model, vocab_size=vocab_size),
     )
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, threads=torch.get_num_threads()))
@@ -161,23 +163,27 @@ def resume(
     at: int | None = None,
     own: Own = NOTHING,
     answerer: Answerer | None = None,
+    parallel: str | None = None,
 ) -> Training:
     """A run as if it had never stopped: its own configuration, data and newest checkpoint, or the one after step `at`.
 
-    The number of processes may be another one: each step has the rows that it would have had. Nothing is written
-    before everything was read and checked.
+    The number of processes may be another one, and so may their axes, which `parallel` names anew: each step has the
+    rows that it would have had. Nothing is written before everything was read and checked.
     """
     mesh = Mesh() if mesh is None else mesh
     before, asked, step = mesh.decided(lambda: _taken_up(run, at))
     require_installed(before.run.report_to)
-    _require_shareable(before, mesh)
-    config = share_micro_batches(before, mesh.world)
+    config = before
+    if parallel is not None:
+        config, asked = (_with_run(one, parallel=parallel) for one in (config, asked))
+    if mesh.world > 1 or parallel is not None:
+        mesh = mesh.laid_out(config.run.parallel)
+    _require_shareable(config, mesh)
+    config = share_micro_batches(config, mesh.data_world)
     if max_steps is not None and max_steps != config.run.max_steps:
         if max_steps < step:
             raise ConfigError(f"max_steps {max_steps} lies before step {step}, which {run.path} has already taken")
-        config, asked = (
-            dataclasses.replace(one, run=dataclasses.replace(one.run, max_steps=max_steps)) for one in (config, asked)
-        )
+        config, asked = (_with_run(one, max_steps=max_steps) for one in (config, asked))
     training = open_run(run, config, step, mesh, own, answerer)
     for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked)):
         reporter.line(note)
@@ -193,6 +199,11 @@ def resume(
         said = f"{run.path} is already at step {step} of {step}: extend it with --max-steps {2 * step}"
     reporter.line(said)
     return training
+
+
+def _with_run(config: TrainConfig, **options: Any) -> TrainConfig:
+    """The same with other options of the run."""
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, **options))
 
 
 def _taken_up(run: Run, at: int | None) -> tuple[TrainConfig, TrainConfig, int]:
@@ -262,6 +273,8 @@ def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
 
 
 def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
+    """Raise ConfigError for what these processes cannot do together."""
+    require_divides(config.model, mesh.parallel)
     if config.model.base_precision != "fp32":
         mesh.require_one("--base-precision", "leave it out: a process then holds its share of the base only")
     if config.run.record_steps:

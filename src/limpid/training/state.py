@@ -11,11 +11,12 @@ from torch import Tensor
 
 from limpid.config import TrainConfig
 from limpid.model import Transformer, initialise
+from limpid.model.spread import spread_like
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.training import average
 from limpid.training.memory import require_states_fit
-from limpid.training.mesh import Mesh, spread_like
+from limpid.training.mesh import Mesh
 from limpid.training.precision import Arithmetic, arithmetic
 from limpid.training.update import make_optimizer
 
@@ -61,12 +62,12 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
         require_states_fit(config, mesh.device)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), config.run.seed)
     model.to(mesh.device)
-    if config.run.compile == "on":
+    if config.run.compile == "on" and mesh.parallel.tensor == 1:
         model.compile_blocks()
     for parameter in parameters(config.model, config.update.frozen):
         model.get_parameter(parameter.name).requires_grad_(parameter.trained)
     model.recomputed = config.run.gradient_checkpointing == "on"
-    mesh.shard(model)
+    mesh.spread(model)
     optimizer = make_optimizer(model, config.update)
     scaler = make_scaler(formats, mesh.device)
     return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=average.begun(model, config.update))

@@ -91,12 +91,15 @@ def backward(
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
-    for index, micro in state.mesh.share(list(enumerate(batch))):
+    mine = state.mesh.share(list(enumerate(batch)))
+    for index, micro in mine:
+        state.mesh.before_backward(state.model, last=index == mine[-1][0])
         if config.model.drops:
             torch.manual_seed(dropout_seed(config.run.seed, state.step + 1, index))
         loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
         state.scaler.scale(loss.value).backward()  # backward
         losses.append(Loss(loss.value.detach(), loss.metrics))
+    state.mesh.after_backward(state.model)
     return losses
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from limpid.config import UpdateConfig
+from limpid.model.spread import spread_like, whole
 from limpid.quantities import MOMENTS, Parameter, update_rule
-from limpid.training.mesh import spread_like, whole
 from limpid.training.muon import Muon, Products
 from limpid.training.optimizers import SGD, Adam, AdamW, Plain
 
@@ -114,7 +114,11 @@ def read_moments(model: nn.Module, optimizer: torch.optim.Optimizer, update: Upd
 
 
 def write_moments(
-    model: nn.Module, optimizer: torch.optim.Optimizer, update: UpdateConfig, moments: dict[str, Tensor], updates: int
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    update: UpdateConfig,
+    moments: Mapping[str, Tensor],
+    updates: int,
 ) -> None:
     """Put the optimizer into the state it had after `updates` updates."""
     for name, parameter, ours, theirs in _remembered(model, update):

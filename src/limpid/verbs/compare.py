@@ -17,8 +17,9 @@ class CompareFlags(Threads):
     A variant is a model, then `:` and words for how it runs. Paths: plain (every quantity formed), fast (as it trains),
     compiled, cached (one position at a time), sampler (as it generates, and each kernel redone by itself), int8 (the
     same, matrices read as int8), transformers, trl (the first step of a tuned run, by TRL's own loss). Precisions:
-    fp64, fp32, fp16, bf16. Adapters: lora=DIR beside the weights, merged=DIR added in. processes=N shares the batch. So
-    `limpid compare last last:transformers`, `limpid compare last:fp32 last:bf16`, `limpid compare tuned tuned:trl`.
+    fp64, fp32, fp16, bf16. Adapters: lora=DIR beside the weights, merged=DIR added in. Processes that take the step
+    together, by the axes of --parallel: shard=2,tensor=2, or processes=N. So `limpid compare last last:transformers`,
+    `limpid compare last:fp32 last:bf16`, `limpid compare tuned tuned:trl`.
     """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "A B"})

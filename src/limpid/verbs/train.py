@@ -85,18 +85,20 @@ def verb(argv: Sequence[str]) -> int:
 
 
 def resumed(typed: dict[str, Any], verb: Literal["train", "tune"] = "train") -> int:
-    """Continue the run that --resume names, with no other option but --max-steps."""
+    """Continue the run that --resume names, with no other option but --max-steps and --parallel."""
     from limpid.api import resume
 
-    run, max_steps = typed.pop("resume"), typed.get("run", {}).pop("max_steps", None)
+    run = typed.pop("resume")
+    max_steps, parallel = (typed.get("run", {}).pop(name, None) for name in ("max_steps", "parallel"))
     sections = (section for section in typed.values() if isinstance(section, dict))
     words = (word for word, value in typed.items() if value is not None and not isinstance(value, dict))
     if other := next(itertools.chain(*sections, words), None):
         named = ARGUMENTS.get(other) or f"--{other.replace('_', '-')}"
         raise ConfigError(
-            f"--resume continues a run as it was configured: leave out {named} (only --max-steps may change)"
+            f"--resume continues a run as it was configured: leave out {named} (only --max-steps and --parallel may "
+            "change)"
         )
-    return shown(lambda reporter: resume(run, max_steps, reporter), verb)
+    return shown(lambda reporter: resume(run, max_steps, reporter, parallel=parallel), verb)
 
 
 def deadline_of(

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from torch.multiprocessing import start_processes
 
+import limpid
+import small
 from limpid.cli import main
 from limpid.run import Run
 from limpid.training.stored_batches import read_batch
 
 WORLD = 2
-RECORDS = {"sft": "answers", "grpo": "prompts"}
+RECORDS = {"sft": "answers", "dpo": "pairs", "grpo": "prompts"}
 DRAWN = ["--reward", "rewards.py:digits", "--num-generations", "2", "--max-completion-length", "4", "--beta", "0.1"]
 
 
@@ -25,18 +27,31 @@ def _typed(rank: int, words: list[str], port: int) -> None:
     assert main(words) == 0
 
 
-@pytest.mark.parametrize("objective", RECORDS)
-def test_a_run_of_two_processes_is_that_of_one(tuned: Callable[..., Run], here: Path, objective: str) -> None:
+RANK = {"shard=2": 2, "tensor=2": 0}
+"""Of low-rank factors, which a process holds some rows of, and none are cut into columns."""
+
+
+@pytest.mark.parametrize(
+    ("objective", "parallel"),
+    [("sft", "shard=2"), ("grpo", "shard=2"), ("dpo", "tensor=2"), ("grpo", "tensor=2")],
+    ids=lambda value: value,
+)
+def test_a_run_of_two_processes_is_that_of_one(
+    tuned: Callable[..., Run], data: Path, here: Path, objective: str, parallel: str
+) -> None:
+    even = limpid.train(small.config(data, model={"num_heads": 2}, max_steps=3, doctor=False), "even")
     tune = {"rollouts": {"reward": ["rewards.py:digits"], "num_generations": 2}, "options": {"beta": 0.1}}
     whole = tuned(
-        objective, "one", tune=tune if objective == "grpo" else None, model={"lora_rank": 2},
+        objective, "one", tune=tune if objective == "grpo" else None, model={"lora_rank": RANK[parallel]}, base=even,
         run={"batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 2, "eval_steps": 2},
     )  # fmt: skip
     words = (
         "--batch-size 4 --max-steps 2 --eval-steps 2 --save-steps 1 --save-total-limit 0 --threads 1 --precision fp32 "
-        "--doctor no --lora-rank 2 --name two"
+        f"--doctor no --name two --lora-rank {RANK[parallel]} --parallel {parallel}"
     )
-    asked = [objective, "base", f"{RECORDS[objective]}.jsonl", *words.split(), *(DRAWN if objective == "grpo" else ())]
+    asked = [objective, "even", f"{RECORDS[objective]}.jsonl", *words.split(), *(DRAWN if objective == "grpo" else ())]
+    if parallel == "tensor=2":  # nothing divides the rows: micro-batches are as of one process
+        asked += ["--batch-size", "2", "--gradient-accumulation-steps", "2"]
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

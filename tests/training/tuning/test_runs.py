@@ -324,7 +324,7 @@ def test_the_command_says_what_it_wants(
             ("sft", "base", pairs, "--label-smoothing=0.1"),
             "--label-smoothing is an option of dpo, ipo",
         ),
-        (("dpo", "base", pairs, "--resume", "x"), "leave out PATH (only --max-steps may change)"),
+        (("dpo", "base", pairs, "--resume", "x"), "leave out PATH (only --max-steps and --parallel may change)"),
     ):
         assert main(["tune", *words]) == 2
         error = capsys.readouterr().err

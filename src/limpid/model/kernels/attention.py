@@ -46,7 +46,7 @@ def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> d
     positions = like.shape[1]
     if not (is_short(positions, like.device) and torch.is_grad_enabled()):
         return {}
-    zeros = like.new_zeros(positions, positions, dtype=dtype)
+    zeros = torch.zeros(positions, positions, dtype=dtype, device=like.device)
     return {window: zeros.masked_fill(~causal_mask(positions, window, like.device), -math.inf) for window in windows}
 
 

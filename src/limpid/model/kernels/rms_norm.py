@@ -24,7 +24,7 @@ class FusedRMSNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor, Tensor, None]:
         x_hat, inverse, weight = ctx.saved_tensors
-        weight_bar = (y_bar * x_hat).flatten(0, -2).sum(0)
+        weight_bar = (y_bar * x_hat).sum(tuple(range(y_bar.ndim - 1)))
         x_bar = y_bar * weight
         along_x = torch.linalg.vecdot(x_bar, x_hat).unsqueeze(-1).div_(-x_hat.shape[-1])
         return x_bar.addcmul_(x_hat, along_x).mul_(inverse), weight_bar, None

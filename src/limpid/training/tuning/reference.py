@@ -45,7 +45,7 @@ class Reference:
     ) -> Float32[Array, "answer position"]:
         """Of every target of a micro-batch, in nats; 0 where there is none."""
         if self.named is None and self.base_is_start:
-            with without_factors(state.model):
+            with without_factors(state.model), state.mesh.unsharded_at_most(state.model):
                 return token_log_probabilities(state.model, micro, temperature)
         if self.model is None:
             self.model = self._loaded(state.mesh.device)

@@ -130,7 +130,8 @@ class Rollouts:
     def _scored(self, micros: Sequence[MicroBatch], state: State) -> dict[str, Array]:
         """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats."""
         heat = self.objective.temperature
-        old = [predicted(state.model, micro, heat) for micro in micros]
+        with state.mesh.unsharded_at_most(state.model):
+            old = [predicted(state.model, micro, heat) for micro in micros]
         found = {f"old_{name}": np.concatenate([one[name] for one in old]) for name in old[0]}
         if self.reference is not None:
             before = [self.reference.token_log_probabilities(micro, state, heat) for micro in micros]

@@ -1,0 +1,119 @@
+"""How the processes of a run divide its step among themselves, as `--parallel shard=2,tensor=2` says it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from limpid.config.domain import Count
+from limpid.config.model import ModelConfig
+from limpid.config.options import Checked, require
+from limpid.errors import ConfigError
+
+Schedule = Literal["1f1b"]
+AXES = ("pipeline", "replicate", "shard", "tensor")
+"""Axes of the mesh, the outermost first: neighbours, which the fastest links join, share a matrix."""
+
+
+@dataclass(frozen=True, repr=False)
+class Parallel(Checked):
+    """Processes along each axis, and how those of an axis work together."""
+
+    replicate: Count = 1
+    """Copies of the model, each with rows of its own, whose gradients are added up (data parallel)."""
+    shard: Count = 1
+    """Processes with rows of their own that divide a copy's parameters, gradients and moments among them (FSDP)."""
+    tensor: Count = 1
+    """Processes that share every matrix of a block by its heads or columns, and the positions between matrices."""
+    pipeline: Count = 1
+    """Processes that share the blocks, a stage each."""
+    zero: Literal[1, 2, 3] = 3
+    """What `shard` divides at all times: 1 the moments, 2 the gradients too, 3 the parameters too (ZeRO stages)."""
+    schedule: Schedule = "1f1b"
+    """In which order a stage takes the micro-batches."""
+
+    @property
+    def processes(self) -> int:
+        """Of the whole mesh."""
+        return math.prod(getattr(self, axis) for axis in AXES)
+
+    @property
+    def data(self) -> int:
+        """Processes, or groups of them, with rows of their own."""
+        return self.replicate * self.shard
+
+    def __str__(self) -> str:
+        """As it is typed, without what is 1 or usual."""
+        return ",".join(f"{name}={value}" for name, value in self.chosen().items())
+
+
+WORDS = tuple(entry.name for entry in dataclasses.fields(Parallel))
+
+
+def typed(text: str) -> dict[str, Any]:
+    """The words of `--parallel`, checked one by one.
+
+    Raises  ConfigError for an unknown word, a word that is there twice, and a value that it cannot have
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.strip().partition("=")
+        if name not in WORDS:
+            close = difflib.get_close_matches(name, WORDS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(WORDS)}, as in shard=2,tensor=2"
+            raise ConfigError(f"parallel is {text}, and {name!r} is no axis of it: {hint}")
+        require(name not in found, f"parallel is {text}, which says {name} twice: leave one out")
+        found[name] = int(value) if value.isdecimal() else value
+    try:
+        Parallel(**found)
+    except ConfigError as error:
+        raise ConfigError(f"parallel is {text}: {error}") from error
+    return found
+
+
+def parallel_of(text: str, processes: int) -> Parallel:
+    """The layout of so many processes; where `shard` is not named, it takes those that are left.
+
+    Raises  ConfigError where the axes multiply to another number of processes
+    """
+    named = typed(text)
+    others = Parallel(**{name: value for name, value in named.items() if name != "shard"}).processes
+    if "shard" not in named and processes % others == 0:
+        named["shard"] = processes // others
+    parallel = Parallel(**named)
+    count = "1 process" if processes == 1 else f"{processes} processes"
+    start = f"start it with torchrun --nproc-per-node {parallel.processes}, or choose axes that multiply to {processes}"
+    require(
+        parallel.processes == processes,
+        f"parallel is {text}, which takes {parallel.processes} processes, and this run has {count}: {start}",
+    )
+    return parallel
+
+
+def require_divides(model: ModelConfig, parallel: Parallel) -> None:
+    """Raise ConfigError for a model that cannot be cut along the axes."""
+    require(
+        parallel.pipeline == 1,
+        f"pipeline is {parallel.pipeline}, and a step is not cut into stages yet: divide it by shard or tensor",
+    )
+    if parallel.tensor == 1:
+        return
+    require(
+        not model.drops,
+        f"tensor is {parallel.tensor}, and dropout {model.dropout or model.lora_dropout:g}: its masks are drawn for "
+        "whole rows, so leave one of them out",
+    )
+    require(
+        not model.lora_rank,
+        f"tensor is {parallel.tensor}, and lora_rank {model.lora_rank}: factors are small, so divide by shard instead",
+    )
+    heads = {"num_heads": model.num_heads, "num_kv_heads": model.sizes.num_kv_heads}
+    for name, count in heads.items():
+        require(
+            count % parallel.tensor == 0,
+            f"tensor is {parallel.tensor} and {name} {count}: each process takes whole heads, so choose a divisor of "
+            f"{math.gcd(*heads.values())}",
+        )
