@@ -55,10 +55,8 @@ def gradients_divided(patch: pytest.MonkeyPatch) -> None:
 def gradients_of_a_copy(patch: pytest.MonkeyPatch) -> None:
     """Copies of the model that never add their gradients up."""
 
-    def before_backward(model: nn.Module, *_: object, last: bool) -> None:
-        model.set_requires_all_reduce(False)
-
-    patch.setattr(sharding, "before_backward", before_backward)
+    divide = sharding.divide
+    patch.setattr(sharding, "divide", lambda model, ranks, parallel: divide(model, ranks["shard"], parallel))
 
 
 def norms_of_some_positions(patch: pytest.MonkeyPatch) -> None:
@@ -69,7 +67,7 @@ def norms_of_some_positions(patch: pytest.MonkeyPatch) -> None:
         from torch.distributed.tensor import DTensor
 
         for one in model.parameters():
-            if isinstance(one.grad, DTensor):
+            if isinstance(one.grad, DTensor) and any(place.is_partial() for place in one.grad.placements):
                 one.grad = DTensor.from_local(one.grad.to_local(), one.device_mesh, one.placements, run_check=False)
 
     patch.setattr(tensor_parallel, "settle", settle)

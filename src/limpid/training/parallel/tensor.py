@@ -8,6 +8,7 @@ Sources: Shoeybi et al. 2019, section 3, arXiv:1909.08053; Korthikanti et al. 20
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -23,6 +24,7 @@ def divide(model: Transformer, ranks: DeviceMesh) -> None:
     """Make every parameter of the model a DTensor over the processes of one axis."""
     from torch.distributed.tensor.parallel import parallelize_module
 
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # of two axes one after another
     for block in model.blocks:
         parallelize_module(block, ranks, _present(block, _block_plan()))
     parallelize_module(model, ranks, _present(model, _model_plan()))
