@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from limpid.data.batches import MicroBatch
-from limpid.data.tokenizer import Tokenizer
-from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.loaded import conversation_of
-from limpid.metrics import Sample
-from limpid.model import Transformer
 from limpid.model.convert import save_folder
 from limpid.model.peft_files import factors_alone, save_adapter
 from limpid.model.weights import TensorFile, adapter_base, beside_the_start
@@ -29,25 +23,15 @@ from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.callbacks import Best, Callback
-from limpid.training.mesh import Mesh
 from limpid.training.metrics import MetricsLogger, NoMetrics, mean_of
 from limpid.training.record import record_step
+from limpid.training.samples import Sampler, asked_of, samples
 from limpid.training.saver import Saver
+from limpid.training.signals import interruptions
 from limpid.training.start import Training
 from limpid.training.step import Outcome, step
 from limpid.training.time_budget import UNTIMED_STEPS
 from limpid.training.validation import evaluate
-
-Sampler = Callable[[Transformer, Tokenizer, str | tuple[int, ...], int], str]
-"""Continue a prompt, text or tokens, with a model, by a seed."""
-
-
-SAMPLED = 2
-"""Prompts of records that samples answer."""
-ENDING = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
-]  # fmt: skip
-"""Ctrl-C, a request to end, a terminal that is gone, Ctrl-\\; not every system has all of them."""
 
 
 class Watcher(Protocol):
@@ -197,56 +181,6 @@ def rehearsed(training: Training, sampler: Sampler) -> float:
         with contextlib.suppress(CheckpointError):
             samples(training, sampler)
     return time.perf_counter() - began
-
-
-def samples(training: Training, sampler: Sampler) -> list[Sample]:
-    """What the model makes of each sample prompt now.
-
-    Raises  CheckpointError when it has no form that the sampler takes
-    """
-    every, state = training.config.run, training.state
-
-    def draw(model: Transformer) -> list[Sample]:
-        tokenizer, prompts = training.tokens.tokenizer, asked_of(training)
-        texts = [sampler(model.eval(), tokenizer, prompt, every.seed) for prompt in prompts]
-        asked = [prompt if isinstance(prompt, str) else tokenizer.decode(prompt) for prompt in prompts]
-        return [Sample(state.step, prompt, text) for prompt, text in zip(asked, texts, strict=True)]
-
-    return state.by_one(draw)
-
-
-def asked_of(training: Training) -> Sequence[str | tuple[int, ...]]:
-    """What samples continue: the prompts that were given; else, of a run on records, the first ones held out."""
-    data, given = training.tokens, training.config.run.sample_prompt
-    if training.config.model.head == "score":
-        return ()
-    if not isinstance(data, Examples) or given != type(training.config.run).sample_prompt:
-        return given
-    split = data.validation if data.validation.records else data.train
-    return [split.prompt(record) for record in range(min(SAMPLED, split.records))]
-
-
-@contextmanager
-def interruptions(mesh: Mesh) -> Iterator[Callable[[], bool]]:
-    """Turn the first signal that asks to end into a request to stop after the current step; the second one kills.
-
-    What was ignored before stays so: nohup asks that of SIGHUP, a shell without job control of Ctrl-C. Several
-    processes hear of a Ctrl-C twice, the second time from torchrun, which itself kills those that do not end.
-    """
-    asked: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        if mesh.world == 1:
-            signal.signal(number, signal.SIG_DFL)
-
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heard}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _one(

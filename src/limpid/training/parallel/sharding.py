@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, cast
 
 from torch import nn
@@ -24,6 +25,7 @@ def divide(model: Transformer, ranks: DeviceMesh, parallel: Parallel) -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.utils._pytree import SUPPORTED_NODES, register_dataclass
 
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # a view is returned, which nothing here writes into
     for part in (*model.blocks, model):
         fully_shard(part, mesh=ranks, reshard_after_forward=None if _frees_parameters(parallel) else False)
         sharded = cast("FSDPModule", part)

@@ -1,0 +1,1 @@
+"""Every layout of up to four processes held against one process: numbers, memory, messages."""
