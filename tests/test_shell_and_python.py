@@ -15,6 +15,7 @@ import pytest
 import limpid
 import small
 from limpid.cli import VERBS, main
+from limpid.config.spelling import flags_of
 from limpid.run import Run
 
 
@@ -50,6 +51,20 @@ QUESTIONS = {
         lambda: limpid.generate("run", ["a", "bc"], max_new_tokens=5, temperature=0.5, seed=2),
     ),
     "compress": Asked("compress run t.txt -f", lambda: limpid.compress("run", "t.txt", force=True)),
+    "data statistics": Asked(
+        "data statistics t.txt r.jsonl --text-field prompt --tokenizer bytes",
+        lambda: limpid.data.statistics(["t.txt", "r.jsonl"], text_field="prompt", tokenizer="bytes"),
+    ),
+    "data duplicates": Asked(
+        "data duplicates text --threshold 0.3", lambda: limpid.data.duplicates("text", threshold=0.3)
+    ),
+    "data decontaminate": Asked(
+        "data decontaminate text t.txt --ngram 3", lambda: limpid.data.decontaminate("text", "t.txt", ngram=3)
+    ),
+    "data tokenize": Asked(
+        "data tokenize text -o tokens --tokenizer bytes --processes 1",
+        lambda: limpid.data.tokenize("text", "tokens", tokenizer="bytes", processes=1),
+    ),
     "decompress": Asked("decompress t.limpid -o u -f", lambda: limpid.decompress("t.limpid", "u", force=True)),
 }
 OTHERWISE = {
@@ -65,7 +80,7 @@ OTHERWISE = {
     "completion": "of the shell alone",
 }
 """Verbs whose answer in Python is no document of a function of the same name."""
-MEASURED = {"seconds", "tokens_per_second", "pictures"}
+MEASURED = {"seconds", "tokens_per_second", "pictures", "kept"}
 """What differs from one time to the next, or is written by the verb."""
 
 
@@ -116,15 +131,15 @@ def test_both_give_one_document(
 def test_every_verb_has_its_function_or_its_other_answer() -> None:
     asked = {question.split()[0] for question in QUESTIONS}
     assert asked | set(OTHERWISE) == set(VERBS)
-    for verb in asked:
+    for verb in asked - {"data"}:
         assert inspect.isfunction(getattr(limpid, verb)), verb
+    assert {question.split()[1] for question in QUESTIONS if question.startswith("data ")} == set(limpid.data.HOMES)
 
 
 def test_options_of_both_have_the_same_names() -> None:
     """A keyword of a function is an option of its verb."""
-    for verb in ("compare", "inspect", "compress", "decompress", "trace"):
-        module = import_module(f"limpid.verbs.{verb}")
-        kind = next(value for key, value in vars(module).items() if key == f"{verb.capitalize()}Flags")
-        options = set(inspect.signature(kind).parameters)
-        keywords = set(inspect.signature(getattr(limpid, verb)).parameters) - {"reporter", "first", "second"}
+    verbs = {verb: getattr(limpid, verb) for verb in ("compare", "inspect", "compress", "decompress", "trace")}
+    for verb, function in (verbs | {f"data_{name}": getattr(limpid.data, name) for name in limpid.data.HOMES}).items():
+        options = set(inspect.signature(flags_of(import_module(f"limpid.verbs.{verb}"))).parameters)
+        keywords = set(inspect.signature(function).parameters) - {"reporter", "first", "second"}
         assert keywords <= options, (verb, keywords - options)

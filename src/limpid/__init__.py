@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from limpid import data as data
     from limpid import maths as maths
     from limpid.api import export as export
     from limpid.api import load as load
@@ -37,6 +38,7 @@ HOMES = {
     "UpdateConfig": "limpid.config",
     "compare": "limpid.comparison.compare",
     "compress": "limpid.compression.files",
+    "data": "limpid.data",
     "decompress": "limpid.compression.files",
     "evaluate": "limpid.evaluation.evaluation",
     "export": "limpid.api.models",
@@ -63,7 +65,7 @@ def __getattr__(name: str) -> Any:
         return version("limpid")
     if name in HOMES:
         home = import_module(HOMES[name])
-        return home if name == "maths" else getattr(home, name)
+        return home if name in ("data", "maths") else getattr(home, name)
     raise AttributeError(f"limpid has no public name {name!r}; there are {', '.join(__all__)}")
 
 

@@ -17,6 +17,7 @@ HELP = """usage: limpid VERB [what] [options]
 Train transformer language models, and open any training step.
 
   train [PATH …]           train a model on text; or on Python's own library
+  data WHAT PATH …         tokenize, statistics, duplicates, decontaminate
   tune OBJECTIVE MODEL PATH  sft, dpo, grpo … on records; --lora
   trace RUN                a step, redone in float64 and compared; --brief
   explain RUN ENTRY        one number: how it was made, its gradient, its update
@@ -43,8 +44,8 @@ hub (its cache first), an adapter's folder, or MODEL+ADAPTER.
 Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
 """
 VERBS = (
-    "train", "tune", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan", "generate",
-    "chat", "compress", "decompress", "runs", "plot", "export", "completion",
+    "train", "data", "tune", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan",
+    "generate", "chat", "compress", "decompress", "runs", "plot", "export", "completion",
 )  # fmt: skip
 """Each is `verb` in its file under verbs/, which is loaded when it is asked for."""
 

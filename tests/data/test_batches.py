@@ -1,11 +1,15 @@
 """Batches: a function of (seed, step), every window of an epoch once, targets one token ahead."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpid.data.batches import Batches, Region, apportioned, permuted, shares_of, validation_batches
+from limpid.data.batches import Batches, Region, permuted, validation_batches
+from limpid.data.mixture import Mixture
+from limpid.errors import ConfigError
 
 CONTEXT = 7
 
@@ -93,19 +97,63 @@ def test_epoch_counts_the_windows_seen() -> None:
     assert source.epoch(35) == pytest.approx(35 * 6 / 70)
 
 
-@given(
-    weights=st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, 2.5, 1e-9, 7.0]), min_size=1, max_size=5),
-    first=st.sampled_from([0, 1, 999, 10**12]),
-)
-def test_rows_are_shared_out_without_drift(weights: list[float], first: int) -> None:
-    """After however many rows, each share is as many rows as there are shares away from its part at most."""
-    count = 40
-    parts = list(apportioned(np.arange(first, first + count), shares_of(weights)))
-    assert sorted(np.concatenate([places for places, _ in parts]).tolist()) == list(range(count))
-    for weight, (places, own) in zip(weights, parts, strict=True):
-        assert own.tolist() == list(range(int(own[0]), int(own[0]) + len(own))) if len(own) else True
-        for place, number in zip(places, own, strict=True):  # it had `number` of the `first + place` rows before
-            assert abs(number - (first + place) * weight / sum(weights)) <= len(weights) + 1e-3
+WEIGHTS = st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, 2.5, 0.07, 7.0]), min_size=1, max_size=7)
+
+
+@given(weights=WEIGHTS, first=st.sampled_from([0, 1, 999, 10**12]), count=st.sampled_from([1, 40, 90]))
+def test_rows_are_shared_out_without_drift(weights: list[float], first: int, count: int) -> None:
+    """After however many rows, each share is less than one row away from its part of all."""
+    sources, own = Mixture(weights).rows(first, count)
+    rows = np.arange(first, first + count)
+    for source, weight in enumerate(weights):
+        here = np.flatnonzero(sources == source)
+        assert np.array_equal(own[here], own[here[:1]] + np.arange(len(here)))
+        share = Fraction(str(weight)) / sum(Fraction(str(one)) for one in weights)
+        for row, before in zip(rows[here].tolist(), own[here].tolist(), strict=True):
+            assert abs(before - row * share) < 1
+            assert abs(before + 1 - (row + 1) * share) < 1
+
+
+@given(weights=WEIGHTS)
+def test_no_source_waits_a_row_too_long(weights: list[float]) -> None:
+    sources, _ = Mixture(weights).rows(0, 500)
+    had = np.cumsum(sources[:, None] == np.arange(len(weights)), axis=0)
+    whole = np.array([int(Fraction(str(weight)) * 100) for weight in weights])
+    due = np.arange(1, 501)[:, None] * whole  # in units of which a row has the sum
+    assert (np.abs(had * whole.sum() - due) < whole.sum()).all()
+
+
+@given(weights=WEIGHTS, cuts=st.lists(st.integers(0, 300), max_size=4))
+def test_a_row_is_dealt_alike_whatever_was_asked_for_before(weights: list[float], cuts: list[int]) -> None:
+    whole, mixture = Mixture(weights).rows(0, 400), Mixture(weights)
+    for cut in cuts:
+        for ours, theirs in zip(mixture.rows(cut, 60), whole, strict=True):
+            assert np.array_equal(ours, theirs[cut : cut + 60])
+
+
+def test_two_sources_are_dealt_as_they_always_were() -> None:
+    numbers = np.arange(500)
+    sources, own = Mixture([0.3, 0.7]).rows(0, 500)
+    assert np.array_equal(sources == 0, (numbers + 1) * 3 // 10 > numbers * 3 // 10)
+    assert np.array_equal(own[sources == 0], numbers[sources == 0] * 3 // 10)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 6])
+def test_another_number_of_processes_reads_the_same_rows_of_each_step(processes: int) -> None:
+    regions = [Region(0, 150, 0.5), Region(150, 250, 0.2), Region(400, 103, 0.3)]
+    tokens = np.arange(503, dtype=np.uint16)
+    alone, shared = (
+        Batches(tokens, CONTEXT, 6, 1, 3, regions),
+        Batches(tokens, CONTEXT, 6 // processes, processes, 3, regions),
+    )
+    for step in (1, 2, 50):
+        assert rows(alone, range(step, step + 1)) == rows(shared, range(step, step + 1))
+        assert len(shared.batch(step)) == processes
+
+
+def test_weights_of_too_many_digits_are_refused() -> None:
+    with pytest.raises(ConfigError, match="too many digits"):
+        Mixture([1e-300, 1.0])
 
 
 def test_regions_have_rows_of_their_own_and_epochs_of_their_own() -> None:

@@ -17,7 +17,8 @@ from tests.data.corpora import CONTEXT, corpus, data, document
 from limpid.data import tokens as module
 from limpid.data.cache import Cache
 from limpid.data.split import CorpusStats
-from limpid.data.tokens import Tokens, open_tokens, prepare
+from limpid.data.token_splits import Tokens
+from limpid.data.tokens import open_tokens, prepare
 from limpid.errors import CheckpointError, DataError
 
 

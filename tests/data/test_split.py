@@ -13,7 +13,8 @@ from limpid.config import DataConfig
 from limpid.data.documents import Corpus
 from limpid.data.split import CorpusStats, Split
 from limpid.data.terminal import data_table
-from limpid.data.tokens import Tokens, open_tokens, prepare
+from limpid.data.token_splits import Tokens
+from limpid.data.tokens import open_tokens, prepare
 from limpid.errors import ConfigError, DataError
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from tests.data.corpora import CONTEXT, corpus, data, document
 
-from limpid.data import tokenize
+from limpid.data import token_files
 from limpid.data.split import CorpusStats, Split, hash_uniform
+from limpid.data.token_splits import Tokens
 from limpid.data.tokenizer import byte_tokenizer, character_tokenizer
-from limpid.data.tokens import Tokens, prepare
+from limpid.data.tokens import prepare
 from limpid.errors import DataError
 
 
@@ -58,7 +59,7 @@ def test_the_end_of_a_single_document_is_held_out(tmp_path: Path, monkeypatch: p
 
 
 def test_rows_lead_back_to_their_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenize, "AT_ONCE", 97)
+    monkeypatch.setattr(token_files, "AT_ONCE", 97)
     folder = corpus(tmp_path / "text", 11)
     lines = "".join(json.dumps({"text": f"line number {n}"}) + "\n\n" for n in range(31))
     (folder / "more.jsonl").write_text(lines)
@@ -142,7 +143,7 @@ def test_a_tokenizer_that_loses_text_is_remarked_on(tmp_path: Path) -> None:
 def test_bpe_says_when_it_learned_from_a_part_or_found_too_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenize, "BPE_SAMPLE", 2000)
+    monkeypatch.setattr(token_files, "BPE_SAMPLE", 2000)
     tokens = prepare(data(corpus(tmp_path / "text"), tokenizer="bpe"), CONTEXT, 0)
     assert "BPE learned from" in tokens.notes[0]
     assert f"BPE stopped at {tokens.tokenizer.vocab_size} of 512 tokens" in tokens.notes[1]

@@ -230,7 +230,7 @@ def _element(kind: Any) -> Any:
 
 NOUNS = {
     "config": "FILE", "output": "PATH", "tasks": "FILE", "paths": "PATH", "tokenizer": "NAME|FILE",
-    "validation": "[NAME=]PATH",
+    "validation": "[NAME=]PATH", "leave_out": "FILE",
     "init_from": "MODEL", "resume": "RUN", "against": "MODEL", "text": "TEXT", "token": "TEXT", "word": "TEXT",
     "stop": "TEXT", "system": "TEXT", "prompts": "FILE",
     "sample_prompt": "TEXT", "text_field": "NAME", "name": "NAME", "recipe": "NAME", "tag": "NAME", "untag": "NAME",

@@ -40,6 +40,8 @@ class DataConfig(Checked):
     """Text to validate on, which is never trained on; once for each. NAME=PATH has a loss of its own, by that name."""
     weights: tuple[Positive, ...] = ()
     """One per path: its share of the rows, however long it is; none takes every document as often."""
+    leave_out: str | None = None
+    """File of documents to pass over, as `limpid data duplicates` and `limpid data decontaminate` write it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

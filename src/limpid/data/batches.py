@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import numpy as np
 from jaxtyping import Int64, Integer, UInt64
 
+from limpid.data.joined import Joined
+from limpid.data.mixture import Mixture
 from limpid.errors import DataError
 
 Array = np.ndarray
@@ -56,7 +57,7 @@ class Batches:
 
     def __init__(
         self,
-        tokens: Integer[Array, " token"],
+        tokens: Integer[Array, " token"] | Joined,
         context_length: int,
         batch_size: int,
         accumulation: int,
@@ -67,17 +68,17 @@ class Batches:
         self.tokens, self.context_length = tokens, context_length
         self.batch_size, self.accumulation = batch_size, accumulation
         regions = regions or (Region(0, len(tokens)),)
-        self.shares = shares_of([region.weight for region in regions])
+        self.mixture = Mixture([region.weight for region in regions])
         self.grids = [Grid(region, context_length, seed, number) for number, region in enumerate(regions)]
         self.windows = sum(grid.windows for grid in self.grids)
 
     def batch(self, step: int, state: object = None) -> tuple[MicroBatch, ...]:
         """The micro-batches of step `step`, from 1, whatever the state."""
         rows = self.batch_size * self.accumulation
-        numbers = np.arange((step - 1) * rows, step * rows)
+        sources, numbers = self.mixture.rows((step - 1) * rows, rows)
         starts = np.empty_like(numbers)
-        for grid, (taken, own) in zip(self.grids, apportioned(numbers, self.shares), strict=True):
-            starts[taken] = grid.starts(own)
+        for source, grid in enumerate(self.grids):
+            starts[sources == source] = grid.starts(numbers[sources == source])
         return tuple(_cut(self.tokens, part, self.context_length) for part in np.split(starts, self.accumulation))
 
     def epoch(self, step: int) -> float:
@@ -107,31 +108,8 @@ class Grid:
         return starts
 
 
-def shares_of(weights: Sequence[float]) -> list[Fraction]:
-    """Of the rows that those before it have left, the share of each weight; weights are the decimals they print as."""
-    exact = [Fraction(str(weight)) for weight in weights]
-    return [weight / sum(exact[number:]) for number, weight in enumerate(exact)]
-
-
-def apportioned(
-    numbers: Int64[Array, " row"], shares: Sequence[Fraction]
-) -> Iterator[tuple[Int64[Array, " taken"], Int64[Array, " taken"]]]:
-    """Which of the rows `numbers` each share takes, by place, and the numbers they have among its own.
-
-    Of the first n rows that are left to it, a share q takes floor(n q): one of k shares is never more than k rows away
-    from its part of all, after however many rows.
-    """
-    places = np.arange(len(numbers))
-    for share in shares:
-        exact = numbers.astype(object)  # whole numbers of any length
-        before, after = ((rows * share.numerator // share.denominator).astype(np.int64) for rows in (exact, exact + 1))
-        taken = after > before
-        yield places[taken], before[taken]
-        places, numbers = places[~taken], (numbers - before)[~taken]
-
-
 def validation_batches(
-    tokens: Integer[Array, " token"], context_length: int, batch_size: int, count: int
+    tokens: Integer[Array, " token"] | Joined, context_length: int, batch_size: int, count: int
 ) -> Iterator[MicroBatch]:
     """At most `count` windows spread evenly over a split, always the same, none with a target in common, in batches."""
     windows = (len(tokens) - 1) // context_length
@@ -182,7 +160,7 @@ def _mixed(x: UInt64[Array, " row"]) -> UInt64[Array, " row"]:
     return x ^ (x >> np.uint64(31))
 
 
-def _cut(tokens: Integer[Array, " token"], starts: Int64[Array, " row"], context_length: int) -> MicroBatch:
+def _cut(tokens: Integer[Array, " token"] | Joined, starts: Int64[Array, " row"], context_length: int) -> MicroBatch:
     windows = tokens[starts[:, None] + np.arange(context_length + 1)].astype(np.int64)
     arrays = {"tokens": windows[:, :-1], "targets": windows[:, 1:]}
     return MicroBatch(arrays, tuple(int(start) for start in starts))

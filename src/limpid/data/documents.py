@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
 import glob
 import os
@@ -24,11 +25,13 @@ from limpid.data.formats import (
     records_of_hub,
     records_of_stream,
 )
+from limpid.data.left_out import read_list
+from limpid.data.records import document_name
 from limpid.data.spool import Spool
 from limpid.errors import DataError
 from limpid.files import open_to_read, standard_input, user_path
 
-Found = TypeVar("Found")
+Found = TypeVar("Found", Chunk, Record)
 STANDARD_LIBRARY = Path(os.__file__).parent
 NOT_PROSE = {"test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "encodings",
              "site-packages", "dist-packages", "__pycache__"}  # fmt: skip
@@ -37,6 +40,8 @@ HELD = 1 << 22
 """Characters of a file that is being judged that are kept, so that a short one is read once."""
 RECORD_HELD = 1 << 12
 """Characters that a record is taken to have: its size is not known before it is text."""
+TOKENIZED = "tokens.json"
+"""File that makes a folder one of tokens."""
 STANDARD_INPUT = "standard input"
 STANDARD_TEXT = "Python's standard library"
 WAY_OUT = "give files, folders, globs, - for standard input, or hf:NAME:CONFIG:SPLIT"
@@ -63,7 +68,11 @@ class Corpus:
 
     def __init__(self, data: DataConfig) -> None:
         self.text_field = data.text_field
-        self.hidden = self.runs = 0
+        self.list = None if data.leave_out is None else user_path(data.leave_out)
+        self.leave_out = frozenset() if self.list is None else read_list(self.list)
+        self.found_left_out: set[str] = set()
+        """Those of `leave_out` that were come across."""
+        self.hidden = self.runs = self.tokenized = 0
         self.judged: dict[str, DataError | None] = {}
         """Files that were searched for: what is wrong with each of them."""
         self.default = not data.paths
@@ -117,13 +126,30 @@ class Corpus:
     ) -> Iterator[Found]:
         for source in self.sources:
             if source.spool is not None:
-                yield from of_stream(source.spool.blocks(), source.name)
+                found = of_stream(source.spool.blocks(), source.name)
             elif source.path is None:
-                yield from of_hub(source.name)
+                found = of_hub(source.name)
             elif source.searched:
-                yield from self._searched(source.name, source.path, of_file, size)
+                found = self._searched(source.name, source.path, of_file, size)
             else:
-                yield from of_file(source.path, source.name)
+                found = of_file(source.path, source.name)
+            yield from self._kept(source, found) if self.leave_out else found
+
+    def _kept(self, source: Source, all_found: Iterator[Found]) -> Iterator[Found]:
+        """The same without what is to be left out."""
+        place = str(source.place)
+        for found in all_found:
+            name = document_name(place, found.line)
+            if name in self.leave_out:
+                self.found_left_out.add(name)
+            else:
+                yield found
+
+    def part(self, sources: Sequence[Source]) -> Corpus:
+        """The same corpus of these sources alone."""
+        part = copy.copy(self)
+        part.sources, part.judged, part.found_left_out = list(sources), {}, set()
+        return part
 
     def _searched(
         self,
@@ -175,14 +201,14 @@ class Corpus:
         if any(source.path is None for source in self.sources):
             return None
         states = []
-        for source in self.sources:
-            assert source.path is not None
+        lists = [] if self.list is None else [self.list]  # of what is left out
+        for path in [*(source.path for source in self.sources if source.path is not None), *lists]:
             try:
-                state = source.path.stat()
+                state = path.stat()
             except OSError as error:
-                raise DataError(f"cannot read {source.name}: {error.strerror}; leave it out") from error
+                raise DataError(f"cannot read {path}: {error.strerror}; leave it out") from error
             times = state.st_mtime_ns, state.st_ctime_ns
-            states.append((str(source.path.absolute()), state.st_ino, state.st_size, *times))
+            states.append((str(path.absolute()), state.st_ino, state.st_size, *times))
         return states
 
     def notes(self) -> list[str]:
@@ -203,6 +229,11 @@ class Corpus:
             remarks.append(f"runs of limpid's own passed over: {self.runs}")
         if self.hidden:
             remarks.append(f"hidden files and folders passed over: {self.hidden}")
+        if self.tokenized:
+            remarks.append(f"folders of tokens passed over: {self.tokenized}")
+        if self.leave_out:
+            found = f"{len(self.found_left_out):,} of {len(self.leave_out):,}"
+            remarks.append(f"documents left out because --leave-out lists them: {found} listed")
         if self.kept_apart:
             remarks.append(f"files not trained on because they are to be validated on: {self.kept_apart}")
         if self.repeated:
@@ -243,6 +274,10 @@ class Corpus:
                 self.runs += 1
                 folders.clear()
                 continue
+            if Path(place) != folder and is_tokenized(Path(place)):
+                self.tokenized += 1
+                folders.clear()
+                continue
             self.hidden += sum(name.startswith(".") for name in folders + files)
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             paths = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
@@ -258,6 +293,11 @@ class Corpus:
         if not sources:
             raise DataError(f"no paths given, and Python's own sources are not in {STANDARD_LIBRARY}: {WAY_OUT}")
         return sources
+
+
+def is_tokenized(folder: Path) -> bool:
+    """Whether `limpid data tokenize` made this folder, or is making it."""
+    return (folder / TOKENIZED).is_file()
 
 
 def require_there(paths: Sequence[str]) -> None:

@@ -46,6 +46,10 @@ class Record(NamedTuple):
     value: Any
 
     @property
+    def line(self) -> int:
+        return self.number
+
+    @property
     def name(self) -> str:
         return document_name(self.source, self.number)
 

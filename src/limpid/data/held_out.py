@@ -10,8 +10,10 @@ from jaxtyping import Integer
 from limpid.config import TrainConfig, TuneConfig
 from limpid.config.tuning import KINDS
 from limpid.data import tokens as text_tokens
+from limpid.data.joined import Joined
+from limpid.data.token_splits import Tokens
 from limpid.data.tokenizer import Tokenizer, load_tokenizer
-from limpid.data.tokens import Tokens, open_tokens
+from limpid.data.tokens import open_tokens
 from limpid.data.tuning import examples
 from limpid.data.tuning.examples import Examples, Wanted, open_examples
 from limpid.run import Run
@@ -63,7 +65,7 @@ def named_as_given(data: Tokens | Examples, run: Run, config: TrainConfig) -> To
     return examples.named_as_given(data, _wanted(run, config, config.tune))
 
 
-def held_out_tokens(data: Tokens | Examples) -> Integer[Array, " token"]:
+def held_out_tokens(data: Tokens | Examples) -> Integer[Array, " token"] | Joined:
     """Every token that is held out, document after document."""
     return data.validation.tokens if isinstance(data, Examples) else data.validation
 
@@ -93,7 +95,7 @@ def opening(run: Run, characters: int = 24) -> str:
 def held_out_documents(run: Run) -> list[str]:
     """The texts that a run on plain text held out, without the marks between them."""
     data = data_of(run, run.read_config(), run.fingerprint())
-    tokens = held_out_tokens(data)
+    tokens = held_out_tokens(data)[:]
     end = data.tokenizer.end_of_text
     ends = np.flatnonzero(tokens == end) if end is not None else np.empty(0, int)
     borders = np.concatenate([[0], ends + 1, [len(tokens)]])

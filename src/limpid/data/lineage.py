@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from limpid.data.held_out import data_of, named_as_given
-from limpid.data.tokens import Passage, Tokens
+from limpid.data.token_splits import Passage, Tokens
 from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError
 from limpid.run import Run

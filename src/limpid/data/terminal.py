@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
 
 from limpid.config import DataConfig
 from limpid.data.documents import STANDARD_INPUT, STANDARD_TEXT
 from limpid.data.lineage import Part, StepRows
-from limpid.data.tokens import Counts, Tokens
+from limpid.data.token_splits import Counts, Tokens
+from limpid.terminal import command, counted
 from limpid.theme import QUIET
+
+if TYPE_CHECKING:
+    from limpid.data.shards.make import Tokenized
 
 MOST = 12
 """Paths that are shown by themselves; of more, the largest."""
@@ -94,3 +101,18 @@ def _escaped(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+def tokenized_lines(made: Tokenized) -> Iterator[str]:
+    """What a corpus became, and what to type next."""
+    new = made.shards - made.kept
+    yield f"inputs     {made.inputs:,}, in {counted(made.shards, 'shard')}" + (
+        f", {made.kept:,} of them from before" if made.kept else ""
+    )
+    yield f"documents  {made.documents:,}"
+    yield f"text       {_bytes(made.bytes)}"
+    yield f"tokens     {made.tokens:,}, {made.bytes / max(1, made.tokens):.2f} bytes each"
+    if new:
+        yield f"speed      {made.tokens_per_second:,.0f} tokens/s, in {made.seconds:.1f} s"
+    yield from made.notes
+    yield f"\nnext\n  {command('limpid', 'train', made.path)}"

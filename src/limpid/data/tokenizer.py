@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -139,6 +140,11 @@ class Tokenizer:
         own = None if settings.end is None else self.special_id(settings.end)
         self.end = self.end if own is None else own
         self.chat_template = settings.chat_template
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of an id in a file: the shortest that holds all of them."""
+        return np.dtype(np.uint16 if self.vocab_size <= 2**16 else np.uint32)
 
     @property
     def has_settings(self) -> bool:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import glob
-import itertools
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt
 
 from limpid.config import DataConfig
 from limpid.data.cache import Cache, hash_of
 from limpid.data.documents import Corpus
-from limpid.data.records import document_name
+from limpid.data.joined import Joined
+from limpid.data.shards.folder import folders_of
+from limpid.data.shards.read import joined
 from limpid.data.split import CHANGED, CorpusStats, Digest, Split
-from limpid.data.tokenize import make_tokenizer, write_tokens
+from limpid.data.token_files import make_tokenizer, write_tokens
+from limpid.data.token_splits import Counts, PathTokens, Tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
 from limpid.files import one_line, user_path
@@ -31,86 +31,14 @@ VERSION = 1
 UNSETTLED = 2 * 10**9  # nanoseconds: a file younger than this may change again within one tick of its time stamp
 
 
-class Passage(NamedTuple):
-    """Tokens of the training split that follow each other and belong to one document."""
-
-    document: str
-    offset: int  # tokens of the document before them
-    start: int  # in the split
-    tokens: int
-
-
-class Counts(NamedTuple):
-    """How much of a text is in a split."""
-
-    documents: int
-    bytes: int
-    tokens: int
-
-
-class PathTokens(NamedTuple):
-    """What one of the given paths brought."""
-
-    path: int  # its number: those to train on first, then those to validate on
-    documents: int  # that were read
-    train: Counts
-    held_out: Counts
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Both splits of a corpus, in files that are mapped into memory."""
-
-    train: UInt[Array, " token"]
-    validation: UInt[Array, " held_out"]
-    tokenizer: Tokenizer
-    fingerprint: str  # changes with the text, the split and the tokenizer
-    counts: tuple[Counts, Counts]  # of both splits
-    documents: Int64[Array, "document 3"]  # of the training split: start in tokens, source, line
-    sources: list[str]
-    notes: list[str]  # what a user should know
-    places: str | None = None  # hash of each document's source and line, where known
-    paths: tuple[PathTokens, ...] = ()  # in order; none where the tokens were made of the same text given otherwise
-
-    @property
-    def validation_bytes(self) -> int:
-        """Bytes of text held out, without ends of text."""
-        return self.counts[1].bytes
-
-    @property
-    def regions(self) -> dict[int, tuple[int, int]]:
-        """Where the tokens of each path begin and end in the training split."""
-        ends = itertools.accumulate(path.train.tokens for path in self.paths)
-        return {path.path: (end - path.train.tokens, end) for path, end in zip(self.paths, ends, strict=True)}
-
-    def opening(self, characters: int = 24) -> str:
-        """The first words of the held-out text."""
-        words = " ".join(self.tokenizer.decode(self.validation[:characters].tolist()).split())[:characters]
-        return words.rpartition(" ")[0] or words
-
-    def passages(self, start: int, length: int) -> Iterator[Passage]:
-        """The documents that tokens `start` … `start + length - 1` of the training split belong to, in order."""
-        end = start + length
-        if not 0 <= start < end <= len(self.train):
-            raise DataError(
-                f"tokens {start} … {end - 1} lie outside the training split of {len(self.train)} tokens: these rows "
-                "belong to another text"
-            )
-        starts = self.documents[:, 0]
-        first, after = (int(np.searchsorted(starts, place, side="right")) - 1 for place in (start, end - 1))
-        for number in range(first, after + 1):
-            begin, source, line = (int(value) for value in self.documents[number])
-            stop = int(starts[number + 1]) if number + 1 < len(starts) else len(self.train)
-            here = max(start, begin)
-            yield Passage(document_name(self.sources[source], line), here - begin, here, min(end, stop) - here)
-
-
 def prepare(data: DataConfig, context_length: int, seed: int, progress: Report | None = None) -> Tokens:
     """The tokens of a corpus: from the cache when neither text, split nor tokenizer changed, else made now.
 
     Raises  DataError for text that cannot be read or is too short
     """
     report = _sparing(progress)
+    if folders := folders_of([*data.paths, *data.validation_paths]):
+        return _require_length(joined(folders, data, seed, report), data, context_length)
     corpus, cache, settings = Corpus(data), Cache(), _settings(data, seed)
     manifest = corpus.manifest()
     quick = _key(settings, data, corpus, manifest)
@@ -133,16 +61,19 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
     Raises  CheckpointError when the text is no longer the run's; DataError when it cannot be read
     """
     cache = Cache()
-    tokens = _read(cache, fingerprint)
-    why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
+    if folders := folders_of([*data.paths, *data.validation_paths]):
+        tokens: Tokens | None = joined(folders, data, seed, _sparing(None))
+        why = "come from shards that were made anew"
+    else:
+        tokens = _read(cache, fingerprint)
+        why = f"are damaged ({cache.damage})" if cache.damage else f"are no longer in {cache.path}"
     if tokens is None:
         if "-" in (*data.paths, *data.validation_paths):
             raise DataError(
                 f"the run's text came from standard input, and its tokens {why}: start a new run with the same text"
             )
         tokens = prepare(data, context_length, seed)
-    else:
-        tokens = replace(tokens, notes=[])
+    tokens = replace(tokens, notes=[])
     if tokens.fingerprint != fingerprint:
         raise CheckpointError(
             f"the run's data has changed: its tokens had fingerprint {fingerprint[:8]} and {why}, those of "
@@ -154,7 +85,7 @@ def open_tokens(fingerprint: str, data: DataConfig, context_length: int, seed: i
 
 def named_as_given(tokens: Tokens, data: DataConfig, seed: int) -> Tokens:
     """The same tokens with the names that a configuration's files have now, where they are the text that was read."""
-    if not lies_in_files(data):
+    if isinstance(tokens.train, Joined) or not lies_in_files(data):
         return tokens
     cache, corpus = Cache(), Corpus(data)
     entry = cache.recall(_key(_settings(data, seed), data, corpus, corpus.manifest()))

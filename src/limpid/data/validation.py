@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import UInt
 
 from limpid.config import DataConfig
-from limpid.data.tokens import Tokens
+from limpid.data.joined import Joined
+from limpid.data.token_splits import Tokens
 
 Array = np.ndarray
 
@@ -21,7 +22,7 @@ class ValidationSet:
 
     name: str
     """Empty where the user gave none."""
-    tokens: UInt[Array, " token"]
+    tokens: UInt[Array, " token"] | Joined
     bytes: int
     """Of its text, without ends of text."""
 

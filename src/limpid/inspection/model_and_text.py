@@ -13,6 +13,7 @@ from torch import Tensor
 from limpid.config import TrainConfig
 from limpid.data.batches import validation_batches
 from limpid.data.held_out import data_of, first_document, held_out_tokens
+from limpid.data.joined import Joined
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError, DataError, LimpidError
 from limpid.loaded import Opened, open_model
@@ -40,7 +41,7 @@ class ModelAndText:
     origin: str  # where the text comes from
     config: TrainConfig | None = None  # of the run
     step: int | None = None
-    validation: Integer[np.ndarray, " token"] | None = None  # enough for two rows
+    validation: Integer[np.ndarray, " token"] | Joined | None = None  # enough for two rows
     notes: tuple[str, ...] = ()
 
     @property
@@ -73,7 +74,7 @@ class ModelAndText:
                 f"the text has {len(self.tokens)} tokens, expected at least {_fewest(context)}: a loss is "
                 "measured on rows cut from it; give a longer --text"
             )
-        whole = self.tokens if self.validation is None else self.validation.tolist()
+        whole = self.tokens if self.validation is None else self.validation[:].tolist()
         labels = len(whole) - 1
         length = min(longest, max(SHORTEST, labels // count))
         number = min(count, labels // length)

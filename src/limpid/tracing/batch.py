@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 import numpy as np
 from jaxtyping import Int64, Integer
 
 from limpid.config import TrainConfig
+from limpid.data.joined import Joined
 from limpid.maths.operation import Array
 from limpid.quantities import NO_LABEL
 from limpid.tracing.comparison import Expected, Range, compare
@@ -40,7 +42,7 @@ def check_targets(record: Record) -> list[Check]:
 
 
 def check_windows(
-    record: Record, tokens: Integer[Array, " token"], paths: Sequence[tuple[int, int]] = ()
+    record: Record, tokens: Integer[Array, " token"] | Joined, paths: Sequence[tuple[int, int]] = ()
 ) -> list[Check]:
     """The rows of a run on text against its training split: where they start, their tokens and targets.
 
@@ -77,8 +79,7 @@ def window_starts(
     length, run = config.model.context_length, config.run
     rows = run.batch_size * run.gradient_accumulation_steps
     starts = []
-    for row in range((step - 1) * rows, step * rows):
-        which, number = _part(row, [Decimal(str(weight)) for _, weight in paths])
+    for which, number in _parts((step - 1) * rows, rows, [Decimal(str(weight)) for _, weight in paths]):
         (begin, end), _ = paths[which]
         windows = max(1, (end - begin - length) // length)
         epoch, place = divmod(number, windows)
@@ -88,17 +89,26 @@ def window_starts(
     return np.array(starts, np.int64)
 
 
-def _part(row: int, weights: Sequence[Decimal]) -> tuple[int, int]:
-    """Which part a row is of, and how many of its rows come before: it takes one where its share of the rest grows."""
+def _parts(first: int, count: int, weights: Sequence[Decimal]) -> Iterator[tuple[int, int]]:
+    """Which part each of some rows is of, and how many of its rows come before.
+
+    The row number j of a part lies no sooner than after j of its shares, and no later than when j + 1 are full. The
+    first part has its rows at the latest, the others take what is left, the one whose next row is due first.
+    """
     scale = 10 ** max(0, *(-int(weight.as_tuple().exponent) for weight in weights))
     whole = [int(weight * scale) for weight in weights]
-    for part, weight in enumerate(whole[:-1]):
-        rest = sum(whole[part:])
-        before = row * weight // rest
-        if (row + 1) * weight // rest > before:
-            return part, before
-        row -= before
-    return len(whole) - 1, row
+    shares = [weight // math.gcd(*whole) for weight in whole]
+    total = sum(shares)
+    start = first - first % total  # here every share is whole
+    had = [start // total * share for share in shares]
+    due = [-(-(rows + 1) * total // share) for rows, share in zip(had, shares, strict=True)]
+    for row in range(start, first + count):
+        open_now = [part for part in range(1, len(had)) if had[part] * total < (row + 1) * shares[part]]
+        part = 0 if due[0] == row + 1 else min(open_now, key=due.__getitem__)
+        if row >= first:
+            yield part, had[part]
+        had[part] += 1
+        due[part] = -(-(had[part] + 1) * total // shares[part])
 
 
 def permutation_keys(drawn_from: tuple[int, ...]) -> list[int]:

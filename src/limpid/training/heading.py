@@ -7,7 +7,7 @@ import torch
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.options import as_typed, to_dict
 from limpid.config.sections import USUAL_WARMUP
-from limpid.data.tokens import Tokens
+from limpid.data.token_splits import Tokens
 from limpid.data.tuning.examples import Examples
 from limpid.data.validation import validation_sets
 from limpid.objectives import to_document

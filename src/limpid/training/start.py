@@ -15,8 +15,8 @@ from limpid.config.options import require, shown
 from limpid.config.parallel import require_divides
 from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
+from limpid.data.token_splits import Tokens
 from limpid.data.tokenizer import write_settings
-from limpid.data.tokens import Tokens
 from limpid.data.tuning.examples import Examples
 from limpid.errors import ConfigError, DataError
 from limpid.files import write_atomically

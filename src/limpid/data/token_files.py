@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from limpid.errors import DataError
 from limpid.reporter import Report
 
 Array = np.ndarray
+Piece = TypeVar("Piece")
 Encoder = Callable[[list[str]], list[Array]]
 
 BPE_SAMPLE = 64 * 2**20  # bytes of text that BPE learns from at most
@@ -33,16 +34,16 @@ def write_tokens(
     Returns what is needed to read them: number format, tokens and bytes of text of (training, validation), and of each
     path its number, its documents, and what each split has of it (documents, bytes, tokens)
     """
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
-    encode = _encoder(tokenizer, dtype)
+    dtype = tokenizer.dtype
+    encode = encoder(tokenizer, dtype)
     end = np.array([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], dtype)
     documents = array("q")
     counts = {path: np.zeros((2, 3), np.int64) for path in stats.documents_of}  # (split, what)
     train_tokens, done, starts = 0, 0, [True, True]
     with (folder / "train.bin").open("wb") as train, (folder / "validation.bin").open("wb") as validation:
-        for batch in _batched(chunks):
-            encoded = _encoded([chunk for _, chunk in batch], tokenizer, encode)
-            for (held_out, chunk), ids in zip(batch, encoded, strict=True):
+        for batch in batched(chunks, lambda pair: pair[1]):
+            found = encoded([chunk for _, chunk in batch], tokenizer, encode)
+            for (held_out, chunk), ids in zip(batch, found, strict=True):
                 if starts[held_out] and not held_out:
                     documents.extend((train_tokens, stats.sources[chunk.source], chunk.line))
                 ids = np.concatenate([ids, end]) if chunk.last else ids
@@ -62,12 +63,12 @@ def write_tokens(
     }  # fmt: skip
 
 
-def _batched(chunks: Iterator[tuple[bool, Chunk]]) -> Iterator[list[tuple[bool, Chunk]]]:
+def batched(pieces: Iterator[Piece], chunk_of: Callable[[Piece], Chunk]) -> Iterator[list[Piece]]:
     """Pieces in lists of about AT_ONCE characters."""
     batch, characters = [], 0
-    for held_out, chunk in chunks:
-        batch.append((held_out, chunk))
-        characters += len(chunk.text)
+    for piece in pieces:
+        batch.append(piece)
+        characters += len(chunk_of(piece).text)
         if characters >= AT_ONCE:
             yield batch
             batch, characters = [], 0
@@ -75,14 +76,15 @@ def _batched(chunks: Iterator[tuple[bool, Chunk]]) -> Iterator[list[tuple[bool, 
         yield batch
 
 
-def _encoder(tokenizer: Tokenizer, dtype: np.dtype[Any]) -> Encoder:
+def encoder(tokenizer: Tokenizer, dtype: np.dtype[Any]) -> Encoder:
     """Texts to ids: word by word where that is the same."""
     if tokenizer.splits_at_words:
         return Words(tokenizer.encode_batch, dtype).ids
     return lambda texts: [np.array(ids, dtype) for ids in tokenizer.encode_batch(texts)]
 
 
-def _encoded(chunks: list[Chunk], tokenizer: Tokenizer, encode: Encoder) -> list[Array]:
+def encoded(chunks: list[Chunk], tokenizer: Tokenizer, encode: Encoder) -> list[Array]:
+    """Ids of each chunk; raises DataError naming the one that the tokenizer cannot encode."""
     try:
         return encode([chunk.text for chunk in chunks])
     except DataError:
