@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: install run test lint types clean
+.PHONY: install run test endurance lint types clean
 
 install: $(INSTALLED)
 
@@ -33,6 +33,10 @@ test: lint
 	@types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & typed=$$!; \
 	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2 --dist worksteal; tested=$$?; \
 	wait $$typed; typed=$$?; cat $$types; rm $$types; exit $$((tested | typed))
+
+# 200 random faults, another draw with SEED=…: half an hour on two cores.
+endurance: install
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m benchmarks.endurance --faults 200 --seed $(or $(SEED),1)
 
 clean:
 	rm -rf $(VENV)

@@ -19,6 +19,16 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_what_belongs_into_a_folder_that_was_deleted_does_not_make_it_anew(here: Path) -> None:
+    for written in (folder_written_atomically, file_written_atomically):
+        with (
+            pytest.raises(CheckpointError, match="its folder is gone"),
+            written(here / "run" / "a" / "b", parents=False),
+        ):
+            pass
+    assert not (here / "run").exists()
+
+
 def test_a_failed_folder_leaves_the_old_one(here: Path) -> None:
     target = here / "thing"
     with folder_written_atomically(target) as temporary:

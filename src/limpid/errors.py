@@ -2,12 +2,16 @@
 
 from limpid.terminal import on_one_line
 
+LONGEST = 2000
+"""Characters of a message; what a damaged file makes longer is left out in its middle."""
+
 
 class LimpidError(Exception):
     """A user's mistake or a machine's refusal; the command line prints it without a traceback and exits with 2."""
 
     def __str__(self) -> str:
-        return on_one_line(super().__str__())
+        said = on_one_line(super().__str__())
+        return said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} … {said[3 - LONGEST // 2 :]}"
 
 
 class ConfigError(LimpidError):

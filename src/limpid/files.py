@@ -23,6 +23,8 @@ LONGEST_STREAM = 1 << 26
 """Bytes read at most of what is no file: a device may never end."""
 WRITER_SECONDS = 5.0
 """How long a pipe waits for its other end: the processes of a pipeline start within that, if any does."""
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a document comes to that is not of the form expected: it is no JSON, or holds other things."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -118,11 +120,14 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def file_written_atomically(file: Path) -> Iterator[Path]:
-    """A temporary file to write, which becomes `file` when the block ends without an error."""
+def file_written_atomically(file: Path, parents: bool = True) -> Iterator[Path]:
+    """A temporary file to write, which becomes `file` when the block ends without an error.
+
+    parents  whether more than the folder that it lies in is made where it is missing
+    """
     temporary = file.with_name(f".{file.name}.writing")
     with explained(f"cannot write {file}", temporary):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=parents, exist_ok=True)
         temporary.touch()
         mode = temporary.stat().st_mode
         yield temporary
@@ -133,10 +138,13 @@ def file_written_atomically(file: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def folder_written_atomically(folder: Path, ours: Collection[str] | None = None) -> Iterator[Path]:
+def folder_written_atomically(
+    folder: Path, ours: Collection[str] | None = None, parents: bool = True
+) -> Iterator[Path]:
     """A temporary folder to fill, which becomes `folder` when the block ends without an error.
 
     Of a folder that was there before, everything whose name is not in `ours` is kept; None keeps nothing.
+    parents  whether more than the folder that it lies in is made where it is missing
     """
     temporary = folder.with_name(f".{folder.name}.writing")
     retired = folder.with_name(f".{folder.name}.retired")
@@ -144,7 +152,8 @@ def folder_written_atomically(folder: Path, ours: Collection[str] | None = None)
         shutil.rmtree(temporary, ignore_errors=True)
         if retired.exists() and not folder.exists():  # the last writer was killed between the two renames
             retired.rename(folder)
-        temporary.mkdir(parents=True)
+        folder.parent.mkdir(parents=parents, exist_ok=True)
+        temporary.mkdir()
         yield temporary
         if ours is not None and folder.is_dir():
             _keep_others(folder, temporary, ours)

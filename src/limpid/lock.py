@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpid.errors import CheckpointError
-from limpid.files import explained
+from limpid.files import MALFORMED, explained
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -93,7 +93,7 @@ def _holder(file: Path) -> str:
     try:
         by = json.loads(file.read_text())
         pid, host, since = int(by["pid"]), str(by["host"]), str(by["since"])
-    except (OSError, ValueError, TypeError, KeyError):  # it holds the lock, and has not said so yet
+    except (OSError, *MALFORMED):  # it holds the lock, and has not said so yet
         return "another process: wait until it ends"
     way_out = f"wait until it ends, or stop it with everything saved: kill -INT {pid}"
     return f"process {pid} on {host} since {since}: {way_out}"

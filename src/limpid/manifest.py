@@ -9,8 +9,11 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from limpid.files import MALFORMED
 
 MANIFEST = "manifest.json"
 UNSEALED = {"sha256": 64 * "0"}
@@ -19,9 +22,13 @@ SEAL = rb'(?s)"sha256"\s*:\s*"(.{64})"|".{6}"\s*:\s*"([0-9a-f]{64})"'
 """Its name or its digits may be damaged: a damaged seal is not a missing one."""
 
 
-def write_manifest(folder: Path) -> None:
-    """Write down what the files of a folder are now; `sha256sum` gives the same digits."""
-    files = {file.name: _state(file) for file in sorted(folder.iterdir()) if file.is_file()}
+def write_manifest(folder: Path, names: Collection[str] | None = None) -> None:
+    """Write down what the files of a folder, or those of some names, are now; `sha256sum` gives the same digits."""
+    files = {
+        file.name: _state(file)
+        for file in sorted(folder.iterdir())
+        if file.is_file() and (names is None or file.name in names)
+    }
     (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -39,7 +46,7 @@ def damage(file: Path) -> str | None:
     try:
         written = _read(beside)[file.name]
         size, digest = int(written["bytes"]), str(written["sha256"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except MALFORMED:
         return f"{beside} is damaged: it holds no size and hash of {file.name}"
     if (there := file.stat().st_size) != size:
         return f"{file} is damaged: it has {there:,} bytes, and {size:,} were written"
@@ -57,7 +64,7 @@ def damage_within(folder: Path) -> str | None:
         names = [*_read(folder / MANIFEST)]
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except MALFORMED:
         return f"{folder / MANIFEST} is damaged"
     return next((wrong for name in names if (wrong := damage(folder / name))), None)
 

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float, Int
 
+COUNTS = ("step", "num_tokens")
+MEASURED = ("seconds", "tokens_per_second", "peak_share")
+NUMBERS = ("loss", "eval_loss", *MEASURED)
+"""What is computed with: a line that holds something else there is no line of metrics."""
+LARGEST = 2**63
+"""Counts are below it: arrays hold them in int64."""
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -94,7 +101,7 @@ class Metrics:
 
     def progress(self) -> Progress | None:
         """Tokens, speed and share of the peak; None before the first step."""
-        steps = [line for line in self.steps if "tokens_per_second" in line]
+        steps = [line for line in self.steps if line.get("tokens_per_second", 0) > 0 and "num_tokens" in line]
         if not steps:
             return None
         ratios = [line.get("peak_share", 0.0) / line["tokens_per_second"] for line in steps]
@@ -125,11 +132,21 @@ def _line(text: bytes) -> dict[str, Any] | None:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return line if isinstance(line, dict) and type(line.get("step")) is int else None
+    if not isinstance(line, dict) or "step" not in line:
+        return None
+    whole = all(type(line[name]) is int and 0 <= line[name] < LARGEST for name in COUNTS if name in line)
+    read = all(_number(line[name]) is not None for name in NUMBERS if name in line)
+    measured = all(type(line[name]) in (int, float) for name in MEASURED if name in line)
+    return line if whole and read and measured else None
 
 
 def _number(value: Any) -> float | None:
     """A value of a column; what is not finite is written as a word."""
     if isinstance(value, str) and value in ("nan", "inf", "-inf"):
         return float(value)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that no float can hold
+        return None

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from limpid.config import TrainConfig
-from limpid.config.files import read_config, read_options, write_config
+from limpid.config.files import read_config, read_options, require_as_written, write_config
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError
-from limpid.files import explained, is_number
+from limpid.files import MALFORMED, explained, is_number
 from limpid.html import table, titled
 from limpid.manifest import MANIFEST, damage, damage_within
 from limpid.metrics import Metrics, Sample
@@ -26,6 +26,8 @@ READABLE_VERSIONS = (1, 2)
 """Checkpoints of version 1 have no manifest."""
 AVERAGE = "ema.safetensors"
 """A checkpoint's moving average of the weights, where the run keeps one."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+"""A run's tokenizer, and how it begins, ends and converses where that is not its own; manifest.json hashes them."""
 STARTING = ".limpid-starting"
 """Marks a folder that limpid made for a run whose configuration is not written yet. Without it nothing is removed."""
 
@@ -34,7 +36,7 @@ STARTING = ".limpid-starting"
 class Run:
     """One run's folder.
 
-    config.toml  tokenizer.json  metrics.jsonl  micro_batches.jsonl  samples.jsonl  findings.jsonl
+    config.toml  tokenizer.json  manifest.json  metrics.jsonl  micro_batches.jsonl  samples.jsonl  findings.jsonl
     checkpoints/000500/   model.safetensors  optimizer.safetensors  ema.safetensors  state.json  manifest.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step
@@ -175,7 +177,7 @@ class Run:
             kinds = (updates, int), (state["data"], str), (state["scaler"], dict)
             right = all(isinstance(value, kind) for value, kind in kinds)
             right = right and state["step"] == step and 0 <= updates <= step
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, *MALFORMED):
             version, right = CHECKPOINT_VERSION, False
         if version not in READABLE_VERSIONS:
             readable = " and ".join(map(str, READABLE_VERSIONS))
@@ -194,7 +196,9 @@ class Run:
         later = next((other for other in self.checkpoint_steps() if other > step and self._is_whole(other)), None)
         if later is not None:
             return f"use the first one after it that is whole: {self.path}@{later}"
-        return f"{self.path} holds no other checkpoint that is whole"
+        return (
+            f"{self.path} holds no other checkpoint that is whole: delete it (limpid runs --delete), and train it again"
+        )
 
     def whole_before(self, step: int) -> int | None:
         """The newest checkpoint before that of `step` that can be used."""
@@ -214,6 +218,7 @@ class Run:
 
         Raises  CheckpointError when it leaves open what a run has decided: it was emptied, or is no run's
         """
+        require_as_written(self.config_file)
         config = read_config(self.config_file)
         if not config.model.vocab_size or config.run.precision == "auto":
             raise CheckpointError(
@@ -224,6 +229,7 @@ class Run:
 
     def read_asked(self) -> TrainConfig:
         """The configuration that was asked for, with what was left open still open."""
+        require_as_written(self.config_file)
         return from_dict(TrainConfig, read_options(self.config_file))
 
     def last_written(self) -> float:

@@ -11,7 +11,8 @@ from pathlib import Path
 from limpid.errors import CheckpointError
 from limpid.files import explained, is_number
 from limpid.lock import LOCK, hold, released_after
-from limpid.run import RUNS, STARTING, Run
+from limpid.manifest import MANIFEST
+from limpid.run import RUNS, STARTING, TOKENIZER_FILES, Run
 from limpid.terminal import command
 
 
@@ -75,8 +76,8 @@ def _never_became_a_run(path: Path) -> bool:
     if not (path / STARTING).is_file() or (path / "config.toml").exists():
         return False
     first = Run(path).checkpoint(0).name
-    files = ("tokenizer.json", "own.json", "config.toml")
-    written = {LOCK, STARTING, "checkpoints", *files[:2], *(f".{name}.writing" for name in files)}
+    files = (*TOKENIZER_FILES, MANIFEST, "own.json")
+    written = {LOCK, STARTING, "checkpoints", *files, *(f".{name}.writing" for name in (*files, "config.toml"))}
     within = {entry.name for entry in (path / "checkpoints").glob("*")}
     return set(os.listdir(path)) <= written and within <= {first, f".{first}.writing"}
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import limpid
+from limpid.data.tokenizer import load_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.lock import hold, released_after
 from limpid.manifest import write_manifest
@@ -245,3 +246,13 @@ def test_what_a_run_was_trained_on_is_known_while_any_checkpoint_is_whole(run: R
 def test_a_checkpoint_is_named_wherever_a_run_is(run: Run) -> None:
     assert limpid.resume("run@8").path == run.path
     assert str(find_model("run@4")) == "runs/run@4"
+
+
+def test_a_tokenizer_that_is_damaged_is_written_again(run: Run) -> None:
+    before = run.tokenizer_file.read_bytes()
+    flip(run.tokenizer_file)
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is damaged"):
+        load_tokenizer(Checkpoint(run, 7))
+    resume(run)
+    assert run.tokenizer_file.read_bytes() == before
+    assert load_tokenizer(Checkpoint(run, 7))

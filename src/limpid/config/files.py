@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +18,9 @@ from limpid.files import one_line, parse_json, read_whole, write_atomically
 
 RESOLVED = "resolved"
 """Table of config.toml: what options that were left open came to."""
+
+SEAL = b"# SHA-256 of the lines above: "
+"""How the last line of a run's own file begins."""
 
 
 def read_config(file: Path) -> TrainConfig:
@@ -90,7 +95,23 @@ def write_config(file: Path, asked: TrainConfig, resolved: TrainConfig | None = 
         }
         plain[RESOLVED] = {section: options for section, options in came_to.items() if options}
         said.append(f"# What was left open came to what stands under {RESOLVED}; another run decides that anew.")
-    write_atomically(file, ("\n".join(said) + "\n\n" + tomli_w.dumps(plain)).encode())
+    content = ("\n".join(said) + "\n\n" + tomli_w.dumps(plain)).encode()
+    write_atomically(file, content if resolved is None else content + SEAL + _digest(content) + b"\n")
+
+
+def require_as_written(file: Path) -> None:
+    """Raise ConfigError for a run's file that is not as it was written; one without a hash does not say."""
+    with contextlib.suppress(OSError):
+        content, sealed, digest = file.read_bytes().rpartition(SEAL)
+        if sealed and digest.strip() != _digest(content):
+            raise ConfigError(
+                f"{file} is not as limpid wrote it, by the hash in its last line: bring the run's own back, or delete "
+                "that line if you changed it yourself"
+            )
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _spelled_out(config: TrainConfig) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from limpid.data.held_out import data_of, named_as_given
 from limpid.data.token_splits import Passage, Tokens
 from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError
+from limpid.files import MALFORMED
 from limpid.run import Run
 
 WORDS = 12
@@ -122,7 +123,7 @@ def _micro_batches(run: Run, step: int | None) -> Iterator[dict[str, Any]]:
         try:
             entry = json.loads(line)
             last = int(entry["step"])
-        except (ValueError, KeyError, TypeError, RecursionError):  # the last line of a killed run may be cut short
+        except MALFORMED:  # the last line of a killed run may be cut short
             continue
         if step is None or last == step:
             taken = {last: [*taken.get(last, []), entry]}

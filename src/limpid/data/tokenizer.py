@@ -21,7 +21,9 @@ from limpid.data.folder_settings import GENERATION, SETTINGS, TEMPLATE, FolderSe
 from limpid.data.panics import is_panic, panics_unsaid
 from limpid.data.words import splits_at_words
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line, read_whole, user_path, write_atomically
+from limpid.files import explained, one_line, read_whole, user_path, write_atomically
+from limpid.manifest import MANIFEST, damage_within, write_manifest
+from limpid.run import TOKENIZER_FILES, Run
 from limpid.source import Adapted, Checkpoint, Model
 
 Array = np.ndarray
@@ -193,7 +195,10 @@ class Tokenizer:
 
     def special_id(self, content: str) -> int | None:
         """Id of the special token that is spelled `content`, if there is one."""
-        id: int | None = self._tokenizer.token_to_id(content)
+        try:
+            id: int | None = self._tokenizer.token_to_id(content)
+        except UnicodeEncodeError:  # half of a surrogate pair, which no token is
+            return None
         return id if id in self._special else None
 
     def _require_known(self, text: str) -> None:
@@ -267,15 +272,26 @@ def _explained(what: str, way_out: str) -> Iterator[None]:
         raise
 
 
-def write_settings(folder: Path, tokenizer: Tokenizer) -> None:
-    """Keep in a run's folder how its tokenizer begins, ends and converses, so that `load_tokenizer` finds it."""
-    if not tokenizer.has_settings:
-        return
+def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Keep a tokenizer in a run's folder, with how it begins, ends and converses, so that `load_tokenizer` finds it."""
+    write_atomically(folder / TOKENIZER_FILES[0], tokenizer.to_json().encode())
+    if tokenizer.has_settings:
+        _write_settings(folder, tokenizer)
+    write_manifest(folder, TOKENIZER_FILES)
+
+
+def _write_settings(folder: Path, tokenizer: Tokenizer) -> None:
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": sorted(tokenizer.ends)}
     for name, content in ((SETTINGS, tokenizer.words), (GENERATION, ids)):
         write_atomically(folder / name, (json.dumps(content, ensure_ascii=False) + "\n").encode())
     if tokenizer.chat_template is not None:
         write_atomically(folder / TEMPLATE, tokenizer.chat_template.text.encode())
+
+
+def tokenizer_damage(run: Run) -> str | None:
+    """What is wrong with the tokenizer of a run; None when it is as it was written, or does not say."""
+    with explained(f"cannot read {run.tokenizer_file}"):
+        return damage_within(run.path)
 
 
 def load_tokenizer(source: Model) -> Tokenizer:
@@ -285,6 +301,11 @@ def load_tokenizer(source: Model) -> Tokenizer:
     """
     if not source.tokenizer_file.is_file():
         raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
+    if isinstance(source, Checkpoint) and (wrong := tokenizer_damage(source.run)):
+        raise CheckpointError(
+            f"{wrong}; bring the run's own back, of which model/ has a copy, and what it was tuned from; or delete "
+            f"{source.run.path / MANIFEST} if only that is damaged"
+        )
     tokenizer = Tokenizer.load(source.tokenizer_file)
     folders = {
         one.path: None

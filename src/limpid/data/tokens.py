@@ -22,7 +22,7 @@ from limpid.data.token_files import make_tokenizer, write_tokens
 from limpid.data.token_splits import Counts, PathTokens, Tokens
 from limpid.data.tokenizer import Tokenizer, read_tokenizer_file
 from limpid.errors import CheckpointError, DataError
-from limpid.files import one_line, user_path
+from limpid.files import MALFORMED, one_line, user_path
 from limpid.manifest import damage_within
 from limpid.reporter import Report
 
@@ -213,7 +213,7 @@ def _read(cache: Cache, fingerprint: str) -> Tokens | None:
             places=meta.get("places"),
             paths=paths,
         )
-    except (FileNotFoundError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
+    except (FileNotFoundError, EOFError, *MALFORMED, DataError) as error:
         cache.damage = one_line(error)
         return None
     except OSError as error:

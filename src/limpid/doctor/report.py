@@ -18,7 +18,7 @@ from limpid.doctor.rule import functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules.loss_curve import LOSS_DIVERGES
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import user_path
+from limpid.files import MALFORMED, user_path
 from limpid.reporter import Reporter
 from limpid.source import Run, find_source
 from limpid.terminal import say_json
@@ -119,7 +119,7 @@ def _recorded(path: Path, curves: Curves) -> list[Finding]:
             finding = finding_from(json.loads(line))
             if finding.rule not in RULES or finding.severity not in SEVERITIES:
                 raise ValueError(finding)
-        except (ValueError, TypeError, RecursionError):  # the last line of a killed run may be cut short
+        except MALFORMED:  # the last line of a killed run may be cut short
             curves.notes.append("a line of findings.jsonl cannot be read, and was left out")
             continue
         said[finding.rule] = finding

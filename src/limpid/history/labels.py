@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from limpid.errors import ConfigError
-from limpid.files import explained, write_atomically
+from limpid.files import MALFORMED, explained, write_atomically
 from limpid.run import Run
 
 FILE = "labels.json"
@@ -27,7 +27,7 @@ class Labels:
         try:
             found = json.loads((run.path / FILE).read_text(encoding="utf-8"))
             return Labels(tuple(map(str, found["tags"])), str(found["note"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, *MALFORMED):
             return Labels()
 
     def changed(self, tag: Sequence[str], untag: Sequence[str], note: str | None) -> Labels:

@@ -17,7 +17,7 @@ from torch import Tensor
 from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import folder_written_atomically, parse_json
+from limpid.files import MALFORMED, folder_written_atomically, parse_json
 from limpid.model.families import FAMILIES, Family, checked, family_of, head_of
 from limpid.model.header import header, require_layers, require_numbers
 from limpid.model.linear import merge
@@ -141,7 +141,7 @@ def _weight_files(path: Path) -> list[Path]:
         try:
             named = parse_json(index.read_bytes())["weight_map"]
             files = sorted({path / Path(file).name for file in named.values()})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, *MALFORMED) as error:
             raise CheckpointError(f"{index} is not an index of shards: download it again") from error
         for file in files:
             if file.is_file() and (more := set(header(file)) - set(named)):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from limpid.config import ModelConfig
 from limpid.config.options import Checked, require
+from limpid.planning.number_formats import ADDRESSABLE
 from limpid.planning.recurrent import Recurrent
 
 Norm = Literal["layer", "layer_no_bias", "rms", "none"]
@@ -27,7 +28,7 @@ class Norms(Checked):
 
 
 @dataclass(frozen=True)
-class Biases:
+class Biases(Checked):
     """Which products have a bias."""
 
     qkv_bias: bool = False
@@ -37,7 +38,7 @@ class Biases:
 
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(Checked):
     """What the residual stream begins with besides the token's vector."""
 
     learned_positions: int = 0
@@ -48,7 +49,7 @@ class Embedding:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Checked):
     """How the last vectors become logits."""
 
     head: bool = True
@@ -62,7 +63,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class SlidingWindow:
+class SlidingWindow(Checked):
     """Attention layers that look back over a window only."""
 
     window: int
@@ -71,7 +72,7 @@ class SlidingWindow:
 
 
 @dataclass(frozen=True)
-class Experts:
+class Experts(Checked):
     """A mixture of experts in place of the MLP."""
 
     num_experts: int
@@ -86,7 +87,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Checked):
     """Keys and values compressed into one vector per token (DeepSeek)."""
 
     kv_latent: int
@@ -139,6 +140,8 @@ class Architecture(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name, value in self.sizes.items():
+            require(0 <= value < ADDRESSABLE, f"{self.name}: {name} is {value:.3g}, expected a size below 2^64")
         if self.experts is not None:
             require(
                 self.experts.experts_per_token <= self.experts.num_experts,

@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from limpid.errors import ConfigError
-from limpid.files import parse_json
+from limpid.files import MALFORMED, parse_json
 from limpid.planning.architecture import Architecture, architecture
 from limpid.planning.families import FAMILIES
 from limpid.planning.families.dense import windows
@@ -51,6 +51,6 @@ def read_config(config: Fields, name: str = "model", where: str = "config.json")
         fields = {**family.fixed, **sizes, **windows(config), **family.more(config)}
     except KeyError as error:
         raise ConfigError(f"{where} has no {error.args[0]}, which a model of type {kind} needs") from error
-    except (TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise ConfigError(f"{where}: {' '.join(str(error).split())}: expected whole numbers as sizes") from error
     return architecture(name, **fields, tied=bool(config.get("tie_word_embeddings", True)))

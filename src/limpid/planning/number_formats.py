@@ -41,7 +41,8 @@ ADDRESSABLE = 2**64
 
 
 def require_addressable(parameters: float, what: str) -> None:
-    """Refuse a model that could not be addressed even at one byte each."""
+    """Refuse a model that could not be addressed even at one byte each, and one whose sizes leave nothing."""
+    require(parameters > 0, f"{what} has {parameters:.3g} parameters: check its sizes")
     require(
         parameters < ADDRESSABLE,
         f"{what} has {parameters:.3g} parameters, more than 64 bits can address: check its sizes",

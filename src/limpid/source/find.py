@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from limpid.errors import CheckpointError
-from limpid.files import is_number, parse_json, user_path
+from limpid.files import MALFORMED, is_number, parse_json, user_path
 from limpid.run import AVERAGE, RUNS, Run
 from limpid.source import hub
 from limpid.source.kinds import KINDS, RECORDING, Adapted, Checkpoint, Model, ModelFolder, RecordedStep, Source
@@ -186,7 +186,7 @@ def _base_of(folder: Path) -> str:
     file = folder / ADAPTER
     try:
         base = parse_json(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{file} names no base model: give it, as in MODEL+{folder}") from error
     if not isinstance(base, str) or not base:
         raise CheckpointError(f"{file} names no base model: give it, as in MODEL+{folder}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import one_line, parse_json
+from limpid.files import MALFORMED, one_line, parse_json
 
 NAME = re.compile(r"(?P<repository>[\w.-]+(?P<of_somebody>/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 READ = ("*.json", "*.safetensors", "*.jinja")
@@ -62,7 +62,7 @@ def lacks_weights(folder: Path) -> bool:
     try:
         named = parse_json((folder / "model.safetensors.index.json").read_bytes())["weight_map"].values()
         return not all((folder / str(file)).is_file() for file in named)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, *MALFORMED):
         return True
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import CheckpointError
-from limpid.files import write_atomically
+from limpid.files import MALFORMED, write_atomically
 
 PACKAGE = Path(__file__).parent.parent
 CODE = ("maths", "tracing", "objectives", "quantities.py")
@@ -21,7 +21,7 @@ def read(record: Path) -> Any:
     try:
         found = json.loads(_file(record).read_text(encoding="utf-8"))
         return found["document"] if found["key"] == key(record) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *MALFORMED):
         return None
 
 

@@ -21,6 +21,7 @@ from limpid.files import explained, one_line, parse_json
 from limpid.manifest import seal_damage
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
+from limpid.maths.step import rule
 from limpid.objectives import Objective
 from limpid.objectives import from_document as objective_from
 from limpid.quantities import Parameter, parameters, trained_parameters
@@ -255,8 +256,11 @@ class Record:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
         parts = ["fast/grad({})", "after/{}"]
         parts += ["before/ema/{}", "after/ema/{}"] if self.config.update.ema_decay else []
+        kinds = {parameter.name: rule(self.config.update, parameter).moments for parameter in self.trained}
+        moments = [f"{kind}/{name}" for name, its_kinds in kinds.items() for kind in its_kinds]
         required = [part.format(parameter.name) for parameter in self.trained for part in parts]
         required += [f"before/{parameter.name}" for parameter in parameters(self.config.model)]
+        required += [f"{when}/{moment}" for moment in moments for when in ("before", "after")]
         return required + [f"batch/{name}" for name in self.objective.fields]
 
     def stored(self, name: str) -> Array:

@@ -132,7 +132,11 @@ def _verified(run: Run, step: int, files: list[str]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _folder_written_by(mesh: Mesh, folder: Path) -> Iterator[Path]:
     """`folder_written_atomically` by the main process; all of them fill it."""
-    with folder_written_atomically(folder) if mesh.is_main else contextlib.nullcontext(folder) as temporary:
+    with (
+        folder_written_atomically(folder, parents=False)
+        if mesh.is_main
+        else contextlib.nullcontext(folder) as temporary
+    ):
         with explained(f"cannot write {folder}"):  # each process's own part, too
             yield mesh.agree(temporary)
         mesh.wait()

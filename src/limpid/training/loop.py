@@ -144,6 +144,7 @@ def finish(training: Training) -> str | None:
     mesh, tokenizer, config = training.state.mesh, training.tokens.tokenizer, training.config
 
     def write() -> str | None:
+        training.run.require_there()
         single = {name: tensor.detach().float() for name, tensor in _weights(training).items()}
         try:
             save_folder(

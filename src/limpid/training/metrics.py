@@ -16,7 +16,7 @@ from rich.text import Text
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.files import LineFile, explained, write_atomically
+from limpid.files import MALFORMED, LineFile, explained, write_atomically
 from limpid.jsonable import jsonable
 from limpid.machine import process_peak
 from limpid.metrics import Sample
@@ -255,7 +255,7 @@ def _lines_before(file: Path, first: int) -> tuple[list[bytes], list[bytes], set
             step = entry["step"]
             if not isinstance(step, int):
                 raise TypeError(step)
-        except (ValueError, KeyError, TypeError, RecursionError):  # the last line of a killed run may be cut short
+        except MALFORMED:  # the last line of a killed run may be cut short
             unreadable.append(line.rstrip(b"\n") + b"\n")
             continue
         if step < first:

@@ -64,6 +64,7 @@ def measured_peak(dtype: torch.dtype, device: torch.device) -> float:
 
 
 @cache
+@cache  # what it was at the start: a machine that runs out of files or memory may refuse to say it again
 def engine(device: torch.device) -> dict[str, str]:
     """What decides the last bit of a sum beside threads and processes: PyTorch and the processor."""
     if device.type == "cuda":

@@ -16,10 +16,9 @@ from limpid.config.parallel import require_divides
 from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
 from limpid.data.token_splits import Tokens
-from limpid.data.tokenizer import write_settings
+from limpid.data.tokenizer import Tokenizer, tokenizer_damage, write_tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import ConfigError, DataError
-from limpid.files import write_atomically
 from limpid.lock import hold
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.objectives.tuned import objective_of
@@ -99,8 +98,7 @@ def start(
     run = mesh.decided(lambda: new_run(name))
     batches, held_out = batches_of(run, config, tokens, answerer)
     if mesh.is_main:
-        write_atomically(run.tokenizer_file, tokens.tokenizer.to_json().encode())
-        write_settings(run.path, tokens.tokenizer)
+        write_tokenizer(run.path, tokens.tokenizer)
     began = time.perf_counter()
     checkpoint.save(run, state, config, tokens.fingerprint)
     if step_budget is not None:
@@ -185,7 +183,8 @@ def resume(
             raise ConfigError(f"max_steps {max_steps} lies before step {step}, which {run.path} has already taken")
         config, asked = (_with_run(one, max_steps=max_steps) for one in (config, asked))
     training = open_run(run, config, step, mesh, own, answerer)
-    for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked)):
+    tokenizer = training.tokens.tokenizer
+    for note in mesh.decided(lambda: _go_on(run, step, None if config == before else config, asked, tokenizer)):
         reporter.line(note)
     if before.run.max_steps != config.run.max_steps:
         what = "extended" if before.run.max_steps < config.run.max_steps else "shortened"
@@ -212,11 +211,14 @@ def _taken_up(run: Run, at: int | None) -> tuple[TrainConfig, TrainConfig, int]:
     return run.read_config(), run.read_asked(), run.latest_checkpoint() if at is None else at
 
 
-def _go_on(run: Run, step: int, config: TrainConfig | None, asked: TrainConfig) -> list[str]:
+def _go_on(run: Run, step: int, config: TrainConfig | None, asked: TrainConfig, tokenizer: Tokenizer) -> list[str]:
     """Make a run's folder that of a run after `step` steps; returns what a user should know about it."""
     aside = run.set_aside_after(step)
     notes = [] if aside is None else [f"what came after step {step} lies in {aside} now: delete it when you like"]
     checkpoint.remove_unfinished(run)
+    if wrong := tokenizer_damage(run):
+        write_tokenizer(run.path, tokenizer)
+        notes.append(f"{wrong}; it was written again, from the tokens that are kept")
     notes += take_up(run, step + 1)
     if config is not None:
         run.remove_batches_after(step)

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError
-from limpid.files import file_written_atomically
+from limpid.files import MALFORMED, file_written_atomically, one_line
 from limpid.manifest import UNSEALED, seal, seal_damage
 from limpid.training.state import State
 
@@ -59,7 +59,7 @@ def write_batch(file: Path, batch: Sequence[MicroBatch]) -> None:
     }
     rows = json.dumps([list(micro.rows) for micro in batch])
     measured = json.dumps([dict(micro.measured) for micro in batch])
-    with file_written_atomically(file) as temporary:
+    with file_written_atomically(file, parents=False) as temporary:
         save_file(arrays, temporary, metadata={"rows": rows, "measured": measured, **UNSEALED})
         seal(temporary)
 
@@ -77,16 +77,16 @@ def read_batch(file: Path) -> tuple[MicroBatch, ...]:
             rows = json.loads(said["rows"])
             measured = json.loads(said["measured"]) if "measured" in said else [{}] * len(rows)
             arrays = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(
-            f"{file} is no stored batch ({reason}): resume from a checkpoint before it, and delete it to draw it anew"
-        ) from error
-    return tuple(
-        MicroBatch(
-            {name.partition("/")[2]: array for name, array in arrays.items() if name.partition("/")[0] == str(index)},
-            tuple(its_rows),
-            its_measured,
+        return tuple(
+            MicroBatch(
+                {name.partition("/")[2]: array for name, array in arrays.items() if name.split("/")[0] == str(index)},
+                tuple(map(int, its_rows)),
+                {name: float(value) for name, value in its_measured.items()},
+            )
+            for index, (its_rows, its_measured) in enumerate(zip(rows, measured, strict=True))
         )
-        for index, (its_rows, its_measured) in enumerate(zip(rows, measured, strict=True))
-    )
+    except (OSError, SafetensorError, *MALFORMED) as error:
+        raise CheckpointError(
+            f"{file} is no stored batch ({one_line(error)}): resume from a checkpoint before it, and delete it to draw "
+            "it anew"
+        ) from error

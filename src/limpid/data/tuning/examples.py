@@ -23,7 +23,7 @@ from limpid.data.tuning.make import SPLITS, Recipe, TooLong, canonical, make
 from limpid.data.tuning.notes import one_sided
 from limpid.data.tuning.shapes import Kind
 from limpid.errors import CheckpointError, ConfigError, DataError
-from limpid.files import one_line, read_whole, user_path
+from limpid.files import MALFORMED, one_line, read_whole, user_path
 from limpid.manifest import damage_within
 from limpid.reporter import SILENT, Report
 
@@ -271,7 +271,7 @@ def _read(cache: Cache, fingerprint: str) -> Examples | None:
             tallies=(Tally(**meta["tallies"][0]), Tally(**meta["tallies"][1])),
             skipped=meta["skipped"],
         )
-    except (OSError, EOFError, ValueError, TypeError, KeyError, DataError) as error:
+    except (OSError, EOFError, *MALFORMED, DataError) as error:
         cache.damage = one_line(error)
         return None
 

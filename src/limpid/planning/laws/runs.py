@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import ConfigError
-from limpid.files import user_path
+from limpid.files import MALFORMED, user_path
 from limpid.run import Run
 from limpid.source import find_run, find_source, known_runs
 
@@ -115,5 +115,5 @@ def _table(rows: list[dict[str, Any]], path: Path) -> Iterator[Point]:
                 yield size, float(row[columns["tokens"]]), loss
             else:
                 yield size, float(row[columns["compute"] or ""]) / (6 * size), loss
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise ConfigError(f"{path}, row {number}: {dict(row)} lacks a number for one of its columns") from error

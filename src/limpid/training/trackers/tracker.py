@@ -13,7 +13,7 @@ from typing import Protocol
 
 from limpid.config import TrainConfig
 from limpid.errors import ConfigError
-from limpid.files import one_line, write_atomically
+from limpid.files import MALFORMED, one_line, write_atomically
 from limpid.metrics import Sample
 from limpid.run import Run
 
@@ -103,7 +103,7 @@ def identity(run: Run) -> str:
     file = run.path / "trackers.json"
     try:
         return str(json.loads(file.read_bytes())["id"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *MALFORMED):
         made = secrets.token_hex(4)
         write_atomically(file, json.dumps({"id": made}).encode() + b"\n")
         return made
