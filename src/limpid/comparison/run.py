@@ -56,6 +56,7 @@ def run(
         seen.objective = step.objective
         seen.given = {name: step.micro[name] for name in step.objective.fields if name not in ("tokens", "targets")}
     seen.roundings = 1 if variant.adapter is None else 3  # the adapter's product and sum are rounded too
+    seen.roundings *= 2 * variant.parallel.tensor - 1  # each part of a product, and their sums
     kept = torch.promote_types(DTYPES[variant.precision], torch.float32)
     seen.compute, seen.kept = FORMATS[variant.precision], FORMATS[NAMES[kept]]
     seen.summed = seen.kept
