@@ -95,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
     except LimpidError as error:
         said = _as_typed(error, words) if isinstance(error, ConfigError) else str(error)
-        say(f"limpid: error: {said}", file=sys.stderr)
+        if not error.told:
+            say(f"limpid: error: {said}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):

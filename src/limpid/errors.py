@@ -9,6 +9,9 @@ LONGEST = 2000
 class LimpidError(Exception):
     """A user's mistake or a machine's refusal; the command line prints it without a traceback and exits with 2."""
 
+    told = False
+    """Whether another process of the same run has printed it."""
+
     def __str__(self) -> str:
         said = on_one_line(super().__str__())
         return said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} … {said[3 - LONGEST // 2 :]}"

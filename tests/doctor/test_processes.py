@@ -6,6 +6,7 @@ import json
 import math
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ EXPECTED = {
         "start": "ranks-start-apart",
         "data": "ranks-same-data",
         "bits": "rank-computes-wrong",
+        "slow": "rank-is-slow",
+        "reads": "rank-is-slow",
         "missing": "parameters-not-in-optimizer",
         "rate": "learning-rate-too-high",
         "nan": "not-finite",
@@ -67,14 +70,18 @@ def losses_of(way: str, fault: str, rank: int, watched: bool) -> tuple[list[str]
     number = 0
     if fault == "bits" and rank == 1:
         model.head.weight.register_hook(lambda g: g * 1e12 if number == 4 else g)
+    if fault == "slow" and rank == 1:
+        model.blocks[0].register_forward_hook(lambda *_: time.sleep(0.05))
     if fault == "nan":
         model.norm.register_forward_hook(lambda *given: given[-1] / (0.0 if number == 4 else 1.0))
     doctor = limpid.watch(outer, optimizer, say=False) if watched else None
     losses = []
-    for number in range(20 if fault == "rate" else STEPS):
+    for number in range(20 if fault in ("rate", "slow", "reads") else STEPS):
         if fault == "rate" and number == 12:
             for group in optimizer.param_groups:
                 group["lr"] = 0.1
+        if fault == "reads" and rank == 1:
+            time.sleep(0.05)
         given = batch(number if fault == "data" else 2 * number + rank)
         loss = mean_loss(model if fault == "inner" else outer, given)
         loss.backward()

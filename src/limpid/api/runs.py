@@ -15,6 +15,7 @@ from limpid.data.documents import require_there
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
 from limpid.run_folder import place_of, require_free
+from limpid.training.elastic import Restart, may_be_restarted
 
 if TYPE_CHECKING:
     from limpid.training.callbacks import Callback
@@ -47,17 +48,21 @@ def train(
     asked: TrainConfig = converted(TrainConfig, {} if config is None else config, "config")
     require_effect(asked, steps_are_known=deadline is None and step_budget is None)
     require_there([*asked.data.paths, *asked.data.validation_paths])  # before PyTorch is loaded, which takes seconds
-    if name is not None:
+    if name is not None and not may_be_restarted():
         require_free(place_of(name))
     from limpid.generation import answers
     from limpid.training.own import Own
-    from limpid.training.start import start
+    from limpid.training.start import resume, start
 
-    own = Own(objective, batches)
+    own, restart = Own(objective, batches), Restart()
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
+        before = mesh.decided(restart.run)
+        if before is not None:
+            return resume(before, None, shown, mesh, own=own, answerer=answers)
         training = start(asked, name, shown, deadline, mesh, own, answers)
         training.step_budget = training.step_budget or step_budget
+        mesh.decided(lambda: restart.began(training.run))
         return training
 
     return _train(begin, reporter, callbacks)
@@ -84,11 +89,14 @@ def resume(
     from limpid.training.own import Own
     from limpid.training.start import resume
 
-    own = Own(objective, batches)
+    own, restart = Own(objective, batches), Restart()
 
     def begin(mesh: Mesh, shown: Reporter) -> Training:
-        run, step = find_checkpoint(what)
-        return resume(run, max_steps, shown, mesh, step, own, answers, parallel)
+        before = mesh.decided(restart.run)
+        run, step = find_checkpoint(what) if before is None else (before, None)
+        training = resume(run, max_steps, shown, mesh, step, own, answers, parallel)
+        mesh.decided(lambda: restart.began(training.run))
+        return training
 
     return _train(begin, reporter, callbacks)
 
@@ -98,13 +106,15 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
     from limpid.diagnose import attend
     from limpid.generation import continue_text
     from limpid.lock import released_after
+    from limpid.training.failure import named_failures
     from limpid.training.heading import describe
     from limpid.training.loop import Diverged, Interrupted, finish, loop
     from limpid.training.mesh import open_mesh
 
     with released_after(), open_mesh() as mesh:
         shown = reporter if mesh.is_main else SILENT
-        training = begin(mesh, shown)
+        with named_failures(mesh):
+            training = begin(mesh, shown)
         shown.close()  # bars of tokenizing and measuring
         for line in describe(training) if mesh.is_main else ():
             shown.line(line)
@@ -117,7 +127,8 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
         finally:
             if doctor is not None:
                 doctor.close()
-        why_no_folder = finish(training)
+        with named_failures(mesh):
+            why_no_folder = finish(training)
         if why_no_folder is not None:
             shown.line(f"model/ was not written: {why_no_folder}")
     return training.run

@@ -165,6 +165,8 @@ class RunConfig(Checked):
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
     parallel: str = ""
     """How processes of torchrun divide a step: replicate=N, shard=N, tensor=N, zero=1|2|3, with commas; all shard."""
+    timeout: Count = 1800
+    """Seconds that processes of one run wait for each other before it ends and names the one that they waited for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

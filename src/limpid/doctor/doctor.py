@@ -80,6 +80,7 @@ class Doctor:
             if self.watched.processes > 1 and Probe.RANKS in probes:
                 self.ranks = Ranks(self.info, first_step)
                 self.ranks.watch_gradients(self.hooks)
+                self.ranks.watch_pace(self.hooks)
                 self.log.first = self.ranks.rank == 0
         if self.info.sharded:
             self.skipped.note("the model's graph", "each process holds a part of the parameters: examine one alone")

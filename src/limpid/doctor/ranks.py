@@ -17,6 +17,7 @@ from torch import Tensor
 
 from limpid.doctor.hooks import Hooks
 from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.pace import Pace
 from limpid.doctor.weights import sample
 
 KEPT = 64
@@ -31,6 +32,8 @@ class RankHistory:
 
     start_gap: float = 0.0  # largest distance of any process's weights from the first one's, before the first update
     odd_rank: int | None = None  # one that computed something else than the others
+    paces: list[list[list[float]]] = field(default_factory=list)  # of the last steps, by process
+    slow: set[tuple[int, int]] = field(default_factory=set)  # who was said to be slow, at what
     usual: list[float] = field(default_factory=list)  # largest gradient element of each step, over all processes
 
 
@@ -67,6 +70,12 @@ class RankLines:
         """The parameter with the largest gradient element before averaging, and that element; None if no number."""
         return [line["local"] for line in self.lines]
 
+    @property
+    def paces(self) -> list[list[float]]:
+        """Seconds of each process: reading rows, in blocks, in the whole step; none unless every process gave them."""
+        paces = [line.get("pace") for line in self.lines]
+        return [pace for pace in paces if pace] if all(paces) else []
+
     @staticmethod
     def gap(rows: list[list[float]]) -> float:
         """Largest distance of any process's sums from the first one's."""
@@ -89,7 +98,12 @@ class Ranks:
         self.waiting: list[int] = []
         self.nodes: list[Any] = []  # kept alive: hooks die with their node
         self.started: list[float] | None = None
+        self.pace: Pace | None = None
         self.first = first  # step of the first update that is seen
+
+    def watch_pace(self, hooks: Hooks) -> None:
+        """See how long this process works where nobody waits."""
+        self.pace = Pace(self.info, hooks)
 
     def watch_gradients(self, hooks: Hooks) -> None:
         """See each gradient before it is averaged: in front of the node that accumulates it, after all its hooks."""
@@ -124,7 +138,7 @@ class Ranks:
     def exchange(self, number: int, hashes: list[int]) -> list[RankLines]:
         """Write this process's line for the step, and read those steps whose lines are complete."""
         often = number < self.first + 3 or number % 10 == 0
-        line: dict[str, Any] = {"local": _summary(self.local)}
+        line: dict[str, Any] = {"local": _summary(self.local), "pace": self.pace and self.pace.taken()}
         if often:
             line["rows"] = hashes[:64]
         if often and not self.info.sharded:

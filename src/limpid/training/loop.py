@@ -23,6 +23,7 @@ from limpid.reporter import Reporter
 from limpid.run import Run
 from limpid.training import checkpoint
 from limpid.training.callbacks import Best, Callback
+from limpid.training.failure import named_failures
 from limpid.training.metrics import MetricsLogger, NoMetrics, mean_of
 from limpid.training.record import record_step
 from limpid.training.samples import Sampler, asked_of, samples
@@ -89,40 +90,39 @@ def loop(
     sampled = mesh.agree(max((sample.step for sample in run.read_samples()), default=None))
     told = Told(training, metrics, best, callbacks if mesh.is_main else (), Saver(run, mesh), sampled)
     try:
-        told.tell("on_start")
-        with interruptions(mesh) as asked:
-            while state.step < (last := training.config.run.max_steps):
-                outcome = _one(training, *told.drawn(), metrics, watcher)
-                told.look_after_saver()
-                broken = not outcome.updated and not state.scaler.is_enabled()
-                state.step -= broken  # nothing moved: the state is still the one before this step
-                told.tell("on_step", outcome)
-                if broken:
-                    told.save(wait=True)
-                    raise Diverged(run, outcome)
-                judged = _due(state.step, every.eval_steps, last)
-                if judged:
-                    told.evaluated()
-                if every.sample_steps and state.step % every.sample_steps == 0:
-                    told.sample(sampler)
-                if _due(state.step, every.save_steps, last) or state.step == last - 1:
-                    told.save()  # the state before the last step too: that step then opens at once
-                if mesh.any(asked() or not reporter.listened_to):
-                    told.save(wait=True)
-                    raise Interrupted(run, state.step)
-                if judged and state.step < last and 0 < every.early_stopping <= best.worse_since:
-                    told.save()
-                    metrics.say(f"stopped after step {state.step}: no evaluation since step {best.step} was better")
-                    break
-                _keep_time(training, metrics, sampler)
-        if (sample_at_end or every.sample_steps) and told.sampled != state.step:
-            told.sample(sampler)
-        told.wait_for_saver()
+        with named_failures(mesh, (Interrupted, Diverged)), contextlib.closing(told.saver):
+            mesh.wait_at_most(every.timeout)
+            told.tell("on_start")
+            with interruptions(mesh) as asked:
+                while state.step < (last := training.config.run.max_steps):
+                    outcome = _one(training, *told.drawn(), metrics, watcher)
+                    told.look_after_saver()
+                    broken = not outcome.updated and not state.scaler.is_enabled()
+                    state.step -= broken  # nothing moved: the state is still the one before this step
+                    told.tell("on_step", outcome)
+                    if broken:
+                        told.save(wait=True)
+                        raise Diverged(run, outcome)
+                    judged = _due(state.step, every.eval_steps, last)
+                    if judged:
+                        told.evaluated()
+                    if every.sample_steps and state.step % every.sample_steps == 0:
+                        told.sample(sampler)
+                    if _due(state.step, every.save_steps, last) or state.step == last - 1:
+                        told.save()  # the state before the last step too: that step then opens at once
+                    if mesh.any(asked() or not reporter.listened_to):
+                        told.save(wait=True)
+                        raise Interrupted(run, state.step)
+                    if judged and state.step < last and 0 < every.early_stopping <= best.worse_since:
+                        told.save()
+                        metrics.say(f"stopped after step {state.step}: no evaluation since step {best.step} was better")
+                        break
+                    _keep_time(training, metrics, sampler)
+            if (sample_at_end or every.sample_steps) and told.sampled != state.step:
+                told.sample(sampler)
+            told.wait_for_saver()
     finally:
-        try:
-            told.saver.close()
-        finally:
-            metrics.close()
+        metrics.close()
 
 
 def _keep_time(training: Training, metrics: MetricsLogger | NoMetrics, sampler: Sampler) -> None:
@@ -225,6 +225,7 @@ class Told:
     def drawn(self) -> tuple[Sequence[MicroBatch], float]:
         """The batch of the next step, and how many seconds it took."""
         state, began = self.training.state, time.perf_counter()
+        state.mesh.at(state.step + 1, "reading data")
         with self.saved_first():
             batch = self.training.batches.batch(state.step + 1, state)
         return batch, time.perf_counter() - began
@@ -240,6 +241,7 @@ class Told:
 
     def evaluated(self) -> None:
         """Evaluate, keep and show it, where there is something to evaluate on."""
+        self.training.state.mesh.at(self.training.state.step, "evaluating")
         with self.saved_first():
             evaluation = evaluate(self.training)
         if evaluation.sets:
@@ -252,6 +254,7 @@ class Told:
         if not asked_of(self.training):
             return
         self.sampled = self.training.state.step
+        self.training.state.mesh.at(self.sampled, "sampling")
         try:
             drawn = samples(self.training, sampler)
         except CheckpointError as error:
@@ -287,6 +290,7 @@ class Told:
 
     def _begin_to_write(self) -> None:
         run, state, config = self.training.run, self.training.state, self.training.config
+        state.mesh.at(state.step, "saving")
         self.metrics.sync()
         if state.step == self.saver.begun or state.mesh.decided(lambda: run.checkpoint(state.step).is_dir()):
             return

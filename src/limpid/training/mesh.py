@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from limpid.config.parallel import AXES, Parallel, parallel_of
-from limpid.errors import ConfigError
+from limpid.errors import ConfigError, DataError
 from limpid.model.spread import whole
+from limpid.training.heartbeat import Heartbeat, Phase
 from limpid.training.parallel import sharding
 from limpid.training.parallel import tensor as tensor_parallel
 
@@ -46,6 +48,7 @@ class Mesh:
     world: int = 1
     local_rank: int = 0  # on its machine
     parallel: Parallel = field(default_factory=Parallel)  # how they divide the step
+    heartbeat: Heartbeat | None = None  # by which several tell each other where they stand
     group: ProcessGroup | None = None  # in which they agree; None is PyTorch's default
 
     def laid_out(self, text: str) -> Mesh:
@@ -60,8 +63,16 @@ class Mesh:
         if self.world == 1:
             return self
         import torch.distributed as dist
+        from torch.distributed import distributed_c10d
 
-        return replace(self, group=dist.new_group(backend="gloo"))
+        world = distributed_c10d._get_default_group()
+        waits = world._get_backend(torch.device("cpu")).options._timeout  # as long as the others
+        return replace(self, group=dist.new_group(backend="gloo", timeout=waits))
+
+    def at(self, step: int, phase: Phase) -> None:
+        """Tell the other processes what this one does from here on."""
+        if self.heartbeat is not None:
+            self.heartbeat.at(step, phase)
 
     @property
     def is_main(self) -> bool:
@@ -205,6 +216,29 @@ class Mesh:
         pieces = ((name, whole(tensor)) for name, tensor in parameters)
         return {name: tensor.cpu() for name, tensor in pieces if self.is_main}
 
+    def wait_at_most(self, seconds: float) -> None:
+        """How long a process waits for another before that is an error."""
+        if self.world > 1:
+            from torch.distributed import distributed_c10d
+
+            for group in distributed_c10d._world.pg_map:
+                distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+
+    def require_alike(self, what: str, mine: str) -> None:
+        """Raises  DataError when a process holds something else than the main one"""
+        if self.world == 1:
+            return
+        import torch.distributed as dist
+
+        every = [""] * self.world
+        dist.all_gather_object(every, mine)
+        odd = [rank for rank, theirs in enumerate(every) if theirs != every[0]]
+        if odd:
+            raise DataError(
+                f"rank {odd[0]} reads other {what} than rank 0 ({every[odd[0]]} and {every[0]}): give every machine "
+                "the same files"
+            )
+
     def require_one(self, what: str, instead: str) -> None:
         """Raises  ConfigError when there are several processes"""
         if self.world > 1:
@@ -217,7 +251,7 @@ def open_mesh() -> Iterator[Mesh]:
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
-        yield _of_group()
+        yield from _of_group()
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Mesh()
@@ -227,14 +261,22 @@ def open_mesh() -> Iterator[Mesh]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_cuda else "gloo")
     try:
-        yield _of_group()
+        yield from _of_group()
     finally:
         dist.destroy_process_group()
 
 
-def _of_group() -> Mesh:
+def _of_group() -> Iterator[Mesh]:
+    """This process in the group that there is, telling the others where it stands."""
     import torch.distributed as dist
+    from torch.distributed import distributed_c10d
 
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    return Mesh(device, dist.get_rank(), dist.get_world_size(), local_rank).laid_out("")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    heartbeat = Heartbeat(distributed_c10d._get_default_store(), rank, world) if world > 1 else None
+    try:
+        yield Mesh(device, rank, world, local_rank, heartbeat=heartbeat).laid_out("")
+    finally:
+        if heartbeat is not None:
+            heartbeat.end()

@@ -90,6 +90,7 @@ def start(
         require_fits(config, mesh.device)
     with mesh.main_first():
         tokens = prepared(config, None if initial is None else initial.source, reporter)
+    mesh.require_alike("data", tokens.fingerprint)
     config, step_budget = resolved(config, tokens, mesh, deadline, reporter)
     state = fresh_state(config, mesh)
     if initial is not None:
@@ -244,6 +245,7 @@ def open_run(
     mesh = Mesh() if mesh is None else mesh
     with mesh.main_first():
         tokens = data_of(run, config, record["data"])
+    mesh.require_alike("data", tokens.fingerprint)
     state = fresh_state(config, mesh)
     checkpoint.load(run, at, state, config)
     batches, held_out = batches_of(run, config, tokens, answerer)

@@ -60,9 +60,11 @@ def step(
     """Take the next step on its micro-batches: every process is given all of them, and takes its share."""
     number, scale = state.step + 1, state.scaler.get_scale()
     losses = backward(state, batch, config, objective, observe=None if recorder is None else recorder.observe)
+    state.mesh.at(number, "clip")
     if recorder is not None:
         recorder.gradients(state)
     norm = clip(state.model, state.optimizer, state.scaler, config.update.max_grad_norm)
+    state.mesh.at(number, "update")
     rate = learning_rate(number, config.run.max_steps, config.update)
     updated = update(state.optimizer, state.scaler, rate, finite=math.isfinite(norm))
     state.step, state.updates = number, state.updates + updated
@@ -96,7 +98,9 @@ def backward(
         state.mesh.before_backward(state.model, last=index == mine[-1][0])
         if config.model.drops:
             torch.manual_seed(dropout_seed(config.run.seed, state.step + 1, index))
+        state.mesh.at(state.step + 1, "forward")
         loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
+        state.mesh.at(state.step + 1, "backward")
         state.scaler.scale(loss.value).backward()  # backward
         losses.append(Loss(loss.value.detach(), loss.metrics))
     state.mesh.after_backward(state.model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,27 @@ COMPUTES_WRONG = Rule(
 )
 
 
+SLOW = Rule(
+    "rank-is-slow",
+    FAMILY,
+    detects="One rank that all others wait for.",
+    equation=r"t_r > 1.5\, \mathrm{median}_{r' \ne r}\, t_{r'}",
+    source="Jiang et al. 2024, section 5.1, arXiv:2402.15627",
+    threshold="reads its rows or passes its blocks {times:g} times as long as the others, and so much longer that "
+    "it is {share:.0%} of the step, in the median of {steps:g} steps",
+    thresholds={
+        "times": Threshold(1.5, "neighbours on a shared machine differ by less, step after step"),
+        "share": Threshold(0.1, "what the others wait for; less is not worth a search"),
+        "steps": Threshold(10, "pauses of the machine, a checkpoint or an evaluation take fewer than half of them"),
+    },
+    cost=f"two clocks around each block; {EXCHANGED}, each step",
+    needs=(Probe.RANKS,),
+    cause="a slower device or disk, another program beside it, or more to read",
+    fix="look at this machine's load, clock rate and disk; give it fewer rows, or leave it out",
+    refuted_by="equal seconds on all ranks",
+)
+
+
 @on_step(NOT_AVERAGED)
 def wrapper_not_called(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """The wrapper that averages gradients among processes was never called."""
@@ -107,13 +129,14 @@ def wrapper_not_called(watched: Watched, record: StepRecord, history: History) -
         )
 
 
-@on_step(RANKS_START_APART, NOT_AVERAGED, SAME_DATA, COMPUTES_WRONG)
+@on_step(RANKS_START_APART, NOT_AVERAGED, SAME_DATA, COMPUTES_WRONG, SLOW)
 def compare(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Every step whose lines have come from all processes."""
     for lines in record.rank_lines:
         yield from apart(lines, history.ranks)
         yield from same_rows(lines, history)
         yield from one_rank_off(lines, history.ranks)
+        yield from one_rank_slow(lines, history.ranks)
 
 
 def apart(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
@@ -179,3 +202,28 @@ def one_rank_off(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
         )
     else:
         known.usual.append(max((value for value in largest if math.isfinite(value)), default=0.0))
+
+
+def one_rank_slow(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
+    if lines.paces:
+        known.paces.append(lines.paces)
+    if len(known.paces) < SLOW["steps"]:
+        return
+    steps, known.paces = known.paces, []
+    step = statistics.median(paces[0][-1] for paces in steps)
+    for part, does in enumerate(("reads its rows", "passes its blocks")):
+        seconds = [statistics.median(paces[rank][part] for paces in steps) for rank in range(lines.world)]
+        slow = seconds.index(max(seconds))
+        usual = statistics.median(seconds[:slow] + seconds[slow + 1 :])
+        share = (seconds[slow] - usual) / step
+        if seconds[slow] > SLOW["times"] * usual and share > SLOW["share"] and (slow, part) not in known.slow:
+            known.slow.add((slow, part))
+            yield SLOW.finding(
+                severity="notice",
+                step=lines.number,
+                where=f"rank {slow}",
+                says=f"rank {slow} {does} in {seconds[slow] * 1e3:.3g} ms a step, the others in {usual * 1e3:.3g} ms: "
+                f"{share:.0%} of every step is spent waiting for it.",
+                sure=0.9,
+                evidence={"rank": slow, "seconds": seconds[slow], "others": usual, "share": share},
+            )
