@@ -1,16 +1,18 @@
 """The faults: what is done to a process at a moment, or to its files once it has ended, and how a user mends it."""
 
+import contextlib
 import os
 import random
 import resource
 import shutil
 import signal
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.endurance import process
 
 PAGE = 4096
 BALLAST = "ballast"
@@ -140,14 +142,9 @@ def old_files(place: Place) -> None:
 
 def cut(rng: random.Random) -> None:
     """Every connection of the process ends, as when a cable is pulled and the other side gives up."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                one.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            continue
+    for number in process.sockets() - process.inherited:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+            one.shutdown(socket.SHUT_RDWR)
 
 
 def _folders(place: Place) -> Iterator[Path]:

@@ -9,6 +9,7 @@ import json
 import os
 import select
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -24,6 +25,18 @@ TRACEBACK = 70
 """Exit code of a process in which an exception came out."""
 WATCHED = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree")
 Work = Callable[[], object]
+inherited: set[int] = set()
+"""Sockets that this process has from the one that forked it."""
+
+
+def sockets() -> set[int]:
+    """Descriptors of this process that are sockets."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.add(int(name))
+    return found
 
 
 def nothing() -> None:
@@ -84,6 +97,7 @@ class Disturbance:
     @contextlib.contextmanager
     def watching(self, rank: int = 0) -> Iterator[None]:
         """Watch this process, if it is the one that was drawn, and tell in the end how many events there were."""
+        inherited.update(sockets())
         if rank == self.moment.rank or self.moment == NEVER:
             self.folder = os.getcwd()
             if self.moment.event is None:
