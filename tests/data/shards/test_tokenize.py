@@ -337,3 +337,20 @@ def test_windows_of_many_shards_are_those_of_one_array(tmp_path: Path, monkeypat
     regions = [Region(0, 300, 0.5), Region(300, len(whole) - 300, 0.5)]
     ours, theirs = (Batches(one, CONTEXT, 4, 1, 3, regions).batch(5)[0] for one in (tokens.train, whole))
     assert np.array_equal(ours["tokens"], theirs["tokens"])
+
+
+def test_work_grows_with_the_number_of_files_and_not_with_its_square(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, stat = [], Path.stat
+
+    def counted(path: Path, **options: Any) -> os.stat_result:
+        looks[-1] += 1
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", counted)
+    for files in (20, 80):
+        folder = corpus(tmp_path / f"{files}", files)
+        looks.append(0)
+        tokenize(str(folder), tmp_path / f"{files}-tokens", tokenizer="bytes", processes=1)
+    assert looks[1] <= 4 * looks[0]

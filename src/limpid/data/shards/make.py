@@ -235,7 +235,7 @@ def _shards(
 ) -> Iterator[tuple[Shard, list[Source], Sidecar | None]]:
     """The inputs in order as shards: those that are there, and between them large inputs and groups of small ones."""
     waiting: list[Source] = []
-    place, sources = 0, corpus.sources
+    place, size, sources = 0, 0, corpus.sources
     while place < len(sources):
         name, sidecar = known.get(str(sources[place].place), ("", None))
         count = 1 if sidecar is None else len(sidecar.inputs)
@@ -244,13 +244,14 @@ def _shards(
             if waiting:
                 yield _new(folder, waiting)
             yield Shard(folder, name), here, sidecar
-            waiting, place = [], place + count
+            waiting, place, size = [], place + count, 0
             continue
-        if waiting and _size(waiting) + _size(sources[place : place + 1]) > SMALL:
+        own = _size(here)
+        if waiting and size + own > SMALL:
             yield _new(folder, waiting)
-            waiting = []
+            waiting, size = [], 0
         waiting.append(sources[place])
-        place += 1
+        place, size = place + 1, size + own
     if waiting:
         yield _new(folder, waiting)
 
