@@ -1,6 +1,6 @@
 """`limpid data tokenize` measured: memory against the size of the input, speed on one and two processes, kills.
 
-python -m benchmarks.shards memory            peak memory for inputs of 50 and 500 MB
+python -m benchmarks.shards memory 50 500     peak memory for inputs of so many megabytes
 python -m benchmarks.shards speed             tokens per second on 1 and 2 processes, in turn, ratio and spread
 python -m benchmarks.shards kills 40          SIGKILL at random times until it is done; the files are those of one run
 """
@@ -36,12 +36,14 @@ def text(characters: int, seed: int) -> Iterator[str]:
 
 
 def written(folder: Path, files: int, megabytes: float) -> Path:
-    """Files of JSON lines that hold so much together."""
+    """Files of JSON lines that hold so much together: five megabytes of documents over and over."""
     folder.mkdir(parents=True)
+    lines = "".join(json.dumps({"text": document}) + "\n" for document in text(5_000_000, SEED))
     for number in range(files):
         with (folder / f"{number:03d}.jsonl").open("w") as stream:
-            for document in text(int(megabytes * 1e6 / files), SEED + number):
-                stream.write(json.dumps({"text": document}) + "\n")
+            left = int(megabytes * 1e6 / files)
+            while left > 0:
+                left -= stream.write(lines)
     return folder
 
 
@@ -58,10 +60,10 @@ def tokenized(source: Path, output: Path, processes: int, *options: str) -> dict
     return json.loads(said) | {"memory": 1024 * int(memory)}
 
 
-def memory(place: Path) -> None:
+def memory(place: Path, sizes: list[int]) -> None:
     tokenizer = vocabulary(place)
     for files in (1, 4):
-        for megabytes in (50, 500):
+        for megabytes in sizes:
             source = written(place / f"{files}x{megabytes}", files, megabytes)
             said = tokenized(source, place / "out", 2, "--tokenizer", tokenizer)
             print(
@@ -145,8 +147,10 @@ def main() -> None:
         os.environ["LIMPID_CACHE"] = str(place / "cache")
         if what == "kills":
             kills(place, int(rest[0]) if rest else 40)
+        elif what == "memory":
+            memory(place, [int(size) for size in rest or (50, 500)])
         else:
-            {"memory": memory, "speed": speed}[what](place)
+            speed(place)
 
 
 if __name__ == "__main__":
