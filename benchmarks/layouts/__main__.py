@@ -8,6 +8,7 @@ carries losses in as many steps. Processes speak over gloo.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 import tempfile
@@ -18,13 +19,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.fsdp  # here, once: each forked process would import them anew
+import torch.distributed.pipelining
 import torch.distributed.tensor.debug
 import torch.distributed.tensor.parallel
 import torch.multiprocessing as processes
 from benchmarks.layouts.measured import Measured, expected_messages, measured
 from benchmarks.layouts.reference import MICRO_BATCHES, Step, batches, configuration, walked
 
+from limpid.config import TrainConfig
 from limpid.config.parallel import Parallel, typed
+from limpid.data.batches import MicroBatch
 from limpid.quantities import MOMENTS, parameters, update_rule
 from limpid.training.mesh import open_mesh
 
@@ -33,6 +37,8 @@ LAYOUTS = (
     "replicate=4", "shard=4,zero=1", "shard=4,zero=2", "shard=4", "tensor=4",
     "replicate=2,shard=2,zero=1", "replicate=2,shard=2,zero=2", "replicate=2,shard=2",
     "replicate=2,tensor=2", "shard=2,tensor=2,zero=1", "shard=2,tensor=2,zero=2", "shard=2,tensor=2",
+    "pipeline=2", "pipeline=2,schedule=interleaved1f1b", "pipeline=2,schedule=interleavedzerobubble",
+    "pipeline=2,schedule=zbvzerobubble", "pipeline=4", "pipeline=2,shard=2",
 )  # fmt: skip
 
 
@@ -48,25 +54,31 @@ def _process(rank: int, text: str, folder: Path, config: object, drawn: object, 
     dist.destroy_process_group()
 
 
-def main(steps: int, layouts: Sequence[str]) -> int:
-    """Print a row for each layout; returns how many are off."""
-    torch.set_num_threads(1)
-    config = configuration(steps)
+@functools.cache
+def reference(steps: int, blocks: int) -> tuple[TrainConfig, list[list[MicroBatch]], list[Step], dict[str, int]]:
+    """A model of so many blocks, its batches, its steps on one process, and the bytes that it holds there."""
+    config = configuration(steps, blocks)
     drawn = batches(config)
-    alone = walked(config, drawn)
     every = parameters(config.model)
     whole = {
         "weights": 4 * sum(one.size for one in every),
         "gradients": 4 * sum(one.size for one in every),
         "moments": 4 * sum(one.size * len(MOMENTS[update_rule(config.update.optimizer, one)]) for one in every),
     }
-    print(f"{steps} steps, loss {alone[0].loss:.3f} to {alone[-1].loss:.3f}; in bounds of rounding, above 1 is a fault")
+    return config, drawn, walked(config, drawn), whole
+
+
+def main(steps: int, layouts: Sequence[str]) -> int:
+    """Print a row for each layout; returns how many are off."""
+    torch.set_num_threads(1)
+    print(f"{steps} steps; in bounds of rounding, above 1 is a fault")
     print("| layout | loss | gradients | norm | drift of the loss | share of weights, gradients, moments | "
           "gathers, scatters, reduces: found (theory) | s |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|")
     off = 0
     for text in layouts:
         began, parallel = time.perf_counter(), Parallel(**typed(text))
+        config, drawn, alone, whole = reference(steps, max(2, parallel.stages))
         with tempfile.TemporaryDirectory() as folder:
             processes.start_processes(
                 _process, (text, Path(folder), config, drawn, alone), nprocs=parallel.processes, start_method="fork"

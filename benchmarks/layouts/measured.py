@@ -75,10 +75,11 @@ def measured(
             off = float(((gap.mean(-1) if gap.ndim else gap).sqrt() / alone.gradient_limits[name]).max())
             if off > found.gradient:
                 found.gradient, found.worst = off, name
-        norm = clip(state.model, state.optimizer, state.scaler, None)
+        norm = clip(state.model, state.optimizer, state.scaler, None, state.pipeline)
         found.loss = max(found.loss, abs(loss - alone.loss) / alone.loss_limit)
         found.norm = max(found.norm, abs(norm - alone.norm) / alone.norm_limit)
     found.messages = {kind: spoken.counts[kind] for kind in KINDS}
+    found.worst = _of_the_furthest(mesh, found)
     found.drift, moments = walked_apart(mesh, config, batches, steps)
     weights = sum(own_part(one).nbytes for one in state.model.parameters())
     every = [torch.tensor([weights, held, moments]) for _ in range(mesh.world)]
@@ -86,6 +87,14 @@ def measured(
     fullest = torch.stack(every).amax(0).tolist()
     found.bytes_held = dict(zip(("weights", "gradients", "moments"), fullest, strict=True))
     return found
+
+
+def _of_the_furthest(mesh: Mesh, found: Measured) -> str:
+    """Let `found` hold the largest distance of a gradient on any process; returns its name."""
+    every: list[tuple[float, str]] = [(0.0, "")] * mesh.world
+    torch.distributed.all_gather_object(every, (found.gradient, found.worst))
+    found.gradient, worst = max(every)
+    return worst
 
 
 def walked_apart(
@@ -102,12 +111,17 @@ def walked_apart(
 def expected_messages(config: TrainConfig, parallel: Parallel, micro_batches: int) -> dict[str, int]:
     """Collectives of the forward and backward passes of one step, by theory.
 
+    The main process's: of a pipeline those of the first stage, whose neighbours speak to it alone, which is no
+    collective. There a pass of 1F1B finds parameters as the one before left them, and gradients are scattered once.
     FSDP gathers the parameters of each block twice a pass and those around them once (ZeRO-3), or all once a step, and
     scatters sums of gradients after each pass, or once a step (ZeRO-1). Copies add up gradients once a step. Tensor
     parallelism gathers positions before attention and MLP and scatters sums after them, in backward the other way
     round; it puts the table of tokens, its vectors and the last hidden state together, and adds up gradients of norms.
     """
-    blocks, micro = config.model.num_layers, micro_batches // parallel.data
+    blocks, micro = config.model.num_layers // parallel.stages, micro_batches // parallel.data
+    if parallel.pipeline > 1:
+        held = parallel.shard > 1
+        return {"gather": held * (blocks * (micro + 1) + 1), "scatter": held * (blocks + 1), "reduce": 0}
     groups, syncs = blocks + 1, 1 if parallel.zero == 1 or parallel.shard == 1 else micro
     found = {"gather": 0, "scatter": 0, "reduce": 0}
     if parallel.shard > 1:

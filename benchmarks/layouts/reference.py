@@ -21,11 +21,11 @@ from limpid.training.step import step
 MICRO_BATCHES = 4
 
 
-def configuration(steps: int) -> TrainConfig:
+def configuration(steps: int, blocks: int = 2) -> TrainConfig:
     """Small, and of many parts: shared keys, normed queries, a tied table; gradients are clipped."""
     return TrainConfig(
         ModelConfig(
-            vocab_size=64, context_length=16, d_model=32, num_layers=2, num_heads=8, num_kv_heads=4, d_ff=64,
+            vocab_size=64, context_length=16, d_model=32, num_layers=blocks, num_heads=8, num_kv_heads=4, d_ff=64,
             qk_norm=True,
         ),
         update=UpdateConfig(optimizer="muon", warmup_steps=5, max_grad_norm=0.5),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | None:
     """The doctor beside one of our own runs; None where the configuration does without."""
-    if not training.config.run.doctor:
-        return None
+    if not training.config.run.doctor or training.state.pipeline is not None:
+        return None  # of a pipeline no process sees a whole forward pass
     from limpid.doctor.doctor import Doctor
     from limpid.doctor.tuning import tuning_of
 

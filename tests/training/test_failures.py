@@ -220,7 +220,7 @@ def test_a_cut_connection_is_told_from_a_process_that_ended(here: Path) -> None:
 def test_what_torchrun_starts_anew_goes_on_with_the_run_that_it_began(
     here: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second attempt has the same command line, another number of processes, and the store of the first."""
+    """Attempts have the same command line and one store: two processes, two again, of which one is lost, then one."""
     words = ["train", str(data), *OPTIONS.split()]
 
     def attempt(rank: int) -> int:
@@ -238,6 +238,9 @@ def test_what_torchrun_starts_anew_goes_on_with_the_run_that_it_began(
     assert codes(forked(2, here, attempt)) == [1, -signal.SIGKILL]
     assert "rank 1 ended without a word in step 3, clip" in (here / "said.0").read_text()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert codes(forked(2, here, attempt)) == [1, -signal.SIGKILL]
+    assert "resuming" in (here / "said.0").read_text()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     assert codes(forked(1, here, lambda _: main(words))) == [0]
     assert "resuming" in (here / "said.0").read_text()
     run = Run(here / "runs" / "run")

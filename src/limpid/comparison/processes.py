@@ -16,8 +16,10 @@ from limpid.comparison.variant import Tokens, Variant
 from limpid.config import RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
-from limpid.model.spread import whole
+from limpid.model import Transformer
+from limpid.objectives import Loss
 from limpid.training.mesh import Mesh, open_mesh
+from limpid.training.parallel.pipeline import require_stages
 from limpid.training.state import State, fresh_state, set_weights
 from limpid.training.step import backward
 from limpid.training.update import clip
@@ -27,8 +29,10 @@ FOUND = "found.safetensors"
 
 def run(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, backward: bool) -> None:
     """Logits of all rows, the loss, the gradients that the processes hold in the end, and their norm."""
-    if len(tokens) < variant.parallel.data:
-        raise ConfigError(f"{variant.label} shares {len(tokens)} row of text: leave out --text")
+    parts = variant.parallel.micro_batches
+    if len(tokens) < parts or (variant.parallel.pipeline > 1 and len(tokens) % parts):
+        raise ConfigError(f"{variant.label} shares {len(tokens)} row of text among {parts}: leave out --text")
+    require_stages(_config(variant), variant.parallel)
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(  # type: ignore[attr-defined]
             _process, (variant, tokens, targets, backward, folder), nprocs=variant.parallel.processes
@@ -61,14 +65,14 @@ def _process(rank: int, variant: Variant, tokens: Tokens, targets: Tokens, backw
 def observe(mesh: Mesh, variant: Variant, tokens: Tokens, targets: Tokens, backwards: bool, file: Path) -> None:
     """The step of a mesh on a batch, put together and written down by the main process."""
     state, config = _laid_out(variant, mesh)
-    batch = _rows_of(tokens, targets, mesh.data_world)
+    batch = _rows_of(tokens, targets, mesh.parallel.micro_batches)
     found = {"logits": _logits(state, batch)}
     losses = backward(state, batch, config)
     found["loss"] = torch.tensor(sum(mesh.joined([float(one.value) for one in losses], len(batch))))
     if backwards:
         gradients = {name: one.grad for name, one in state.model.named_parameters() if one.grad is not None}
-        found |= {name: whole(gradient).clone() for name, gradient in gradients.items()}
-        norm = clip(state.model, state.optimizer, state.scaler, None)
+        found |= mesh.put_together(gradients)
+        norm = clip(state.model, state.optimizer, state.scaler, None, state.pipeline)
         found["grad_norm"] = torch.tensor(norm, dtype=torch.float64)
     if mesh.is_main:
         save_file({name: tensor.contiguous() for name, tensor in found.items()}, file)
@@ -76,11 +80,15 @@ def observe(mesh: Mesh, variant: Variant, tokens: Tokens, targets: Tokens, backw
 
 def _laid_out(variant: Variant, mesh: Mesh) -> tuple[State, TrainConfig]:
     """A variant's model as it would train on this mesh."""
-    config = TrainConfig(variant.config, run=RunConfig(precision=variant.precision, compile="off"))  # type: ignore[arg-type]
+    config = _config(variant)
     state = fresh_state(config, mesh)
     set_weights(state.model, variant.weights)
     state.scaler = torch.amp.GradScaler("cpu", enabled=False)
     return state, config
+
+
+def _config(variant: Variant) -> TrainConfig:
+    return TrainConfig(variant.config, run=RunConfig(precision=variant.precision, compile="off"))  # type: ignore[arg-type]
 
 
 def _rows_of(tokens: Tokens, targets: Tokens, parts: int) -> list[MicroBatch]:
@@ -89,18 +97,27 @@ def _rows_of(tokens: Tokens, targets: Tokens, parts: int) -> list[MicroBatch]:
     return [MicroBatch({"tokens": some.numpy(), "targets": after.numpy()}) for some, after in pairs]
 
 
+def _ending_in_logits(model: Transformer, micro: MicroBatch) -> Loss:
+    return Loss(model(torch.as_tensor(micro["tokens"])))
+
+
 def _logits(state: State, batch: list[MicroBatch]) -> Tensor:
     """Of every row, on every process."""
     mesh, count = state.mesh, [len(micro["tokens"]) for micro in batch]
     places = torch.arange(sum(count)).split(count)
-    found: Tensor | None = None
+    mine = mesh.share(list(zip(places, batch, strict=True)))
+    length, vocab = batch[0]["tokens"].shape[1], state.model.config.vocab_size
+    found = torch.zeros(sum(count), length, vocab, dtype=state.model.compute)
     state.model.eval()
-    with torch.no_grad(), mesh.unsharded_at_most(state.model):
-        for rows, micro in mesh.share(list(zip(places, batch, strict=True))):
-            logits = state.model(torch.as_tensor(micro["tokens"]))
-            assert isinstance(logits, Tensor)
-            found = logits.new_zeros(sum(count), *logits.shape[1:]) if found is None else found
-            if mesh.answers:
-                found[rows] = logits
-    assert found is not None
+    with torch.no_grad():
+        if state.pipeline is not None:
+            ends = state.pipeline.forward([micro for _, micro in mine], _ending_in_logits)
+            passed = [logits.value for logits in ends]
+        else:
+            with mesh.unsharded_at_most(state.model):
+                passed = [state.model(torch.as_tensor(micro["tokens"])) for _, micro in mine]
+    for (rows, _), logits in zip(mine, passed, strict=mesh.answers):
+        assert isinstance(logits, Tensor)
+        if mesh.answers:
+            found[rows] = logits
     return mesh.all_sum(found)

@@ -13,7 +13,7 @@ from limpid.config.model import ModelConfig
 from limpid.config.options import Checked, require
 from limpid.errors import ConfigError
 
-Schedule = Literal["1f1b"]
+Schedule = Literal["1f1b", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble"]
 AXES = ("pipeline", "replicate", "shard", "tensor")
 """Axes of the mesh, the outermost first: neighbours, which the fastest links join, share a matrix."""
 
@@ -29,16 +29,36 @@ class Parallel(Checked):
     tensor: Count = 1
     """Processes that share every matrix of a block by its heads or columns, and the positions between matrices."""
     pipeline: Count = 1
-    """Processes that share the blocks, a stage each."""
+    """Processes that share the blocks, some in a row each (stages)."""
     zero: Literal[1, 2, 3] = 3
     """What `shard` divides at all times: 1 the moments, 2 the gradients too, 3 the parameters too (ZeRO stages)."""
     schedule: Schedule = "1f1b"
-    """In which order a stage takes the micro-batches."""
+    """In which order stages take the micro-batches, by PyTorch's names; all but 1f1b give each process two stages."""
 
     @property
     def processes(self) -> int:
         """Of the whole mesh."""
         return math.prod(getattr(self, axis) for axis in AXES)
+
+    @property
+    def stages(self) -> int:
+        """Into how many stages a model is cut."""
+        return self.pipeline * (1 if self.schedule == "1f1b" else 2)
+
+    def held(self, rank: int) -> tuple[int, ...]:
+        """The stages of one process of a pipeline: one, or two in turn, or there and back again."""
+        if self.schedule == "1f1b":
+            return (rank,)
+        return rank, self.stages - 1 - rank if self.schedule == "zbvzerobubble" else rank + self.pipeline
+
+    def holder(self, stage: int) -> int:
+        """Which process of a pipeline holds a stage."""
+        return next(rank for rank in range(self.pipeline) if stage in self.held(rank))
+
+    @property
+    def micro_batches(self) -> int:
+        """Of what number a step's micro-batches are a multiple: each part of the rows keeps every stage busy."""
+        return self.data * self.pipeline
 
     @property
     def data(self) -> int:
@@ -95,10 +115,6 @@ def parallel_of(text: str, processes: int) -> Parallel:
 
 def require_divides(model: ModelConfig, parallel: Parallel) -> None:
     """Raise ConfigError for a model that cannot be cut along the axes."""
-    require(
-        parallel.pipeline == 1,
-        f"pipeline is {parallel.pipeline}, and a step is not cut into stages yet: divide it by shard or tensor",
-    )
     if parallel.tensor == 1:
         return
     require(

@@ -164,7 +164,7 @@ class RunConfig(Checked):
     threads: Annotated[int, Within("[0, 8192]", "Linux runs on no more processors")] = 0
     """Processor threads; 0 leaves PyTorch's choice. A resumed run keeps them: sums depend on it."""
     parallel: str = ""
-    """How processes of torchrun divide a step: replicate=N, shard=N, tensor=N, zero=1|2|3, with commas; all shard."""
+    """How processes of torchrun divide a step, with commas: replicate=N, shard=N, tensor=N, pipeline=N; all shard."""
     timeout: Count = 1800
     """Seconds that processes of one run wait for each other before it ends and names the one that they waited for."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +138,11 @@ class Transformer(nn.Module):
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
 
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters()).device
+
     def require_known(self, largest: int) -> None:
         """Raise CheckpointError when the largest id of a text is no token of the model."""
         if largest >= self.config.vocab_size:
@@ -175,15 +180,39 @@ class Transformer(nn.Module):
         """The residual stream at its end, normed, in the format of matrix products."""
         count = tokens.shape[1]
         positions = torch.arange(count, device=tokens.device) if cache is None else cache.positions(count)
-        x = self.embed_dropout(self.embed(tokens, positions, mode), mode)
-        angles = None if self.rotation is None else self.rotation.at(positions, x.dtype)
-        windows = [self.config.window(i) for i in range(len(self.blocks))]
-        masks = short_masks(set(windows), x, self.compute) if cache is None and not mode.plain else {}
-        run = self._block_runner(mode)
-        for block, window in zip(self.blocks, windows, strict=True):
-            x = run(block, x, self.compute, angles, masks.get(window), cache, mode)
+        x = self.entered(tokens, positions, mode)
+        x = self.through(x, positions, range(len(self.blocks)), cache, mode)
         if cache is not None:
             cache.advance(count)
+        return self.ended(x, mode)
+
+    def entered(
+        self, tokens: Int[Tensor, "batch position"], positions: Int[Tensor, "*rows position"], mode: Mode = FAST
+    ) -> Float[Tensor, "batch position d_model"]:
+        """The residual stream before the first block."""
+        return self.embed_dropout(self.embed(tokens, positions, mode), mode)
+
+    def through(
+        self,
+        x: Float[Tensor, "batch position d_model"],
+        positions: Int[Tensor, "*rows position"],
+        blocks: Sequence[int],
+        cache: Cache | None = None,
+        mode: Mode = FAST,
+    ) -> Float[Tensor, "batch position d_model"]:
+        """The residual stream after some blocks in a row."""
+        angles = None if self.rotation is None else self.rotation.at(positions, x.dtype)
+        windows = [self.config.window(i) for i in blocks]
+        masks = short_masks(set(windows), x, self.compute) if cache is None and not mode.plain else {}
+        run = self._block_runner(mode)
+        for i, window in zip(blocks, windows, strict=True):
+            x = run(self.blocks[i], x, self.compute, angles, masks.get(window), cache, mode)
+        return x
+
+    def ended(
+        self, x: Float[Tensor, "batch position d_model"], mode: Mode = FAST
+    ) -> Float[Tensor, "batch position d_model"]:
+        """The residual stream after the last block, normed, in the format of matrix products."""
         if self.final_norm is not None:
             x = mode.report("final_norm", self.final_norm(x, mode).to(self.compute))
         return whole(x.to(self.compute))  # what reads it knows no parts

@@ -54,7 +54,7 @@ class KTO(Checked):
         from limpid.objectives.answers import entropy_of, token_log_probabilities
 
         model = models[POLICY]
-        device = model.embed.tokens.weight.device
+        device = model.device
         tokens, targets, mask, reference, desirable, baseline = (
             torch.as_tensor(micro[name]).to(device) for name in self.fields
         )

@@ -40,7 +40,7 @@ class NextToken:
         from limpid.objectives.losses import log_probabilities, next_token_loss
 
         model = models[POLICY]
-        device = model.embed.tokens.weight.device
+        device = model.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         if not mode.plain:
             hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)

@@ -88,7 +88,7 @@ class Policy(Checked):
 
         model = models[POLICY]
         self.require_heads(model)
-        device = model.embed.tokens.weight.device
+        device = model.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields[:2])
         hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
         log_p, entropy = scores_of(hidden, targets, mode, self.temperature, with_entropy=True)

@@ -96,7 +96,7 @@ class DPO(Checked):
         from limpid.objectives.answers import entropy_of, token_log_probabilities
 
         model = models[POLICY]
-        device = model.embed.tokens.weight.device
+        device = model.device
         tokens, targets, mask, *reference = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         answered, entropy = token_log_probabilities(model, tokens, targets, mode, with_entropy=True)
         answers = mode.report("answer_log_probabilities", (answered * mask).sum(-1))

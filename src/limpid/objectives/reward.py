@@ -74,7 +74,7 @@ class Reward(Checked):
         import torch.nn.functional as F
 
         model = models[POLICY]
-        device = model.embed.tokens.weight.device
+        device = model.device
         tokens, last, *margin = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         scores = rewards(model, tokens, last, mode)
         chosen = mode.report("chosen_rewards", scores[0::2])

@@ -115,8 +115,9 @@ def load(run: Run, step: int, state: State, config: TrainConfig) -> dict[str, An
     write_moments(state.model, state.optimizer, config.update, moments, record["updates"])
     if state.average:
         shapes = {name: tuple(tensor.shape) for name, tensor in state.average.items()}
-        for name, tensor in TensorFile(folder / AVERAGE, shapes).items():
-            state.average[name].copy_(spread_like(tensor, state.average[name]))
+        averages = TensorFile(folder / AVERAGE, shapes)
+        for name, tensor in state.average.items():
+            tensor.copy_(spread_like(averages[name], tensor))
     if state.scaler.is_enabled():
         state.scaler.load_state_dict(record["scaler"])
     state.step, state.updates = record["step"], record["updates"]
@@ -147,7 +148,8 @@ def _write_tensors(
     mesh: Mesh, file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
 ) -> None:
     """One safetensors file. Of several processes each writes its part, and the parts are joined from the disk."""
-    if mesh.world == 1 or not tensors:
+    names = mesh.named_by_any(tensors)
+    if mesh.world == 1 or not names:
         if mesh.is_main:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata=metadata)
         return
@@ -156,7 +158,7 @@ def _write_tensors(
 
     parts = file.with_suffix(".parts")
     writer = HuggingFaceStorageWriter(
-        str(parts), dict.fromkeys(tensors, 1), save_distributed=True, enable_consolidation=True
+        str(parts), dict.fromkeys(names, 1), save_distributed=True, enable_consolidation=True
     )
     save_parts(dict(tensors), storage_writer=writer, process_group=mesh.group)
     if mesh.is_main:

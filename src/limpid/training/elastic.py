@@ -40,6 +40,21 @@ class Restart:
             store.set(self.key, str(run.path.absolute()))
 
 
+def meeting() -> dict[str, Any]:
+    """Where the processes of this attempt find each other, for init_process_group: apart from those of others.
+
+    PyTorch 2.13 lets all attempts meet under the same names, where processes that are gone left their addresses.
+    """
+    store = _store()
+    if store is None:
+        return {}
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return {"store": PrefixStore(f"limpid/attempt/{attempt}", store), "rank": rank, "world_size": world}
+
+
 def _store() -> Any:
     """The store of torchrun's own process, which outlives those that it starts; None where there is none."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

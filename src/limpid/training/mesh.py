@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from limpid.config.parallel import AXES, Parallel, parallel_of
 from limpid.errors import ConfigError, DataError
 from limpid.model.spread import whole
+from limpid.training.elastic import meeting
 from limpid.training.heartbeat import Heartbeat, Phase
 from limpid.training.parallel import sharding
 from limpid.training.parallel import tensor as tensor_parallel
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from limpid.model import Transformer
+    from limpid.training.parallel.pipeline import Stage
 
 T = TypeVar("T")
 
@@ -106,7 +108,8 @@ class Mesh:
     @property
     def answers(self) -> bool:
         """Whether this process says what came of its rows: one of those that share them, at the pipeline's end."""
-        return self.rank % self.parallel.tensor == 0 and self.stage == self.parallel.pipeline - 1
+        last = self.parallel.holder(self.parallel.stages - 1)
+        return self.rank % self.parallel.tensor == 0 and self.stage == last
 
     def agree(self, value: T) -> T:
         """The main process's value, on every process."""
@@ -183,8 +186,8 @@ class Mesh:
             numbers[self.data_rank :: self.data_world] = torch.tensor(mine, dtype=torch.float64)
         return tuple(self.all_sum(numbers).tolist())
 
-    def spread(self, model: Transformer) -> None:
-        """Divide a model among the processes: matrices along `tensor`, then parameters along the others."""
+    def spread(self, model: Transformer | Stage) -> None:
+        """Divide a model, or a stage of one: matrices along `tensor`, then parameters along `replicate` and `shard`."""
         if self.parallel.tensor > 1:
             tensor_parallel.divide(model, self.axes["tensor"])
         if self.parallel.data > 1:
@@ -210,11 +213,32 @@ class Mesh:
 
     def gathered(self, model: nn.Module) -> dict[str, Tensor]:
         """The parameters in one piece, in the main process's memory; of the others none."""
-        parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
+        return self.put_together({name: parameter.detach() for name, parameter in model.named_parameters()})
+
+    def put_together(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors that the processes share, in one piece, in the main process's memory; of the others none."""
         if self.world == 1:
-            return dict(parameters)
-        pieces = ((name, whole(tensor)) for name, tensor in parameters)
-        return {name: tensor.cpu() for name, tensor in pieces if self.is_main}
+            return tensors
+        pieces = ((name, whole(tensor)) for name, tensor in tensors.items())
+        speaks = self.rank % (self.parallel.tensor * self.parallel.data) == 0  # the first of its stage
+        mine = {name: tensor.cpu() for name, tensor in pieces if speaks}
+        if self.parallel.pipeline == 1:
+            return mine
+        import torch.distributed as dist
+
+        every: list[dict[str, Tensor]] = [{}] * self.world
+        dist.gather_object(mine, every if self.is_main else None, dst=0)
+        return {name: tensor for some in every for name, tensor in some.items()}
+
+    def named_by_any(self, names: Iterable[str]) -> list[str]:
+        """The names that any process has: those of a pipeline hold different parameters."""
+        if self.parallel.pipeline == 1:
+            return list(names)
+        import torch.distributed as dist
+
+        every: list[list[str]] = [[]] * self.world
+        dist.all_gather_object(every, list(names), group=self.group)
+        return list(dict.fromkeys(name for some in every for name in some))
 
     def wait_at_most(self, seconds: float) -> None:
         """How long a process waits for another before that is an error."""
@@ -259,7 +283,7 @@ def open_mesh() -> Iterator[Mesh]:
     on_cuda = torch.cuda.is_available()
     if on_cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_cuda else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_cuda else "gloo", **meeting())
     try:
         yield from _of_group()
     finally:

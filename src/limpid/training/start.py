@@ -33,6 +33,7 @@ from limpid.training.memory import require_fits
 from limpid.training.mesh import Mesh
 from limpid.training.metrics import take_up
 from limpid.training.own import NOTHING, Own
+from limpid.training.parallel.pipeline import require_stages
 from limpid.training.state import State, fresh_state, set_threads
 from limpid.training.stored_batches import BatchSource
 from limpid.training.time_budget import FINAL_WRITES, Deadline, StepBudget
@@ -125,7 +126,7 @@ def resolved(
     _require_sample(config, tokens)
     set_threads(config)
     config = dataclasses.replace(
-        share_micro_batches(config, mesh.data_world),
+        share_micro_batches(config, mesh.parallel.micro_batches),
         model=dataclasses.replace(config.model, vocab_size=vocab_size),
     )
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, threads=torch.get_num_threads()))
@@ -178,7 +179,7 @@ def resume(
     if mesh.world > 1 or parallel is not None:
         mesh = mesh.laid_out(config.run.parallel)
     _require_shareable(config, mesh)
-    config = share_micro_batches(config, mesh.data_world)
+    config = share_micro_batches(config, mesh.parallel.micro_batches)
     if max_steps is not None and max_steps != config.run.max_steps:
         if max_steps < step:
             raise ConfigError(f"max_steps {max_steps} lies before step {step}, which {run.path} has already taken")
@@ -279,6 +280,7 @@ def share_micro_batches(config: TrainConfig, processes: int) -> TrainConfig:
 def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
     """Raise ConfigError for what these processes cannot do together."""
     require_divides(config.model, mesh.parallel)
+    require_stages(config, mesh.parallel)
     if config.model.base_precision != "fp32":
         mesh.require_one("--base-precision", "leave it out: a process then holds its share of the base only")
     if config.run.record_steps:

@@ -17,6 +17,7 @@ from limpid.quantities import parameters
 from limpid.training import average
 from limpid.training.memory import require_states_fit
 from limpid.training.mesh import Mesh
+from limpid.training.parallel.pipeline import Pipeline
 from limpid.training.precision import Arithmetic, arithmetic
 from limpid.training.update import make_optimizer
 
@@ -34,6 +35,7 @@ class State:
     updates: int = 0  # updates made: fewer than steps when float16 overflowed
     mesh: Mesh = field(default_factory=Mesh)  # the processes that take the step together
     average: dict[str, Tensor] = field(default_factory=dict)  # of the trained weights, where one is kept
+    pipeline: Pipeline | None = None  # where the processes hold stages of the model
 
     @property
     def model(self) -> Transformer:
@@ -67,10 +69,13 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
     for parameter in parameters(config.model, config.update.frozen):
         model.get_parameter(parameter.name).requires_grad_(parameter.trained)
     model.recomputed = config.run.gradient_checkpointing == "on"
-    mesh.spread(model)
+    pipeline = Pipeline(model, mesh) if mesh.parallel.pipeline > 1 else None
+    for part in [model] if pipeline is None else pipeline.stages:
+        mesh.spread(part)
     optimizer = make_optimizer(model, config.update)
     scaler = make_scaler(formats, mesh.device)
-    return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=average.begun(model, config.update))
+    begun = average.begun(model, config.update)
+    return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=begun, pipeline=pipeline)
 
 
 def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradScaler:
@@ -81,9 +86,9 @@ def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradS
 def set_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     """Give parameters their values, or, where they are spread over processes, this process's part of them."""
     with torch.no_grad():
-        for name, tensor in weights.items():
-            parameter = model.get_parameter(name)
-            parameter.copy_(spread_like(tensor, parameter))
+        for name, parameter in model.named_parameters():
+            if name in weights:
+                parameter.copy_(spread_like(weights[name], parameter))
 
 
 def set_threads(config: TrainConfig) -> None:

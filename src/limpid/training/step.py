@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -12,11 +13,13 @@ import torch
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
+from limpid.model import Transformer
 from limpid.model.observe import Mode, Observe, Path
-from limpid.objectives import NEXT_TOKEN, Least, Loss, Mean, Metric, Most, Objective
+from limpid.objectives import NEXT_TOKEN, POLICY, Least, Loss, Mean, Metric, Most, Objective
 from limpid.schedule import learning_rate
 from limpid.training import average
 from limpid.training.mesh import Mesh
+from limpid.training.parallel.pipeline import Work
 from limpid.training.state import State
 from limpid.training.update import clip, update
 
@@ -63,7 +66,7 @@ def step(
     state.mesh.at(number, "clip")
     if recorder is not None:
         recorder.gradients(state)
-    norm = clip(state.model, state.optimizer, state.scaler, config.update.max_grad_norm)
+    norm = clip(state.model, state.optimizer, state.scaler, config.update.max_grad_norm, state.pipeline)
     state.mesh.at(number, "update")
     rate = learning_rate(number, config.run.max_steps, config.update)
     updated = update(state.optimizer, state.scaler, rate, finite=math.isfinite(norm))
@@ -94,6 +97,13 @@ def backward(
     state.optimizer.zero_grad(set_to_none=True)
     labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
     mine = state.mesh.share(list(enumerate(batch)))
+    if state.pipeline is not None:
+
+        def ends(model: Transformer, micro: MicroBatch) -> Loss:
+            return objective.loss({POLICY: model}, micro, labels, mode)
+
+        enter = partial(state.mesh.at, state.step + 1)
+        return state.pipeline.backward(Work([micro for _, micro in mine], ends, mode, enter))
     for index, micro in mine:
         state.mesh.before_backward(state.model, last=index == mine[-1][0])
         if config.model.drops:

@@ -15,6 +15,7 @@ from limpid.model.spread import spread_like, whole
 from limpid.quantities import MOMENTS, Parameter, update_rule
 from limpid.training.muon import Muon, Products
 from limpid.training.optimizers import SGD, Adam, AdamW, Plain
+from limpid.training.parallel.pipeline import Pipeline
 
 TORCH_NAMES = {
     "adamw": ("exp_avg", "exp_avg_sq"),
@@ -86,12 +87,20 @@ def _described(name: str, parameter: Tensor) -> Parameter:
 
 
 def clip(
-    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, max_grad_norm: float | None
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    max_grad_norm: float | None,
+    pipeline: Pipeline | None = None,
 ) -> float:
     """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
     scaler.unscale_(optimizer)
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf if max_grad_norm is None else max_grad_norm)
-    return float(whole(norm))
+    most = math.inf if max_grad_norm is None else max_grad_norm
+    if pipeline is None:
+        return float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most)))
+    norm = pipeline.grad_norm()
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, norm)
+    return float(norm)
 
 
 def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, rate: float, *, finite: bool) -> bool:

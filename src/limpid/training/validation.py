@@ -11,8 +11,9 @@ import torch
 from limpid.data.batches import MicroBatch, validation_batches
 from limpid.data.tuning.examples import Examples
 from limpid.data.validation import ValidationSet, validation_sets
+from limpid.model import Transformer
 from limpid.model.observe import FAST
-from limpid.objectives import NEXT_TOKEN, Objective
+from limpid.objectives import NEXT_TOKEN, POLICY, Loss, Objective
 from limpid.training.average import in_place_of_weights
 from limpid.training.start import Training
 from limpid.training.step import metrics_of
@@ -165,10 +166,20 @@ def _mean(
     training: Training, batches: Sequence[MicroBatch], objective: Objective
 ) -> tuple[float, int, dict[str, float]]:
     """The loss over all labels, how many they are, and the objective's metrics."""
-    model, mesh = training.state.model, training.state.mesh
+    model, mesh, pipeline = training.state.model, training.state.mesh, training.state.pipeline
     labels = max(1, sum(objective.labels(micro) for micro in batches))
     losses = []
     model.eval()
+    if pipeline is not None:
+
+        def ends(model: Transformer, micro: MicroBatch) -> Loss:
+            return objective.loss({POLICY: model}, micro, labels, FAST)
+
+        dealt = list(mesh.share_evenly(batches))
+        with torch.no_grad():
+            found = pipeline.forward([micro for micro, _ in dealt], ends)
+        losses = [loss for loss, (_, counts) in zip(found, dealt, strict=mesh.answers) if counts]
+        return sum(mesh.joined([float(loss.value) for loss in losses], len(batches))), labels, {}
     with torch.no_grad(), mesh.unsharded_at_most(model):
         for micro, counts in mesh.share_evenly(batches):
             loss = objective.loss(training.state.models, micro, labels, FAST)

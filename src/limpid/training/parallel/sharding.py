@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import FSDPModule
 
+    from limpid.training.parallel.pipeline import Stage
 
-def divide(model: Transformer, ranks: DeviceMesh, parallel: Parallel) -> None:
+
+def divide(model: Transformer | Stage, ranks: DeviceMesh, parallel: Parallel) -> None:
     """Spread parameters, gradients and moments over (replicate, shard) or (shard): FSDP2, block by block.
 
     ZeRO-3 frees a block's parameters after its forward pass, ZeRO-2 and 1 keep them through the step. Copies
@@ -46,7 +48,7 @@ def before_backward(model: nn.Module, parallel: Parallel, *, last: bool) -> None
         sharded.set_requires_all_reduce(last)
 
 
-def put_back(model: Transformer) -> None:
+def put_back(model: Transformer | Stage) -> None:
     """Free the parameters that a forward pass without a backward pass leaves in one piece: they may change now."""
     for part in (*model.blocks, model):
         cast("FSDPModule", part).reshard()

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
 
+    from limpid.training.parallel.pipeline import Stage
 
-def divide(model: Transformer, ranks: DeviceMesh) -> None:
+
+def divide(model: Transformer | Stage, ranks: DeviceMesh) -> None:
     """Make every parameter of the model a DTensor over the processes of one axis."""
     from torch.distributed.tensor.parallel import parallelize_module
 
