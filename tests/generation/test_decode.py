@@ -121,6 +121,24 @@ def test_many_prompts_take_turns_in_few_places(
     assert {made.finish for made in found} >= {"length", "context"}
 
 
+@pytest.mark.parametrize("prompts", [["To be or", "not to be,"] * 20, [c for c in "abcdefghij" for _ in range(4)]])
+def test_a_prompt_is_read_once_however_many_answers_it_gets(
+    prompts: list[str], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limpid.generation.decode.ROWS", 5)
+    net, read = model(), []
+    forward = net.forward
+    monkeypatch.setattr(net, "forward", lambda tokens, *args, **named: read.append(tokens.shape) or forward(
+        tokens, *args, **named))  # fmt: skip
+    decoder = Decoder(net)
+    decoder.position_decoder = None
+    found = list_of(decoder, tokenizer, prompts, Sampling(max_new_tokens=1, seed=4))
+    assert [made.tokens for made in found] == [
+        made.tokens for made in list_of(model(), tokenizer, prompts, Sampling(max_new_tokens=1, seed=4))
+    ]
+    assert sum(rows for rows, _ in read) <= len(set(prompts)) + 8
+
+
 def test_a_seed_is_a_continuation(tokenizer: Tokenizer) -> None:
     net = model()
     assert list_of(net, tokenizer, ["x"], Sampling(20)) == list_of(net, tokenizer, ["x"], Sampling(20))

@@ -28,6 +28,8 @@ def fitting(kind: Any) -> Any:
     """What stands in for an argument that is not looked at."""
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
+    if int in (kind, *get_args(kind)):
+        return 1
     return "x" if str in (kind, *get_args(kind)) else nn.Identity()
 
 

@@ -1,6 +1,7 @@
 """How long training and decoding take, on devices by their names."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,9 @@ from limpid.planning.hardware import device_named
 from limpid.planning.options import Options
 from limpid.planning.report import plan_subject
 from limpid.planning.subject import subject
+
+AT_ONCE: dict[str, Any] = {"link": 1e9, "network": 1e9}
+"""GB/s of devices that wait for nothing."""
 
 
 def test_time_follows_from_rate_and_utilisation() -> None:
@@ -34,7 +38,9 @@ def test_reading_bounds_a_decoding_step_and_arithmetic_a_large_batch() -> None:
 
 def test_what_is_computed_again_and_what_waits_takes_time() -> None:
     def days(**options: object) -> float:
-        return float(plan("gpt3-175b", devices=64, device="h100", tokens=1e12, **options).figure("time.total").value)
+        return float(
+            plan("gpt3-175b", devices=64, device="h100", tokens=1e12, **AT_ONCE, **options).figure("time.total").value
+        )
 
     plain = days()
     assert days(recompute="selective") == plain  # a fused kernel keeps no weights
@@ -58,7 +64,7 @@ def test_a_share_of_the_peak_is_measured_with_the_peak_or_not_given() -> None:
 
 def test_hardware_is_used_for_more_than_the_models_own_work() -> None:
     found = plan("gpt3-175b", devices=64, pipeline=4, gradient_accumulation_steps=12, recompute="full", device="h100",
-                 tokens=1e12)  # fmt: skip
+                 tokens=1e12, **AT_ONCE)  # fmt: skip
     assert found.figure("time.hfu").value == pytest.approx(0.4 / (1 + 3 / 12))
     ratio = found.figure("flops.step").value / (found.figure("time.compute").value / 1e12)
     assert found.figure("time.mfu").value == pytest.approx(found.figure("time.hfu").value * ratio)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.config import ModelConfig, TrainConfig
 from limpid.config.arguments import checked
-from limpid.config.domain import Positive
+from limpid.config.domain import Count, Positive
 from limpid.errors import ConfigError
+from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from limpid.planning.architecture import Architecture
     from limpid.planning.options import Options
     from limpid.planning.subject import Subject
+    from limpid.training.parallel.rehearsed import Rehearsed
 
 
 @checked
@@ -50,6 +52,28 @@ def plan(
         raise ConfigError(f"{given[0]} asks for the best partner of a number: leave {named} out")
     found = subject(what)
     return plan_subject(found, _measured_here(found, asked) if asked.device == "here" else asked)
+
+
+@checked
+def rehearse(
+    what: str | Path | Run | TrainConfig | None,
+    ranks: Count,
+    parallel: str | None = None,
+    reporter: Reporter = SILENT,
+    **options: Any,
+) -> Rehearsed:
+    """One step of limpid's own engine as one of so many ranks, in this process and without numbers.
+
+    what      run, `last`, TOML, a configuration; the default model
+    parallel  how the ranks divide the step, as in `limpid train --parallel`; several ways are tried when left out
+    options   of `limpid plan --help`: sizes of the batch, precision, device and links
+    Raises    ConfigError for a model that limpid does not train itself, and for a layout that it cannot take
+    """
+    from limpid.planning.options import options_by_name
+    from limpid.planning.subject import subject
+    from limpid.training.parallel.rehearsed import rehearsed
+
+    return rehearsed(subject(what), ranks, parallel, options_by_name(options), reporter)
 
 
 def _measured_here(subject: Subject, options: Options) -> Options:

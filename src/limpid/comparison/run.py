@@ -102,6 +102,7 @@ def sampler(variant: Variant, seen: Observed, tokens: Tokens, targets: Tokens, b
     """The decoder that samples: every position through compiled code, whose kernels are redone one by one."""
     model = variant.model()
     decoder = Decoder(model, variant.weights_read)
+    seen.compute = FORMATS[NAMES[decoder.compute]]  # that of the weights, where the model computes in 16 bits
     cache = _record_positions(seen, decoder, tokens)
     if decoder.position_decoder is not None:
         from limpid.comparison.decoder import check_kernels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ ROWS = 32
 """Prompts continued at once: weights are read once for all of them, until arithmetic takes as long as reading."""
 AT_ONCE = 8 * ROWS
 """Prompts that are held at once: for an eighth of their time or less, the last rows have few others beside them."""
+READ_AT_ONCE = 8
+"""Prompts in line that are read together: one alone keeps a processor's units waiting for its weights."""
 SPARE = 256
 """Positions beyond the longest row, so that making room for the next prompts is rare."""
 
@@ -97,12 +100,12 @@ def _run(
 
     live, waiting = list(range(min(ROWS, len(rows)))), deque(range(ROWS, len(rows)))
     longest = max(len(row) + more for row, more in zip(rows, room, strict=True))
-    inputs, cache = _align(model, [rows[row] for row in live], longest + (SPARE if waiting else 0))
+    require_room(model.config, len(live), longest, model.compute.itemsize)
+    logits, cache = _read(model, [rows[row] for row in live], longest + (SPARE if waiting else 0))
+    ahead = _ReadAhead(model)
     while live:
-        if cache.full:
-            cache.trim()
         continuing, following = [], []
-        for place, (token, piece) in enumerate(draw(model(inputs, cache, last_only=True), live)):
+        for place, (token, piece) in enumerate(draw(logits, live)):
             while True:
                 if piece.text or piece.finish:
                     yield piece
@@ -111,14 +114,39 @@ def _run(
                     following.append(token)
                 if piece.finish is None or not waiting:
                     break
+                prompt, other, at = ahead.read([rows[row] for row in waiting])
                 live[place] = waiting.popleft()
-                prompt, own = _align(model, [rows[live[place]]], len(rows[live[place]]))
-                [(token, piece)] = draw(model(prompt, own, last_only=True), [live[place]])
-                cache.replace(place, own)
+                [(token, piece)] = draw(prompt, [live[place]])
+                cache.replace(place, other, at)
         if len(continuing) < len(live):
             live = [live[place] for place in continuing]
             cache.select(torch.tensor(continuing, dtype=torch.int64))
-        inputs = torch.tensor(following, dtype=torch.int64)[:, None]
+        if live:
+            if cache.full:
+                cache.trim()
+            logits = model(torch.tensor(following, dtype=torch.int64)[:, None], cache, last_only=True)
+
+
+@dataclass
+class _ReadAhead:
+    """Prompts that wait for a place: some are read at once, and each of them but once."""
+
+    model: Decoder
+    read_prompts: dict[tuple[int, ...], int] = field(default_factory=dict)  # of those that are held, by place
+    logits: Tensor | None = None
+    cache: Cache | None = None
+
+    def read(self, waiting: Sequence[list[int]]) -> tuple[Tensor, Cache, int]:
+        """Logits of the first one in line, and where its keys and values are."""
+        first = tuple(waiting[0])
+        if first not in self.read_prompts:
+            some = list(islice(dict.fromkeys(map(tuple, waiting)), READ_AT_ONCE))
+            self.read_prompts = {prompt: place for place, prompt in enumerate(some)}
+            self.logits, self.cache = _read(self.model, some, max(map(len, some)))
+        assert self.logits is not None
+        assert self.cache is not None
+        place = self.read_prompts[first]
+        return self.logits[place : place + 1], self.cache, place
 
 
 def _append(row: int, token: int, text: Detokenizer, tokenizer: Tokenizer, room: int, sampling: Sampling) -> Piece:
@@ -136,10 +164,16 @@ def _append(row: int, token: int, text: Detokenizer, tokenizer: Tokenizer, room:
     return Piece(row, new)
 
 
-def _align(model: Decoder, rows: list[list[int]], capacity: int) -> tuple[Tensor, Cache]:
-    """Prompts aligned at their ends, and an empty cache for them and what will follow."""
-    longest = max(len(row) for row in rows)
-    require_room(model.config, len(rows), capacity, model.compute.itemsize)
-    padding = torch.tensor([longest - len(row) for row in rows])
-    inputs = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
-    return inputs, Cache(model.config, len(rows), capacity, model.compute, padding if padding.any() else None)
+def _read(model: Decoder, rows: Sequence[Sequence[int]], capacity: int) -> tuple[Tensor, Cache]:
+    """Logits after each prompt, and its keys and values, aligned at their ends; equal prompts are read once."""
+    distinct = {prompt: place for place, prompt in enumerate(dict.fromkeys(map(tuple, rows)))}
+    longest = max(map(len, distinct))
+    padding = torch.tensor([longest - len(prompt) for prompt in distinct])
+    inputs = torch.tensor([[0] * (longest - len(prompt)) + [*prompt] for prompt in distinct])
+    cache = Cache(model.config, len(distinct), capacity, model.compute, padding if padding.any() else None)
+    logits = model(inputs, cache, last_only=True)
+    if len(distinct) < len(rows):
+        places = torch.tensor([distinct[tuple(row)] for row in rows])
+        cache.select(places)
+        logits = logits[places]
+    return logits, cache

@@ -33,14 +33,26 @@ def resolve_format(model: Transformer, weights: WeightFormat) -> WeightFormat:
     return "bf16" if whole else "fp32"
 
 
+def in_format_of_weights(model: Transformer) -> Transformer:
+    """The model with the same weights, computing in their format where that is wider and a processor holds them."""
+    kept = model.embed.tokens.weight
+    if kept.dtype == model.compute or kept.dtype not in COMPILED_FORMATS or kept.device.type != "cpu":
+        return model
+    wide = Transformer(model.config, kept.dtype)
+    wide.load_state_dict(model.state_dict(), assign=True)
+    return wide
+
+
 class Decoder:
     """A transformer whose weights no longer change, with a copy of them laid out for decoding.
 
-    Same values as `Transformer` but for rounding. Other formats than float32 and float64 go through the model alone.
+    Same values as `Transformer` but for rounding. A model that computes in 16 bits beside float32 weights decodes in
+    float32, for which there is compiled code; one whose weights have 16 bits goes through the model alone.
     """
 
     def __init__(self, model: Transformer, weights: WeightFormat = "auto") -> None:
         """Weights are read as they are, as bf16 or as int8; auto takes bf16 where that changes none of them."""
+        model = in_format_of_weights(model)
         self.model, self.config, self.compute = model.eval(), model.config, model.compute
         self.position_decoder = None
         if self.compute in COMPILED_FORMATS and model.embed.tokens.weight.dtype == self.compute:

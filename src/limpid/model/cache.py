@@ -72,14 +72,16 @@ class Cache:
         if self.padding is not None:
             self._move(-int(self.padding.min()))
 
-    def replace(self, row: int, other: Cache) -> None:
-        """Let `row` go on from the one row of `other` instead, aligned at its end with the others."""
+    def replace(self, row: int, other: Cache, place: int = 0) -> None:
+        """Let `row` go on from row `place` of `other` instead, aligned at its end with the others."""
         if self.padding is None:
             self.padding = torch.zeros(self.keys.shape[1], dtype=torch.int64)
-        self._move(max(0, other.length - self.length))
-        start = self.length - other.length
-        self.keys[:, row, :, start : self.length] = other.keys[:, 0, :, : other.length]
-        self.values[:, row, :, start : self.length] = other.values[:, 0, :, : other.length]
+        unused = 0 if other.padding is None else int(other.padding[place])
+        held = slice(unused, other.length)
+        self._move(max(0, other.length - unused - self.length))
+        start = self.length - (other.length - unused)
+        self.keys[:, row, :, start : self.length] = other.keys[:, place, :, held]
+        self.values[:, row, :, start : self.length] = other.values[:, place, :, held]
         self.padding[row] = start
 
     def _move(self, by: int) -> None:

@@ -25,6 +25,8 @@ class Layout:
     """ZeRO stage: what replicas divide among them instead of each holding it."""
     tensor: int = 1
     pipeline: int = 1
+    interleave: int = 1
+    """Chunks of layers on each stage of the pipeline."""
     context_parallel: int = 1
     """Devices that share each sequence."""
     batch: int = 1
@@ -39,7 +41,8 @@ class Layout:
     attention: Attention = "fused"
 
     def __post_init__(self) -> None:
-        for name in ("devices", "tensor", "pipeline", "context_parallel", "batch", "micro_batches", "context"):
+        counts = "devices", "tensor", "pipeline", "interleave", "context_parallel", "batch", "micro_batches", "context"
+        for name in counts:
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}: it must be at least 1")
         require(self.zero in (0, 1, 2, 3), f"zero is {self.zero}: stages are 0, 1, 2, 3")
         require(
@@ -51,6 +54,10 @@ class Layout:
             f"devices {self.devices} do not divide into tensor {self.tensor} × pipeline {self.pipeline}"
             + (f" × context_parallel {self.context_parallel}" if self.context_parallel > 1 else "")
             + ": their product must divide the number of devices",
+        )
+        require(
+            self.interleave == 1 or self.pipeline > 1,
+            f"interleave is {self.interleave}: chunks of layers are those of a pipeline; give --pipeline too",
         )
         require(
             self.context_parallel == 1 or self.attention == "fused",
@@ -75,7 +82,9 @@ def require_divides(model: Architecture, layout: Layout) -> None:
         raise ConfigError(
             f"tensor {layout.tensor} does not divide the {model.num_heads} heads of {model.name}: choose a divisor"
         )
-    if model.num_layers < layout.pipeline:
+    if model.num_layers < layout.pipeline * layout.interleave:
+        chunks = f" × interleave {layout.interleave}" if layout.interleave > 1 else ""
         raise ConfigError(
-            f"pipeline {layout.pipeline} is more than the {model.num_layers} layers of {model.name}: choose fewer"
+            f"pipeline {layout.pipeline}{chunks} is more than the {model.num_layers} layers of {model.name}: "
+            "choose fewer"
         )

@@ -84,14 +84,15 @@ def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> 
     sizes = block_sizes(model, layout.batch, layout.positions_here, bytes_per_number)
     kinds = saved_per_half(model, sizes, layout.tensor, layout.recompute, layout.attention)
     numbers: dict[str, Number | Figure] = {"p": layout.pipeline,
-                                           "in_flight": min(layout.pipeline, layout.micro_batches)}  # fmt: skip
+                                           "in_flight": in_flight(layout)}  # fmt: skip
     for half, saved in kinds:
         numbers |= {f"{half.kind}_layers": half.layers, half.kind: saved}
     sums = " + ".join(f"ceil({half.kind}_layers / p) * {half.kind}" for half, _ in kinds)
     activations = figure(
         "memory.activations", "bytes", f"in_flight * ({sums})", numbers,
         "Narayanan et al. 2021, section 2.2, arXiv:2104.04473",
-        "in_flight: micro-batches that the first stage has begun before their backward pass",
+        "in_flight: micro-batches that the first stage has begun before their backward pass"
+        + ("; of its chunks more are" if layout.interleave > 1 else ""),
     )  # fmt: skip
     figures = [*(saved for _, saved in kinds), activations]
     if layout.recompute == "full":
@@ -103,6 +104,15 @@ def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> 
                             "Korthikanti et al. 2022, section 4.3, arXiv:2205.05198",
                             "the logits, and their log-probabilities in at least fp32"))  # fmt: skip
     return figures
+
+
+def in_flight(layout: Layout) -> float:
+    """Micro-batches whose activations the first stage holds at most; interleaved ones 1 + (p - 1) / (p v) as many.
+
+    Source: Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3, arXiv:2205.05198
+    """
+    p, v, m = layout.pipeline, layout.interleave, layout.micro_batches
+    return min(p if v == 1 else p * (1 + (p - 1) / (p * v)), m)
 
 
 def _recomputed(kinds: list[tuple[Half, Figure]]) -> Figure:

@@ -102,6 +102,7 @@ def layout_of(subject: Subject, options: Options, context: int) -> Layout:
         zero=options.zero,
         tensor=options.tensor,
         pipeline=options.pipeline,
+        interleave=options.interleave,
         context_parallel=options.context_parallel,
         recompute=recomputation(subject, options),
         attention=options.attention,

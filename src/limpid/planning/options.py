@@ -27,6 +27,14 @@ class Options(Checked):
     """GB (10^9 bytes) of one device; --device knows its own."""
     flops: Positive | None = None
     """FLOP/s of one device's matrix products; --device knows its own."""
+    devices_per_node: Count = 8
+    """Devices of one node, which send to each other faster than to others."""
+    link: Positive | None = None
+    """GB/s that a device sends to others of its node, each way; --device knows its own."""
+    network: Positive | None = None
+    """GB/s that a device sends to other nodes, each way; 50 (400 Gb/s) when left out."""
+    step_spread: NotNegative = 0.0
+    """Standard deviation of one device's step time over its mean: a step waits for the slowest."""
     price: NotNegative | None = None
     """Dollars per device and hour."""
     utilisation: Annotated[float, Within("(0, 1]", "a share of the peak")] | None = None
@@ -51,6 +59,8 @@ class Options(Checked):
     """Devices that share each matrix (tensor parallel, with sequence parallel)."""
     pipeline: Count = 1
     """Stages of a pipeline."""
+    interleave: Count = 1
+    """Chunks of layers on each stage of the pipeline: less idle time, more to send and to hold."""
     context_parallel: Count = 1
     """Devices that share each sequence while training, some positions each (with fused attention)."""
     recompute: Recompute = "none"

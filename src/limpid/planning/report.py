@@ -13,10 +13,11 @@ from limpid.errors import ConfigError
 from limpid.html import folded, table, titled
 from limpid.planning import flops, hardware, number_formats, parameters, time
 from limpid.planning.advice import what_would_fit, what_would_generate
+from limpid.planning.duration import durations, tokens_of
 from limpid.planning.figure import Figure, Number, figure, given, plain, readable, shown, total
 from limpid.planning.laws.allocation import allocate, judgements
 from limpid.planning.laws.scaling import LAWS
-from limpid.planning.memory_model import decoding, generating_layout, memory_model, recomputation
+from limpid.planning.memory_model import decoding, generating_layout, memory_model
 from limpid.planning.number_formats import TRAINING_BYTES
 from limpid.planning.options import Options
 from limpid.planning.subject import Subject
@@ -123,7 +124,7 @@ def plan_subject(subject: Subject, options: Options) -> Plan:
         if not fits:
             what = what_would_fit if limited == "memory.total" else what_would_generate
             advice = list(what(subject, trained if limited == "memory.total" else options, context, limit))
-    sections |= _time(subject, trained, context, device, notes)
+    sections |= durations(subject, trained, context, device, notes)
     for name in ("price", "utilisation"):
         require(
             getattr(options, name) is None or ("time" in sections and len(sections["time"]) > 1),
@@ -168,67 +169,10 @@ def _limit(options: Options, device: hardware.Device | None) -> float | None:
     return None if device is None else device.memory_bytes
 
 
-def _time(
-    subject: Subject, options: Options, context: int, device: hardware.Device | None, notes: list[str]
-) -> dict[str, list[Figure]]:
-    """How long, and what it costs; how well a run used the machine."""
-    model = subject.architecture
-    step = next(one for one in flops.figures(model, context) if one.name == "flops.step")
-    precision = options.precision or ("bf16" if subject.config is None else subject.config.run.precision)
-    if options.flops is not None:
-        rate = given("time.peak", options.flops, "FLOP/s", note="as given, or measured here")
-    elif device is not None:
-        rate = hardware.peak_of(device, precision)
-    else:
-        return {}
-    figures: list[Figure] = []
-    utilisation = options.utilisation or time.UTILISATION
-    if subject.speed is not None and device is None:
-        figures.append(given("time.measured_speed", subject.speed, "tokens/s", note="median of the run's steps"))
-        measured = _measured_utilisation(subject, float(rate.value))
-        if measured[0].value > 1:
-            notes.append(
-                f"no utilisation is given: at {subject.speed:,.0f} tokens/s the run took {measured[0].value:.2f} × the "
-                f"{rate.value:.3g} FLOP/s that were measured as the peak, so something else kept the machine busy then"
-            )
-            return {"time": figures}
-        figures.append(measured[0])
-        utilisation = options.utilisation or measured[1]
-    tokens = options.tokens or _tokens_of(subject)
-    if tokens:
-        repeated = flops.recomputed(model, context, recomputation(subject, options), options.attention)
-        micro_batches = options.gradient_accumulation_steps
-        work = time.Work(tokens, step, repeated, options.devices, options.pipeline, micro_batches)
-        figures += time.time_and_money(work, rate, utilisation, options.price)
-        if options.pipeline > 1 and micro_batches < options.pipeline:
-            notes.append(
-                f"a pipeline of {options.pipeline} stages waits while {micro_batches} micro-batches pass: "
-                f"--gradient-accumulation-steps {8 * options.pipeline} would cut its idle time to about an eighth"
-            )
-    return {"time": figures} if figures else {}
-
-
-def _measured_utilisation(subject: Subject, rate: float) -> tuple[Figure, float]:
-    """Of a run: the model's own FLOPs over the peak, and the same with what its backward pass repeated."""
-    context = subject.architecture.context_length
-    step = next(one for one in flops.figures(subject.architecture, context) if one.name == "flops.step")
-    own = time.utilisation_of(float(step.value), subject.speed or 0.0, 1, rate, "time.measured_mfu")
-    repeated = flops.recomputed(subject.architecture, context, recomputation(subject, Options()), "fused")
-    return own, min(1.0, own.value * (1 + (repeated.value / step.value if repeated else 0)))
-
-
-def _tokens_of(subject: Subject) -> float | None:
-    """Tokens that the configuration trains on."""
-    if subject.config is None:
-        return None
-    run = subject.config.run
-    return float(run.max_steps * run.batch_size * run.gradient_accumulation_steps * subject.config.model.context_length)
-
-
 def _scaling(subject: Subject, options: Options) -> list[Figure]:
     """For how many tokens this size is the best one; and of a number of tokens, how far it is from that."""
     size = float(flops.active_parameters(subject.architecture))
-    tokens = options.tokens or subject.trained_tokens or _tokens_of(subject)
+    tokens = options.tokens or subject.trained_tokens or tokens_of(subject)
     if tokens:
         return judgements(size, tokens)
     return [one for law in LAWS for one in allocate(law, parameters=size)]

@@ -23,6 +23,7 @@ TITLES = {
     "flops": "FLOPs per token",
     "memory": "memory of training, per device",
     "decoding": "memory of generating",
+    "communication": "what a device sends in a step",
     "time": "time",
     "scaling": "scaling laws",
 }
@@ -34,6 +35,8 @@ LONGEST_EQUATION = 64
 WORDS = {
     "six_n": "6 N", "mfu": "utilisation (MFU)", "hfu": "with what is repeated (HFU)", "peak": "peak of one device",
     "measured_mfu": "the run's utilisation (MFU)", "tokens_per_second": "tokens per second, all devices",
+    "tokens_per_second_and_device": "tokens per second and device", "data": "for data parallelism",
+    "tensor": "for tensor parallelism", "pipeline": "between pipeline stages", "context": "keys and values",
 }  # fmt: skip
 """Figures whose names are not words."""
 REPEATED = ("flops.exact_over_six_n", "memory.share", "memory.device")

@@ -13,6 +13,7 @@ ROOFLINE = "Pope et al. 2022, section 2.1, arXiv:2211.05102; Williams et al. 200
 DAY = 86400.0
 """Seconds."""
 HFU = "Korthikanti et al. 2022, section 6.3, arXiv:2205.05198"
+SLOWEST = "Cramér 1946, Mathematical Methods of Statistics, section 28.6: the largest of n normal numbers"
 NARAYANAN = "Narayanan et al. 2021, {}, arXiv:2104.04473"
 UTILISATION = 0.4
 """Share of the peak that is assumed while devices work: Llama 3 405B reports 0.38 to 0.43, pipeline and all.
@@ -24,49 +25,98 @@ Source: Grattafiori et al. 2024, table 4.
 class Work:
     """What a training run has its devices do."""
 
-    tokens: float
     own: Figure
     """FLOPs per token that the model itself takes."""
     recomputed: Figure | None
     """FLOPs per token that its backward pass repeats."""
-    devices: int
-    pipeline: int = 1
-    micro_batches: int = 1
+    layout: Layout
+    tokens: float | None = None
+    step_spread: float = 0.0
+    """Standard deviation of one device's step time over its mean."""
+
+    @property
+    def done(self) -> tuple[str, dict[str, Number | Figure]]:
+        """FLOPs per token that are computed, as an equation."""
+        if self.recomputed is None:
+            return "step", {"step": self.own}
+        return "(step + recomputed)", {"step": self.own, "recomputed": self.recomputed}
 
 
-def time_and_money(work: Work, rate: Figure, utilisation: float, price: float | None) -> list[Figure]:
+def working(work: Work, rate: Figure, utilisation: float) -> Figure:
+    """Seconds that the arithmetic of one step takes."""
+    require(0 < utilisation <= 1, f"utilisation is {utilisation}: it is a share of the peak, above 0 and at most 1")
+    layout, (done, numbers) = work.layout, work.done
+    sizes = {"b": layout.batch, "m": layout.micro_batches, "s": layout.context, "t": layout.tensor,
+             "p": layout.pipeline, "cp": layout.context_parallel}  # fmt: skip
+    return figure("time.working", "s", f"m * b * s * {done} / (t * p * cp * rate * utilisation)",
+                  {**numbers, **sizes, "rate": rate, "utilisation": utilisation}, PALM,
+                  "the arithmetic of one step; utilisation: of the peak, while devices work")  # fmt: skip
+
+
+def step(work: Work, busy: Figure, waited: Figure | None) -> list[Figure]:
+    """How long one step takes: its arithmetic, idle stages, the slowest device, waiting for what others send."""
+    layout, factors = work.layout, ["working"]
+    numbers: dict[str, Number | Figure] = {"working": busy}
+    figures = [busy]
+    if layout.pipeline > 1:
+        figures.append(figure("time.pipeline_bubble", "share", "(p - 1) / m" if layout.interleave == 1 else
+                              "(p - 1) / (m * v)",
+                              {"p": layout.pipeline, "m": layout.micro_batches, "v": layout.interleave},
+                              NARAYANAN.format("section 2.2"),
+                              "idle over working time, m micro-batches per step"))  # fmt: skip
+        numbers["bubble"] = figures[-1]
+        factors.append("(1 + bubble)")
+    if work.step_spread:
+        figures.append(figure("time.slowest", "", "1 + spread * sqrt(2 * ln(devices))",
+                              {"spread": work.step_spread, "devices": layout.devices}, SLOWEST,
+                              "the slowest of so many devices over their mean, at each step another one"))  # fmt: skip
+        numbers["slowest"] = figures[-1]
+        factors.append("slowest")
+    equation = " * ".join(factors)
+    if waited is not None:
+        equation, numbers["waited"] = f"{equation} + waited", waited
+    figures.append(figure("time.step", "s", equation, numbers))
+    tokens: dict[str, Number | Figure] = {"copies": layout.replicas / layout.context_parallel, "b": layout.batch,
+                                          "m": layout.micro_batches, "s": layout.context,
+                                          "step": figures[-1]}  # fmt: skip
+    figures.append(figure("time.tokens_per_second", "tokens/s", "copies * b * m * s / step", tokens))
+    per_device: dict[str, Number | Figure] = {"speed": figures[-1], "devices": layout.devices}
+    return [*figures, figure("time.tokens_per_second_and_device", "tokens/s", "speed / devices", per_device)]
+
+
+def time_and_money(
+    work: Work, rate: Figure, utilisation: float, price: float | None, steps: list[Figure]
+) -> list[Figure]:
     """How long it takes to train on so many tokens, in device hours, and what they cost.
 
-    utilisation   share of the peak while devices work, on whatever they compute; repeated work and idle stages of a
-    pipeline come on top
+    utilisation   share of the peak while devices work, on whatever they compute; repeated work, idle stages of a
+    pipeline and waiting come on top
+    steps         what `step` says of several devices
     """
     require(0 < utilisation <= 1, f"utilisation is {utilisation}: it is a share of the peak, above 0 and at most 1")
-    numbers: dict[str, Number | Figure] = {"tokens": work.tokens, "step": work.own}
-    done = "step"
-    if work.recomputed is not None:
-        done, numbers["recomputed"] = "(step + recomputed)", work.recomputed
-    compute = figure("time.compute", "FLOP", f"tokens * {done}", numbers)
-    figures = [compute, rate]
-    numbers = {"compute": compute, "devices": work.devices, "rate": rate, "utilisation": utilisation}
-    working, bubble = "compute / (devices * rate * utilisation)", None
-    if work.pipeline > 1:
-        bubble = figure("time.pipeline_bubble", "share", "(p - 1) / m",
-                        {"p": work.pipeline, "m": work.micro_batches}, NARAYANAN.format("section 2.2"),
-                        "idle over working time, m micro-batches per step")  # fmt: skip
-        figures.append(bubble)
-        numbers["bubble"] = bubble
-    seconds = figure("time.total", "s", f"{working} * (1 + bubble)" if bubble else working, numbers, PALM,
-                     "utilisation: of the peak, while devices work")  # fmt: skip
-    speed = figure("time.tokens_per_second", "tokens/s", "tokens / seconds",
-                   {"tokens": work.tokens, "seconds": seconds})  # fmt: skip
-    hours = figure(
-        "time.device_hours", "device hours", "devices * seconds / 3600", {"devices": work.devices, "seconds": seconds}
-    )
-    figures += [seconds, speed, hours]
-    if work.recomputed is not None or bubble is not None:
-        figures.append(utilisation_of(float(work.own.value), float(speed.value), work.devices, float(rate.value)))
+    assert work.tokens is not None
+    done, numbers = work.done
+    devices = work.layout.devices
+    compute = figure("time.compute", "FLOP", f"tokens * {done}", {"tokens": work.tokens, **numbers})
+    if steps:
+        found = {one.name: one for one in steps}
+        speed = found["time.tokens_per_second"]
+        seconds = figure("time.total", "s", "tokens / speed", {"tokens": work.tokens, "speed": speed})
+        figures = [compute, seconds]
+    else:
+        seconds = figure("time.total", "s", "compute / (devices * rate * utilisation)",
+                         {"compute": compute, "devices": devices, "rate": rate, "utilisation": utilisation}, PALM,
+                         "utilisation: of the peak, while devices work")  # fmt: skip
+        speed = figure("time.tokens_per_second", "tokens/s", "tokens / seconds",
+                       {"tokens": work.tokens, "seconds": seconds})  # fmt: skip
+        figures = [compute, seconds, speed]
+    hours = figure("time.device_hours", "device hours", "devices * seconds / 3600",
+                   {"devices": devices, "seconds": seconds})  # fmt: skip
+    figures.append(hours)
+    if work.recomputed is not None or steps:
+        figures.append(utilisation_of(float(work.own.value), float(speed.value), devices, float(rate.value)))
         figures.append(figure("time.hfu", "share", "compute / (devices * rate * seconds)",
-                              {"compute": compute, "devices": work.devices, "rate": rate, "seconds": seconds}, HFU,
+                              {"compute": compute, "devices": devices, "rate": rate, "seconds": seconds}, HFU,
                               "of the peak, with what is computed again"))  # fmt: skip
     if price is not None:
         require(price >= 0, f"price is {price}: dollars per device and hour, not negative")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from limpid.config.domain import Count
 from limpid.config.flags import read
 from limpid.errors import ConfigError
 from limpid.planning.options import Options
@@ -26,6 +27,7 @@ class PlanFlags:
     limpid plan llama-3-8b --device h100 --devices 8 --zero 3 --tokens 1T
     limpid plan --compute 1e21                 the best size and number of tokens
     limpid plan last --why memory.activations
+    limpid plan last --rehearse 1024           what each rank would hold and send
     """
 
     what: str | None = field(default=None, metadata={"positional": "WHAT"})
@@ -38,6 +40,11 @@ class PlanFlags:
     """Show one figure with its equation, the numbers put in, and its source."""
     explain_engine: bool = False
     """Say how limpid would compute this model's training on this machine, and the number that decided each choice."""
+    rehearse: Count | None = None
+    """Go through one step of limpid's own engine as one of so many ranks, in this process and without numbers: what a
+    rank holds and sends, and which way to divide the step sends least of those that fit."""
+    parallel: str | None = None
+    """With --rehearse: the one way, as in `limpid train --parallel`; several are tried when left out."""
     json: bool = False
     """Print one JSON document."""
     training: Options = field(default_factory=Options)
@@ -52,6 +59,12 @@ def verb(argv: Sequence[str]) -> int:
 
     console = Console()
     flags = read("plan", PlanFlags, argv)
+    if flags.rehearse is not None:
+        from limpid.verbs import plan_rehearsal
+
+        return plan_rehearsal.shown(flags.what, flags.rehearse, flags.parallel, flags.training, flags.json, console)
+    if flags.parallel is not None:
+        raise ConfigError(f"--parallel is {flags.parallel}, which does nothing without --rehearse")
     return _engine(flags, console) if flags.explain_engine else _plan(flags, console)
 
 

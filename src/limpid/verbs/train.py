@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.config.effect import require_not_adopted
@@ -84,7 +84,7 @@ def verb(argv: Sequence[str]) -> int:
     return shown(lambda reporter: train(config, name, reporter, deadline))
 
 
-def resumed(typed: dict[str, Any], verb: Literal["train", "tune"] = "train") -> int:
+def resumed(typed: dict[str, Any]) -> int:
     """Continue the run that --resume names, with no other option but --max-steps and --parallel."""
     from limpid.api import resume
 
@@ -98,7 +98,7 @@ def resumed(typed: dict[str, Any], verb: Literal["train", "tune"] = "train") -> 
             f"--resume continues a run as it was configured: leave out {named} (only --max-steps and --parallel may "
             "change)"
         )
-    return shown(lambda reporter: resume(run, max_steps, reporter, parallel=parallel), verb)
+    return shown(lambda reporter: resume(run, max_steps, reporter, parallel=parallel))
 
 
 def deadline_of(
@@ -121,7 +121,7 @@ def deadline_of(
     return Deadline(began + 60 * minutes, size_given)
 
 
-def shown(train: Callable[[Reporter], Run], verb: Literal["train", "tune"] = "train") -> int:
+def shown(train: Callable[[Reporter], Run]) -> int:
     """Train, and say where everything lies and what to type next."""
     from rich.text import Text
 
@@ -140,7 +140,7 @@ def shown(train: Callable[[Reporter], Run], verb: Literal["train", "tune"] = "tr
         try:
             run = train(reporter)
         except Interrupted as stopped:
-            how = f"{stopped}; go on with\n  {command('limpid', verb, '--resume', stopped.run.path)}"
+            how = f"{stopped}; go on with\n  {_resuming(stopped.run)}"
             if reporter.listened_to:
                 reporter.line(how)
             else:
@@ -154,10 +154,7 @@ def shown(train: Callable[[Reporter], Run], verb: Literal["train", "tune"] = "tr
         except BrokeOff as broken:
             if not broken.told:
                 say(f"limpid: error: {broken}", file=sys.stderr)
-            reporter.line(
-                f"stopped after step {broken.step}, everything saved; go on with\n"
-                f"  {command('limpid', verb, '--resume', broken.run.path)}"
-            )
+            reporter.line(f"stopped after step {broken.step}, everything saved; go on with\n  {_resuming(broken.run)}")
             return 1
         except Diverged as broken:
             reporter.line(
@@ -172,25 +169,32 @@ def shown(train: Callable[[Reporter], Run], verb: Literal["train", "tune"] = "tr
         reporter.line(Text("\nnext", HEADING))
         done, planned = run.latest_checkpoint(), run.read_config().run.max_steps
         longer = () if done < planned else ("--max-steps", 2 * done)
-        for words, what in (
-            (("trace", run.path), "open the last step"),
+        judged = [(command("limpid", "evaluate", run.path), "hold it against what it started from")]
+        for line, what in (
+            (command("limpid", "trace", run.path), "open the last step"),
+            *(judged if run.read_config().tune is not None else []),
             _use(run),
-            (("train", "--resume", run.path, *longer), "train on"),
+            (_resuming(run, *longer), "train on"),
         ):
-            reporter.line(f"  {command('limpid', *words):<58}  {what}")
+            reporter.line(f"  {line:<58}  {what}")
     return 0
 
 
-def _use(run: Run) -> tuple[tuple[object, ...], str]:
+def _resuming(run: Run, *longer: object) -> str:
+    """The command that goes on with a run."""
+    return command("limpid", "train" if run.read_config().tune is None else "tune", "--resume", run.path, *longer)
+
+
+def _use(run: Run) -> tuple[str, str]:
     """What to do with the model: continue a prompt, talk to it, or, of a reward model, reward another."""
     config = run.read_config()
     if config.model.head == "score":
         named = config.run.init_from or "MODEL"
-        return ("tune", "grpo", named, "PROMPTS", "--reward", run.path), "tune by its scores"
+        return command("limpid", "tune", "grpo", named, "PROMPTS", "--reward", run.path), "tune by its scores"
     prompt = _prompt(run)
     if "\n" in prompt:  # a conversation
-        return ("chat", run.path), "talk to it"
-    return ("generate", run.path, prompt), "continue a prompt"
+        return command("limpid", "chat", run.path), "talk to it"
+    return command("limpid", "generate", run.path, prompt), "continue a prompt"
 
 
 def _prompt(run: Run) -> str:

@@ -120,7 +120,7 @@ def verb(argv: Sequence[str]) -> int:
     require_threads(typed.get("run", {}).get("threads", 0))
     began = time.perf_counter()
     if typed.get("resume") is not None:
-        return resumed(typed, "tune")
+        return resumed(typed)
     if objective is None:
         said = f", not {shown_value(typed['objective'])}" if "objective" in typed else ""
         raise ConfigError(
@@ -140,7 +140,7 @@ def verb(argv: Sequence[str]) -> int:
     config = from_dict(TrainConfig, tuning(objective, model, _sizes(model), options, bool(lora)))
     schedule = config.update.schedule
     deadline = None if minutes is None else deadline_of(began, minutes, options, schedule, size_given=True)
-    return shown(lambda reporter: train(config, name, reporter, deadline), "tune")
+    return shown(lambda reporter: train(config, name, reporter, deadline))
 
 
 def flags_of(objective: str | None) -> type[Any]:

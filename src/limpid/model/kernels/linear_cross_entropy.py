@@ -62,7 +62,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, loss_bar: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         hidden_bar, matrix_bar = ctx.saved_tensors
         factor = loss_bar / ctx.scale
-        if factor.device.type != "cpu" or factor != 1:
+        if type(factor) is Tensor and (factor.device.type != "cpu" or factor != 1):  # a fake tensor has no number
             hidden_bar = hidden_bar * factor.to(hidden_bar.dtype)
             matrix_bar = None if matrix_bar is None else matrix_bar * factor.to(matrix_bar.dtype)
         return hidden_bar, matrix_bar, None, None, None
@@ -78,7 +78,7 @@ def chunk_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, w
         weights = weight * labelled[:, None].to(p.dtype)
         p.mul_(weights / mass).scatter_add_(1, target, -weights)
         logits.copy_(p)
-    return (mass.log_().add_(largest).sub_(at_target))[labelled].sum()
+    return mass.log_().add_(largest).sub_(at_target).where(labelled[:, None], 0.0).sum()
 
 
 def exponentials(logits: Tensor, buffer: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
