@@ -105,6 +105,7 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture) -> None:
     for words, said in (
         (("--rehearse", "8", "--zero", "3"), "--parallel says how ranks divide the step"),
         (("--rehearse", "8", "--parallel", "tensor=3"), "which takes 3 processes"),
+        (("--rehearse", "8", "--parallel", "pipeline=2"), "stages are not rehearsed"),
         (("--parallel", "shard=8"), "does nothing without --rehearse"),
     ):
         assert main(["plan", *words]) == 2

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from limpid.config import TrainConfig
+from limpid.config.options import require
 from limpid.config.parallel import Parallel, parallel_of, require_divides
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
@@ -89,7 +90,11 @@ def rehearse(config: TrainConfig, ranks: int, parallel: str = "", micro_batches:
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    require_divides(config.model, parallel_of(parallel, ranks))
+    asked = parallel_of(parallel, ranks)
+    require_divides(config.model, asked)
+    require(
+        asked.pipeline == 1, f"pipeline is {asked.pipeline}, and stages are not rehearsed: divide by the other axes"
+    )
     formats = arithmetic(config.run.precision)
     with _fake_group(ranks):
         mesh = Mesh(torch.device("cpu"), 0, ranks).laid_out(parallel)
