@@ -140,6 +140,8 @@ def everything(state: State, config: TrainConfig) -> dict[str, torch.Tensor]:
 
 
 def test_a_checkpoint_is_resumed_along_other_axes_and_by_one_bit_for_bit(together: Callable[..., None]) -> None:
+    for text in SAVED:
+        Path(text).mkdir()
     together(checkpoints_are_read_along_other_axes)
     config = averaged(with_rule("muon"))
     for text in SAVED:

@@ -270,6 +270,8 @@ def saved_and_resumed_under_every_rule(mesh: Mesh) -> None:
 
 
 def test_a_checkpoint_of_two_processes_is_resumed_by_two_and_by_one_bit_for_bit(together: Together) -> None:
+    for rule in RULES:
+        Path(rule).mkdir()
     together(saved_and_resumed_under_every_rule)
     for rule in RULES:
         config, run = with_rule(rule), Run(Path(rule))
@@ -294,6 +296,7 @@ def resumed_from_one(mesh: Mesh) -> None:
 def test_a_checkpoint_of_one_process_is_resumed_by_two(together: Together) -> None:
     config = with_rule("adamw")
     state = trained(config, Mesh(CPU))
+    Path("saved").mkdir()
     checkpoint.save(Run(Path("saved")), state, config, "data")
     save_file(tensors(state, config), "before.safetensors")
     together(resumed_from_one)

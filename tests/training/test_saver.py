@@ -39,6 +39,7 @@ def weights(state: State) -> list[torch.Tensor]:
 
 
 def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_reach_it(here: Path, held_up: threading.Event) -> None:
+    Path("run").mkdir()
     run, state, writer = Run(Path("run")), fresh_state(CONFIG), Saver(Run(Path("run")), Mesh())
     step(state, batches(1)[0], CONFIG)
     before = weights(state)
@@ -61,6 +62,7 @@ def test_without_memory_for_a_copy_a_checkpoint_is_there_when_the_step_goes_on(
 ) -> None:
     monkeypatch.setattr(saver, "available_memory", lambda: 0)
     monkeypatch.setattr(checkpoint.Snapshot, "copied", lambda _: pytest.fail("copied"))
+    Path("run").mkdir()
     run, state = Run(Path("run")), fresh_state(CONFIG)
     writer = Saver(run, Mesh())
     writer.begin(checkpoint.snapshot(state, CONFIG, "data"))
