@@ -88,5 +88,7 @@ def test_it_is_tuned_there(data: Path, objective: str) -> None:
     Path("rewards.py").write_text("def length(completions):\n    return [float(len(one)) for one in completions]\n")
     tune: dict[str, Any] = {"rollouts": {"reward": ["rewards.py:length"], "num_generations": 2},
                             "options": {"max_completion_length": 4}} if objective == "grpo" else {}  # fmt: skip
-    run = limpid.tune(objective, "base", "rows.jsonl", {"run": {"max_steps": 3, "batch_size": 2}, "tune": tune}, "tuned")
+    run = limpid.tune(
+        objective, "base", "rows.jsonl", {"run": {"max_steps": 3, "batch_size": 2}, "tune": tune}, "tuned"
+    )
     assert limpid.trace(run, step=2).step.verdict.agrees

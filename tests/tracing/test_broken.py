@@ -140,7 +140,7 @@ ENGINE = {
     ),
     "clipping at twice the norm": (
         "llama", limpid.training.step, "clip",
-        lambda *state, clip=limpid.training.step.clip: clip(*state[:-1], 2 * state[-1]),
+        lambda *state, clip=limpid.training.step.clip: clip(*state[:3], 2 * state[3], *state[4:]),
         "m(embed.tokens.weight) (update)",
     ),
     "rate of the step before": (

@@ -120,7 +120,7 @@ def cut() -> None:
     store = int(os.environ["MASTER_PORT"])
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry))) as found:
-            if found.getpeername()[1] != store:
+            if found.family != socket.AF_UNIX and found.getpeername()[1] != store:
                 found.shutdown(socket.SHUT_RDWR)
 
 

@@ -57,7 +57,7 @@ def differences(first: Observed, second: Observed, spreads: tuple[Spread, Spread
             if name in first.gradients and name in second.gradients
         ]  # fmt: skip
     norms = (first.grad_norm, second.grad_norm)
-    if norms[0] is not None and norms[1] is not None:
+    if backward and norms[0] is not None and norms[1] is not None:
         pair = np.asarray(norms[0]), np.asarray(norms[1])
         allowed = np.asarray(spreads[0].grad_norm_limit), np.asarray(spreads[1].grad_norm_limit)
         exact = np.asarray(spreads[0].grad_norm)

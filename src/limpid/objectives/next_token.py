@@ -40,6 +40,7 @@ class NextToken:
         from limpid.objectives.losses import log_probabilities, next_token_loss
 
         model = models[POLICY]
+        model.require_vocabulary()
         device = model.device
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields)
         if not mode.plain:
