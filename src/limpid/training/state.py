@@ -66,9 +66,7 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
     model.to(mesh.device)
     if config.run.compile == "on" and mesh.parallel.tensor == 1:
         model.compile_blocks()
-    for parameter in parameters(config.model, config.update.frozen):
-        model.get_parameter(parameter.name).requires_grad_(parameter.trained)
-    model.recomputed = config.run.gradient_checkpointing == "on"
+    set_up(model, config)
     pipeline = Pipeline(model, mesh) if mesh.parallel.pipeline > 1 else None
     for part in [model] if pipeline is None else pipeline.stages:
         mesh.spread(part)
@@ -76,6 +74,13 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
     scaler = make_scaler(formats, mesh.device)
     begun = average.begun(model, config.update)
     return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=begun, pipeline=pipeline)
+
+
+def set_up(model: Transformer, config: TrainConfig) -> None:
+    """Say which parameters are trained, and whether blocks are computed again in the backward pass."""
+    for parameter in parameters(config.model, config.update.frozen):
+        model.get_parameter(parameter.name).requires_grad_(parameter.trained)
+    model.recomputed = config.run.gradient_checkpointing == "on"
 
 
 def make_scaler(arithmetic: Arithmetic, device: torch.device) -> torch.amp.GradScaler:

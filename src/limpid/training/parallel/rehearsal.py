@@ -7,6 +7,7 @@ the layout and the order of the step are the real ones.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,11 +26,10 @@ from limpid.errors import ConfigError
 from limpid.model import Transformer
 from limpid.objectives import POLICY
 from limpid.planning.communication import Links
-from limpid.quantities import parameters
 from limpid.training.mesh import Mesh
 from limpid.training.parallel.held import holding
 from limpid.training.precision import Arithmetic, arithmetic
-from limpid.training.state import State, make_scaler
+from limpid.training.state import State, set_up
 from limpid.training.step import backward
 from limpid.training.update import make_optimizer
 
@@ -95,6 +95,8 @@ def rehearse(config: TrainConfig, ranks: int, parallel: str = "", micro_batches:
     require(
         asked.pipeline == 1, f"pipeline is {asked.pipeline}, and stages are not rehearsed: divide by the other axes"
     )
+    narrow = config.model.base_precision
+    require(narrow == "fp32", f"base_precision is {narrow}, which one process alone can hold: leave it out")
     formats = arithmetic(config.run.precision)
     with _fake_group(ranks):
         mesh = Mesh(torch.device("cpu"), 0, ranks).laid_out(parallel)
@@ -105,7 +107,8 @@ def rehearse(config: TrainConfig, ranks: int, parallel: str = "", micro_batches:
         batch = _batch(config, micro_batches * mesh.data_world)
         with fake:
             optimizer = make_optimizer(model, config.update)
-            state = State({POLICY: model}, optimizer, make_scaler(formats, mesh.device), mesh=mesh)
+            unscaled = torch.amp.GradScaler(mesh.device.type, enabled=False)  # a scale is a number
+            state = State({POLICY: model}, optimizer, unscaled, mesh=mesh)
             _step(state, batch, config)  # the optimizer has its memory from here on
             sending = Sending()
             with holding() as memory, sending:
@@ -144,13 +147,14 @@ def _fake_group(ranks: int) -> Iterator[None]:
 
 
 def _model(config: TrainConfig, formats: Arithmetic) -> Transformer:
-    """As `fresh_state` has it, without numbers."""
-    model = Transformer(config.model, formats.compute)
-    if formats.parameters != torch.float32:
-        model = model.to(formats.parameters)
-    for parameter in parameters(config.model, config.update.frozen):
-        model.get_parameter(parameter.name).requires_grad_(parameter.trained)
-    model.recomputed = config.run.gradient_checkpointing == "on"
+    """As `fresh_state` has it; made in its format at once, for fake tensors cannot be given another one."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(formats.parameters)
+    try:
+        model = Transformer(config.model, formats.compute)
+    finally:
+        torch.set_default_dtype(usual)
+    set_up(model, config)
     return model
 
 
@@ -165,7 +169,9 @@ def _step(state: State, batch: list[MicroBatch], config: TrainConfig) -> int:
     """Forward, backward, clip and update; returns the bytes of the gradients."""
     backward(state, batch, config)
     gradients = _bytes(one.grad for one in state.model.parameters() if one.grad is not None)
-    nn.utils.clip_grad_norm_(state.model.parameters(), config.update.max_grad_norm or 1.0)
+    nn.utils.clip_grad_norm_(
+        state.model.parameters(), math.inf if config.update.max_grad_norm is None else config.update.max_grad_norm
+    )
     state.optimizer.step()
     return gradients
 
@@ -181,7 +187,7 @@ def _bytes(tensors: Any) -> int:
 KINDS = {
     "_allgather_base_": "all-gather", "all_gather_into_tensor": "all-gather", "allgather_": "all-gather",
     "_reduce_scatter_base_": "reduce-scatter", "reduce_scatter_tensor": "reduce-scatter",
-    "allreduce_": "all-reduce", "all_reduce": "all-reduce", "broadcast_": "broadcast", "send": "send",
+    "allreduce_": "all-reduce", "all_reduce": "all-reduce", "broadcast_": "broadcast",
     "alltoall_base_": "all-to-all", "all_to_all_single": "all-to-all",
 }  # fmt: skip
 """PyTorch's operators, by what they are."""
@@ -209,14 +215,14 @@ class Sending(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         space, name = func.name().partition(".")[0].split("::")
         if space in ("c10d", "_c10d_functional") and (kind := KINDS.get(name)):
-            self._count(kind, name, args, made)
+            self._count(kind, args, made)
         return made
 
-    def _count(self, kind: str, name: str, args: Any, made: Any) -> None:
+    def _count(self, kind: str, args: Any, made: Any) -> None:
         ranks, span = _group(args)
         tensors = [one for one in torch.utils._pytree.tree_leaves((args, made)) if isinstance(one, Tensor)]
         largest = max(one.nbytes for one in tensors)
-        share = {"all-reduce": 2 * (ranks - 1), "send": ranks, "broadcast": ranks - 1}.get(kind, ranks - 1)
+        share = (2 if kind == "all-reduce" else 1) * (ranks - 1)
         self.counts[kind, ranks, span] += 1
         self.bytes[kind, ranks, span] += largest * share // ranks
 
