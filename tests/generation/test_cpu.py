@@ -3,6 +3,7 @@
 import fcntl
 import math
 import sys
+from fractions import Fraction
 from pathlib import Path
 from threading import Timer
 
@@ -25,29 +26,33 @@ def upper_half(w: np.ndarray) -> np.ndarray:
     return (w.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def in_order(terms: np.ndarray) -> float:
-    """64 running sums, of the rest 16, added in pairs; what is left one by one."""
-    whole, single = len(terms) // 64 * 64, len(terms) // 16 * 16
-    sums = np.zeros((4, 16), terms.dtype)
-    for part in terms[:whole].reshape(-1, 4, 16):
-        sums = sums + part
-    for part in terms[whole:single].reshape(-1, 16):
-        sums[0] = sums[0] + part
-    lanes = (sums[0] + sums[1]) + (sums[2] + sums[3])
-    while len(lanes) > 1:
-        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    return sum(terms[single:], lanes[0])
+def fused(w: np.ndarray, x: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """w x + total of every entry, rounded once."""
+    exact = (Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)) for a, b, c in zip(w, x, total, strict=True))
+    return np.array([float(sum_) for sum_ in exact]).astype(x.dtype)
+
+
+def in_order(w: np.ndarray, x: np.ndarray) -> float:
+    """16 running sums, added in halves; what is left one by one."""
+    whole, sums = len(x) // 16 * 16, np.zeros(16, x.dtype)
+    for start in range(0, whole, 16):
+        sums = fused(w[start : start + 16], x[start : start + 16], sums)
+    while len(sums) > 1:
+        sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+    for place in range(whole, len(x)):
+        sums = fused(w[place : place + 1], x[place : place + 1], sums)
+    return sums[0]
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 63, 64, 65, 203])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_sum_is_taken_in_one_order(kind: str, count: int) -> None:
+def test_a_sum_is_taken_in_one_order_however_many_rows_there_are(kind: str, count: int) -> None:
     draw = np.random.default_rng(count)
     stored, read = FORMATS[kind](draw.standard_normal((5, count)))
-    x = draw.standard_normal((1, count)).astype(read.dtype)
-    y, none = np.empty((1, 5), x.dtype), np.empty(0, x.dtype)
+    x = draw.standard_normal((6, count)).astype(read.dtype)
+    y, none = np.empty((6, 5), x.dtype), np.empty(0, x.dtype)
     product(x, stored, none, none, y)
-    assert y[0].tolist() == [in_order(terms) for terms in read * x]
+    assert y.tolist() == [[in_order(w, row) for w in read] for row in x]
 
 
 def test_exp_is_right_to_a_unit_in_the_last_place() -> None:

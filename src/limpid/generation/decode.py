@@ -104,14 +104,13 @@ def _run(
     logits, cache = _read(model, [rows[row] for row in live], longest + (SPARE if waiting else 0))
     ahead = _ReadAhead(model)
     while live:
-        continuing, following = [], []
+        continuing: dict[int, int] = {}  # the next token at each place
         for place, (token, piece) in enumerate(draw(logits, live)):
             while True:
                 if piece.text or piece.finish:
                     yield piece
                 if piece.finish is None:
-                    continuing.append(place)
-                    following.append(token)
+                    continuing[place] = token
                 if piece.finish is None or not waiting:
                     break
                 prompt, other, at = ahead.read([rows[row] for row in waiting])
@@ -119,12 +118,12 @@ def _run(
                 [(token, piece)] = draw(prompt, [live[place]])
                 cache.replace(place, other, at)
         if len(continuing) < len(live):
-            live = [live[place] for place in continuing]
-            cache.select(torch.tensor(continuing, dtype=torch.int64))
+            order = cache.keep(list(continuing))
+            live, continuing = [live[place] for place in order], {place: continuing[place] for place in order}
         if live:
             if cache.full:
                 cache.trim()
-            logits = model(torch.tensor(following, dtype=torch.int64)[:, None], cache, last_only=True)
+            logits = model(torch.tensor([*continuing.values()], dtype=torch.int64)[:, None], cache, last_only=True)
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -10,7 +12,7 @@ from limpid.config import ModelConfig
 
 
 class Cache:
-    """Room for `capacity` positions of every block, allocated once and filled in place.
+    """Room for `capacity` positions of every block, allocated once and filled in place; the first `batch` rows are used.
 
     Rows of different lengths are aligned at their ends: row i starts after `padding[i]` unused positions.
     """
@@ -28,14 +30,15 @@ class Cache:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.padding = padding
-        self.length = 0
+        self.batch, self.length = batch, 0
 
     def extend(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store these keys and values, (batch, head, position, d_head); returns all of the block's so far."""
         end = self.length + key.shape[2]
-        self.keys[block, :, :, self.length : end] = key
-        self.values[block, :, :, self.length : end] = value
-        return self.keys[block, :, :, :end], self.values[block, :, :, :end]
+        keys, values = self.keys[block, : self.batch], self.values[block, : self.batch]
+        keys[:, :, self.length : end] = key
+        values[:, :, self.length : end] = value
+        return keys[:, :, :end], values[:, :, :end]
 
     def advance(self, positions: int) -> None:
         """Count positions as seen, once every block has stored them."""
@@ -75,7 +78,7 @@ class Cache:
     def replace(self, row: int, other: Cache, place: int = 0) -> None:
         """Let `row` go on from row `place` of `other` instead, aligned at its end with the others."""
         if self.padding is None:
-            self.padding = torch.zeros(self.keys.shape[1], dtype=torch.int64)
+            self.padding = torch.zeros(self.batch, dtype=torch.int64)
         unused = 0 if other.padding is None else int(other.padding[place])
         held = slice(unused, other.length)
         self._move(max(0, other.length - unused - self.length))
@@ -86,9 +89,11 @@ class Cache:
 
     def _move(self, by: int) -> None:
         """Move every row to the right, or to the left."""
+        if by == 0:
+            return
         for stored in (self.keys, self.values):
-            kept = stored[:, :, :, max(0, -by) : self.length].clone()
-            stored[:, :, :, max(0, by) : self.length + by] = kept
+            used = stored[:, : self.batch]
+            used[:, :, :, max(0, by) : self.length + by] = used[:, :, :, max(0, -by) : self.length].clone()
         self.length += by
         if self.padding is not None:
             self.padding += by
@@ -97,3 +102,19 @@ class Cache:
         """Reorder or repeat rows, as a beam search does."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
         self.padding = None if self.padding is None else self.padding[rows]
+        self.batch = len(rows)
+
+    def keep(self, rows: Sequence[int]) -> list[int]:
+        """Give up all rows but these; which row stands at each place from now on.
+
+        The last ones move to the places of those that go: little is copied.
+        """
+        kept, last = set(rows), sorted(row for row in rows if row >= len(rows))
+        order = [place if place in kept else last.pop() for place in range(len(rows))]
+        for place, row in enumerate(order):
+            if place != row:
+                for stored in (self.keys, self.values):
+                    stored[:, place, :, : self.length] = stored[:, row, :, : self.length]
+        self.padding = None if self.padding is None else self.padding[torch.tensor(order, dtype=torch.int64)]
+        self.batch = len(order)
+        return order

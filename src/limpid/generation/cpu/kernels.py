@@ -20,10 +20,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 PARALLEL = ctypes.util.find_library("gomp") is not None  # numba's other pools cost more than they save here
-LANES, VECTORS = 16, 4
-"""A sum runs in 4 vectors of 16 entries, so that no addition waits for the one before it."""
-TOGETHER = 4
-"""Rows whose sums run at once: each entry of the weights is read once for all of them."""
+LANES = 16
+"""A sum runs in 16 parts, which are one vector."""
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 
 jit = njit(cache=True, error_model="numpy")
@@ -44,13 +42,21 @@ def _as_float(builder, value, kind, wanted):
     return builder.sitofp(value, of(wanted)) if kind == types.int8 else value
 
 
-def _dot_products(context, builder, weights, rows, count):
-    """Σ wᵢ xᵢ for each of some rows: entry i goes to sum i mod 64, these are added in pairs, the rest one by one.
+def _fused(builder, a, b, c):
+    """a b + c, rounded once."""
+    lanes, number = (f"v{a.type.count}", a.type.element) if isinstance(a.type, ir.VectorType) else ("", a.type)
+    signature = ir.FunctionType(a.type, [a.type] * 3)
+    name = f"llvm.fma.{lanes}{number.intrinsic_name}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
 
-    `weights` and each of `rows` are an address and a dtype. One after the other they would wait for their additions.
+
+def _dot_products(context, builder, weights, rows, count):
+    """Σ wᵢ xᵢ of every row of weights with every row of x: entry i goes to sum i mod 16, what is left over one by one.
+
+    `weights` and `rows` are addresses and dtypes. One sum after the other they would wait for their additions.
     """
     number, size = context.get_value_type(rows[0][1]), ir.IntType(64)
-    vector = ir.VectorType(number, LANES)
+    pairs = [(w, x) for w in range(len(weights)) for x in range(len(rows))]
 
     def read(row, place, lanes):
         start, kind = row
@@ -60,72 +66,106 @@ def _dot_products(context, builder, weights, rows, count):
         return _as_float(builder, builder.load(address, align=kind.bitwidth // 8), kind, number)
 
     def added(start, stop, sums, lanes):
-        stride = ir.Constant(size, len(sums[0]) * lanes)
-        with cgutils.for_range_slice(builder, start, stop, stride, size) as (place, _):
-            for i in range(len(sums[0])):
-                at = builder.add(place, ir.Constant(size, i * lanes))
-                weight = read(weights, at, lanes)
-                for row, its_sums in zip(rows, sums, strict=True):
-                    product = builder.fmul(weight, read(row, at, lanes))
-                    builder.store(builder.fadd(builder.load(its_sums[i]), product), its_sums[i])
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(size, lanes), size) as (place, _):
+            w, x = ([read(row, place, lanes) for row in given] for given in (weights, rows))
+            for (i, j), total in zip(pairs, sums, strict=True):
+                builder.store(_fused(builder, w[i], x[j], builder.load(total)), total)
 
-    zero = ir.Constant(vector, [0.0] * LANES)
-    sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(VECTORS)] for _ in rows]
-    whole, single = (builder.and_(count, ir.Constant(size, -n)) for n in (LANES * VECTORS, LANES))
+    zero, whole = (
+        ir.Constant(ir.VectorType(number, LANES), [0.0] * LANES),
+        builder.and_(count, ir.Constant(size, -LANES)),
+    )
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in pairs]
     added(ir.Constant(size, 0), whole, sums, LANES)
-    added(whole, single, [its_sums[:1] for its_sums in sums], LANES)
-    totals = [[cgutils.alloca_once_value(builder, _in_pairs(builder, its_sums))] for its_sums in sums]
-    added(single, count, totals, 1)
-    return [builder.load(total) for (total,) in totals]
+    halved = _in_halves(builder, [builder.load(total) for total in sums])
+    places = [ir.Constant(ir.IntType(32), i) for i in range(len(sums))]
+    totals = [cgutils.alloca_once_value(builder, builder.extract_element(halved, place)) for place in places]
+    added(whole, count, totals, 1)
+    return [builder.load(total) for total in totals]
 
 
-def _in_pairs(builder, sums):
-    """The entries of vectors added up: vectors in pairs, then halves of the last one."""
-    parts = [builder.load(total) for total in sums]
-    while len(parts) > 1:
-        parts = [builder.fadd(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
-    for half in (LANES >> k for k in range(1, LANES.bit_length())):
-        upper = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [(i + half) % LANES for i in range(LANES)])
-        parts = [builder.fadd(parts[0], builder.shuffle_vector(parts[0], parts[0], upper))]
-    return builder.extract_element(parts[0], ir.Constant(ir.IntType(32), 0))
+def _in_halves(builder, vectors):
+    """The entries of each of 1, 4 or 16 vectors added up, the upper half to the lower: two vectors become one."""
+    half = LANES // 2
+    while half:
+        lower = [start + i for start in range(0, LANES, 2 * half) for i in range(half)]
+        lower += [LANES + i for i in lower]
+        halves = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), [i + at for i in lower]) for at in (0, half)]
+        pairs = zip(vectors[::2], vectors[1::2], strict=True) if len(vectors) > 1 else [vectors * 2]
+        vectors = [builder.fadd(*(builder.shuffle_vector(*pair, half) for half in halves)) for pair in pairs]
+        half //= 2
+    return vectors[0]
+
+
+def _tile(num_weights, num_rows):
+    """The compiled function of the products of so many rows of weights with so many of x, from `o` and `row` on."""
+
+    @intrinsic
+    def tile(typing, weights, o, x, row):
+        def generate(context, builder, signature, arguments):
+            def rows(kind, array, first, count):
+                made = context.make_array(kind)(context, builder, array)
+                width = builder.extract_value(made.shape, 1)
+                places = [builder.add(first, ir.Constant(first.type, i)) for i in range(count)]
+                return [(builder.gep(made.data, [builder.mul(width, place)]), kind.dtype) for place in places], width
+
+            w, _ = rows(weights, arguments[0], arguments[1], num_weights)
+            these, width = rows(x, arguments[2], arguments[3], num_rows)
+            return context.make_tuple(builder, signature.return_type, _dot_products(context, builder, w, these, width))
+
+        if not weights.layout == x.layout == "C":
+            raise TypingError("tile reads rows that lie without gaps")
+        return types.UniTuple(x.dtype, num_weights * num_rows)(weights, types.int64, x, types.int64), generate
+
+    return tile
 
 
 @intrinsic
-def dot(typing, weights, x):
-    """Σ wᵢ xᵢ of two rows that lie without gaps, added up as `_dot_products` says."""
+def weighted_sum(typing, weights, rows, out):
+    """out = Σ wₜ rowₜ, added up in the order of t; the sums of 16 entries of `out` stay at hand."""
 
     def generate(context, builder, signature, arguments):
-        rows = [
-            context.make_array(kind)(context, builder, row) for kind, row in zip((weights, x), arguments, strict=True)
-        ]
-        count = builder.extract_value(rows[1].shape, 0)
-        (total,) = _dot_products(context, builder, (rows[0].data, weights.dtype), [(rows[1].data, x.dtype)], count)
-        return total
+        w, x, y = (
+            context.make_array(k)(context, builder, a) for k, a in zip((weights, rows, out), arguments, strict=True)
+        )
+        size, number = ir.IntType(64), context.get_value_type(out.dtype)
+        count, width = builder.extract_value(w.shape, 0), builder.extract_value(y.shape, 0)
 
-    if not weights.layout == x.layout == "C":
-        raise TypingError("dot reads rows that lie without gaps")
-    return x.dtype(weights, x), generate
+        def summed(start, stop, lanes):
+            kind = ir.VectorType(number, lanes) if lanes > 1 else number
+            zero = ir.Constant(kind, [0.0] * lanes if lanes > 1 else 0.0)
+
+            def at(data, place):
+                found = builder.gep(data, [place])
+                return builder.bitcast(found, kind.as_pointer()) if lanes > 1 else found
+
+            with cgutils.for_range_slice(builder, start, stop, ir.Constant(size, lanes), size) as (place, _):
+                total = cgutils.alloca_once(builder, kind)
+                builder.store(zero, total)
+                with cgutils.for_range(builder, count, intp=size) as loop:
+                    weight = builder.load(builder.gep(w.data, [loop.index]))
+                    entries = at(x.data, builder.add(builder.mul(loop.index, width), place))
+                    entries = builder.load(entries, align=out.dtype.bitwidth // 8)
+                    if lanes > 1:
+                        first = builder.insert_element(ir.Constant(kind, ir.Undefined), weight, ir.IntType(32)(0))
+                        same = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+                        weight = builder.shuffle_vector(first, first, same)
+                    builder.store(_fused(builder, weight, entries, builder.load(total)), total)
+                builder.store(builder.load(total), at(y.data, place), align=out.dtype.bitwidth // 8)
+
+        whole = builder.and_(width, ir.Constant(size, -LANES))
+        summed(ir.Constant(size, 0), whole, LANES)
+        summed(whole, width, 1)
+        return context.get_dummy_value()
+
+    if not weights.layout == rows.layout == out.layout == "C":
+        raise TypingError("weighted_sum reads rows that lie without gaps")
+    return types.void(weights, rows, out), generate
 
 
-@intrinsic
-def dots(typing, weights, x, first):
-    """The same of one row of weights with `TOGETHER` rows of x from `first` on, to the bit: their sums run at once."""
-
-    def generate(context, builder, signature, arguments):
-        row = context.make_array(weights)(context, builder, arguments[0])
-        many = context.make_array(x)(context, builder, arguments[1])
-        count = builder.extract_value(many.shape, 1)
-        starts = [
-            builder.gep(many.data, [builder.mul(count, builder.add(arguments[2], ir.Constant(ir.IntType(64), i)))])
-            for i in range(TOGETHER)
-        ]
-        rows = [(start, x.dtype) for start in starts]
-        totals = _dot_products(context, builder, (row.data, weights.dtype), rows, count)
-        return context.make_tuple(builder, signature.return_type, totals)
-
-    if not weights.layout == x.layout == "C":
-        raise TypingError("dots reads rows that lie without gaps")
-    return types.UniTuple(x.dtype, TOGETHER)(weights, x, types.int64), generate
+TOGETHER = 4
+"""Rows of weights, and rows of x, that are multiplied at once: what one of them reads, the others have at hand."""
+tile_of_rows, tile_of_row, single_product = _tile(TOGETHER, TOGETHER), _tile(TOGETHER, 1), _tile(1, 1)
 
 
 @intrinsic
@@ -170,16 +210,23 @@ def product(x, weight, scale, bias, y):
 @jit
 def product_rows(x, weight, scale, bias, y, first, last):
     """The entries of y from `first` up to `last`."""
-    for o in range(first, last):
-        w = weight[o]
-        for line in range(0, w.shape[0] * w.itemsize, CACHE_LINE):
-            prefetch(w, PREFETCH_DISTANCE + line)
-        together = x.shape[0] // TOGETHER * TOGETHER
+    d_in = weight.shape[1]
+    many, together = first + (last - first) // TOGETHER * TOGETHER, x.shape[0] // TOGETHER * TOGETHER
+    for o in range(first, many, TOGETHER):
+        for line in range(0, TOGETHER * d_in * weight.itemsize, CACHE_LINE):
+            prefetch(weight[o], PREFETCH_DISTANCE + line)
         for row in range(0, together, TOGETHER):
-            y[row, o], y[row + 1, o], y[row + 2, o], y[row + 3, o] = dots(w, x, row)
+            made = tile_of_rows(weight, o, x, row)
+            for i in range(TOGETHER):
+                for j in range(TOGETHER):
+                    y[row + j, o + i] = made[TOGETHER * i + j]
         for row in range(together, x.shape[0]):
-            y[row, o] = dot(w, x[row])
+            y[row, o], y[row, o + 1], y[row, o + 2], y[row, o + 3] = tile_of_row(weight, o, x, row)
+    for o in range(many, last):
         for row in range(x.shape[0]):
+            y[row, o] = single_product(weight, o, x, row)[0]
+    for row in range(x.shape[0]):
+        for o in range(first, last):
             total = y[row, o]
             if scale.size:
                 total *= scale[o]
@@ -218,7 +265,8 @@ def norm(x, weight, bias, eps, centred, y):
             mean += x[i]
     for i in range(x.size):
         y[i] = x[i] - mean / x.size
-    inverse = 1 / math.sqrt(dot(y, y) / x.size + eps)
+    row = y.reshape((1, y.size))
+    inverse = 1 / math.sqrt(single_product(row, 0, row, 0)[0] / x.size + eps)
     for i in range(x.size):
         value = y[i] * inverse * weight[i]
         y[i] = value + bias[i] if bias.size else value
@@ -259,38 +307,60 @@ def attend_head(place, heads, keys, values, padding, length, window, num_heads, 
     """One row's and head's share of `attend`."""
     row, h = place // num_heads, place % num_heads
     group = num_heads // keys.shape[1]
-    query, out = heads[row, h], mixed[row, h]
+    queries, out = heads[row], mixed[row, h]
     first = max(padding[row], length + 1 - window)
     key, value = keys[row, h // group, first : length + 1], values[row, h // group, first : length + 1]
-    score = np.empty(len(key), query.dtype)
+    score = np.empty(len(key), out.dtype)
     largest = -math.inf
+    together = score.size // TOGETHER * TOGETHER
+    for t in range(0, together, TOGETHER):
+        score[t], score[t + 1], score[t + 2], score[t + 3] = tile_of_row(key, t, queries, h)
+    for t in range(together, score.size):
+        score[t] = single_product(key, t, queries, h)[0]
     for t in range(score.size):
-        score[t] = dot(query, key[t]) / math.sqrt(query.size)
+        score[t] /= math.sqrt(out.size)
         largest = max(largest, score[t])
     for t in range(score.size):
         score[t] = exp(score[t] - largest)
     mass = 0.0
     for t in range(score.size):
         mass += score[t]
-    out[:] = 0
     for t in range(score.size):
-        weight = score[t] / mass
-        for i in range(out.size):
-            out[i] += weight * value[t, i]
+        score[t] /= mass
+    weighted_sum(score, value, out)
 
 
 @jit
-def activate(x, activation):
-    """The MLP's nonlinearity."""
+def silu(x):
+    return x / (1 + exp(-x))
+
+
+@jit
+def gelu(x):
+    return x * (1 + math.erf(np.float64(x) / math.sqrt(2))) / 2
+
+
+@jit
+def gelu_tanh(x):
+    return x / (1 + exp(-math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)))  # (1 + tanh a)/2 = σ(2a)
+
+
+@jit
+def activate(x, activation, y):
+    """The MLP's nonlinearity of one vector; a loop of its own for each, which is compiled to vectors."""
     if activation == 0:
-        return x / (1 + exp(-x))
-    if activation == 1:
-        return x * (1 + math.erf(np.float64(x) / math.sqrt(2))) / 2
-    if activation == 2:
-        return x / (1 + exp(-math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x)))  # (1 + tanh a)/2 = σ(2a)
-    if activation == 3:
-        return max(x, 0.0)
-    return max(x, 0.0) ** 2
+        for i in range(y.size):
+            y[i] = silu(x[i])
+    elif activation == 1:
+        for i in range(y.size):
+            y[i] = gelu(x[i])
+    elif activation == 2:
+        for i in range(y.size):
+            y[i] = gelu_tanh(x[i])
+    else:
+        for i in range(y.size):
+            y[i] = max(x[i], 0.0)
+            y[i] = y[i] if activation == 3 else y[i] ** 2
 
 
 @jit
@@ -298,9 +368,10 @@ def gated_hidden(gate_up, activation, gated, hidden):
     """f(gate) ⊙ up, or f(up)."""
     d_ff = hidden.shape[1]
     for row in range(hidden.shape[0]):
-        for i in range(d_ff):
-            value = activate(gate_up[row, i], activation)
-            hidden[row, i] = value * gate_up[row, d_ff + i] if gated else value
+        activate(gate_up[row], activation, hidden[row])
+        if gated:
+            for i in range(d_ff):
+                hidden[row, i] *= gate_up[row, d_ff + i]
 
 
 @jit
