@@ -16,8 +16,9 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+os.environ |= {"OMP_WAIT_POLICY": "passive"}  # a thread that waits is not counted as one that works
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}
 warnings.simplefilter("ignore")
 
@@ -41,17 +42,43 @@ def main() -> None:
     model = prepare(folder)
     for objective in given.objectives:
         ours, theirs = OURS[objective], THEIRS[objective]
-        seconds: dict[str, list[float]] = {"limpid": [], "trl": []}
+        found: dict[str, list[Step]] = {"limpid": [], "trl": []}
         for number in range(given.rounds):
-            seconds["limpid"].append(ours(model, given.precision, f"{objective}-{number}"))
-            seconds["trl"].append(theirs(model, given.precision))
-        ratios = [b / a for a, b in zip(seconds["limpid"], seconds["trl"], strict=True)]
+            found["limpid"].append(ours(model, given.precision, f"{objective}-{number}"))
+            found["trl"].append(theirs(model, given.precision))
         print(
-            f"{objective} {given.precision}: limpid {statistics.median(seconds['limpid']):.3f} s a step, "
-            f"trl {statistics.median(seconds['trl']):.3f} s; ×{statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} … {max(ratios):.2f})",
+            f"{objective} {given.precision}: {beside(found, 'seconds')}; {beside(found, 'processor_seconds')}",
             flush=True,
         )
+
+
+class Step(NamedTuple):
+    """The median step: by the clock, which other programs slow down, and of all threads together, which they do not."""
+
+    seconds: float
+    processor_seconds: float
+
+
+def beside(found: dict[str, list[Step]], kind: str) -> str:
+    """A step of each, and how many times longer TRL's takes: the median and the extremes of the rounds."""
+    a, b = ([getattr(step, kind) for step in found[side]] for side in ("limpid", "trl"))
+    ratios = [theirs / ours for ours, theirs in zip(a, b, strict=True)]
+    return (
+        f"{kind.replace('_', ' ')} a step limpid {statistics.median(a):.3f}, trl {statistics.median(b):.3f}, "
+        f"×{statistics.median(ratios):.2f} ({min(ratios):.2f} … {max(ratios):.2f})"
+    )
+
+
+def median_step(times: list[tuple[float, float]]) -> Step:
+    """Of the steps between these times, without the first ones."""
+    steps = [
+        [later - before for before, later in itertools.pairwise(one)][UNTIMED:] for one in zip(*times, strict=True)
+    ]
+    return Step(*map(statistics.median, steps))
+
+
+def now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
 
 
 def prepare(folder: Path) -> Path:
@@ -78,20 +105,29 @@ def prepare(folder: Path) -> Path:
     return folder / "model"
 
 
-def limpid_step(objective: str, tune: dict[str, Any], rows: int = BATCH) -> Callable[[Path, str, str], float]:
-    """Seconds of a step, the median after the first ones."""
+class Clock(limpid.Callback):
+    """When each step ended."""
 
-    def measured(model: Path, precision: str, name: str) -> float:
+    def __init__(self) -> None:
+        self.times: list[tuple[float, float]] = []
+
+    def on_step(self, *_: Any) -> None:
+        self.times.append(now())
+
+
+def limpid_step(objective: str, tune: dict[str, Any], rows: int = BATCH) -> Callable[[Path, str, str], Step]:
+    def measured(model: Path, precision: str, name: str) -> Step:
         run = {"max_steps": STEPS, "batch_size": rows, "eval_steps": 0, "save_steps": 0, "doctor": False,
                "precision": precision}  # fmt: skip
-        found = limpid.tune(objective, model, f"{objective}.jsonl", {"run": run, "tune": tune}, name)
-        return statistics.median(line["seconds"] for line in found.read_metrics().steps[UNTIMED:])
+        clock = Clock()
+        limpid.tune(objective, model, f"{objective}.jsonl", {"run": run, "tune": tune}, name, callbacks=[clock])
+        return median_step(clock.times)
 
     return measured
 
 
-def trl_step(objective: str) -> Callable[[Path, str], float]:
-    def measured(model: Path, precision: str) -> float:
+def trl_step(objective: str) -> Callable[[Path, str], Step]:
+    def measured(model: Path, precision: str) -> Step:
         import trl
         from datasets import load_dataset
         from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -105,11 +141,11 @@ def trl_step(objective: str) -> Callable[[Path, str], float]:
             "save_strategy": "no", "bf16": precision == "bf16", "use_cpu": True, "logging_steps": 1000,
             "learning_rate": 1e-5, "disable_tqdm": True, "gradient_checkpointing": False,
         }  # fmt: skip
-        times: list[float] = []
+        times: list[tuple[float, float]] = []
 
-        class Clock(TrainerCallback):
-            def on_step_begin(self, *_: Any, **__: Any) -> None:
-                times.append(time.perf_counter())
+        class StepEnd(TrainerCallback):
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                times.append(now())
 
         match objective:
             case "sft":
@@ -124,11 +160,9 @@ def trl_step(objective: str) -> Callable[[Path, str], float]:
                 settings = trl.GRPOConfig(**usual, num_generations=GENERATIONS, max_completion_length=COMPLETION)
                 trainer = trl.GRPOTrainer(policy, reward_funcs=rewarded, args=settings, train_dataset=records,
                                           processing_class=tokenizer)  # fmt: skip
-        trainer.add_callback(Clock())
+        trainer.add_callback(StepEnd())
         trainer.train()
-        times.append(time.perf_counter())
-        steps = [after - before for before, after in itertools.pairwise(times)]
-        return statistics.median(steps[UNTIMED:])
+        return median_step(times)
 
     return measured
 
