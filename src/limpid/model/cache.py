@@ -12,7 +12,7 @@ from limpid.config import ModelConfig
 
 
 class Cache:
-    """Room for `capacity` positions of every block, allocated once and filled in place; the first `batch` rows are used.
+    """Room for `capacity` positions of every block, allocated once and filled in place; `batch` rows of it are used.
 
     Rows of different lengths are aligned at their ends: row i starts after `padding[i]` unused positions.
     """
