@@ -89,6 +89,20 @@ def test_what_makes_devices_wait_is_said() -> None:
     assert not any("for what others send" in note for note in alone.notes)
 
 
+def test_the_fastest_way_to_divide_a_step_is_recommended_and_why() -> None:
+    options = {"device": "h100", "devices": 128, "zero": 3, "tensor": 8, "context_length": 8192}
+    crossing = planned("llama-3-8b", **options)
+    assert crossing.division is not None
+    assert "fastest is --zero 2: " in crossing.division  # no sums between devices, and it fits
+    assert "waits for what is sent" in crossing.division
+    taken = planned("llama-3-8b", **options | {"zero": 2, "tensor": 1})
+    assert taken.division is not None
+    assert taken.division.endswith("is faster")
+    assert taken.figure("time.step").value / 128 < crossing.figure("time.step").value / 16
+    assert planned("llama-3-8b", device="h100").division is None
+    assert planned("llama-3-8b", devices=8).division is None
+
+
 def test_what_is_published_of_clusters_is_met_within_15_percent() -> None:
     """Ratios of torchtitan's table (Liang et al. 2024, arXiv:2410.06511): absolute rates need one measured kernel."""
 

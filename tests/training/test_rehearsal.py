@@ -1,5 +1,6 @@
 """A step of one rank among many, without them: the bytes and messages of the real thing."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from tests.training.test_layouts import together  # noqa: F401  (four processes)
 
 from limpid.api import plans
 from limpid.cli import main
+from limpid.config import TuneConfig
 from limpid.errors import ConfigError
 from limpid.planning.communication import Links
 from limpid.planning.engine_memory import total_bytes
@@ -101,16 +103,32 @@ def test_the_layout_that_fits_and_sends_least_is_chosen(capsys: pytest.CaptureFi
     assert "none fits" in capsys.readouterr().out
 
 
+def test_what_is_rehearsed_as_something_else_is_said(capsys: pytest.CaptureFixture) -> None:
+    run = dataclasses.replace(CONFIG.run, compile="on")
+    found = plans.rehearse(dataclasses.replace(CONFIG, run=run, tune=TuneConfig(objective="dpo")), 2, "shard=2")
+    compiled, tuned = found.notes
+    assert "not compiled" in compiled
+    assert "dpo is rehearsed as next-token training" in tuned
+    assert plans.rehearse(CONFIG, 2, "shard=2").notes == ()
+    document = json.loads(json.dumps(found.document()))
+    assert (document["chosen"], document["notes"][0]) == ("shard=2", compiled)
+
+
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(ConfigError, match="does not train llama-3-8b itself"):
         plans.rehearse("llama-3-8b", 8)
     with pytest.raises(ConfigError, match="base_precision is int8, which one process alone can hold"):
         rehearse(configured(lora_rank=4, base_precision="int8"), 4)
     for words, said in (
-        (("--rehearse", "8", "--zero", "3"), "--parallel says how ranks divide the step"),
+        (("--rehearse", "8", "--zero", "3"), "of a rehearsal --parallel says how ranks divide the step"),
         (("--rehearse", "8", "--parallel", "tensor=3"), "which takes 3 processes"),
         (("--rehearse", "8", "--parallel", "pipeline=2"), "stages are not rehearsed"),
         (("--parallel", "shard=8"), "does nothing without --rehearse"),
+        (("--rehearse", "8", "--why", "memory"), "--why and --rehearse ask for different things"),
+        (("--rehearse", "8", "--compute", "1e20"), "--compute and --rehearse ask for different things"),
+        (("--rehearse", "8", "--tokens", "1e9"), "tokens is 1000000000.0, which a rehearsal does not use"),
+        (("--rehearse", "8", "--device", "here"), "a rehearsal measures nothing"),
+        (("--rehearse", "8", "--recompute", "selective"), "limpid recomputes whole blocks"),
     ):
         assert main(["plan", *words]) == 2
         error = capsys.readouterr().err

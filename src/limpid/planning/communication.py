@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from limpid.planning.architecture import Architecture
 from limpid.planning.cluster import Layout
 from limpid.planning.figure import Figure, Number, figure, total
+from limpid.planning.hardware import NETWORK, Device
 from limpid.planning.number_formats import TRAINING_BYTES
+from limpid.planning.options import Options
 
 ZERO = "Rajbhandari et al. 2020, section 7, arXiv:1910.02054"
 TENSOR = "Shoeybi et al. 2019, section 3, arXiv:1909.08053; Korthikanti et al. 2022, section 4.2.2, arXiv:2205.05198"
@@ -30,6 +32,15 @@ class Links:
     def of(self, neighbours: int) -> float:
         """Of a ring over so many neighbouring devices: it is as slow as its slowest link."""
         return self.inside if neighbours <= self.devices_per_node else self.between
+
+
+def links_of(options: Options, device: Device | None) -> Links | None:
+    """As the options say, else as the device's data sheet; None where neither knows what a node sends at."""
+    inside = options.link or (device.link_bytes_per_second / 1e9 if device is not None else None)
+    if inside is None:
+        return None
+    between = NETWORK if options.network is None else options.network
+    return Links(inside * 1e9, between * 1e9, options.devices_per_node)
 
 
 def figures(model: Architecture, layout: Layout, links: Links, parameters: Figure, working: Figure) -> list[Figure]:

@@ -62,10 +62,8 @@ def _on_devices(
     if layout.devices == 1:
         return [], []
     busy, sent = time.working(work, rate, utilisation), []
-    link = options.link or (device.link_bytes_per_second / 1e9 if device is not None else None)
-    if link is not None:
-        network = hardware.NETWORK if options.network is None else options.network
-        links = communication.Links(link * 1e9, network * 1e9, options.devices_per_node)
+    links = communication.links_of(options, device)
+    if links is not None:
         sent = communication.figures(model, layout, links, stage_parameters(model, layout), busy)
     waited = sent[-1] if sent else None
     steps = time.step(work, busy, waited)

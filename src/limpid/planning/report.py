@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from limpid.errors import ConfigError
 from limpid.html import folded, table, titled
 from limpid.planning import flops, hardware, number_formats, parameters, time
 from limpid.planning.advice import what_would_fit, what_would_generate
+from limpid.planning.division import recommended
 from limpid.planning.duration import durations, tokens_of
 from limpid.planning.figure import Figure, Number, figure, given, plain, readable, shown, total
 from limpid.planning.laws.allocation import allocate, judgements
@@ -21,6 +23,18 @@ from limpid.planning.memory_model import decoding, generating_layout, memory_mod
 from limpid.planning.number_formats import TRAINING_BYTES
 from limpid.planning.options import Options
 from limpid.planning.subject import Subject
+
+_TIMELESS = "nothing here takes time: give --tokens, and --device or --flops"
+_ALONE = "no device here sends to another or waits for it: give --devices, and --device or --flops"
+ENTERED = {
+    "price": (("time.cost",), _TIMELESS),
+    "utilisation": (("time.total", "time.step"), _TIMELESS),
+    "step_spread": (("time.slowest",), _ALONE),
+    "link": (("communication.waited",), _ALONE),
+    "network": (("communication.waited",), _ALONE),
+    "devices_per_node": (("communication.waited",), _ALONE),
+}
+"""Options that need others: figures of which each enters one, and what is said where none of them is there."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,6 +49,8 @@ class Plan:
     advice: list[str] = field(default_factory=list)
     limited: str = "memory.total"
     """The figure that has to fit: training, or generating where the format is one to generate in."""
+    division: str | None = None
+    """How several devices would divide a step fastest, and why, where their memory and speed are known."""
 
     def __repr__(self) -> str:
         said = "".join(f", {one}" for one in self._in_short())
@@ -54,7 +70,7 @@ class Plan:
         ]  # fmt: skip
         return titled(
             " · ".join([self.name, *self._in_short()]),
-            *(table([(note,)]) for note in (*self.notes, *self.advice)),
+            *(table([(note,)]) for note in (*self.notes, *self.advice, *([self.division] if self.division else []))),
             *parts,
         )
 
@@ -83,7 +99,8 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """The plan as JSON: figures by section, whether it fits, what would make it fit."""
         sections = {title: [one.document() for one in section] for title, section in self.sections.items()}
-        return {"name": self.name, **sections} | {"fits": self.fits, "advice": self.advice, "notes": self.notes}
+        return {"name": self.name, **sections} | {"fits": self.fits, "advice": self.advice, "notes": self.notes,
+                                                       "division": self.division}  # fmt: skip
 
 
 def plan_subject(subject: Subject, options: Options) -> Plan:
@@ -125,14 +142,13 @@ def plan_subject(subject: Subject, options: Options) -> Plan:
             what = what_would_fit if limited == "memory.total" else what_would_generate
             advice = list(what(subject, trained if limited == "memory.total" else options, context, limit))
     sections |= durations(subject, trained, context, device, notes)
-    for name in ("price", "utilisation"):
-        require(
-            getattr(options, name) is None or ("time" in sections and len(sections["time"]) > 1),
-            f"{name} is {getattr(options, name)}, but nothing here takes time: give --tokens, and --device or --flops",
-        )
+    division = None
+    if limit is not None and options.devices > 1 and limited == "memory.total":
+        division = recommended(subject, trained, context, device, limit)
+    _require_used(options, {one.name for section in sections.values() for one in section})
     if model.output.head:
         sections["scaling"] = _scaling(subject, options)
-    return Plan(model.name, sections, notes, fits, advice, limited)
+    return Plan(model.name, sections, notes, fits, advice, limited, division)
 
 
 def _decoding_speed(
@@ -161,6 +177,13 @@ def _decoding_speed(
         figures.append(figure("decoding.longest_context", "tokens", "max(0, (device - weights) / (b * per_token))",
                               numbers, note="that memory has room for beside the weights"))  # fmt: skip
     return figures
+
+
+def _require_used(options: Options, figures: Collection[str]) -> None:
+    """Raise ConfigError for an option that entered no figure."""
+    for name, value in options.chosen().items():
+        entered, lacks = ENTERED.get(name, ((), ""))
+        require(not entered or not figures.isdisjoint(entered), f"{name} is {value}, but {lacks}")
 
 
 def _limit(options: Options, device: hardware.Device | None) -> float | None:

@@ -63,6 +63,8 @@ def print_plan(report: Plan, console: Console) -> None:
             console.print(_table(section, figures))
     for line in _fits(report):
         console.print(line)
+    if report.division is not None:
+        console.print(Text(report.division))
     console.print(Text("\nevery figure answers: --why NAME, for example --why memory.activations", QUIET))
 
 

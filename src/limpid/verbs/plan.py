@@ -60,12 +60,27 @@ def verb(argv: Sequence[str]) -> int:
     console = Console()
     flags = read("plan", PlanFlags, argv)
     if flags.rehearse is not None:
+        _require_alone("rehearse", flags)
         from limpid.verbs import plan_rehearsal
 
         return plan_rehearsal.shown(flags.what, flags.rehearse, flags.parallel, flags.training, flags.json, console)
     if flags.parallel is not None:
         raise ConfigError(f"--parallel is {flags.parallel}, which does nothing without --rehearse")
-    return _engine(flags, console) if flags.explain_engine else _plan(flags, console)
+    if flags.explain_engine:
+        _require_alone("explain-engine", flags)
+        for name, value in flags.training.chosen().items():
+            raise ConfigError(f"{name} is {value}, and --explain-engine decides for this machine: leave it out")
+        return _engine(flags, console)
+    return _plan(flags, console)
+
+
+def _require_alone(asked: str, flags: PlanFlags) -> None:
+    """Raise ConfigError for what is asked beside an option that answers something else."""
+    others = {"compute": flags.compute, "params": flags.params, "why": flags.why,
+              "explain-engine": flags.explain_engine if asked == "rehearse" else None}  # fmt: skip
+    for name, value in others.items():
+        if value:
+            raise ConfigError(f"--{name} and --{asked} ask for different things: give one of them")
 
 
 def _plan(flags: PlanFlags, console: Console) -> int:

@@ -24,10 +24,11 @@ def shown(what: str | None, ranks: int, parallel: str | None, options: Options, 
     with Reporter(as_json, console=console) as reporter:
         found = rehearse(what, ranks, parallel, reporter, **options.chosen())
     if as_json:
-        say_json({"layouts": [one.document() for one in found.tried], "chosen": None if found.chosen is None else
-                  str(found.chosen.parallel), "why": found.why})  # fmt: skip
+        say_json(found.document())
         return 0 if found.chosen is not None else 1
     console.print(Text.assemble((found.name, HEADING), f" · {ranks:,} ranks, {found.batch}"))
+    for note in found.notes:
+        console.print(Text(note, QUIET))
     rows = [
         [Text(str(one.parallel)), *(Text(figure(size, "bytes")) for size in (*one.held.values(), one.peak)),
          Text(figure(one.sent_bytes, "bytes")), Text(f"{sum(sent.count for sent in one.sent):,}"),

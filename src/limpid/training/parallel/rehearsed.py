@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
+from limpid.config import TrainConfig
 from limpid.config.options import require
+from limpid.errors import ConfigError
 from limpid.planning import hardware
-from limpid.planning.communication import Links
+from limpid.planning.communication import Links, links_of
 from limpid.planning.figure import shown
 from limpid.planning.memory_model import with_options
 from limpid.planning.options import Options
@@ -25,6 +29,22 @@ class Rehearsed:
     links: Links
     chosen: Rehearsal | None
     why: str
+    notes: tuple[str, ...] = ()
+    """What of the run is rehearsed as something else."""
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        chosen = None if self.chosen is None else str(self.chosen.parallel)
+        tried = [one.document() | {"seconds_sending": one.seconds(self.links)} for one in self.tried]
+        return {"name": self.name, "batch": self.batch, "layouts": tried, "chosen": chosen, "why": self.why,
+                "notes": list(self.notes)}  # fmt: skip
+
+
+DIVIDES = ("devices", "zero", "tensor", "pipeline", "interleave", "context_parallel")
+"""Options of a plan that say how devices divide the step: of a rehearsal --parallel does."""
+USED = ("device", "memory", "devices_per_node", "link", "network", "batch_size", "context_length",
+        "gradient_accumulation_steps", "precision", "recompute")  # fmt: skip
+"""Options of a plan that change a rehearsal."""
 
 
 def rehearsed(subject: Subject, ranks: int, parallel: str | None, options: Options, reporter: Reporter) -> Rehearsed:
@@ -33,18 +53,16 @@ def rehearsed(subject: Subject, ranks: int, parallel: str | None, options: Optio
     Raises  ConfigError for a model that limpid does not train itself
     """
     config = subject.config
-    require(
-        config is not None and options.tensor == options.pipeline == options.context_parallel == 1 and not options.zero,
-        f"limpid does not train {subject.architecture.name} itself: name a run or a TOML configuration"
-        if config is None
-        else "with --rehearse, --parallel says how ranks divide the step: leave out --tensor, --pipeline, --zero",
-    )
-    assert config is not None
+    if config is None:
+        raise ConfigError(
+            f"limpid does not train {subject.architecture.name} itself: name a run or a TOML configuration"
+        )
+    _require_used(options)
+    notes = tuple(_unlike(config))
     config = with_options(config, options)
     device = None if options.device is None else hardware.device_named(options.device)
-    node = options.link or (device.link_bytes_per_second / 1e9 if device is not None else hardware.LINK)
-    network = hardware.NETWORK if options.network is None else options.network
-    links = Links(node * 1e9, network * 1e9, options.devices_per_node)
+    links = links_of(options if device is not None else replace(options, link=options.link or hardware.LINK), device)
+    assert links is not None  # both know what a node sends at
     limit = (options.memory and options.memory * 1e9) or (None if device is None else device.memory_bytes)
     wanted = list(layouts(config, ranks, options.devices_per_node)) if parallel is None else [parallel]
     tried = []
@@ -56,7 +74,30 @@ def rehearsed(subject: Subject, ranks: int, parallel: str | None, options: Optio
     chosen = min(fitting, key=lambda one: (one.seconds(links) / one.tokens, one.peak), default=None)
     sizes = f"{options.gradient_accumulation_steps} × {config.run.batch_size} × {config.model.context_length:,}"
     batch = f"{sizes} tokens of a rank's own in a step, {config.run.precision}"
-    return Rehearsed(subject.architecture.name, batch, tuple(tried), links, chosen, _why(chosen, tried, limit))
+    return Rehearsed(subject.architecture.name, batch, tuple(tried), links, chosen, _why(chosen, tried, limit), notes)
+
+
+def _require_used(options: Options) -> None:
+    """Raise ConfigError for an option that changes no rehearsal."""
+    for name, value in options.chosen().items():
+        require(
+            name not in DIVIDES,
+            f"{name} is {value}, and of a rehearsal --parallel says how ranks divide the step, as in shard=4,tensor=2",
+        )
+        require(name in USED, f"{name} is {value}, which a rehearsal does not use: leave it out")
+    require(options.recompute != "selective", "recompute is selective, and limpid recomputes whole blocks: give full")
+    require(options.device != "here", "device is here, and a rehearsal measures nothing: name a kind, or give --memory")
+
+
+def _unlike(config: TrainConfig) -> Iterator[str]:
+    """What of a run is rehearsed as something else."""
+    if config.run.compile == "on":
+        yield "blocks are not compiled here: compiled ones hold fewer activations, and send the same"
+    if config.tune is not None:
+        yield (
+            f"{config.tune.objective} is rehearsed as next-token training on rows of the whole context: a reference, a "
+            "teacher and answers that are drawn come on top"
+        )
 
 
 def _why(chosen: Rehearsal | None, tried: list[Rehearsal], limit: float | None) -> str:
