@@ -26,7 +26,8 @@ from transformers import PreTrainedTokenizerFast
 
 from limpid.config import DataConfig
 from limpid.data.chat_template import ChatTemplate
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.encoding import Answer, encoded
 from limpid.data.tuning.examples import Wanted, prepare_examples
 from limpid.data.tuning.shapes import exchanges_of

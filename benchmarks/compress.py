@@ -25,7 +25,8 @@ from limpid.compression.coder import Compressor, Decompressor
 from limpid.compression.lossless_tokenizer import LosslessTokenizer
 from limpid.compression.predictor import Predictor
 from limpid.config import ModelConfig, WeightFormat
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.model import Cache, Transformer, initialise
 from limpid.reporter import Reporter
 

@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import limpid
 from limpid.cli import main
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder

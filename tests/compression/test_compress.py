@@ -25,7 +25,8 @@ from limpid.compression.lossless_tokenizer import LosslessTokenizer
 from limpid.compression.predictor import Predictor, model_hash
 from limpid.compression.report import lines
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, DataError
 from limpid.evaluation.token_scores import score_windows
 from limpid.evaluation.windows import Windows

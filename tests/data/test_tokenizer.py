@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, chosen_vocab_size, train_bpe
 from limpid.data.panics import panics_unsaid
-from limpid.data.tokenizer import (
-    END_OF_TEXT,
-    Tokenizer,
-    byte_tokenizer,
-    character_tokenizer,
-    chosen_vocab_size,
-    train_bpe,
-)
+from limpid.data.tokenizer import END_OF_TEXT, Tokenizer
 from limpid.errors import DataError
 
 SAMPLE = "def café(x):\n\treturn '<|endoftext|>' + x  # naïve, 東京 ☃ 🦊\r\n" * 3

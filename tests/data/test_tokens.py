@@ -8,9 +8,9 @@ import pytest
 from tests.data.corpora import CONTEXT, corpus, data, document
 
 from limpid.data import token_files
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer
 from limpid.data.split import CorpusStats, Split, hash_uniform
 from limpid.data.token_splits import Tokens
-from limpid.data.tokenizer import byte_tokenizer, character_tokenizer
 from limpid.data.tokens import prepare
 from limpid.errors import DataError
 

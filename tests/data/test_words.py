@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
 from limpid.data import words as module
-from limpid.data.tokenizer import byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, train_bpe
 from limpid.data.words import Words, splits_at_words
 
 PROSE = [

@@ -1,7 +1,8 @@
 """Small models with any tokenizer, ready to be evaluated."""
 
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
+from limpid.data.tokenizer import Tokenizer
 from limpid.loaded import LoadedModel
 from limpid.model import Transformer, initialise
 

@@ -11,7 +11,7 @@ from tests.evaluation.small_models import TEXT, small_model
 
 import small
 from limpid.cli import main
-from limpid.data.tokenizer import train_bpe
+from limpid.data.new_tokenizer import train_bpe
 from limpid.evaluation.evaluation import EvaluationConfig
 from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.metrics import Difference, difference, metrics

@@ -11,7 +11,8 @@ from tests.evaluation.small_models import TEXT, small_model
 from tokenizers import Tokenizer as Plain
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.evaluation import token_scores
 from limpid.evaluation.scored_text import encode_documents, score_text

@@ -5,7 +5,7 @@ from pathlib import Path
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder
 

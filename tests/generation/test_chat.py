@@ -3,7 +3,7 @@
 import pytest
 
 from limpid.config import ModelConfig, Sampling
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.generation.chat import chat
 from limpid.model import Transformer, initialise
 

@@ -18,7 +18,8 @@ from transformers import (
 )
 
 from limpid.config import ModelConfig, Sampling
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError, DataError
 from limpid.generation import Decoder, complete, stream
 from limpid.generation.chat import chat

@@ -9,7 +9,7 @@ import pytest
 import limpid
 from limpid.cli import main
 from limpid.config import ModelConfig, Sampling
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import ConfigError, DataError
 from limpid.generation import complete
 from limpid.generation.decode import AT_ONCE

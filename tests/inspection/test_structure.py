@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from tests.inspection.small_runs import VARIANTS, model, tokens
 
-from limpid.data.tokenizer import train_bpe
+from limpid.data.new_tokenizer import train_bpe
 from limpid.errors import ConfigError
 from limpid.inspection.activations import attention_document, attention_heads, neurons
 from limpid.inspection.forward_pass import forward_quantities, stream_quantities

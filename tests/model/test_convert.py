@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import train_bpe
+from limpid.data.new_tokenizer import train_bpe
 from limpid.errors import CheckpointError, ConfigError, LimpidError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import load_folder, load_model, save_folder

@@ -10,7 +10,7 @@ import transformers
 
 from limpid import export
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import byte_tokenizer, character_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, train_bpe
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from limpid.cli import main
 from limpid.config import ModelConfig
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
 from limpid.model.convert import save_folder

@@ -14,7 +14,7 @@ from limpid import maths
 from limpid.comparison import trl_losses
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
-from limpid.data.tokenizer import byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model.convert import load_folder, save_folder
 from limpid.model.transformer import Transformer

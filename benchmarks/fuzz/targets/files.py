@@ -17,7 +17,8 @@ from limpid.compression.container import MAGIC
 from limpid.config.tuning import KINDS
 from limpid.data.chat_template import ChatTemplate
 from limpid.data.formats import chunks_of, records_of
-from limpid.data.tokenizer import Tokenizer, character_tokenizer, train_bpe
+from limpid.data.new_tokenizer import character_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.bad_row import BadRow
 from limpid.data.tuning.shapes import exchanges_of
 from limpid.data.tuning.written import Writer

@@ -12,8 +12,9 @@ import numpy as np
 from limpid.config import DataConfig
 from limpid.data.documents import Corpus
 from limpid.data.formats import Chunk
+from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, chosen_vocab_size, train_bpe
 from limpid.data.split import CorpusStats, Split, hash_uniform
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, character_tokenizer, chosen_vocab_size, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.data.words import Words
 from limpid.errors import DataError
 from limpid.reporter import Report

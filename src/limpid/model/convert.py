@@ -18,7 +18,8 @@ from limpid.config import ModelConfig
 from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import MALFORMED, folder_written_atomically, parse_json
-from limpid.model.families import FAMILIES, Family, checked, family_of, head_of
+from limpid.model.families import FAMILIES, Family, family_of
+from limpid.model.family_configs import checked, head_of
 from limpid.model.header import header, require_layers, require_numbers
 from limpid.model.linear import merge
 from limpid.model.transformer import Transformer

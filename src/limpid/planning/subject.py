@@ -17,7 +17,7 @@ from limpid.source import Adapted, ModelFolder, RecordedStep, Run, find_source
 from limpid.source.hub import fetch, is_name
 
 ASSUMED_VOCABULARY = 2048
-"""What the tokenizer chooses on the default text; see data/tokenizer.py."""
+"""What the tokenizer chooses on the default text; see data/new_tokenizer.py."""
 
 
 @dataclass(frozen=True)

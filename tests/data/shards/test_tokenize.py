@@ -16,11 +16,11 @@ from tests.data.corpora import CONTEXT, corpus, data
 
 from limpid.config import DataConfig
 from limpid.data.batches import Batches, Region, validation_batches
+from limpid.data.new_tokenizer import byte_tokenizer, train_bpe
 from limpid.data.shards import make, workers
 from limpid.data.shards.make import tokenize
 from limpid.data.shards.shard import Shard
 from limpid.data.token_splits import Tokens
-from limpid.data.tokenizer import byte_tokenizer, train_bpe
 from limpid.data.tokens import open_tokens, prepare
 from limpid.errors import CheckpointError, DataError, LimpidError
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from limpid.data.chat_template import ChatTemplate
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer
+from limpid.data.new_tokenizer import byte_tokenizer
+from limpid.data.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import tokenizers.processors
 from transformers import PreTrainedTokenizerFast
 
 from data.tuning.templates import FAMILIES, GLM, QWEN3, Family, talk
-from limpid.data.tokenizer import Tokenizer, byte_tokenizer, train_bpe
+from limpid.data.new_tokenizer import byte_tokenizer, train_bpe
+from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.encoding import Answer, encoded
 from limpid.data.tuning.shapes import Kind, exchanges_of
 from limpid.data.tuning.written import Writer

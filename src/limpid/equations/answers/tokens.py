@@ -9,6 +9,6 @@ from limpid.equations.answers.kinds import Inputs, kind
 
 @kind("bpe.train")
 def _bpe(x: Inputs) -> Any:
-    from limpid.data.tokenizer import merges
+    from limpid.data.new_tokenizer import merges
 
     return [[first + second, times] for first, second, times in merges(x["words"], x["merges"])]
