@@ -111,8 +111,9 @@ def walked_apart(
 def expected_messages(config: TrainConfig, parallel: Parallel, micro_batches: int) -> dict[str, int]:
     """Collectives of the forward and backward passes of one step, by theory.
 
-    The main process's: of a pipeline those of the first stage, whose neighbours speak to it alone, which is no
-    collective. There a pass of 1F1B finds parameters as the one before left them, and gradients are scattered once.
+    The main process's: of a pipeline those of its stages, the first and, of a schedule that goes there and back, the
+    last; what stages tell each other is no collective. There a pass of 1F1B finds parameters as the one before left
+    them, and one of a zero-bubble schedule all of the step's; gradients are scattered, and settled, once.
     FSDP gathers the parameters of each block twice a pass and those around them once (ZeRO-3), or all once a step, and
     scatters sums of gradients after each pass, or once a step (ZeRO-1). Copies add up gradients once a step. Tensor
     parallelism gathers positions before attention and MLP and scatters sums after them, in backward the other way
@@ -120,8 +121,7 @@ def expected_messages(config: TrainConfig, parallel: Parallel, micro_batches: in
     """
     blocks, micro = config.model.num_layers // parallel.stages, micro_batches // parallel.data
     if parallel.pipeline > 1:
-        held = parallel.shard > 1
-        return {"gather": held * (blocks * (micro + 1) + 1), "scatter": held * (blocks + 1), "reduce": 0}
+        return _of_stages(config, parallel, blocks, micro)
     groups, syncs = blocks + 1, 1 if parallel.zero == 1 or parallel.shard == 1 else micro
     found = {"gather": 0, "scatter": 0, "reduce": 0}
     if parallel.shard > 1:
@@ -133,4 +133,16 @@ def expected_messages(config: TrainConfig, parallel: Parallel, micro_batches: in
         found["gather"] += micro * (4 * blocks + 4)
         found["scatter"] += micro * 4 * blocks
         found["reduce"] += syncs * (1 + blocks * (4 if config.model.qk_norm else 2))
+    return found
+
+
+def _of_stages(config: TrainConfig, parallel: Parallel, blocks: int, micro: int) -> dict[str, int]:
+    """The same of a pipeline."""
+    held, stages = int(parallel.shard > 1), len(parallel.held(0))
+    gathers = blocks + 1 if parallel.schedule.endswith("zerobubble") else blocks * (micro + 1) + 1
+    found = {"gather": held * stages * gathers, "scatter": held * stages * (blocks + 1), "reduce": 0}
+    if parallel.tensor > 1:  # the vectors of tokens and their gradient are put together, too
+        found["gather"] += micro * (4 * blocks * stages + 2)
+        found["scatter"] += micro * 4 * blocks * stages
+        found["reduce"] += stages * blocks * (4 if config.model.qk_norm else 2)
     return found

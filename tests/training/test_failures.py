@@ -248,3 +248,23 @@ def test_what_torchrun_starts_anew_goes_on_with_the_run_that_it_began(
     entries = [json.loads(line) for line in run.metrics_file.open()]
     assert [entry["step"] for entry in entries if "loss" in entry] == [1, 2, 3, 4, 5, 6]
     assert run.latest_checkpoint() == 6
+
+
+def test_a_request_to_end_that_reaches_one_rank_saves_the_step_of_all(here: Path, data: Path) -> None:
+    words = ["train", str(data), *OPTIONS.split()]
+
+    def asked(rank: int) -> int:
+        at = Mesh.at
+
+        def ended(mesh: Mesh, step: int, phase: Phase) -> None:
+            at(mesh, step, phase)
+            if (rank, step, phase) == (1, SEEN, "forward"):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Mesh, "at", ended)
+            return main(words)
+
+    assert codes(forked(2, here, asked)) == [130, 130]
+    assert "stopped after step 3, everything saved" in (here / "said.0").read_text()
+    assert Run(here / "runs" / "run").latest_checkpoint() == SEEN

@@ -75,7 +75,7 @@ def with_model(**options: object) -> TrainConfig:
     """In float64: what lies within a thousand of its round-offs is the same sum in another order, and nothing else."""
     model = dataclasses.replace(CONFIG.model, **options)
     run = dataclasses.replace(CONFIG.run, precision="fp64", gradient_checkpointing="on")
-    update = dataclasses.replace(CONFIG.update, max_grad_norm=0.5, optimizer="momentum", warmup_steps=1)
+    update = dataclasses.replace(CONFIG.update, max_grad_norm=0.3, optimizer="momentum", warmup_steps=1)
     return dataclasses.replace(CONFIG, model=model, run=run, update=update)
 
 
@@ -83,6 +83,7 @@ GPT2 = {"norm": "layer", "mlp": "plain", "activation": "gelu_tanh", "positions":
 UNEVEN = {"num_kv_heads": 4, "context_length": 7, "d_ff": 42, "vocab_size": 35}  # nothing but heads divides by 4
 TENSOR = (
     ("shard=2,tensor=2", with_model(tied=False, norm_placement="post")),
+    ("shard=2,tensor=2", with_model(dropout=0.2, lora_rank=3, use_dora=True, lora_dropout=0.1, attention_bias=True)),
     ("tensor=4", with_model(**GPT2, **UNEVEN, attention_bias=True, attention_output_bias=True)),
 )
 """Axes that cut matrices, and models that they cut in another way."""
@@ -96,7 +97,7 @@ def tensor_step_is_alike(mesh: Mesh, config: TrainConfig) -> None:
         ours, theirs = step(spread, batch, config), step(alone, batch, config)
         assert ours.micro_losses == pytest.approx(theirs.micro_losses, rel=tolerance)
         assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=tolerance)
-        assert ours.grad_norm > 0.5  # clipped
+        assert ours.grad_norm > config.update.max_grad_norm  # clipped
     for (name, parameter), other in zip(spread.model.named_parameters(), alone.model.parameters(), strict=True):
         gap = (whole(parameter.detach()) - other.detach()).abs().max()
         assert gap <= tolerance * other.abs().max(), (str(mesh.parallel), name)

@@ -103,15 +103,14 @@ def test_the_layout_that_fits_and_sends_least_is_chosen(capsys: pytest.CaptureFi
     assert "none fits" in capsys.readouterr().out
 
 
-def test_what_is_rehearsed_as_something_else_is_said(capsys: pytest.CaptureFixture) -> None:
+def test_what_is_rehearsed_as_something_else_is_said() -> None:
     run = dataclasses.replace(CONFIG.run, compile="on")
-    found = plans.rehearse(dataclasses.replace(CONFIG, run=run, tune=TuneConfig(objective="dpo")), 2, "shard=2")
+    found = plans.rehearse(dataclasses.replace(CONFIG, run=run, tune=TuneConfig(objective="dpo")), 1, "")
     compiled, tuned = found.notes
     assert "not compiled" in compiled
     assert "dpo is rehearsed as next-token training" in tuned
-    assert plans.rehearse(CONFIG, 2, "shard=2").notes == ()
     document = json.loads(json.dumps(found.document()))
-    assert (document["chosen"], document["notes"][0]) == ("shard=2", compiled)
+    assert (document["chosen"], document["notes"][0]) == ("", compiled)
 
 
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture) -> None:

@@ -17,7 +17,6 @@ from limpid.config import RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.model import Transformer
-from limpid.objectives import Loss
 from limpid.training.mesh import Mesh, open_mesh
 from limpid.training.parallel.pipeline import require_stages
 from limpid.training.state import State, fresh_state, set_weights
@@ -97,8 +96,9 @@ def _rows_of(tokens: Tokens, targets: Tokens, parts: int) -> list[MicroBatch]:
     return [MicroBatch({"tokens": some.numpy(), "targets": after.numpy()}) for some, after in pairs]
 
 
-def _ending_in_logits(model: Transformer, micro: MicroBatch) -> Loss:
-    return Loss(model(torch.as_tensor(micro["tokens"])))
+def _ending_in_logits(model: Transformer, micro: MicroBatch) -> Tensor:
+    logits: Tensor = model(torch.as_tensor(micro["tokens"]))
+    return logits
 
 
 def _logits(state: State, batch: list[MicroBatch]) -> Tensor:
@@ -111,12 +111,11 @@ def _logits(state: State, batch: list[MicroBatch]) -> Tensor:
     state.model.eval()
     with torch.no_grad():
         if state.pipeline is not None:
-            ends = state.pipeline.forward([micro for _, micro in mine], _ending_in_logits)
-            passed = [logits.value for logits in ends]
+            passed = state.pipeline.forward([micro for _, micro in mine], _ending_in_logits)
         else:
             with mesh.unsharded_at_most(state.model):
                 passed = [state.model(torch.as_tensor(micro["tokens"])) for _, micro in mine]
-    for (rows, _), logits in zip(mine, passed, strict=mesh.answers):
+    for (rows, _), logits in zip(mine, passed, strict=True):
         assert isinstance(logits, Tensor)
         if mesh.answers:
             found[rows] = logits

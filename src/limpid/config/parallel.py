@@ -117,15 +117,6 @@ def require_divides(model: ModelConfig, parallel: Parallel) -> None:
     """Raise ConfigError for a model that cannot be cut along the axes."""
     if parallel.tensor == 1:
         return
-    require(
-        not model.drops,
-        f"tensor is {parallel.tensor}, and dropout {model.dropout or model.lora_dropout:g}: its masks are drawn for "
-        "whole rows, so leave one of them out",
-    )
-    require(
-        not model.lora_rank,
-        f"tensor is {parallel.tensor}, and lora_rank {model.lora_rank}: factors are small, so divide by shard instead",
-    )
     heads = {"num_heads": model.num_heads, "num_kv_heads": model.sizes.num_kv_heads}
     for name, count in heads.items():
         require(

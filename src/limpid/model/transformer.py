@@ -17,7 +17,7 @@ from limpid.config import ModelConfig
 from limpid.errors import CheckpointError
 from limpid.model.attention import Attention
 from limpid.model.cache import Cache
-from limpid.model.dropout import Dropout
+from limpid.model.dropout import Dropout, seed_of
 from limpid.model.embedding import Angles, Embed, Rotation
 from limpid.model.kernels.attention import short_masks
 from limpid.model.linear import Linear, row_lengths
@@ -116,6 +116,7 @@ class Transformer(nn.Module):
         self.value = Linear(config.d_model, 1, bias=False) if config.head == "vocabulary_and_value" else None
         self.compiled: Callable[..., Tensor] | None = None
         self.recomputed = False
+        self.mask_seed: int | None = None  # of what dropout leaves out in the next pass; without one any mask will do
 
     def forward(
         self,
@@ -190,6 +191,7 @@ class Transformer(nn.Module):
         self, tokens: Int[Tensor, "batch position"], positions: Int[Tensor, "*rows position"], mode: Mode = FAST
     ) -> Float[Tensor, "batch position d_model"]:
         """The residual stream before the first block."""
+        self._seed_masks(len(self.blocks))
         return self.embed_dropout(self.embed(tokens, positions, mode), mode)
 
     def through(
@@ -206,6 +208,7 @@ class Transformer(nn.Module):
         masks = short_masks(set(windows), x, self.compute) if cache is None and not mode.plain else {}
         run = self._block_runner(mode)
         for i, window in zip(blocks, windows, strict=True):
+            self._seed_masks(i)
             x = run(self.blocks[i], x, self.compute, angles, masks.get(window), cache, mode)
         return x
 
@@ -216,6 +219,11 @@ class Transformer(nn.Module):
         if self.final_norm is not None:
             x = mode.report("final_norm", self.final_norm(x, mode).to(self.compute))
         return whole(x.to(self.compute))  # what reads it knows no parts
+
+    def _seed_masks(self, block: int) -> None:
+        """Each block has masks of its own, whichever process computes the blocks before it."""
+        if self.mask_seed is not None and self.training and self.config.drops:
+            torch.manual_seed(seed_of(self.mask_seed, block))
 
     def _block_runner(self, mode: Mode) -> Callable[..., Tensor]:
         """How blocks are run: one kernel after the other, or, on the fast path of training, as was arranged."""

@@ -54,6 +54,15 @@ class Loss:
     metrics: Mapping[str, Metric] = field(default_factory=dict)  # logged beside the loss
 
 
+def in_memory(loss: Loss) -> Loss:
+    """The same as plain numbers in the memory of the processor, which processes may tell each other."""
+    metrics = {
+        name: type(one)(*(part.detach().cpu() for part in one)) if isinstance(one, tuple) else one.detach().cpu()
+        for name, one in loss.metrics.items()
+    }
+    return Loss(loss.value.detach().cpu().clone(), metrics)
+
+
 class Objective(Protocol):
     """What training minimises. One file implements it; its hyperparameters are fields of a frozen dataclass."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Collection
+import functools
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from limpid.config.arguments import checked
@@ -37,6 +39,10 @@ ENTERED = {
 """Options that need others: figures of which each enters one, and what is said where none of them is there."""
 
 
+def nothing() -> None:
+    """What is said where there is nothing to say."""
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
     """Figures by section, in the order in which they are printed."""
@@ -49,8 +55,13 @@ class Plan:
     advice: list[str] = field(default_factory=list)
     limited: str = "memory.total"
     """The figure that has to fit: training, or generating where the format is one to generate in."""
-    division: str | None = None
-    """How several devices would divide a step fastest, and why, where their memory and speed are known."""
+    divide: Callable[[], str | None] = field(default=nothing, compare=False)
+    """Says what `division` holds; it plans a hundred other ways."""
+
+    @cached_property
+    def division(self) -> str | None:
+        """How several devices would divide a step fastest, and why, where their memory and speed are known."""
+        return self.divide()
 
     def __repr__(self) -> str:
         said = "".join(f", {one}" for one in self._in_short())
@@ -142,13 +153,13 @@ def plan_subject(subject: Subject, options: Options) -> Plan:
             what = what_would_fit if limited == "memory.total" else what_would_generate
             advice = list(what(subject, trained if limited == "memory.total" else options, context, limit))
     sections |= durations(subject, trained, context, device, notes)
-    division = None
+    divide: Callable[[], str | None] = nothing
     if limit is not None and options.devices > 1 and limited == "memory.total":
-        division = recommended(subject, trained, context, device, limit)
+        divide = functools.partial(recommended, subject, trained, context, device, limit)
     _require_used(options, {one.name for section in sections.values() for one in section})
     if model.output.head:
         sections["scaling"] = _scaling(subject, options)
-    return Plan(model.name, sections, notes, fits, advice, limited, division)
+    return Plan(model.name, sections, notes, fits, advice, limited, divide)
 
 
 def _decoding_speed(
@@ -179,7 +190,7 @@ def _decoding_speed(
     return figures
 
 
-def _require_used(options: Options, figures: Collection[str]) -> None:
+def _require_used(options: Options, figures: Set[str]) -> None:
     """Raise ConfigError for an option that entered no figure."""
     for name, value in options.chosen().items():
         entered, lacks = ENTERED.get(name, ((), ""))

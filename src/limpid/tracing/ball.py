@@ -71,14 +71,15 @@ def underflow(dtype: Any) -> float:
     return smallest_normal(dtype)
 
 
-def product(a: Ball, b: Ball, summed: Any) -> Ball:
+def product(a: Ball, b: Ball, summed: Any, entering: float = 0.0) -> Ball:
     """a @ b, summed in a format over k terms, in any order: Higham 2002, section 3.1.
 
-    Each term may be flushed to 0 where it lies below the smallest normal number of the format.
+    Each term may be flushed to 0 where it lies below the smallest normal number of the format. Of what enters, each
+    entry may lose a share `entering`.
     """
     value = a.value @ b.value
     terms, unit = a.value.shape[-1], unit_roundoff(summed) + unit_roundoff(np.float64)
-    factor = (terms + 1) * unit
+    factor = (terms + 1) * unit + entering * (2 + entering)
     (widened,) = by_parts(lambda value, reach: (reach + factor * np.abs(value),), a.value, a.reach)
     reach = magnitudes(widened, b.value)
     reach += terms * smallest_normal(summed)

@@ -128,7 +128,9 @@ def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     if isinstance(ball, Sampled):
         check = with_systematic(check, engine.astype(np.float64), ball, record.axes(name))
     flops = _flops(record, piece.link)
-    return Compared(piece.link, piece.path, kernel.arithmetic, engine.shape, statistics(engine), flops, check), saved
+    return Compared(
+        piece.link, piece.path, kernel.arithmetic + record.arithmetic, engine.shape, statistics(engine), flops, check
+    ), saved
 
 
 def _on_the_way(record: Record, ball: Ball, dtype: Any) -> Array:

@@ -31,6 +31,9 @@ Place = Literal["fast", "plain"]
 """The path on which a quantity was formed. fast: the one that trains."""
 
 VERSION = 1
+LOST = {"tf32": 2.0**-10, "bf16": 2.0**-7}
+"""Share of a float32 that a product may lose before it multiplies: 10 or 7 bits are kept behind the first, and the rest
+cut off or rounded. By PyTorch's words of torch.backends.cuda.matmul.fp32_precision."""
 SAFETENSORS = {"F64": FORMATS["fp64"], "F32": FORMATS["fp32"], "F16": FORMATS["fp16"], "BF16": FORMATS["bf16"]}
 """Formats of numbers as a file's header spells them."""
 WORDS = {array: word for word, array in FORMATS.items()}
@@ -313,6 +316,20 @@ class Record:
     def summed_format(self) -> Any:
         """Format in which products are summed: float32 at least."""
         return FORMATS["fp64"] if self.compute_format == FORMATS["fp64"] else FORMATS["fp32"]
+
+    @property
+    def entering(self) -> float:
+        """Share of each entry that may be lost where matrix products of float32 take less of it, as TF32 does."""
+        if self.compute_format != FORMATS["fp32"]:
+            return 0.0
+        return LOST.get(self.meta.get("fp32_products", "ieee"), 0.0)
+
+    @property
+    def arithmetic(self) -> str:
+        """What is to be said of every bound, in an empty or in a further clause."""
+        if not self.entering:
+            return ""
+        return f"; products take {self.meta['fp32_products']} of float32: 2 · {self.entering:g} Σ|terms| more"
 
     @property
     def loss_scale(self) -> float:

@@ -32,7 +32,8 @@ from limpid.tracing.replayed import CHANGED as OPEN_AGAIN
 from limpid.tracing.segments import Segment, outline
 from limpid.tracing.verdict import Check, array_name
 
-ENGINE = {"torch": "PyTorch", "processor": "processor", "threads": "threads", "processes": "processes"}
+ENGINE = {"torch": "PyTorch", "processor": "processor", "threads": "threads", "processes": "processes",
+          "fp32_products": "products of float32"}  # fmt: skip
 """What the last bit of a sum depends on, as checkpoints and records know it."""
 CHANGED = OPEN_AGAIN + "training depends on what no checkpoint keeps: a random generator, a moment, a mask"
 
@@ -146,7 +147,7 @@ class _Against:
         piece = Segment("plain", links)
         inputs = [self.record.exact(self.record.place(name)) for name in piece.inputs]
         widest, compute = self.record.summed_format, self.record.compute_format
-        formats = Formats(widest, compute, widest, tuple(compute for _ in inputs))
+        formats = Formats(widest, compute, widest, tuple(compute for _ in inputs), self.record.entering)
         loss, _ = RandomRounding.of(self.record, piece, formats).forward(inputs)
         return compare("loss", "run", np.asarray(logged), Expected(loss.value, loss.reach, Range(widest), widest))
 
@@ -179,7 +180,8 @@ class _Against:
         with contextlib.suppress(LimpidError):
             written = self.run.read_state(later[0]) if later else {}
         for key, what in ENGINE.items():
-            then, now = written.get(key), self.record.meta.get(key)
+            before = "ieee" if written and key == "fp32_products" else None  # older checkpoints did not say it
+            then, now = written.get(key, before), self.record.meta.get(key, before)
             if then is None:
                 return f"the run did not write down which {what} it used"
             if then != now:

@@ -43,10 +43,6 @@ def prepared(config: TrainConfig, source: Model | None, reporter: Reporter) -> T
         if source is None:
             raise ConfigError(f"{config.tune.objective} tunes a model: name one with --init-from")
         require(
-            config.tune.objective != "kto" or config.run.batch_size > 1,
-            "batch_size is 1: kto compares each answer with those to other prompts, so there must be two at least",
-        )
-        require(
             config.model.head == head_of(config.tune),
             f"{source} gives scores and predicts no token: tune reward goes on with it, {config.tune.objective} cannot",
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from limpid.model import Transformer
-    from limpid.training.parallel.pipeline import Stage
+    from limpid.training.parallel.stage import Stage
 
 T = TypeVar("T")
 

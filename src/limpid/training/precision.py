@@ -63,10 +63,21 @@ def measured_peak(dtype: torch.dtype, device: torch.device) -> float:
     return 2 * size**3 / best
 
 
-@cache
-@cache  # what it was at the start: a machine that runs out of files or memory may refuse to say it again
 def engine(device: torch.device) -> dict[str, str]:
-    """What decides the last bit of a sum beside threads and processes: PyTorch and the processor."""
+    """What decides the last bit of a sum beside threads and processes: PyTorch, the processor, and how much of float32
+    matrix products take (TF32)."""
+    return {**_machine(device), "fp32_products": fp32_products(device)}
+
+
+def fp32_products(device: torch.device) -> str:
+    """How much of float32 matrix products take: ieee (all of it), tf32 or bf16, as PyTorch was told."""
+    own = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    said = (own.matmul.fp32_precision, torch.backends.fp32_precision)  # type: ignore[attr-defined]
+    return next((word for word in said if word != "none"), "ieee")
+
+
+@cache  # what it was at the start: a machine that runs out of files or memory may refuse to say it again
+def _machine(device: torch.device) -> dict[str, str]:
     if device.type == "cuda":
         return {"torch": torch.__version__, "processor": torch.cuda.get_device_name(device)}
     name = platform.processor() or platform.machine()

@@ -281,12 +281,24 @@ def _require_shareable(config: TrainConfig, mesh: Mesh) -> None:
     """Raise ConfigError for what these processes cannot do together."""
     require_divides(config.model, mesh.parallel)
     require_stages(config, mesh.parallel)
+    _require_pairs(config, mesh)
     if config.model.base_precision != "fp32":
         mesh.require_one("--base-precision", "leave it out: a process then holds its share of the base only")
     if config.run.record_steps:
         mesh.require_one("--record-steps", "leave it out; `limpid trace RUN --step N` records any step afterwards")
     if "-" in (*config.data.paths, *config.data.validation_paths):
         mesh.require_one("text from standard input", "put it into a file")
+
+
+def _require_pairs(config: TrainConfig, mesh: Mesh) -> None:
+    """Raise ConfigError for micro-batches of one answer where each is compared with others."""
+    shared = share_micro_batches(config, mesh.parallel.micro_batches).run.batch_size
+    parts = f", in {mesh.parallel.micro_batches} parts" if shared < config.run.batch_size else ""
+    require(
+        config.tune is None or config.tune.objective != "kto" or shared > 1,
+        f"batch_size is {config.run.batch_size}{parts}: kto compares each answer with those to other prompts, so there "
+        "must be two at least in each",
+    )
 
 
 def _size(data: Tokens | Examples) -> int:

@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer
+from limpid.model.dropout import seed_of
 from limpid.model.observe import Mode, Observe, Path
 from limpid.objectives import NEXT_TOKEN, POLICY, Least, Loss, Mean, Metric, Most, Objective
+from limpid.objectives.objective import in_memory
 from limpid.schedule import learning_rate
 from limpid.training import average
 from limpid.training.mesh import Mesh
-from limpid.training.parallel.pipeline import Work
+from limpid.training.parallel.stage import Work
 from limpid.training.state import State
 from limpid.training.update import clip, update
 
@@ -98,16 +99,18 @@ def backward(
     labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
     mine = state.mesh.share(list(enumerate(batch)))
     if state.pipeline is not None:
+        state.scaler.scale(torch.zeros((), device=state.mesh.device))  # stages without a loss need its scale, too
 
-        def ends(model: Transformer, micro: MicroBatch) -> Loss:
-            return objective.loss({POLICY: model}, micro, labels, mode)
+        def ends(model: Transformer, micro: MicroBatch) -> tuple[torch.Tensor, Loss]:
+            loss = objective.loss({POLICY: model}, micro, labels, mode)
+            return state.scaler.scale(loss.value), in_memory(loss)
 
         enter = partial(state.mesh.at, state.step + 1)
-        return state.pipeline.backward(Work([micro for _, micro in mine], ends, mode, enter))
+        seeds = [mask_seed(config, state.step + 1, index) for index, _ in mine]
+        return state.pipeline.backward(Work([micro for _, micro in mine], ends, mode, enter, seeds))
     for index, micro in mine:
         state.mesh.before_backward(state.model, last=index == mine[-1][0])
-        if config.model.drops:
-            torch.manual_seed(dropout_seed(config.run.seed, state.step + 1, index))
+        state.model.mask_seed = mask_seed(config, state.step + 1, index)
         state.mesh.at(state.step + 1, "forward")
         loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
         state.mesh.at(state.step + 1, "backward")
@@ -117,9 +120,9 @@ def backward(
     return losses
 
 
-def dropout_seed(seed: int, number: int, micro_batch: int) -> int:
+def mask_seed(config: TrainConfig, number: int, micro_batch: int) -> int:
     """Dropout masks, like batches, are a function of (seed, step, micro-batch)."""
-    return int(np.random.SeedSequence((seed, number, micro_batch)).generate_state(1, np.uint64)[0] >> 1)
+    return seed_of(config.run.seed, number, micro_batch)
 
 
 def metrics_of(losses: Sequence[Loss], mesh: Mesh, count: int) -> dict[str, float]:

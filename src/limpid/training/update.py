@@ -98,6 +98,7 @@ def clip(
     most = math.inf if max_grad_norm is None else max_grad_norm
     if pipeline is None:
         return float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most)))
+    pipeline.share_overflow(scaler, optimizer)
     norm = pipeline.grad_norm()
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, norm)
     return float(norm)

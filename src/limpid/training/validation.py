@@ -14,6 +14,7 @@ from limpid.data.validation import ValidationSet, validation_sets
 from limpid.model import Transformer
 from limpid.model.observe import FAST
 from limpid.objectives import NEXT_TOKEN, POLICY, Loss, Objective
+from limpid.objectives.objective import in_memory
 from limpid.training.average import in_place_of_weights
 from limpid.training.start import Training
 from limpid.training.step import metrics_of
@@ -173,13 +174,14 @@ def _mean(
     if pipeline is not None:
 
         def ends(model: Transformer, micro: MicroBatch) -> Loss:
-            return objective.loss({POLICY: model}, micro, labels, FAST)
+            return in_memory(objective.loss({POLICY: model}, micro, labels, FAST))
 
         dealt = list(mesh.share_evenly(batches))
         with torch.no_grad():
             found = pipeline.forward([micro for micro, _ in dealt], ends)
-        losses = [loss for loss, (_, counts) in zip(found, dealt, strict=mesh.answers) if counts]
-        return sum(mesh.joined([float(loss.value) for loss in losses], len(batches))), labels, {}
+        losses = [loss for loss, (_, counts) in zip(found, dealt, strict=True) if counts]
+        total = sum(mesh.joined([float(loss.value) for loss in losses], len(batches)))
+        return total, labels, metrics_of(losses, mesh, len(batches))
     with torch.no_grad(), mesh.unsharded_at_most(model):
         for micro, counts in mesh.share_evenly(batches):
             loss = objective.loss(training.state.models, micro, labels, FAST)

@@ -18,6 +18,8 @@ from limpid.training.stored_batches import read_batch
 
 WORLD = 2
 RECORDS = {"sft": "answers", "dpo": "pairs", "grpo": "prompts"}
+RANK = 2
+"""Of low-rank factors."""
 DRAWN = ["--reward", "rewards.py:digits", "--num-generations", "2", "--max-completion-length", "4", "--beta", "0.1"]
 
 
@@ -27,27 +29,31 @@ def _typed(rank: int, words: list[str], port: int) -> None:
     assert main(words) == 0
 
 
-RANK = {"shard=2": 2, "tensor=2": 0}
-"""Of low-rank factors, which a process holds some rows of, and none are cut into columns."""
-
-
 @pytest.mark.parametrize(
     ("objective", "parallel"),
-    [("sft", "shard=2"), ("grpo", "shard=2"), ("dpo", "tensor=2"), ("grpo", "tensor=2")],
+    [
+        ("sft", "shard=2"),
+        ("grpo", "shard=2"),
+        ("dpo", "tensor=2"),
+        ("grpo", "tensor=2"),
+        ("sft", "pipeline=2"),
+        ("dpo", "pipeline=2"),
+        ("grpo", "pipeline=2,schedule=zbvzerobubble"),
+    ],
     ids=lambda value: value,
 )
 def test_a_run_of_two_processes_is_that_of_one(
     tuned: Callable[..., Run], data: Path, here: Path, objective: str, parallel: str
 ) -> None:
-    even = limpid.train(small.config(data, model={"num_heads": 2}, max_steps=3, doctor=False), "even")
+    even = limpid.train(small.config(data, model={"num_heads": 2, "num_layers": 4}, max_steps=3, doctor=False), "even")
     tune = {"rollouts": {"reward": ["rewards.py:digits"], "num_generations": 2}, "options": {"beta": 0.1}}
     whole = tuned(
-        objective, "one", tune=tune if objective == "grpo" else None, model={"lora_rank": RANK[parallel]}, base=even,
+        objective, "one", tune=tune if objective == "grpo" else None, model={"lora_rank": RANK}, base=even,
         run={"batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 2, "eval_steps": 2},
     )  # fmt: skip
     words = (
         "--batch-size 4 --max-steps 2 --eval-steps 2 --save-steps 1 --save-total-limit 0 --threads 1 --precision fp32 "
-        f"--doctor no --name two --lora-rank {RANK[parallel]} --parallel {parallel}"
+        f"--doctor no --name two --lora-rank {RANK} --parallel {parallel}"
     )
     asked = [objective, "even", f"{RECORDS[objective]}.jsonl", *words.split(), *(DRAWN if objective == "grpo" else ())]
     if parallel == "tensor=2":  # nothing divides the rows: micro-batches are as of one process

@@ -10,7 +10,7 @@ import numpy as np
 
 from limpid.maths.attention import CausalSoftmax, Scores, by_key_head, by_position
 from limpid.maths.operation import Array
-from limpid.tracing.ball import Ball, exactly, product, stored
+from limpid.tracing.ball import Ball, exactly, stored
 from limpid.tracing.kernels.kernel import Formats
 
 
@@ -38,13 +38,13 @@ class ShortAttention:
         kv_heads, positions = key.shape[2], query.shape[1]
         q, k, v = (by_key_head(x, kv_heads) for x in (query, key, value))
         weights = self._weights(q, k, positions)
-        mixed = product(weights, exactly(v, self.formats.summed), self.formats.summed)
+        mixed = self.formats.product(weights, exactly(v, self.formats.summed))
         return self._by_position(mixed, positions), Saved(q, k, v, weights)
 
     def _weights(self, query: Array, key: Array, positions: int) -> Ball:
         unit, compute, scale = self.formats.unit, self.formats.compute, self.scores.scale
         keys, summed = np.ascontiguousarray(key.swapaxes(2, 3)), self.formats.summed
-        scores = product(exactly(query, summed), exactly(keys, summed), summed)
+        scores = self.formats.product(exactly(query, summed), exactly(keys, summed))
         rounded = 2 * unit * np.abs(scores.value)  # of the scale, and of multiplying by it
         scores = stored(Ball(scale * scores.value, scale * (scores.reach + rounded)), compute)
         visible = np.tile(self.softmax.visible(positions, key.shape[2]), (query.shape[2] // positions, 1))
@@ -63,12 +63,12 @@ class ShortAttention:
         q, k, v, weights = saved
         summed, compute, positions = self.formats.summed, self.formats.compute, y_bar.shape[1]
         rows_bar = exactly(by_key_head(y_bar, k.shape[1]), summed)
-        value_bar = product(_transposed(weights), rows_bar, summed)
+        value_bar = self.formats.product(_transposed(weights), rows_bar)
         values = exactly(np.ascontiguousarray(v.swapaxes(2, 3)), summed)
-        weights_bar = stored(product(rows_bar, values, summed), compute)
+        weights_bar = stored(self.formats.product(rows_bar, values), compute)
         scores_bar = stored(self._scores_bar(weights, weights_bar), compute)
-        query_bar = self._scaled(stored(product(scores_bar, exactly(k, summed), summed), compute))
-        key_bar = self._scaled(stored(product(_transposed(scores_bar), exactly(q, summed), summed), compute))
+        query_bar = self._scaled(stored(self.formats.product(scores_bar, exactly(k, summed)), compute))
+        key_bar = self._scaled(stored(self.formats.product(_transposed(scores_bar), exactly(q, summed)), compute))
         return [
             self._by_position(query_bar, positions), self._by_position(key_bar, k.shape[2]),
             self._by_position(value_bar, k.shape[2]),

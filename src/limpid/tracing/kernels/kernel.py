@@ -13,7 +13,7 @@ from limpid.maths.attention import Mix, Scores, by_position
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array, Operation
 from limpid.maths.rounding import smallest_normal, unit_roundoff
-from limpid.tracing.ball import Ball, underflow
+from limpid.tracing.ball import Ball, product, underflow
 from limpid.tracing.parts import by_parts
 
 
@@ -25,11 +25,16 @@ class Formats:
     compute: Any  # of what goes into matrix products
     result: Any  # of its result
     gradients: tuple[Any, ...]  # in which it hands back the gradient of each input
+    entering: float = 0.0  # share of each entry that a matrix product may lose before it multiplies, as TF32 does
 
     @property
     def unit(self) -> float:
         """Unit round-off of sums, and of the reference's own float64."""
         return unit_roundoff(self.summed) + unit_roundoff(np.float64)
+
+    def product(self, a: Ball, b: Ball) -> Ball:
+        """a @ b in these formats."""
+        return product(a, b, self.summed, self.entering)
 
 
 class Kernel(Protocol):
@@ -61,6 +66,8 @@ class OneOperation:
     def forward(self, inputs: Sequence[Array]) -> tuple[Ball, Any]:
         value, saved = self.operation.forward(*inputs)
         reach = self.formats.unit * self.operation.rounding(*inputs)
+        if self._loses:
+            reach = reach + self._lost(self.operation.forward(*map(np.abs, inputs))[0])
         if self.in_parts:
             storage = self.operation.storage(value, *inputs)
             reach = self._widened(value, reach, storage, self.formats.result)
@@ -71,18 +78,28 @@ class OneOperation:
         roundings = self.operation.backward_rounding(y_bar, saved)
         storages = self.operation.backward_storage(bars, y_bar, saved)
         inside, flushed = self._lost_inside(saved), self._flushed((y_bar, *_arrays(saved)))
+        sizes = self.operation.backward(np.abs(y_bar), _sizes(saved)) if self._loses else [None] * len(bars)
         balls: list[Ball | None] = []
-        lists = (bars, roundings, storages, self.formats.gradients, inside)
-        for bar, rounding, storage, dtype, lost in zip(*lists, strict=False):
+        lists = (bars, roundings, storages, self.formats.gradients, inside, sizes)
+        for bar, rounding, storage, dtype, lost, size in zip(*lists, strict=False):
             if bar is None or rounding is None or storage is None:
                 balls.append(None)
                 continue
-            reach = self.formats.unit * rounding + flushed
+            reach = self.formats.unit * rounding + flushed + (0.0 if size is None else self._lost(size))
             if self.in_parts:
                 reach = self._widened(bar, reach, storage, dtype) + lost
             formed = self.operation.formed_backward(y_bar) if bar.shape == y_bar.shape else None
             balls.append(Ball(bar, self._overflown(reach, saved), formed))
         return balls
+
+    @property
+    def _loses(self) -> bool:
+        """Whether a part of what enters is lost before it is multiplied."""
+        return self.formats.entering > 0 and isinstance(self.operation, Linear | Scores | Mix)
+
+    def _lost(self, size: Array) -> Array:
+        """What a product loses so, Σ|terms| being `size`."""
+        return self.formats.entering * (2 + self.formats.entering) * size
 
     def _overflown(self, reach: Array, saved: Any) -> Array:
         """Without a bound where a number that is formed on the way exceeds the format in which it is."""
@@ -131,6 +148,11 @@ def _arrays(saved: Any) -> list[Array]:
     """What of it are arrays of numbers."""
     parts = saved if isinstance(saved, tuple) else (saved,)
     return [part for part in parts if isinstance(part, np.ndarray) and part.ndim]
+
+
+def _sizes(saved: Any) -> Any:
+    """The absolute values of what a product saved."""
+    return type(saved)(*(np.abs(part) if isinstance(part, np.ndarray) else part for part in saved))
 
 
 def _largest(array: Array) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from limpid.maths.loss import NO_LABEL, LogSoftmax
 from limpid.maths.operation import Array
-from limpid.tracing.ball import Ball, exactly, nearest, product, stored
+from limpid.tracing.ball import Ball, exactly, nearest, stored
 from limpid.tracing.kernels.kernel import Formats
 
 
@@ -40,7 +40,7 @@ class SoftmaxOfLinear:
     def forward(self, hidden: Array, matrix: Array, targets: Array) -> Saved:
         x, weight = (nearest(array, self.formats.compute) for array in (hidden, matrix))
         summed, compute = self.formats.summed, self.formats.compute
-        logits = stored(product(exactly(x, summed), exactly(weight.T, summed), summed), compute)
+        logits = stored(self.formats.product(exactly(x, summed), exactly(weight.T, summed)), compute)
         y, _ = LogSoftmax().forward(logits.value / self.temperature)
         reach = logits.reach / self.temperature
         moved = np.log1p((np.exp(y) * np.expm1(reach)).sum(-1, keepdims=True))
@@ -53,7 +53,7 @@ class SoftmaxOfLinear:
     def backward(self, weight: Array, saved: Saved) -> tuple[Ball, Ball]:
         """Of Σ -weight · log p(target), with a weight for each row: the gradients of hidden state and matrix."""
         bar = stored(self._logits_bar(weight[:, None] / self.temperature, saved), self.formats.compute)
-        hidden_bar = product(bar, exactly(saved.matrix, self.formats.summed), self.formats.summed)
+        hidden_bar = self.formats.product(bar, exactly(saved.matrix, self.formats.summed))
         return hidden_bar, self._matrix_bar(bar, saved.hidden)
 
     def _logits_bar(self, weight: Array, saved: Saved) -> Ball:
@@ -74,7 +74,7 @@ class SoftmaxOfLinear:
         for start in range(0, len(hidden), self.rows):
             part = slice(start, start + self.rows)
             turned = Ball(logits_bar.value[part].T, logits_bar.reach[part].T)
-            own = product(turned, exactly(hidden[part], self.formats.summed), self.formats.summed)
+            own = self.formats.product(turned, exactly(hidden[part], self.formats.summed))
             own = stored(own, self.formats.compute)
             reach += own.reach + (start > 0) * self.formats.unit * np.abs(own.value)
             value += own.value

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from limpid.maths.attention import CausalSoftmax, Mix
+from limpid.maths.attention import CausalSoftmax, Mix, Scores
 from limpid.maths.chain import Chain, Link
 from limpid.maths.linear import Linear
 from limpid.maths.operation import Array
@@ -91,19 +91,28 @@ class RandomRounding:
 
     def _into(self, link: Link, name: str, array: Array, rng: np.random.Generator | None) -> Array:
         """What goes into a matrix product is cast to the compute format: parameters exactly so."""
+        if rng is not None:
+            array = self._entered(link, array, rng)
         if not isinstance(link.operation, Linear):
             return array
         if name in self.inputs:
-            return nearest(array, self.formats.compute)
+            return array if self.formats.entering else nearest(array, self.formats.compute)
         if rng is None or self.results[name] == self.formats.compute:
             return array
         return array * (1 + unit_roundoff(self.formats.compute) * rng.uniform(-1, 1, array.shape))
+
+    def _entered(self, link: Link, array: Array, rng: np.random.Generator) -> Array:
+        """What a matrix product takes of an array, where it takes less than its format holds."""
+        if not self.formats.entering or not isinstance(link.operation, Linear | Scores | Mix):
+            return array
+        return array * (1 + self.formats.entering * rng.uniform(-1, 1, array.shape))
 
     def _back(self, chain: Chain, y_bar: Array, seed: int | None) -> dict[str, Array]:
         rng = None if seed is None else np.random.default_rng((RUNS, seed))
         bars = {self.links[-1].name: y_bar}
         for link in reversed(chain.links):
-            parts = link.operation.backward(bars[link.name], link.saved)
+            bar = bars[link.name] if rng is None else self._entered(link, bars[link.name], rng)
+            parts = link.operation.backward(bar, link.saved)
             if rng is not None:
                 parts = self._moved(link, parts, bars[link.name], rng)
                 if isinstance(link.operation, CausalSoftmax):

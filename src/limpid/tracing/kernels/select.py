@@ -52,4 +52,4 @@ def formats_of(record: Record, segment: Segment) -> Formats:
         for name in segment.inputs
     )
     result = record.format(record.place(segment.name, segment.path))
-    return Formats(record.summed_format, record.compute_format, result, gradients)
+    return Formats(record.summed_format, record.compute_format, result, gradients, record.entering)

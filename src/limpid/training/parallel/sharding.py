@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import FSDPModule
 
-    from limpid.training.parallel.pipeline import Stage
+    from limpid.training.parallel.stage import Stage
 
 
 def divide(model: Transformer | Stage, ranks: DeviceMesh, parallel: Parallel) -> None:
@@ -55,4 +55,6 @@ def put_back(model: Transformer | Stage) -> None:
 
 
 def _frees_parameters(parallel: Parallel) -> bool:
-    return parallel.shard > 1 and parallel.zero == 3
+    """Whether a block's parameters are freed after its forward pass; what forms gradients of weights later, of the
+    parameters that it finds then, must find those of the forward pass."""
+    return parallel.shard > 1 and parallel.zero == 3 and not parallel.schedule.endswith("zerobubble")

@@ -9,38 +9,39 @@ Sources: Shoeybi et al. 2019, section 3, arXiv:1909.08053; Korthikanti et al. 20
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
-from limpid.model.transformer import Transformer
+from limpid.model.transformer import Block, Transformer
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
 
-    from limpid.training.parallel.pipeline import Stage
+    from limpid.training.parallel.stage import Stage
 
 
 def divide(model: Transformer | Stage, ranks: DeviceMesh) -> None:
     """Make every parameter of the model a DTensor over the processes of one axis."""
     from torch.distributed.tensor.parallel import parallelize_module
 
+    frozen = [name for name, one in model.named_parameters() if not one.requires_grad]
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # of two axes one after another
     for block in model.blocks:
         parallelize_module(block, ranks, _present(block, _block_plan()))
+        cast(Block, block).attention.weights_dropout.part = ranks.get_local_rank(), ranks.size()
     parallelize_module(model, ranks, _present(model, _model_plan()))
+    for name in frozen:  # what PyTorch puts on every process it takes for trained
+        model.get_parameter(name).requires_grad_(False)
 
 
 def _block_plan() -> dict[str, ParallelStyle]:
     """How a block is cut: its parts read all positions, and give back some of them."""
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        PrepareModuleInput,
-        RowwiseParallel,
-        SequenceParallel,
-    )
+    from torch.distributed.tensor.parallel import PrepareModuleInput, SequenceParallel
+
+    from limpid.training.parallel.matrices import Columns, Rows
 
     some, every = Shard(1), Replicate()
 
@@ -50,21 +51,21 @@ def _block_plan() -> dict[str, ParallelStyle]:
         )
 
     def gives_some() -> ParallelStyle:
-        return RowwiseParallel(output_layouts=some, use_local_output=False)
+        return Rows(output_layouts=some, use_local_output=False)
 
     return {
         "norm1": SequenceParallel(),
         "norm2": SequenceParallel(),
         "attention": reads_all(others=4),
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
+        "attention.query": Columns(),
+        "attention.key": Columns(),
+        "attention.value": Columns(),
         "attention.query_norm": SequenceParallel(sequence_dim=2, use_local_output=True),  # of this process's heads
         "attention.key_norm": SequenceParallel(sequence_dim=2, use_local_output=True),
         "attention.output": gives_some(),
         "mlp": reads_all(others=1),
-        "mlp.gate": ColwiseParallel(use_local_output=False),
-        "mlp.up": ColwiseParallel(use_local_output=False),
+        "mlp.gate": Columns(use_local_output=False),
+        "mlp.up": Columns(use_local_output=False),
         "mlp.output": gives_some(),
     }
 

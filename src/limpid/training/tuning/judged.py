@@ -10,7 +10,7 @@ from limpid.data.batches import MicroBatch
 from limpid.quantities import NO_LABEL
 from limpid.training.state import State
 from limpid.training.tuning.examples import Complete, answer_sums
-from limpid.training.tuning.reference import Reference, token_log_probabilities
+from limpid.training.tuning.reference import Reference, predicted_by_policy
 
 Array = np.ndarray
 
@@ -24,7 +24,7 @@ def with_baseline(reference: Reference) -> Complete:
 
     def complete(micro: MicroBatch, state: State) -> Mapping[str, Array]:
         others = mismatched(micro)
-        policy = answer_sums(token_log_probabilities(state.model, others), others)
+        policy = answer_sums(predicted_by_policy(state, others)["log_probabilities"], others)
         before = answer_sums(reference.token_log_probabilities(others, state), others)
         baseline = max(0.0, float((policy - before).mean()))
         answers = answer_sums(reference.token_log_probabilities(micro, state), micro)

@@ -45,11 +45,11 @@ class Reference:
     ) -> Float32[Array, "answer position"]:
         """Of every target of a micro-batch, in nats; 0 where there is none."""
         if self.named is None and self.base_is_start:
-            with without_factors(state.model), state.mesh.unsharded_at_most(state.model):
-                return token_log_probabilities(state.model, micro, temperature)
+            with without_factors(state.model):
+                return predicted_by_policy(state, micro, temperature)["log_probabilities"]
         if self.model is None:
             self.model = self._loaded(state.mesh.device)
-        return token_log_probabilities(self.model, micro, temperature)
+        return predicted(self.model, micro, temperature)["log_probabilities"]
 
     @cached_property
     def base_is_start(self) -> bool:
@@ -98,31 +98,42 @@ def without_factors(model: Transformer) -> Iterator[None]:
             module.active = True
 
 
-def token_log_probabilities(
-    model: Transformer, micro: MicroBatch, temperature: float = 1.0
-) -> Float32[Array, "answer position"]:
-    """What a model gives to every target of a micro-batch, in nats; 0 where there is none."""
-    return predicted(model, micro, temperature)["log_probabilities"]
+def predicted_by_policy(
+    state: State, micro: MicroBatch, temperature: float = 1.0
+) -> dict[str, Float32[Array, "answer position"]]:
+    """What `predicted` says of the model that is trained, on every process that has a part of it."""
+    if state.pipeline is None:
+        with state.mesh.unsharded_at_most(state.model):
+            return predicted(state.model, micro, temperature)
+    with without_dropout(state.model), torch.enable_grad():
+        (found,) = state.pipeline.forward([micro], lambda model, micro: predicted(model, micro, temperature))
+    return found
 
 
 def predicted(
     model: Transformer, micro: MicroBatch, temperature: float = 1.0
 ) -> dict[str, Float32[Array, "answer position"]]:
-    """The same and, of a model that has a value function, the value before each target; without dropout.
+    """What a model gives to every target of a micro-batch, in nats, 0 where there is none; and, where it has a value
+    function, the value before each. Without dropout.
 
     By the kernels that training runs, which other shapes and passes without a gradient do not: so that the ratio to
     what the step computes is exactly 1 as long as no parameter has moved.
     """
+    with without_dropout(model), torch.enable_grad():
+        tokens, targets = (torch.as_tensor(micro[name]).to(model.device) for name in ("tokens", "targets"))
+        hidden = model(tokens, form_logits=False)
+        found = {"log_probabilities": scores_of(hidden, targets, FAST, temperature).log_probabilities}
+        if hidden.value_matrix is not None:
+            found["values"] = scored(hidden.stream, hidden.value_matrix)
+    return {name: tensor.detach().float().cpu().numpy() for name, tensor in found.items()}
+
+
+@contextmanager
+def without_dropout(model: Transformer) -> Iterator[None]:
+    """A model as it trains, but for dropout."""
     was = model.training
     model.train(not model.config.drops)
     try:
-        device = model.embed.tokens.weight.device
-        tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in ("tokens", "targets"))
-        with torch.enable_grad():
-            hidden = model(tokens, form_logits=False)
-            found = {"log_probabilities": scores_of(hidden, targets, FAST, temperature).log_probabilities}
-            if hidden.value_matrix is not None:
-                found["values"] = scored(hidden.stream, hidden.value_matrix)
+        yield
     finally:
         model.train(was)
-    return {name: tensor.detach().float().cpu().numpy() for name, tensor in found.items()}

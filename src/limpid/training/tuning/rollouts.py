@@ -24,7 +24,7 @@ from limpid.training.state import State
 from limpid.training.tuning.advantages import Drawn, advantages
 from limpid.training.tuning.examples import order_of, pad_of
 from limpid.training.tuning.measured import Answer, explained_variance, measured
-from limpid.training.tuning.reference import Reference, predicted
+from limpid.training.tuning.reference import Reference, predicted_by_policy
 from limpid.training.tuning.rewards import Rewards, find_rewards
 
 Array = np.ndarray
@@ -130,8 +130,7 @@ class Rollouts:
     def _scored(self, micros: Sequence[MicroBatch], state: State) -> dict[str, Array]:
         """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats."""
         heat = self.objective.temperature
-        with state.mesh.unsharded_at_most(state.model):
-            old = [predicted(state.model, micro, heat) for micro in micros]
+        old = [predicted_by_policy(state, micro, heat) for micro in micros]
         found = {f"old_{name}": np.concatenate([one[name] for one in old]) for name in old[0]}
         if self.reference is not None:
             before = [self.reference.token_log_probabilities(micro, state, heat) for micro in micros]
