@@ -3,7 +3,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 
-.PHONY: install run test endurance lint types clean
+PAGE = src/limpid/view/static/limpid.js
+
+.PHONY: install run test endurance lint types clean page
 
 install: $(INSTALLED)
 
@@ -14,6 +16,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $(INSTALLED)
 
+# The page's script and style, from web/.
+page: install $(PAGE)
+
+$(PAGE): web/package-lock.json web/build.mjs $(shell find web/src -type f)
+	$(BIN)/python web/bundle.py
+
 run: install
 	$(BIN)/limpid train
 	$(BIN)/limpid trace last
@@ -23,13 +31,14 @@ lint: install
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/lint-imports
 
-types: install
+types: install page
 	$(BIN)/mypy
+	web/node_modules/.bin/tsc --project web
 
 # Types are checked beside the tests and speak after them. Bytecode is kept, for tests start a hundred processes. Idle
 # threads sleep instead of spinning: two test processes share the cores. Neighbouring tests, which share what they
 # recorded and compiled, go to one process (worksteal).
-test: lint
+test: lint page
 	@types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & typed=$$!; \
 	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2 --dist worksteal; tested=$$?; \
 	wait $$typed; typed=$$?; cat $$types; rm $$types; exit $$((tested | typed))
@@ -39,4 +48,4 @@ endurance: install
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m benchmarks.endurance --faults 200 --seed $(or $(SEED),1)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) web/node_modules src/limpid/view/static

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -21,16 +22,18 @@ PLAIN = {str: {"type": "string"}, int: {"type": "integer"}, bool: {"type": "bool
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of every document; a step's own is the root."""
+def json_schema(
+    documents: Sequence[type] = DOCUMENTS, title: str = "A training step of limpid", version: int = VERSION
+) -> dict[str, Any]:
+    """The JSON Schema of every document; the first is the root."""
     definitions: dict[str, Any] = {}
-    for document in DOCUMENTS:
+    for document in documents:
         _schema(document, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A training step of limpid",
-        "version": VERSION,
-        "$ref": "#/$defs/StepDocument",
+        "title": title,
+        "version": version,
+        "$ref": f"#/$defs/{documents[0].__name__}",
         "$defs": dict(sorted(definitions.items())),
     }
 

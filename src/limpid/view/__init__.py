@@ -1,0 +1,1 @@
+"""What people look at: the documents of every room with their equations as MathML, over HTTP, in a file, in a notebook."""

@@ -1,0 +1,48 @@
+"""The page's script and style as the package carries them, and the document around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from limpid.errors import ConfigError
+
+STATIC = Path(__file__).parent / "static"
+
+
+def script() -> str:
+    """The page's one script.
+
+    Raises  ConfigError where the page was not built
+    """
+    return _read("limpid.js")
+
+
+def style() -> str:
+    """The page's one style sheet."""
+    return _read("limpid.css")
+
+
+def _read(name: str) -> str:
+    try:
+        return (STATIC / name).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "the page was not built: run `python web/bundle.py`, which needs Node, or install a wheel of limpid"
+        ) from error
+
+
+def document(head: str, body: str, *, title: str = "limpid") -> str:
+    """The HTML document: what stands in its head, and after the place where the page is drawn."""
+    from limpid.html import text
+
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}</title>{head}</head>"
+        f'<body><div id="limpid"></div>{body}</body></html>\n'
+    )
+
+
+def served() -> str:
+    """The document that a server sends; script and style lie beside it in static/."""
+    return document('<link rel="stylesheet" href="static/limpid.css">', '<script src="static/limpid.js"></script>')

@@ -1,0 +1,89 @@
+// Addresses: what stands behind # in the page, and what the terminal and a notebook link to.
+
+export type Address =
+  | { view: "runs" }
+  | { view: "run"; run: string }
+  | { view: "step"; run: string; step: number; entry: string | null }
+  | { view: "compare"; a: string; b: string }
+  | { view: "play"; model: string }
+  | { view: "plan" }
+  | { view: "what-if"; run: string; step: number }
+  | { view: "worked" }
+  | { view: "equations" }
+  | { view: "unknown"; text: string };
+
+/** One entry of an array, or a part of one: NAME[i, j, …] as `limpid explain` takes it. */
+export interface Entry {
+  name: string;
+  index: number[];
+}
+
+export function parse(hash: string): Address {
+  const text = hash.replace(/^#?\/?/, "");
+  const [first = "", second, ...rest] = text.split("/").map(decode);
+  if (first === "") return { view: "runs" };
+  if (first === "plan" || first === "equations") return { view: first };
+  if (first === "worked" && second === undefined) return { view: "worked" };
+  if (first === "play") return { view: "play", model: [second, ...rest].filter(Boolean).join("/") };
+  if (first === "compare") return { view: "compare", a: second ?? "", b: rest.join("/") };
+  if (first === "what-if") return { view: "what-if", run: second ?? "worked", step: number(rest[0]) ?? 1 };
+  if (second === undefined || second === "") return { view: "run", run: first };
+  const step = number(second);
+  if (step === null) return { view: "unknown", text };
+  return { view: "step", run: first, step, entry: rest.join("/") || null };
+}
+
+export function print(address: Address): string {
+  switch (address.view) {
+    case "runs":
+      return "#/";
+    case "run":
+      return `#/${encode(address.run)}`;
+    case "step": {
+      const step = `#/${encode(address.run)}/${address.step}`;
+      return address.entry === null ? step : `${step}/${encode(address.entry)}`;
+    }
+    case "compare":
+      return `#/compare/${encode(address.a)}/${encode(address.b)}`;
+    case "play":
+      return address.model ? `#/play/${encode(address.model)}` : "#/play";
+    case "what-if":
+      return `#/what-if/${encode(address.run)}/${address.step}`;
+    case "unknown":
+      return `#/${address.text}`;
+    default:
+      return `#/${address.view}`;
+  }
+}
+
+export function entry(text: string): Entry {
+  const found = /^(.*?)\s*(?:\[([^\]]*)\])?$/s.exec(text.trim());
+  const inside = found?.[2]?.trim() ?? "";
+  return { name: found?.[1] ?? text, index: inside ? inside.split(",").map(Number) : [] };
+}
+
+export function written({ name, index }: Entry): string {
+  return index.length ? `${name}[${index.join(",")}]` : name;
+}
+
+function number(text: string | undefined): number | null {
+  return text !== undefined && /^\d+$/.test(text) ? Number(text) : null;
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Readable where a fragment may be: brackets, commas and brackets of gradients stay as they are. */
+function encode(text: string): string {
+  return encodeURIComponent(text)
+    .replace(/%5B/g, "[")
+    .replace(/%5D/g, "]")
+    .replace(/%2C/g, ",")
+    .replace(/%40/g, "@")
+    .replace(/%3A/g, ":");
+}

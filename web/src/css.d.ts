@@ -1,0 +1,2 @@
+// Style sheets are imported for esbuild, which puts them into one file.
+declare module "*.css";

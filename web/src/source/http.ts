@@ -1,0 +1,92 @@
+// The source behind `limpid serve`.
+import type { EntryView, EquationsView, StepView } from "../documents";
+import { read } from "./safetensors";
+import type { Api, Kind, Slice, Source, StepSource, Tile, TileRequest } from "./source";
+
+export class Http implements Source {
+  only = null;
+  private equationsPage: Promise<EquationsView> | null = null;
+  private steps = new Map<string, HttpStep>();
+
+  api: Api = {
+    get: async <T>(path: string) => (await (await asked(path)).json()) as T,
+    post: async <T>(path: string, body: unknown) =>
+      (await (
+        await asked(path, {
+          method: "POST",
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify(body),
+        })
+      ).json()) as T,
+    bytes: async (path: string) => (await asked(path)).arrayBuffer(),
+    events,
+  };
+
+  step(run: string, step: number): StepSource {
+    const path = `api/runs/${encodeURIComponent(run)}/steps/${step}`;
+    const found = this.steps.get(path) ?? new HttpStep(this.api, path);
+    this.steps.set(path, found);
+    return found;
+  }
+
+  equations(): Promise<EquationsView> {
+    return (this.equationsPage ??= this.api.get<EquationsView>("api/equations"));
+  }
+}
+
+class HttpStep implements StepSource {
+  private page: Promise<StepView> | null = null;
+
+  constructor(
+    private readonly api: Api,
+    private readonly path: string,
+  ) {}
+
+  document(): Promise<StepView> {
+    return (this.page ??= this.api.get<StepView>(this.path));
+  }
+
+  async slice(entry: string, kind: Kind): Promise<Slice> {
+    const query = new URLSearchParams({ entry, kind });
+    const tensors = read(await this.api.bytes(`${this.path}/slice?${query}`));
+    const slice = tensors.get("data");
+    if (!slice) throw new Error(`${entry}: the server sent no slice`);
+    return { ...slice, hidden: tensors.get("hidden")?.data ?? null } as Slice;
+  }
+
+  async tiles(request: TileRequest): Promise<Tile> {
+    const { name, index, kind, level, row, column } = request;
+    const query = new URLSearchParams({
+      name, index: index.join(","), kind, level: String(level), row: String(row), column: String(column),
+    });
+    const tensors = read(await this.api.bytes(`${this.path}/tiles?${query}`));
+    const part = (which: string) => tensors.get(which)?.data as Float32Array;
+    const [rows = 0, columns = 0] = tensors.get("min")?.shape ?? [];
+    return {
+      rows, columns, min: part("min"), max: part("max"), mean: part("mean"), rms: part("rms"),
+      notFinite: part("not_finite"),
+    };
+  }
+
+  explain(entry: string): Promise<EntryView> {
+    return this.api.get<EntryView>(`${this.path}/explain?${new URLSearchParams({ entry })}`);
+  }
+}
+
+/** Raises the one line that the server answers with when something cannot be had. */
+async function asked(path: string, options?: RequestInit): Promise<Response> {
+  const answer = await fetch(path, options);
+  if (answer.ok) return answer;
+  const said = (await answer.json().catch(() => null)) as { error?: string } | null;
+  throw new Error(said?.error ?? `${path}: ${answer.status} ${answer.statusText}`);
+}
+
+function events(path: string, heard: (kind: string, data: unknown) => void): () => void {
+  const stream = new EventSource(path);
+  const hear = (event: MessageEvent<string>) => heard(event.type, JSON.parse(event.data));
+  for (const kind of ["rows", "findings", "samples", "state", "restart", "progress", "end"])
+    stream.addEventListener(kind, (event) => {
+      if (event instanceof MessageEvent) hear(event as MessageEvent<string>);
+    });
+  return () => stream.close();
+}
