@@ -1,4 +1,5 @@
-// node build.mjs [FOLDER]   writes limpid.js and limpid.css there; into the Python package when left out.
+// node build.mjs [FOLDER]   writes limpid.js (the page of a server) and step.js (of one file) with their styles there;
+// into the Python package when left out.
 import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 
@@ -7,7 +8,7 @@ const folder = process.argv[2] ?? `${here}../src/limpid/view/static`;
 
 await build({
   absWorkingDir: here,
-  entryPoints: { limpid: "src/main.tsx" },
+  entryPoints: { limpid: "src/main.tsx", step: "src/file.tsx" },
   outdir: folder,
   bundle: true,
   minify: true,

@@ -250,6 +250,7 @@ export interface StepView {
   mathml: Record<string, string>;
   arrays: Record<string, ArrayPlace>;
   tokens: Array<Array<string>>;
+  words: Record<string, string>;
   record_bytes: number;
 }
 

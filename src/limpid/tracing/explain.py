@@ -37,7 +37,7 @@ def explain(step: Recorded, asked: str) -> EntryDocument:
 def _explain(step: Recorded, name: str, index: Index) -> EntryDocument:
     value = float(step.value(name)[index])
     link = _maker(step, name)
-    entry = None if link is None else derive_entry(link.operation, index, _reader(step, link))
+    entry = None if link is None else derive_entry(link.operation, index, reader(step, link))
     made = None if link is None or entry is None else _derivation(step, link, entry)
     bars = step.gradient(name)
     return EntryDocument(
@@ -86,7 +86,7 @@ def _maker(step: Recorded, name: str) -> Link | None:
     return next((link for link in step.links if link.name == name), None)
 
 
-def _reader(step: Recorded, link: Link) -> Reader:
+def reader(step: Recorded, link: Link) -> Reader:
     """The arrays around one operation; an input that was left out has no shape."""
 
     def array(place: int) -> Array:
@@ -179,7 +179,7 @@ def _passed(step: Recorded, name: str, index: Index) -> list[tuple[Link, int, En
             continue
         for place, used in enumerate(link.inputs):
             if used == name:
-                found.append((link, place, derive_gradient(link.operation, place, index, _reader(step, link))))
+                found.append((link, place, derive_gradient(link.operation, place, index, reader(step, link))))
     return found
 
 
@@ -188,7 +188,7 @@ def _to_tokens(step: Recorded, name: str, index: Index) -> list[Place]:
     path: list[Place] = []
     link = _maker(step, name)
     while link is not None and len(path) < PATH:
-        entry = derive_entry(link.operation, index, _reader(step, link))
+        entry = derive_entry(link.operation, index, reader(step, link))
         choices = [source for source in entry.sources if not step.learned(link.inputs[source.place])]
         choices = choices or list(entry.sources)
         if not choices:
@@ -235,7 +235,7 @@ def _weighed_by(step: Recorded, name: str, index: Index) -> list[Place]:
             found[used, entry] = _place(step, used, entry)
             maker = _maker(step, used)
             if maker is not None:
-                made = derive_entry(maker.operation, entry, _reader(step, maker))
+                made = derive_entry(maker.operation, entry, reader(step, maker))
                 behind = (_place(step, maker.inputs[source.place], source.index) for source in made.sources)
                 found |= {(place.name, place.index): place for place in behind}
     return list(found.values())

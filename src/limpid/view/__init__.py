@@ -1,1 +1,1 @@
-"""What people look at: the documents of every room with their equations as MathML, over HTTP, in a file, in a notebook."""
+"""What people look at: documents of every room, their equations as MathML; over HTTP, in a file, in a notebook."""

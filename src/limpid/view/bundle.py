@@ -9,17 +9,17 @@ from limpid.errors import ConfigError
 STATIC = Path(__file__).parent / "static"
 
 
-def script() -> str:
-    """The page's one script.
+def script(of: str = "limpid") -> str:
+    """The one script of the page that a server sends, or with `step` of the page in a file.
 
     Raises  ConfigError where the page was not built
     """
-    return _read("limpid.js")
+    return _read(f"{of}.js")
 
 
-def style() -> str:
-    """The page's one style sheet."""
-    return _read("limpid.css")
+def style(of: str = "limpid") -> str:
+    """Its one style sheet."""
+    return _read(f"{of}.css")
 
 
 def _read(name: str) -> str:

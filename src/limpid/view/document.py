@@ -31,6 +31,7 @@ class StepView:
     mathml: dict[str, str]  # by the LaTeX that the document has
     arrays: dict[str, ArrayPlace]
     tokens: tuple[tuple[str, ...], ...]  # the text of every token that the model read, by row
+    words: dict[str, str]  # the text of every id in the batch
     record_bytes: int
 
 

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { EquationDocument } from "../documents";
 import type { Address } from "../address";
-import type { ViewProps } from "../main";
+import type { ViewProps } from "../page";
 import { Equation } from "../parts/equation";
 import { useLoaded } from "../parts/loaded";
 

@@ -1,0 +1,39 @@
+"""A recorded step as the page is sent it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from limpid.tracing import Trace
+from limpid.tracing.record import WORDS
+from limpid.view.document import ArrayPlace, EntryView, SliceKind, StepView
+from limpid.view.mathml import of_entry, of_step
+
+
+def step_view(trace: Trace) -> StepView:
+    """A step with its equations, its arrays and the text of its tokens."""
+    words, record = trace.record.meta["token_texts"], trace.record
+    rows = trace.array("tokens") if "batch/tokens" in record.names else []
+    tokens = tuple(tuple(str(words.get(str(token), "")) for token in row) for row in rows)
+    return StepView(trace.step, of_step(trace.step), dict(_places(trace)), tokens, words, record.path.stat().st_size)
+
+
+def _places(trace: Trace) -> Iterator[tuple[str, ArrayPlace]]:
+    """Every array of the step that can be looked at."""
+    for name in trace.names():
+        _, tensor = trace.tensor(name)
+        if tensor in trace.record.names:
+            kinds: tuple[SliceKind, ...] = ("value",)
+            if trace.record.gradient_place(name) is not None:
+                kinds += ("gradient",)
+            form = WORDS.get(trace.record.format(tensor), "int64")
+            yield name, ArrayPlace(trace.record.shape(tensor), form, trace.record.axes(name), kinds)
+
+
+def entry_view(trace: Trace, asked: str) -> EntryView:
+    """One entry explained, with its equations.
+
+    Raises  ConfigError for an unknown name, or an index that lies outside
+    """
+    entry = trace.explain(asked)
+    return EntryView(entry, of_entry(entry))

@@ -1,0 +1,59 @@
+// Colours of values: brown below zero, teal above, the paper at zero; magenta is not finite. Safe for colour-blind eyes,
+// and none of them is the blue, red or green of a frame.
+
+export type Rgb = [number, number, number];
+
+export interface Palette {
+  paper: Rgb;
+  ink: string;
+  negative: Rgb[];
+  positive: Rgb[];
+  notFinite: Rgb;
+  hatch: string;
+  cursor: string;
+}
+
+const LIGHT: Palette = {
+  paper: [250, 250, 250],
+  ink: "#1b1f24",
+  negative: [[246, 232, 195], [223, 194, 125], [191, 129, 45], [140, 81, 10], [84, 48, 5]],
+  positive: [[199, 234, 229], [128, 205, 193], [53, 151, 143], [1, 102, 94], [0, 60, 48]],
+  notFinite: [255, 0, 200],
+  hatch: "#9aa4af",
+  cursor: "#1b1f24",
+};
+const DARK: Palette = {
+  paper: [30, 34, 40],
+  ink: "#e3e6ea",
+  negative: [[66, 52, 34], [110, 79, 38], [163, 112, 45], [214, 160, 84], [250, 218, 162]],
+  positive: [[30, 62, 60], [33, 95, 90], [44, 138, 129], [98, 190, 178], [190, 240, 232]],
+  notFinite: [255, 60, 215],
+  hatch: "#59636e",
+  cursor: "#ffffff",
+};
+
+export function palette(): Palette {
+  return matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches ? DARK : LIGHT;
+}
+
+export const LIGHT_PALETTE = LIGHT;
+
+/** The colour of a number between -scale and scale. */
+export function colour(value: number, scale: number, { paper, negative, positive, notFinite }: Palette): Rgb {
+  if (!Number.isFinite(value)) return notFinite;
+  if (!scale || !value) return paper;
+  const stops = [paper, ...(value < 0 ? negative : positive)];
+  const at = Math.min(1, Math.abs(value) / scale) * (stops.length - 1);
+  const low = Math.min(stops.length - 2, Math.floor(at));
+  const [a, b] = [stops[low] ?? paper, stops[low + 1] ?? paper];
+  return a.map((part, i) => Math.round(part + (at - low) * ((b[i] ?? 0) - part))) as Rgb;
+}
+
+export function css([red, green, blue]: Rgb): string {
+  return `rgb(${red},${green},${blue})`;
+}
+
+/** Black or white, whichever is read on this colour. */
+export function inkOn([red, green, blue]: Rgb): string {
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#14171b" : "#ffffff";
+}

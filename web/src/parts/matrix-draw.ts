@@ -1,0 +1,142 @@
+// The heat map of one matrix on a canvas, and as SVG.
+import { colour, css, inkOn, type Palette } from "./colours";
+import { general, signed } from "../numbers";
+
+export interface Grid {
+  rows: number;
+  columns: number;
+  /** The number at a cell. */
+  at: (row: number, column: number) => number;
+  hidden: (row: number, column: number) => boolean;
+  /** Largest magnitude, which the strongest colour stands for. */
+  scale: number;
+}
+
+/** Sizes of a cell in pixels of the page: with room for three digits where there are few. */
+export function cellSize({ rows, columns }: { rows: number; columns: number }, room: number): { width: number; height: number } {
+  if (columns * 50 <= room && rows <= 24 && columns <= 8) return { width: 50, height: 24 };
+  const width = Math.max(1, Math.min(20, Math.floor(room / columns)));
+  return { width, height: Math.max(1, Math.min(rows > 128 ? width : 20, Math.max(width, rows === 1 ? 20 : width))) };
+}
+
+export function scaleOf(data: ArrayLike<number>, hidden: (i: number) => boolean): number {
+  let largest = 0;
+  for (let i = 0; i < data.length; i++) {
+    const size = Math.abs(data[i] ?? 0);
+    if (size > largest && Number.isFinite(size) && !hidden(i)) largest = size;
+  }
+  return largest;
+}
+
+export function draw(canvas: HTMLCanvasElement, grid: Grid, cell: { width: number; height: number }, palette: Palette): void {
+  const ratio = Math.min(4, Math.max(1, devicePixelRatio || 1));
+  const [width, height] = [grid.columns * cell.width, grid.rows * cell.height];
+  canvas.width = Math.max(1, Math.round(width * ratio));
+  canvas.height = Math.max(1, Math.round(height * ratio));
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  if (cell.width < 3) return drawPixels(context, canvas, grid, palette);
+  context.scale(ratio, ratio);
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.font = `11px ${getComputedStyle(canvas).fontFamily}`;
+  for (let row = 0; row < grid.rows; row++)
+    for (let column = 0; column < grid.columns; column++) {
+      const [x, y] = [column * cell.width, row * cell.height];
+      if (grid.hidden(row, column)) {
+        hatch(context, x, y, cell, palette);
+        continue;
+      }
+      const value = grid.at(row, column);
+      const fill = colour(value, grid.scale, palette);
+      context.fillStyle = css(fill);
+      context.fillRect(x, y, cell.width, cell.height);
+      if (cell.width >= 44) {
+        context.fillStyle = inkOn(fill);
+        context.fillText(digits(value), x + cell.width / 2, y + cell.height / 2 + 0.5);
+      }
+    }
+}
+
+/** Cells of a pixel or two: one image, scaled without blurring. */
+function drawPixels(context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, grid: Grid, palette: Palette): void {
+  const image = new ImageData(grid.columns, grid.rows);
+  for (let row = 0, at = 0; row < grid.rows; row++)
+    for (let column = 0; column < grid.columns; column++, at += 4) {
+      const hidden = grid.hidden(row, column);
+      const [red, green, blue] = hidden ? ([127, 127, 127] as const) : colour(grid.at(row, column), grid.scale, palette);
+      image.data.set([red, green, blue, hidden ? 60 : 255], at);
+    }
+  const small = new OffscreenCanvas(grid.columns, grid.rows);
+  small.getContext("2d")?.putImageData(image, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+}
+
+function hatch(context: CanvasRenderingContext2D, x: number, y: number, cell: { width: number; height: number }, palette: Palette): void {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, cell.width, cell.height);
+  context.clip();
+  context.strokeStyle = palette.hatch;
+  context.lineWidth = 0.7;
+  context.beginPath();
+  for (let at = -cell.height; at < cell.width; at += 5) {
+    context.moveTo(x + at, y + cell.height);
+    context.lineTo(x + at + cell.height, y);
+  }
+  context.stroke();
+  context.restore();
+}
+
+/** At most six letters. */
+export function digits(value: number): string {
+  if (!Number.isFinite(value)) return general(value);
+  const size = Math.abs(value);
+  const text = size !== 0 && (size < 0.001 || size >= 10000) ? value.toExponential(1).replace("e+", "e") : general(value, 3);
+  return signed(text);
+}
+
+export interface Named {
+  title: string;
+  rows: string[] | null;
+  columns: string[] | null;
+}
+
+/** The same picture as SVG, with the names of rows and columns. */
+export function svg(grid: Grid, cell: { width: number; height: number }, { title, rows, columns }: Named, palette: Palette): string {
+  const left = rows ? 12 + 6.5 * Math.max(...rows.map((one) => Math.min(16, one.length))) : 8;
+  const above = 24 + (columns ? 6 + 6.5 * Math.max(...columns.map((one) => Math.min(16, one.length))) : 0);
+  const [width, height] = [left + grid.columns * cell.width + 8, above + grid.rows * cell.height + 8];
+  const parts: string[] = [];
+  for (let row = 0; row < grid.rows; row++)
+    for (let column = 0; column < grid.columns; column++) {
+      const [x, y] = [left + column * cell.width, above + row * cell.height];
+      const hidden = grid.hidden(row, column);
+      const value = grid.at(row, column);
+      const fill = colour(value, grid.scale, palette);
+      const box = `x="${x}" y="${y}" width="${cell.width}" height="${cell.height}"`;
+      parts.push(`<rect ${box} fill="${hidden ? "url(#hidden)" : css(fill)}"/>`);
+      if (cell.width >= 44 && !hidden)
+        parts.push(`<text x="${x + cell.width / 2}" y="${y + cell.height / 2 + 4}" text-anchor="middle" fill="${inkOn(fill)}">${digits(value)}</text>`);
+    }
+  const label = (text: string) => escaped(text.length > 16 ? `${text.slice(0, 15)}…` : text);
+  if (rows && cell.height >= 10)
+    rows.forEach((text, row) =>
+      parts.push(`<text x="${left - 5}" y="${above + (row + 0.5) * cell.height + 4}" text-anchor="end">${label(text)}</text>`),
+    );
+  if (columns && cell.width >= 10)
+    columns.forEach((text, column) => {
+      const [x, y] = [left + (column + 0.5) * cell.width + 4, above - 5];
+      parts.push(`<text x="${x}" y="${y}" transform="rotate(-90 ${x} ${y})">${label(text)}</text>`);
+    });
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="monospace" font-size="11" fill="${palette.ink}">` +
+    `<defs><pattern id="hidden" width="5" height="5" patternUnits="userSpaceOnUse"><path d="M0 5L5 0" stroke="${palette.hatch}" stroke-width="0.7"/></pattern></defs>` +
+    `<rect width="100%" height="100%" fill="${css(palette.paper)}"/><text x="8" y="16" font-weight="bold">${escaped(title)}</text>${parts.join("")}</svg>`
+  );
+}
+
+export function escaped(text: string): string {
+  return text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
+}

@@ -1,0 +1,44 @@
+// The step that is on show: what every part of its view needs.
+import { createContext } from "preact";
+import { useContext } from "preact/hooks";
+import type { Signal } from "@preact/signals";
+import type { StepView } from "../documents";
+import { print, written, type Entry } from "../address";
+import type { StepSource } from "../source/source";
+
+export interface Shown {
+  source: StepSource;
+  view: StepView;
+  run: string;
+  step: number;
+  /** Which row of the batch is on show. */
+  row: Signal<number>;
+  /** The entry that the address names. */
+  entry: Entry | null;
+}
+
+export const StepContext = createContext<Shown | null>(null);
+
+export function useStep(): Shown {
+  const found = useContext(StepContext);
+  if (!found) throw new Error("this part stands outside a step");
+  return found;
+}
+
+/** Go to an entry: the address changes, and the view follows. */
+export function go({ run, step }: Shown, entry: Entry): void {
+  location.hash = print({ view: "step", run, step, entry: written(entry) });
+}
+
+/** The text along an axis, where there is any. */
+export function labels(view: StepView, axis: string, size: number, row: number): string[] | null {
+  if (axis === "position" || axis === "query" || axis === "key") {
+    const text = view.tokens[row];
+    return text && text.length >= size ? text.slice(0, size) : null;
+  }
+  if (axis === "vocab" && size <= 512) {
+    const words = Array.from({ length: size }, (_, id) => view.words[String(id)]);
+    return words.some((word) => word !== undefined) ? words.map((word, id) => word ?? String(id)) : null;
+  }
+  return null;
+}

@@ -1,0 +1,82 @@
+// A matrix too large to draw entry by entry: cells of its pyramid, entered level by level. A cell keeps the least and the
+// largest entry that it stands for, so that one outlier, or one number that is not finite, is seen at every level.
+import { useSignal } from "@preact/signals";
+import type { Kind, StepSource, Tile } from "../source/source";
+import { useLoaded } from "./loaded";
+import { Matrix, type MatrixProps } from "./matrix";
+
+/** Entries that are drawn one by one. */
+export const LARGEST = 65_536;
+const SIDE = 128;
+
+type Props = Omit<MatrixProps, "data" | "hidden" | "rows" | "columns"> & {
+  source: StepSource;
+  name: string;
+  index: number[];
+  kind: Kind;
+  rows: number;
+  columns: number;
+};
+
+export function Tiles(props: Props) {
+  const { source, name, index, kind, rows, columns } = props;
+  const top = Math.max(0, Math.ceil(Math.log2(Math.max(rows, columns) / SIDE)));
+  const at = useSignal({ level: top, row: 0, column: 0 });
+  const { level, row, column } = at.value;
+  const tile = useLoaded<Tile>(() => source.tiles({ name, index, kind, level, row, column }), [source, name, kind, `${index}`, level, row, column]);
+  const size = 2 ** level;
+  const [firstRow, firstColumn] = [row * SIDE * size, column * SIDE * size];
+  const enter = (r: number, c: number) => {
+    const [atRow, atColumn] = [firstRow + r * size, firstColumn + c * size];
+    if (level === 0) return props.onChoose?.(atRow, atColumn);
+    const below = Math.max(0, level - 3);
+    const side = SIDE * 2 ** below;
+    at.value = { level: below, row: Math.floor(atRow / side), column: Math.floor(atColumn / side) };
+  };
+  return (
+    <div class="tiles">
+      <p class="quiet">
+        {level < top && (
+          <button type="button" onClick={() => (at.value = { level: top, row: 0, column: 0 })}>
+            the whole
+          </button>
+        )}{" "}
+        rows {firstRow}–{Math.min(rows, firstRow + SIDE * size) - 1}, columns {firstColumn}–{Math.min(columns, firstColumn + SIDE * size) - 1}
+        {size > 1 && `, a cell is ${size} × ${size} entries, by its largest magnitude`}
+      </p>
+      {tile ? (
+        <Matrix
+          {...props}
+          rows={tile.rows}
+          columns={tile.columns}
+          data={strongest(tile)}
+          rowLabels={null}
+          columnLabels={null}
+          chosen={level === 0 && props.chosen ? inside(props.chosen, firstRow, firstColumn, tile) : null}
+          onChoose={enter}
+          named={(r, c) =>
+            level === 0
+              ? (props.named?.(firstRow + r, firstColumn + c) ?? "")
+              : `rows from ${firstRow + r * size}, columns from ${firstColumn + c * size}`
+          }
+        />
+      ) : (
+        <p class="quiet loading">reading {name} …</p>
+      )}
+    </div>
+  );
+}
+
+/** Of each cell what stands out most: a number that is not finite, else the entry of the largest magnitude. */
+function strongest({ min, max, notFinite }: Tile): Float32Array {
+  return Float32Array.from(min, (low, i) => {
+    if (notFinite[i]) return NaN;
+    const high = max[i] ?? NaN;
+    return Math.abs(low) > Math.abs(high) ? low : high;
+  });
+}
+
+function inside(chosen: { row: number; column: number }, firstRow: number, firstColumn: number, tile: Tile) {
+  const [row, column] = [chosen.row - firstRow, chosen.column - firstColumn];
+  return row >= 0 && column >= 0 && row < tile.rows && column < tile.columns ? { row, column } : null;
+}

@@ -1,0 +1,102 @@
+// One array of the step as heat maps: a matrix, or one for each head.
+import { written } from "../address";
+import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
+import { useLoaded } from "../parts/loaded";
+import { Matrix } from "../parts/matrix";
+import { LARGEST, Tiles } from "../parts/tiles";
+import { go, labels, useStep } from "../parts/step-context";
+import { Value } from "../parts/value";
+import type { Kind, Slice } from "../source/source";
+
+interface Props {
+  /** NAME, or m(NAME), v(NAME), update(NAME). */
+  name: string;
+  kind?: Kind;
+  frame?: "forward" | "backward" | "update";
+  caption?: string;
+  room?: number;
+}
+
+export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: Props) {
+  const shown = useStep();
+  const row = shown.row.value;
+  const bare = name.replace(/^(?:m|v|update)\((.+)\)$/, "$1");
+  const place = shown.view.arrays[bare];
+  if (!place) return null;
+  const laid = layout(place.shape, place.axes, row);
+  const each = laid.panels.length > 1 ? Math.max(96, Math.min(220, Math.floor(room / Math.min(4, laid.panels.length)))) : room;
+  return (
+    <div class={laid.panels.length > 1 ? "panels" : "panel"}>
+      {laid.panels.map((panel) => (
+        <Panel
+          key={`${panel.index}`}
+          name={name}
+          bare={bare}
+          kind={kind}
+          laid={laid}
+          index={panel.index}
+          frame={frame}
+          room={laid.panels.length > 1 && laid.columns <= 8 ? room : each}
+          caption={[caption, panel.title].filter(Boolean).join(", ")}
+        />
+      ))}
+    </div>
+  );
+}
+
+interface PanelProps {
+  name: string;
+  bare: string;
+  kind: Kind;
+  laid: Layout;
+  index: number[];
+  frame: Props["frame"];
+  room: number;
+  caption: string;
+}
+
+function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelProps) {
+  const shown = useStep();
+  const { source, view } = shown;
+  const row = shown.row.value;
+  const large = laid.rows * laid.columns > LARGEST;
+  const slice = useLoaded<Slice | null>(
+    async () => (large ? null : source.slice(written({ name, index }), kind)),
+    [source, name, kind, String(index)],
+  );
+  const around = kind === "gradient" ? `grad(${name})` : name;
+  const chosen = shown.entry && same(shown.entry.name, bare) ? placeOf(laid, shown.entry.index) : null;
+  const here = chosen && laid.panels[chosen.panel]?.index.join() === index.join() ? chosen : null;
+  const open = (r: number, c: number) => go(shown, { name: around, index: indexAt(laid, index, r, c) });
+  const common = {
+    title: written({ name: around, index }),
+    rowAxis: laid.rowAxis,
+    columnAxis: laid.columnAxis,
+    rowLabels: labels(view, laid.rowAxis, laid.rows, row),
+    columnLabels: labels(view, laid.columnAxis, laid.columns, row),
+    room,
+    ...(frame ? { frame } : {}),
+    caption: caption || kindText(kind),
+    chosen: here,
+    onChoose: open,
+    named: (r: number, c: number) => written({ name: around, index: indexAt(laid, index, r, c) }),
+  };
+  if (large) return <Tiles {...common} source={source} name={name} index={index} kind={kind} rows={laid.rows} columns={laid.columns} />;
+  if (!slice) return <p class="quiet loading">reading {common.title} …</p>;
+  if (laid.rows * laid.columns === 1)
+    return (
+      <p class={`scalar ${frame ?? ""}`}>
+        {common.caption}: <Value value={Number(slice.data[0])} entry={written({ name: around, index: indexAt(laid, index, 0, 0).slice(0, view.arrays[bare]?.shape.length ?? 0) })} digits={9} />
+      </p>
+    );
+  return <Matrix {...common} rows={laid.rows} columns={laid.columns} data={slice.data} hidden={slice.hidden} />;
+}
+
+function kindText(kind: Kind): string {
+  return { value: "value", gradient: "gradient", exact: "mathematics", difference: "engine − mathematics", share: "share of the bound" }[kind];
+}
+
+function same(asked: string, bare: string): boolean {
+  return (/^(?:grad|m|v|update)\((.+)\)$/.exec(asked)?.[1] ?? asked) === bare;
+}
+

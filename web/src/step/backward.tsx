@@ -1,0 +1,65 @@
+// The backward pass in its own order: from the loss to the tokens, what each operation passes back.
+import { useSignal } from "@preact/signals";
+import { useStep } from "../parts/step-context";
+import { Comparison, Mark } from "../parts/verdict";
+import { Equation } from "../parts/equation";
+import { Value } from "../parts/value";
+import { ArrayView } from "./array";
+import { worst } from "./marks";
+import { Name, own } from "./quantity";
+
+export function Backward() {
+  const { view } = useStep();
+  const reached = view.step.quantities.filter((one) => one.grad_norm !== null).reverse();
+  const found = reached.map((one) => one.backward).filter((one) => one !== null);
+  return (
+    <details class="station backward" id="station-backward" open>
+      <summary>
+        <h2>backward</h2>
+        <span class="branch">calculus</span>
+        <Mark check={worst(found)} />
+      </summary>
+      <p class="quiet">From the loss to the tokens by the chain rule: each operation passes the gradient of its result back to what it was made of.</p>
+      <ol class="chain">
+        {reached.map((one) => (
+          <li key={one.name}>
+            <Passed name={one.name} />
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}
+
+function Passed({ name }: { name: string }) {
+  const { view } = useStep();
+  const opened = useSignal(false);
+  const one = view.step.quantities.find((quantity) => quantity.name === name);
+  if (!one) return null;
+  return (
+    <details class="moved" onToggle={(event) => (opened.value = event.currentTarget.open)}>
+      <summary>
+        <code>grad({one.name})</code> <Mark check={one.backward} /> <span class="quiet">norm </span>
+        <Value value={one.grad_norm ?? 0} digits={4} />
+      </summary>
+      {opened.value && (
+        <>
+          <ArrayView name={one.name} kind="gradient" frame="backward" caption="gradient" room={640} />
+          {one.adjoint.map(
+            (line, place) =>
+              line && (
+                <div key={line} class="passes">
+                  <span class="quiet">
+                    {one.operation} passes to <Name name={one.inputs[place] ?? ""} />
+                  </span>
+                  <Equation latex={line} mathml={view.mathml} frame="backward" />
+                </div>
+              ),
+          )}
+          {one.backward && <Comparison check={one.backward} />}
+          <p class="quiet">of {own(one.name)}, {one.source}</p>
+        </>
+      )}
+    </details>
+  );
+}

@@ -1,0 +1,98 @@
+// One quantity of the forward pass: how it was made, its numbers, its gradient, and how far both agree.
+import type { QuantityDocument } from "../documents";
+import { Equation } from "../parts/equation";
+import { general, numeric, si } from "../numbers";
+import { useStep } from "../parts/step-context";
+import { Comparison } from "../parts/verdict";
+import { Value } from "../parts/value";
+import { ArrayView } from "./array";
+
+export function Quantity({ quantity }: { quantity: QuantityDocument }) {
+  const { view } = useStep();
+  const { statistics, adjoint, inputs } = quantity;
+  const passes = adjoint.flatMap((line, place) => (line ? [{ line, to: inputs[place] ?? "" }] : []));
+  return (
+    <section class="quantity" id={anchor(quantity.name)} aria-label={quantity.name}>
+      <h3>
+        <code>{own(quantity.name)}</code> <span class="shape">{shape(quantity.shape, quantity.axes)}</span>{" "}
+        <span class="branch">{quantity.branch}</span>
+      </h3>
+      <p class="quiet facts">
+        made by {quantity.operation} of{" "}
+        {inputs.map((name, at) => (
+          <>
+            {at > 0 && ", "}
+            <Name name={name} />
+          </>
+        ))}{" "}
+        · {quantity.format}
+        {quantity.unit && ` · ${quantity.unit}`}
+        {quantity.flops > 0 && ` · ${si(quantity.flops)}FLOP`} · rms {general(numeric(statistics.rms), 4)}, from{" "}
+        <Value value={statistics.smallest} digits={4} /> to <Value value={statistics.largest} digits={4} />
+        {statistics.not_finite > 0 && <strong class="not-finite"> · {statistics.not_finite} not finite</strong>}
+      </p>
+      <div class="sides">
+        <div class="side">
+          <Equation latex={quantity.equation} mathml={view.mathml} frame="forward" />
+          <ArrayView name={quantity.name} frame="forward" caption="value" />
+        </div>
+        {quantity.grad_norm !== null && (
+          <div class="side">
+            {passes.map(({ line, to }) => (
+              <div key={to + line} class="passes">
+                <span class="quiet">to {own(to)}</span>
+                <Equation latex={line} mathml={view.mathml} frame="backward" />
+              </div>
+            ))}
+            <ArrayView name={quantity.name} kind="gradient" frame="backward" caption="gradient" />
+          </div>
+        )}
+      </div>
+      <div class="comparisons">
+        <Comparison check={quantity.forward} />
+        {quantity.grad_norm !== null && quantity.backward && <Comparison check={quantity.backward} />}
+        <span class="quiet">{quantity.source}</span>
+      </div>
+    </section>
+  );
+}
+
+/** A quantity's or parameter's name, as a link to where it stands in the step. */
+export function Name({ name }: { name: string }) {
+  const { view } = useStep();
+  const known = [...view.step.quantities, ...view.step.parameters].some((one) => one.name === name);
+  if (!known) return <code>{own(name)}</code>;
+  return (
+    <a href={`#${anchor(name)}`} onClick={(event) => show(event, anchor(name))}>
+      <code>{own(name)}</code>
+    </a>
+  );
+}
+
+/** The fragment is the address of a view, so that places within one are scrolled to, their folds opened. */
+export function show(event: Event | null, id: string): void {
+  event?.preventDefault();
+  const found = document.getElementById(id);
+  if (!found) return;
+  for (let at: HTMLElement | null = found; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
+  requestAnimationFrame(() => {
+    found.scrollIntoView({ block: "start" });
+    const heading = found.querySelector<HTMLElement>("summary, h2, h3");
+    if (heading && heading.tagName !== "SUMMARY") heading.tabIndex = -1;
+    heading?.focus({ preventScroll: true });
+  });
+}
+
+export function anchor(name: string): string {
+  return `at-${name}`;
+}
+
+/** A name without its block. */
+export function own(name: string): string {
+  return name.replace(/^blocks\.\d+\./, "");
+}
+
+export function shape(sizes: number[], axes: string[]): string {
+  if (!sizes.length) return "one number";
+  return sizes.map((size, axis) => `${axes[axis] ?? ""} ${size}`.trim()).join(" × ");
+}

@@ -1,0 +1,54 @@
+// One stage of the forward pass: its quantities in order, and what it learns.
+import { useSignal } from "@preact/signals";
+import type { StationDocument } from "../documents";
+import { si } from "../numbers";
+import { useStep } from "../parts/step-context";
+import { Parameter } from "./parameter";
+import { Quantity } from "./quantity";
+import { StationMark } from "./marks";
+import { LossAccount } from "./loss";
+import { Writers } from "./writers";
+
+export function Station({ station, open }: { station: StationDocument; open: boolean }) {
+  const { view } = useStep();
+  const opened = useSignal(open);
+  const quantities = view.step.quantities.filter((one) => station.quantities.includes(one.name));
+  const parameters = view.step.parameters.filter((one) => station.parameters.includes(one.name));
+  const branches = [...new Set(quantities.map((one) => one.branch))];
+  return (
+    <details
+      class={`station ${station.station}`}
+      id={stationId(station)}
+      open={opened.value}
+      onToggle={(event) => (opened.value = event.currentTarget.open)}
+    >
+      <summary>
+        <h2>{station.title}</h2>
+        {branches.map((branch) => (
+          <span key={branch} class="branch">
+            {branch}
+          </span>
+        ))}
+        {station.flops > 0 && <span class="quiet">{si(station.flops)}FLOP</span>}
+        <StationMark station={station} way="forward" />
+        <StationMark station={station} way="backward" />
+      </summary>
+      {opened.value && (
+        <>
+          {quantities.map((one) => (
+            <Quantity key={one.name} quantity={one} />
+          ))}
+          {station.station === "logits" && <Writers />}
+          {station.station === "loss" && <LossAccount />}
+          {parameters.map((one) => (
+            <Parameter key={one.name} parameter={one} />
+          ))}
+        </>
+      )}
+    </details>
+  );
+}
+
+export function stationId(station: StationDocument): string {
+  return `station-${station.title.replace(/\W+/g, "-")}`;
+}

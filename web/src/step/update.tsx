@@ -1,0 +1,75 @@
+// The update: clipping, the rule's equations, and what it made of every parameter.
+import { Equation } from "../parts/equation";
+import { useStep } from "../parts/step-context";
+import { Comparison, Mark } from "../parts/verdict";
+import { Value } from "../parts/value";
+import { ArrayView } from "./array";
+import { worst } from "./marks";
+import { own } from "./quantity";
+
+export function Update() {
+  const { view } = useStep();
+  const { update, parameters } = view.step;
+  return (
+    <details class="station update" id="station-update" open>
+      <summary>
+        <h2>update</h2>
+        <span class="branch">optimisation</span>
+        <Mark check={worst([...update.checks, ...parameters.flatMap((one) => one.checks)])} />
+      </summary>
+      <p>
+        Update {update.number.toLocaleString("en")} at a rate of <Value value={update.learning_rate} />. The norm of all gradients together is{" "}
+        <Value value={update.grad_norm_before_clip} />
+        {update.max_grad_norm === null ? (
+          ", which is not clipped"
+        ) : (
+          <>
+            , clipped to <Value value={update.max_grad_norm} />: each is multiplied by <Value value={update.clip_scale} />
+          </>
+        )}
+        . The rule remembers {update.optimizer_values.toLocaleString("en")} numbers.
+      </p>
+      {update.rules.map((rule) => (
+        <section key={rule.rule} class="quantity">
+          <h3>
+            {rule.rule} <span class="quiet">of {rule.parameters.length} parameters</span>
+          </h3>
+          {rule.equations.map((line) => (
+            <Equation key={line} latex={line} mathml={view.mathml} frame="update" />
+          ))}
+          <p class="quiet">{rule.source}</p>
+        </section>
+      ))}
+      {parameters.map((one) => (
+        <details key={one.name} class="moved">
+          <summary>
+            <code>{one.name}</code> <Mark check={worst(one.checks)} />{" "}
+            <span class="quiet">
+              changed by <Value value={one.relative_change} digits={3} /> of its norm
+            </span>
+          </summary>
+          <Moved name={one.name} />
+          <div class="comparisons">
+            {one.checks.map((check) => (
+              <Comparison key={check.name} check={check} />
+            ))}
+          </div>
+        </details>
+      ))}
+    </details>
+  );
+}
+
+function Moved({ name }: { name: string }) {
+  const { view } = useStep();
+  const config = view.step.config as { update?: { optimizer?: string } };
+  const moments = config.update?.optimizer === "sgd" ? [] : config.update?.optimizer === "adamw" ? ["m", "v"] : ["m"];
+  return (
+    <div class="sides">
+      <ArrayView name={`update(${name})`} frame="update" caption={`${own(name)} after the update`} />
+      {moments.map((kind) => (
+        <ArrayView key={kind} name={`${kind}(${name})`} frame="update" caption={`${kind}, what the rule remembers`} />
+      ))}
+    </div>
+  );
+}
