@@ -11,6 +11,7 @@ void inPage().then((source) => {
   const links: Link[] = [{ to: home, text: "the step" }];
   if (source.isWhole) links.push({ to: { view: "worked" }, text: "every number" });
   links.push({ to: { view: "equations" }, text: "equations" });
+  Object.assign(globalThis, { limpid: source }); // for the console: await limpid.step().explain("loss")
   if (!location.hash) history.replaceState(null, "", source.document.home);
   draw({ source, home, links, views: { step: Step, worked: Worked, equations: Equations } });
 });

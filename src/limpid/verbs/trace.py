@@ -45,6 +45,8 @@ class TraceFlags(Threads):
     """Print the step as one JSON document."""
     output: str | None = field(default=None, metadata={"short": "o"})
     """Where to keep the recorded step, a .safetensors file; in the run when left out."""
+    html: str | None = field(default=None, metadata={"metavar": "FILE"})
+    """Write the step as one page that any browser opens, offline: every station and verdict, to click through."""
     worked: bool = False
     """Open the worked model instead: 3,456 parameters, every number of its step."""
 
@@ -58,6 +60,10 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.tracing import show_step
 
     console = Console()
+    if flags.html is not None:
+        from limpid.view.bundle import script
+
+        script("step")  # before the step is opened, which may take long
     shown = partial(
         show_step, quantity=flags.quantity, as_json=flags.json, everything=flags.everything, console=console
     )
@@ -68,6 +74,8 @@ def verb(argv: Sequence[str]) -> int:
         with opened() as trace:
             if flags.brief:
                 return _brief(trace, ["--worked"])
+            if flags.html is not None:
+                return _page(trace, flags.html, "#/worked")
             code: int = shown(trace, numbers=True)
             for entry in () if flags.json or flags.quantity else EXAMPLES:
                 explain_entry(trace, entry, console=console)
@@ -91,6 +99,10 @@ def verb(argv: Sequence[str]) -> int:
         file = opened_step.record.path
         how = command("limpid", "explain", file, "logits[0, 0, 1]")
         say(f"one AdamW update on this text, at a rate of {TEXT_RATE:g}, is kept in {file}; {how}", file=sys.stderr)
+    if flags.html is not None:
+        from limpid.view.file import address
+
+        return _page(opened_step, flags.html, address(opened_step))
     if flags.brief:
         number = () if flags.step is None else ("--step", str(flags.step))
         named = [flags.what, *number] if flags.text is None else [str(opened_step.record.path)]
@@ -103,13 +115,14 @@ def _require_effect(flags: TraceFlags) -> None:
     named = {
         "RUN": flags.what != "last", "--step": flags.step is not None, "--text": flags.text is not None,
         "--quantity": flags.quantity is not None, "--rows": flags.rows, "--output": flags.output is not None,
-        "--json": flags.json, "--everything": flags.everything,
+        "--json": flags.json, "--everything": flags.everything, "--html": flags.html is not None,
     }  # fmt: skip
     given = [option for option, is_given in named.items() if is_given]
     apart = {
-        "--worked": (flags.worked, {"--quantity", "--json", "--everything"}),
+        "--worked": (flags.worked, {"--quantity", "--json", "--everything", "--html"}),
         "--rows": (flags.rows, {"--rows", "RUN", "--step", "--json"}),
         "--brief": (flags.brief, {"RUN", "--step", "--text", "--output"}),
+        "--html": (flags.html is not None, {"RUN", "--step", "--text", "--output", "--html"}),
     }
     for option, (is_given, together) in apart.items():
         others = [other for other in given if other not in together]
@@ -124,6 +137,17 @@ def _brief(trace: Trace, opened: Sequence[str]) -> int:
     step = trace.step
     show(step, Console(), opened)
     return 0 if step.verdict.agrees else 1
+
+
+def _page(trace: Trace, file: str, home: str) -> int:
+    """Write a step as one page; returns 1 when something is wrong with it."""
+    from pathlib import Path
+
+    from limpid.view.file import write
+
+    write(trace, Path(file), home=home)
+    say(f"{file} opens in any browser, without a server or a network")
+    return 0 if trace.step.verdict.agrees else 1
 
 
 def _rows(flags: TraceFlags) -> int:

@@ -1,7 +1,7 @@
-"""Every entry of a small step explained, packed for one file: what arrays hold already is referred to, not written again.
+"""Every entry of a small step explained, packed for one file: what arrays hold already is referred to.
 
-A number of a derivation is most often an entry of an array, or the product of two. Such a number is kept as a place, and
-the page reads it from the array: the same float64 numbers give the same products there.
+A number of a derivation is most often an entry of an array, or the product of two. Such a number is kept as a place,
+and the page reads it from the array: the same float64 numbers give the same products there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ def fits(trace: Trace) -> bool:
     moved = all(type(rule(record.config.update, one)) is AdamW for one in trained_parameters(record.config))
     sizes = sum(int(np.prod(trace.record.shape(trace.tensor(name)[1]))) for name in trace.names())
     first = record.meta["update_number"] == 1  # nothing is remembered of earlier gradients
-    return exact and first and moved and not record.config.update.ema_decay and sizes <= LARGEST and trace.step.verdict.agrees
+    return (
+        exact
+        and first
+        and moved
+        and not record.config.update.ema_decay
+        and sizes <= LARGEST
+        and trace.step.verdict.agrees
+    )
 
 
 @dataclass
@@ -106,7 +113,9 @@ class Factors:
         return None
 
 
-def packed(trace: Trace, values: dict[str, Array], gradients: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+def packed(
+    trace: Trace, values: dict[str, Array], gradients: dict[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """How every entry was made and what was passed back to it: as text, and as numbers.
 
     `values` and `gradients` are the arrays that the page has, in the order of the pool.
@@ -174,4 +183,3 @@ def update(trace: Trace) -> dict[str, Any]:
         "t": trace.record.meta["update_number"], "norm": float(trace.record.exact("fast/grad_norm")),
         "max_grad_norm": trace.record.config.update.max_grad_norm,
     }  # fmt: skip
-

@@ -14,7 +14,7 @@ export interface Grid {
 
 /** Sizes of a cell in pixels of the page: with room for three digits where there are few. */
 export function cellSize({ rows, columns }: { rows: number; columns: number }, room: number): { width: number; height: number } {
-  if (columns * 50 <= room && rows <= 24 && columns <= 8) return { width: 50, height: 24 };
+  if (columns * 56 <= room && rows <= 24 && columns <= 8) return { width: 56, height: 24 };
   const width = Math.max(1, Math.min(20, Math.floor(room / columns)));
   return { width, height: Math.max(1, Math.min(rows > 128 ? width : 20, Math.max(width, rows === 1 ? 20 : width))) };
 }
@@ -93,8 +93,8 @@ function hatch(context: CanvasRenderingContext2D, x: number, y: number, cell: { 
 export function digits(value: number): string {
   if (!Number.isFinite(value)) return general(value);
   const size = Math.abs(value);
-  const text = size !== 0 && (size < 0.001 || size >= 10000) ? value.toExponential(1).replace("e+", "e") : general(value, 3);
-  return signed(text);
+  if (size !== 0 && (size < 0.001 || size >= 10_000)) return signed(value.toExponential(1).replace("e+", "e"));
+  return signed(general(value, size < 0.1 ? 2 : 3));
 }
 
 export interface Named {

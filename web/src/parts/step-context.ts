@@ -30,6 +30,12 @@ export function go({ run, step }: Shown, entry: Entry): void {
   location.hash = print({ view: "step", run, step, entry: written(entry) });
 }
 
+/** Whether all of an array can be looked at: a file of a large step holds a corner of each. */
+export function isWhole(view: StepView, name: string): boolean {
+  const made = [...view.step.quantities, ...view.step.parameters].find((one) => one.name === name);
+  return !made || String(made.shape) === String(view.arrays[name]?.shape);
+}
+
 /** The text along an axis, where there is any. */
 export function labels(view: StepView, axis: string, size: number, row: number): string[] | null {
   if (axis === "position" || axis === "query" || axis === "key") {

@@ -103,9 +103,14 @@ class FileStep implements StepSource {
 
   async explain(asked: string): Promise<EntryView> {
     const at = parsed(asked);
-    const found = this.file.explained?.[written(at)];
-    if (found) return found;
     if (this.file.entries) return this.explainer.explain(at);
-    throw new Error(`${asked} is not written out in this file; \`limpid explain RUN '${asked}'\` writes it out`);
+    const bare = /^(?:grad|m|v|ema|update)\((.+)\)$/.exec(at.name)?.[1] ?? at.name;
+    const found = this.file.explained?.[written({ name: bare, index: at.index })];
+    if (found) return found;
+    const run = decodeURIComponent(/^#\/([^/]+)/.exec(this.file.home)?.[1] ?? "RUN");
+    throw new Error(
+      `${asked} is not written out in this file, which holds the strongest ways only: ` +
+        `limpid explain ${run}@${this.file.view.step.step} '${asked}' writes it out`,
+    );
   }
 }

@@ -4,7 +4,7 @@ import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
 import { Matrix } from "../parts/matrix";
 import { LARGEST, Tiles } from "../parts/tiles";
-import { go, labels, useStep } from "../parts/step-context";
+import { go, isWhole, labels, useStep } from "../parts/step-context";
 import { Value } from "../parts/value";
 import type { Kind, Slice } from "../source/source";
 
@@ -27,6 +27,7 @@ export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: 
   const each = laid.panels.length > 1 ? Math.max(96, Math.min(220, Math.floor(room / Math.min(4, laid.panels.length)))) : room;
   return (
     <div class={laid.panels.length > 1 ? "panels" : "panel"}>
+      {!isWhole(shown.view, bare) && <p class="quiet corner">a corner: {place.shape.join(" × ")}</p>}
       {laid.panels.map((panel) => (
         <Panel
           key={`${panel.index}`}
@@ -36,7 +37,7 @@ export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: 
           laid={laid}
           index={panel.index}
           frame={frame}
-          room={laid.panels.length > 1 && laid.columns <= 8 ? room : each}
+          room={laid.panels.length > 1 && laid.columns <= 6 ? room : each}
           caption={[caption, panel.title].filter(Boolean).join(", ")}
         />
       ))}

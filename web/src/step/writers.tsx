@@ -5,7 +5,7 @@ import type { QuantityDocument, StepDocument } from "../documents";
 import { entry as parsed } from "../address";
 import { general, signed } from "../numbers";
 import { useLoaded } from "../parts/loaded";
-import { useStep, type Shown } from "../parts/step-context";
+import { isWhole, useStep, type Shown } from "../parts/step-context";
 import { visible } from "../parts/text";
 import { EntryLink, Value } from "../parts/value";
 import type { StepSource } from "../source/source";
@@ -37,7 +37,7 @@ export function Writers() {
     async () => (logits && chosen !== null ? written(source, view.step, logits, [...at, chosen]) : null),
     [source, `${at}`, chosen],
   );
-  if (!logits || stands?.length !== 3) return null;
+  if (!logits || stands?.length !== 3 || !isWhole(view, "logits") || !isWhole(view, logits.inputs[0] ?? "")) return null;
   const size = found ? Math.max(...found.map((one) => Math.abs(one.value))) : 1;
   return (
     <section class="writers" aria-label="who wrote the logit">

@@ -42,7 +42,7 @@ function Numbers({ view }: { source: Source; from: StepSource; view: StepView })
         comparisons with a second derivation, {step.verdict.within_bounds} within their bounds. A click on a number writes it out, in{" "}
         <a href={print({ view: "step", run, step: number, entry: null })}>the step</a>. Blue is forward, red backward, green the update.
       </p>
-      <h2>What was given: the text, and the weights</h2>
+      <h2>The text</h2>
       <Batch />
       {step.stations
         .filter((one) => one.station !== "backward" && one.station !== "update")
