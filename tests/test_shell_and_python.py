@@ -77,6 +77,7 @@ OTHERWISE = {
     "runs": "a Run each",
     "plot": "Run.read_metrics",
     "export": "limpid.export, whose result is a path",
+    "serve": "a page, of what other verbs give",
     "completion": "of the shell alone",
 }
 """Verbs whose answer in Python is no document of a function of the same name."""

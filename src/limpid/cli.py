@@ -31,6 +31,7 @@ Train transformer language models, and open any training step.
   chat MODEL               talk to a model
   compress MODEL FILE      any file, by a model's predictions
   decompress FILE          a compressed file, back
+  serve [RUNS]             runs, their steps and models, in a page
   runs [RUN …]             runs, one of them, several side by side; --delete
   plot RUN …               loss, learning rate, gradient norm, speed, drawn
   export MODEL OUTPUT      a Hugging Face folder, or a GGUF file for llama.cpp
@@ -45,7 +46,7 @@ Exit code: 0 fine, 1 a check failed or training broke off, 2 wrong use.
 """
 VERBS = (
     "train", "data", "tune", "trace", "explain", "compare", "inspect", "evaluate", "doctor", "equations", "plan",
-    "generate", "chat", "compress", "decompress", "runs", "plot", "export", "completion",
+    "generate", "chat", "compress", "decompress", "serve", "runs", "plot", "export", "completion",
 )  # fmt: skip
 """Each is `verb` in its file under verbs/, which is loaded when it is asked for."""
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LOCK = ".limpid-lock"
 """The file that is locked. It stays when the lock is given back: removing it would let two processes hold two files."""
 
+MOMENT = 0.1
+"""Seconds that whoever wants to write waits: whether a folder is held is found out by holding it for microseconds."""
+
 _held: dict[tuple[int, ...], FileLock] = {}
 """By process, for a forked child inherits entries that are not its own; and by device and inode, for folders move."""
 
@@ -37,7 +40,7 @@ def hold(folder: Path) -> None:
     lock = FileLock(file.absolute(), thread_local=False)
     with explained(f"cannot write {folder}"):
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=MOMENT, poll_interval=MOMENT / 10)
         except Timeout:
             raise CheckpointError(f"{folder} is being written by {_holder(file)}") from None
         _held[_identity(file)] = lock

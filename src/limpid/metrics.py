@@ -68,7 +68,7 @@ class Metrics:
             texts = file.read_bytes().splitlines()
         except OSError:
             return Metrics(())
-        return Metrics(tuple(line for line in map(_line, texts) if line is not None))
+        return Metrics(tuple(line for line in map(line_of, texts) if line is not None))
 
     @property
     def steps(self) -> tuple[dict[str, Any], ...]:
@@ -83,7 +83,7 @@ class Metrics:
     @property
     def names(self) -> tuple[str, ...]:
         """Columns that hold numbers."""
-        return tuple(dict.fromkeys(name for line in self.lines for name in line if _number(line[name]) is not None))
+        return tuple(dict.fromkeys(name for line in self.lines for name in line if number_of(line[name]) is not None))
 
     def column(self, name: str) -> tuple[Int[np.ndarray, " line"], Float[np.ndarray, " line"]]:
         """Steps and values of one quantity, such as loss, eval_loss, grad_norm_before_clip or tokens_per_second.
@@ -96,7 +96,7 @@ class Metrics:
             close = probably_meant(name, self.names)
             hint = f"did you mean {close}?" if close else f"there are {', '.join(self.names)}"
             raise ConfigError(f"no line holds {name!r}: {hint}")
-        held = [(line["step"], number) for line in self.lines if (number := _number(line.get(name))) is not None]
+        held = [(line["step"], number) for line in self.lines if (number := number_of(line.get(name))) is not None]
         return np.array([step for step, _ in held], np.int64), np.array([number for _, number in held], np.float64)
 
     def progress(self) -> Progress | None:
@@ -107,7 +107,7 @@ class Metrics:
         ratios = [line.get("peak_share", 0.0) / line["tokens_per_second"] for line in steps]
         together = [line for line, ratio in zip(steps, ratios, strict=True) if math.isclose(ratio, ratios[-1])]
         speed = statistics.median(line["tokens_per_second"] for line in together)
-        held = [number for line in steps if (number := _number(line.get("process_peak_bytes"))) is not None]
+        held = [number for line in steps if (number := number_of(line.get("process_peak_bytes"))) is not None]
         return Progress(float(steps[-1]["num_tokens"]), speed, speed * ratios[-1] or None, max(held) if held else None)
 
     def _repr_html_(self) -> str:
@@ -127,7 +127,8 @@ class Metrics:
         return f"Metrics({counts}: {', '.join(own)})"
 
 
-def _line(text: bytes) -> dict[str, Any] | None:
+def line_of(text: bytes) -> dict[str, Any] | None:
+    """A line of metrics or samples; None for what is none, or cut short."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
@@ -135,13 +136,13 @@ def _line(text: bytes) -> dict[str, Any] | None:
     if not isinstance(line, dict) or "step" not in line:
         return None
     whole = all(type(line[name]) is int and 0 <= line[name] < LARGEST for name in COUNTS if name in line)
-    read = all(_number(line[name]) is not None for name in NUMBERS if name in line)
+    read = all(number_of(line[name]) is not None for name in NUMBERS if name in line)
     measured = all(type(line[name]) in (int, float) for name in MEASURED if name in line)
     return line if whole and read and measured else None
 
 
-def _number(value: Any) -> float | None:
-    """A value of a column; what is not finite is written as a word."""
+def number_of(value: Any) -> float | None:
+    """A value of a column, where it is a number; what is not finite is written as a word."""
     if isinstance(value, str) and value in ("nan", "inf", "-inf"):
         return float(value)
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -10,7 +10,7 @@ from PIL import Image
 from scipy import stats
 
 from limpid.errors import ConfigError
-from limpid.history.curves import Curve, _mean, curves
+from limpid.history.curves import Curve, curves, running_mean
 from limpid.history.picture import draw, in_letters
 from limpid.run import Run
 
@@ -28,7 +28,7 @@ def run(folder: Path, losses: list, **more: list) -> Run:
 def test_a_mean_has_students_interval() -> None:
     rng = np.random.default_rng(0)
     y = 1e6 + rng.standard_normal(40)  # far from 0, where squares would cancel
-    found = _mean(Curve(np.arange(40.0), y), 9)
+    found = running_mean(Curve(np.arange(40.0), y), 9)
     for place in (0, 2, 20, 39):
         seen = y[max(0, place - 4) : place + 5]
         low, high = stats.t.interval(0.95, len(seen) - 1, seen.mean(), stats.sem(seen))
@@ -37,9 +37,9 @@ def test_a_mean_has_students_interval() -> None:
 
 
 def test_what_is_not_finite_is_in_no_mean() -> None:
-    found = _mean(Curve(np.arange(5.0), np.array([1.0, np.nan, 3.0, np.inf, 5.0])), 3)
+    found = running_mean(Curve(np.arange(5.0), np.array([1.0, np.nan, 3.0, np.inf, 5.0])), 3)
     assert found.y == pytest.approx([1, 2, 3, 4, 5])
-    assert np.isnan(_mean(Curve(np.arange(1.0), np.array([np.inf])), 1).y).all()
+    assert np.isnan(running_mean(Curve(np.arange(1.0), np.array([np.inf])), 1).y).all()
 
 
 def test_curves_run_along_steps_tokens_or_time(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_document_on_the_disk_holds_for_its_record_and_its_program_only(
     Trace.open(path).document()
     kept = path.with_suffix(".trace.json")
     with monkeypatch.context() as other:
-        other.setattr("limpid.tracing.cache._program", lambda: "another")
+        other.setattr("limpid.tracing.cache.program", lambda: "another")
         Trace.open(path).document()
         assert len(calls) == 2
     kept.write_text(kept.read_text(encoding="utf-8")[:-9], encoding="utf-8")  # cut short

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from browser import launched, offline
 from filelock import FileLock
 from playwright.sync_api import Browser, Page, sync_playwright
+from starlette.testclient import TestClient
+
+from limpid.view.server import application
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,3 +45,13 @@ def page(browser: Browser) -> Iterator[Page]:
         found = context.new_page()
         found.set_default_timeout(10_000)
         yield found
+
+
+@pytest.fixture
+def ask() -> Callable[..., TestClient]:
+    """A browser on this machine, without sockets."""
+
+    def client(folder: Path, token: str | None = None, host: str = "127.0.0.1:8000") -> TestClient:
+        return TestClient(application(folder, token), base_url=f"http://{host}", follow_redirects=False)
+
+    return client

@@ -11,6 +11,12 @@ export interface ArrayPlace {
   kinds: Array<"value" | "gradient" | "exact" | "difference" | "share">;
 }
 
+/** One number before and after what was changed. */
+export interface BeforeAfter {
+  before: Numeric;
+  after: Numeric;
+}
+
 /** An entry that rounding does not explain: the one that lies farthest beyond its bound. */
 export interface Beyond {
   index: Array<number>;
@@ -19,6 +25,21 @@ export interface Beyond {
   bound: Numeric;
   share: Numeric;
   verdict: "beyond";
+}
+
+/** One array before and after what was changed. */
+export interface ChangedRow {
+  name: string;
+  station: "embedding" | "norm" | "attention" | "mlp" | "logits" | "loss" | "backward" | "update";
+  block: number | null;
+  kind: "forward" | "backward" | "update";
+  shape: Array<number>;
+  relative: Numeric;
+  largest: Numeric;
+  index: Array<number>;
+  before: Numeric;
+  after: Numeric;
+  not_finite: number;
 }
 
 /** One array of the engine against the mathematics, which was given the engine's own inputs. */
@@ -35,6 +56,53 @@ export interface Check {
   bound: Numeric;
   over: string;
   holds: boolean;
+}
+
+/** A token that may come next. */
+export interface Choice {
+  id: number;
+  text: string;
+  logit: Numeric;
+  probability: Numeric;
+}
+
+/** One column of metrics, in few enough points to draw: the extremes of each stretch, and what is not finite. */
+export interface Column {
+  x: Array<Numeric>;
+  y: Array<Numeric>;
+  low: Array<Numeric> | null;
+  high: Array<Numeric> | null;
+  step: Array<number>;
+  count: number;
+}
+
+/** Two recorded steps, checkpoints or runs, held against each other. */
+export interface ComparedDocument {
+  a: string;
+  b: string;
+  kind: "steps" | "checkpoints" | "runs";
+  options: Array<OptionDifference>;
+  same_batch: boolean | null;
+  loss: Losses | null;
+  rows: Array<ComparedRow>;
+  alone: Array<string>;
+}
+
+/** One array of both. */
+export interface ComparedRow {
+  name: string;
+  station: "embedding" | "norm" | "attention" | "mlp" | "logits" | "loss" | "backward" | "update";
+  block: number | null;
+  kind: "forward" | "backward" | "update" | "weight";
+  shape: Array<number>;
+  relative: Numeric;
+  largest: Numeric;
+  index: Array<number>;
+  a: Numeric;
+  b: Numeric;
+  bound: Numeric | null;
+  share: Numeric | null;
+  not_finite: number;
 }
 
 /** How many checks of a kind there are, and how many hold. */
@@ -102,10 +170,41 @@ export interface EquationsView {
   mathml: Record<string, string>;
 }
 
+/** Why there is no answer, in one line. */
+export interface ErrorDocument {
+  error: string;
+  missing: "record" | "document" | "exact" | null;
+}
+
+/** One thing that is wrong, or odd enough to know. */
+export interface Finding {
+  rule: string;
+  severity: "notice" | "warning" | "fault";
+  step: number | null;
+  where: string;
+  says: string;
+  cause: string;
+  fix: string;
+  sure: Numeric;
+  refuted_by: string;
+  evidence: Record<string, unknown>;
+}
+
 /** Every entry was compared, and rounding explains every difference. */
 export interface Holds {
   share: Numeric;
   verdict: "holds";
+}
+
+/** Work that takes long, and how far it is. */
+export interface JobDocument {
+  job: string;
+  what: string;
+  state: "running" | "done" | "failed";
+  doing: string;
+  done: number;
+  total: number | null;
+  error: string;
 }
 
 /** One token that the model was to predict. */
@@ -131,6 +230,20 @@ export interface LossDocument {
   most_surprising: Array<LabelDocument>;
 }
 
+/** Nats per label of both. */
+export interface Losses {
+  a: Numeric;
+  b: Numeric;
+}
+
+/** Columns of a run's metrics along one axis. */
+export interface MetricsDocument {
+  run: string;
+  along: "step" | "tokens" | "time";
+  columns: Record<string, Column>;
+  after: string;
+}
+
 /** Entries that are not finite although everything that they follow from is: an origin. */
 export interface NotFinite {
   quantity: string;
@@ -143,6 +256,13 @@ export interface NotFinite {
   cause: "given" | "overflow" | "intermediate overflow" | "loss scale" | "no value" | "operation";
   explanation: string;
   verdict: "not finite";
+}
+
+/** An option that two runs do not have in common. */
+export interface OptionDifference {
+  name: string;
+  a: unknown;
+  b: unknown;
 }
 
 /** One parameter: its gradient as training used it, and its update. */
@@ -166,6 +286,89 @@ export interface Place {
   address: string;
   value: Numeric;
   note: string;
+}
+
+/** What a model costs. */
+export interface PlanDocument {
+  name: string;
+  sections: Array<PlanSection>;
+  fits: boolean | null;
+  advice: Array<string>;
+  notes: Array<string>;
+  limited: string;
+}
+
+/** One planned number with what it follows from. */
+export interface PlanFigure {
+  name: string;
+  value: Numeric;
+  unit: string;
+  shown: string;
+  equation: string;
+  readable: string;
+  numbers: Record<string, Numeric>;
+  source: string;
+  note: string;
+  why: Array<string>;
+}
+
+/** What may be asked of the planner. */
+export interface PlanForm {
+  names: Array<string>;
+  devices: Array<string>;
+  options: Array<PlanOption>;
+  laws: Array<PlanLaw>;
+}
+
+/** L(N, D) = E + A / N^alpha + B / D^beta, nats per token: what curves of equal loss are drawn from. */
+export interface PlanLaw {
+  name: string;
+  source: string;
+  E: Numeric;
+  A: Numeric;
+  B: Numeric;
+  alpha: Numeric;
+  beta: Numeric;
+}
+
+/** One field of the form. */
+export interface PlanOption {
+  name: string;
+  kind: "number" | "whole" | "word" | "choice";
+  default: unknown;
+  choices: Array<string>;
+  about: string;
+}
+
+/** Figures that belong together. */
+export interface PlanSection {
+  title: string;
+  figures: Array<PlanFigure>;
+}
+
+/** What a model says of the next token. Temperature, top-k and top-p are moved in the page, on the exact logits. */
+export interface PlayDocument {
+  model: string;
+  prompt: Array<PlayToken>;
+  next: Array<Choice>;
+  rest: Numeric;
+  entropy: Numeric;
+  logits: string;
+  attention: Array<Array<Array<Numeric>>> | null;
+  context_length: number;
+}
+
+/** A token that a model was given, and how likely it was after those before it. */
+export interface PlayToken {
+  id: number;
+  text: string;
+  probability: Numeric | null;
+}
+
+/** A curve in few points. */
+export interface Points {
+  x: Array<Numeric>;
+  y: Array<Numeric>;
 }
 
 /** One quantity of the forward pass: what made it, its numbers, its gradient, and how well both agree. */
@@ -206,6 +409,61 @@ export interface RunDocument {
   run: string;
   checks: Array<WrittenCheck>;
   not_compared: Array<string>;
+}
+
+/** Every run of a folder, the one that was written to last first. */
+export interface RunList {
+  folder: string;
+  runs: Array<RunRow>;
+}
+
+/** One run: how it stands, what it was configured to be, what is left of it. */
+export interface RunOverview {
+  row: RunRow;
+  parameters: number | null;
+  best_eval_loss: Numeric | null;
+  config: Record<string, unknown>;
+  columns: Array<string>;
+  recorded: Array<number>;
+  opened_first: number | null;
+  opened_last: number | null;
+  checkpoints: Array<number>;
+  best_checkpoint: number | null;
+  findings: Array<Finding>;
+  samples: Array<Sample>;
+  after: string;
+}
+
+/** A run as the list shows it: read from the ends of its files, so that long runs cost no more than short ones. */
+export interface RunRow {
+  name: string;
+  state: "training" | "finished" | "stopped" | "diverged" | "new" | "unreadable";
+  why: string;
+  step: number;
+  max_steps: number;
+  loss: Numeric | null;
+  eval_loss: Numeric | null;
+  num_tokens: number | null;
+  tokens_per_second: Numeric | null;
+  last_written: Numeric;
+  tags: Array<string>;
+  note: string;
+  findings: number;
+  curve: Points;
+}
+
+/** What the model made of a prompt after a step. */
+export interface Sample {
+  step: number;
+  prompt: string;
+  text: string;
+}
+
+/** How far a run is. */
+export interface StateDocument {
+  state: "training" | "finished" | "stopped" | "diverged" | "new" | "unreadable";
+  step: number;
+  max_steps: number;
 }
 
 /** One stage of the step: its quantities in order; those of backward and update are all of them. */
@@ -294,6 +552,14 @@ export interface VerdictDocument {
   fast: number;
   plain: number;
   worst: Check;
+}
+
+/** A recorded step done again in float64, once as it was and once with something changed. */
+export interface WhatIfDocument {
+  result: string;
+  loss: BeforeAfter;
+  grad_norm: BeforeAfter;
+  rows: Array<ChangedRow>;
 }
 
 /** The step against one thing that its run wrote down. */

@@ -78,7 +78,7 @@ def curves(run: Run, along: Axis = "step", window: int | None = None) -> Curves:
     return Curves(
         run.path.resolve().name,
         column("loss"),
-        _mean(Curve(places[along], loss), width),
+        running_mean(Curve(places[along], loss), width),
         width,
         column("eval_loss"),
         {_said(name): column(name) for name in _other_evals(metrics.names)},
@@ -99,7 +99,7 @@ def _said(name: str) -> str:
     return name.removeprefix("eval_").removesuffix("_loss").replace("_ema", " ema")
 
 
-def _mean(curve: Curve, window: int) -> Curve:
+def running_mean(curve: Curve, window: int) -> Curve:
     """Means of `window` neighbouring values, and Student's interval of each. A value that is not finite is in no mean.
 
     Fewer are taken at both ends, so that the curve is as long as the run.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -66,7 +66,7 @@ def summarise(run: Run) -> Summary:
     step = int(last.get("step", 0))
     return Summary(
         run,
-        _state(run, metrics, step, config.run.max_steps),
+        state_of(run, last, config.run.max_steps),
         step,
         config.run.max_steps,
         losses[-1] if losses else None,
@@ -93,12 +93,12 @@ def _others(metrics: Metrics, sets: Iterable[str]) -> dict[str, tuple[float, flo
     return found
 
 
-def _state(run: Run, metrics: Metrics, step: int, last: int) -> State:
+def state_of(run: Run, line: Mapping[str, Any], last: int) -> State:
+    """How a run stands, of which `line` is the last step's and `last` the number of the step that it is to end with."""
     if is_held(run.path):
         return "training"
-    if not step:
+    if "step" not in line:
         return "new"
-    line = metrics.steps[-1]
     if line.get("non_finite") and not line.get("updated") and "loss_scale" not in line:
         return "diverged"
-    return "finished" if step >= last else "stopped"
+    return "finished" if line["step"] >= last else "stopped"

@@ -43,11 +43,11 @@ def _file(record: Path) -> Path:
 def key(record: Path) -> str:
     """Changes with the record and with the program."""
     with record.open("rb") as file:
-        return f"{hashlib.file_digest(file, 'sha256').hexdigest()} {_program()}"
+        return f"{hashlib.file_digest(file, 'sha256').hexdigest()} {program()}"
 
 
 @cache
-def _program() -> str:
+def program() -> str:
     """Changes with every line of the mathematics and of the comparison."""
     digest = hashlib.sha256()
     for name in CODE:

@@ -52,7 +52,7 @@ def compare_operations(record: Record) -> Iterator[Compared]:
     completed: list[Check] = []
     with np.errstate(all="ignore"):
         for piece in pieces:
-            compared = _compare_piece(record, piece, gradients, sums)
+            compared = compare_piece(record, piece, gradients, sums)
             for name in piece.inputs:
                 uses[piece.path, name] -= 1
                 if uses[piece.path, name] == 0 and (piece.path, name) in sums:
@@ -92,11 +92,11 @@ class Gradients:
         return self.record.exact(f"{path}/grad({name})")
 
 
-def _compare_piece(
+def compare_piece(
     record: Record, piece: Segment, gradients: Gradients, sums: dict[tuple[Place, str], Sum]
 ) -> Compared | None:
     """The result of one kernel; what it adds to gradients is left in `sums`. None where the other path made it."""
-    kernel, inputs = kernel_of(record, piece), [_input(record, piece, name) for name in piece.inputs]
+    kernel, inputs = kernel_of(record, piece), [input_of(record, piece, name) for name in piece.inputs]
     compared, saved = None, None
     if piece.makes:
         compared, saved = _compare_result(record, piece, kernel, inputs)
@@ -116,21 +116,24 @@ def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     name = piece.name
     ball, saved = kernel.forward(inputs)
     engine = record.stored(f"{piece.path}/{name}")
-    unknown = dependent(lambda arrays: [kernel.forward(arrays)[0].value], inputs)
-    check = compare(
-        name, "forward", engine,
-        Expected(
-            _masked(record, name, engine, ball.value), ball.reach, Range(engine.dtype), engine.dtype,
-            lambda: _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
-            _why(_names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
-        ),
-    )  # fmt: skip
+    check = compare(name, "forward", engine, expected_result(record, piece, kernel, inputs, ball))
     if isinstance(ball, Sampled):
         check = with_systematic(check, engine.astype(np.float64), ball, record.axes(name))
     flops = _flops(record, piece.link)
     return Compared(
         piece.link, piece.path, kernel.arithmetic + record.arithmetic, engine.shape, statistics(engine), flops, check
     ), saved
+
+
+def expected_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array], ball: Ball) -> Expected:
+    """What the mathematics makes of a kernel's inputs, and how far its rounding may lead away from that."""
+    engine = record.mapped(f"{piece.path}/{piece.name}")
+    unknown = dependent(lambda arrays: [kernel.forward(arrays)[0].value], inputs)
+    return Expected(
+        _masked(record, piece.name, engine, ball.value), ball.reach, Range(engine.dtype), engine.dtype,
+        lambda: _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
+        _why(_names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
+    )  # fmt: skip
 
 
 def _on_the_way(record: Record, ball: Ball, dtype: Any) -> Array:
@@ -160,6 +163,17 @@ def _masked(record: Record, name: str, engine: Array, expected: Array) -> Array:
 
 def _compare_gradient(record: Record, name: str, gradient: Array, total: Sum) -> Check:
     """A gradient once every kernel that used the array has added its part."""
+    expected, ball = expected_gradient(record, gradient, total)
+    check = compare(name, "backward", gradient, expected)
+    return (
+        with_systematic(check, gradient.astype(np.float64), ball, record.axes(name))
+        if isinstance(ball, Sampled)
+        else check
+    )
+
+
+def expected_gradient(record: Record, gradient: Array, total: Sum) -> tuple[Expected, Ball]:
+    """What every kernel that used an array adds to its gradient, and how far rounding may lead away from that."""
     scale = record.loss_scale if total.learned else 1.0
     narrowest = min((*total.formats, gradient.dtype), key=largest)
     allowed = Range(narrowest, scale, record.loss_scale, not record.meta["updated"])
@@ -171,12 +185,7 @@ def _compare_gradient(record: Record, name: str, gradient: Array, total: Sum) ->
         lambda: np.maximum(_on_the_way(record, ball, narrowest), 0.0 if total.formed is None else total.formed),
         total.unknown, _why(total.why),
     )  # fmt: skip
-    check = compare(name, "backward", gradient, expected)
-    return (
-        with_systematic(check, gradient.astype(np.float64), ball, record.axes(name))
-        if isinstance(ball, Sampled)
-        else check
-    )
+    return expected, ball
 
 
 @dataclass(frozen=True)
@@ -278,7 +287,7 @@ def _why(names: list[str]) -> str:
     return f"input not finite: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def _input(record: Record, piece: Segment, name: str) -> Array:
+def input_of(record: Record, piece: Segment, name: str) -> Array:
     """A kernel's input as the engine had it: matrix products round theirs to the compute format."""
     array = record.exact(record.place(name, piece.path))
     alone = len(piece.links) == 1 and isinstance(piece.link.operation, Linear)

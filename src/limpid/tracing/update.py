@@ -118,6 +118,11 @@ class Moved:
             return [_unmoved(self.record, name) for name in self.results]
         return self._in_parts() or self._whole()
 
+    def expected(self) -> dict[str, Expected]:
+        """The moments and the parameter after the update, by the name that the record has for each."""
+        x = self._input([array.astype(np.float64) for array in self._mapped()])
+        return dict(zip(self.results, self._expected(x), strict=True))
+
     def _in_parts(self) -> list[Check] | None:
         """A rule that moves each entry by itself is redone part by part; None when a number is not finite."""
         if not isinstance(self.how, EntryByEntry):

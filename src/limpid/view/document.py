@@ -6,11 +6,125 @@ Numbers that are not finite are the words nan, inf and -inf.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from limpid.doctor.finding import Finding
+from limpid.history.summary import State
+from limpid.metrics import Sample
 from limpid.tracing.document import EntryDocument, StepDocument
+from limpid.tracing.stations import Station
 
+Missing = Literal["record", "document", "exact"]
+"""What has to be made first, by a job: the recorded step, its document, or an array redone in float64."""
 SliceKind = Literal["value", "gradient", "exact", "difference", "share"]
+JobState = Literal["running", "done", "failed"]
+
+
+@dataclass(frozen=True)
+class ErrorDocument:
+    """Why there is no answer, in one line."""
+
+    error: str
+    missing: Missing | None = None
+
+
+@dataclass(frozen=True)
+class Points:
+    """A curve in few points."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as the list shows it: read from the ends of its files, so that long runs cost no more than short ones."""
+
+    name: str
+    state: State
+    why: str  # it cannot be read, or ended
+    step: int
+    max_steps: int
+    loss: float | None  # nats per token, of the last step
+    eval_loss: float | None  # nats per token, of the last evaluation near the end of the file
+    num_tokens: int | None
+    tokens_per_second: float | None
+    last_written: float  # seconds since 1970
+    tags: tuple[str, ...]
+    note: str
+    findings: int  # of the doctor, without notices
+    curve: Points  # the loss at some steps
+
+
+@dataclass(frozen=True)
+class RunList:
+    """Every run of a folder, the one that was written to last first."""
+
+    folder: str
+    runs: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True)
+class RunOverview:
+    """One run: how it stands, what it was configured to be, what is left of it."""
+
+    row: RunRow
+    parameters: int | None
+    best_eval_loss: float | None  # nats per token
+    config: dict[str, Any]
+    columns: tuple[str, ...]  # of its metrics
+    recorded: tuple[int, ...]  # steps
+    opened_first: int | None  # the first step that can be opened: replayed where it was not recorded
+    opened_last: int | None
+    checkpoints: tuple[int, ...]  # the steps that they were saved after
+    best_checkpoint: int | None
+    findings: tuple[Finding, ...]
+    samples: tuple[Sample, ...]  # the newest
+    after: str  # where its events go on
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of metrics, in few enough points to draw: the extremes of each stretch, and what is not finite."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] | None  # of the 95 % interval of a mean
+    high: tuple[float, ...] | None
+    step: tuple[int, ...]  # that each point is of
+    count: int  # points that these were chosen from
+
+
+@dataclass(frozen=True)
+class MetricsDocument:
+    """Columns of a run's metrics along one axis."""
+
+    run: str
+    along: Literal["step", "tokens", "time"]
+    columns: dict[str, Column]
+    after: str  # where its events go on
+
+
+@dataclass(frozen=True)
+class StateDocument:
+    """How far a run is."""
+
+    state: State
+    step: int
+    max_steps: int
+
+
+@dataclass(frozen=True)
+class JobDocument:
+    """Work that takes long, and how far it is."""
+
+    job: str
+    what: str
+    state: JobState
+    doing: str
+    done: int
+    total: int | None
+    error: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +158,194 @@ class EntryView:
 
 
 @dataclass(frozen=True)
+class PlayToken:
+    """A token that a model was given, and how likely it was after those before it."""
+
+    id: int
+    text: str
+    probability: float | None  # None of the first
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A token that may come next."""
+
+    id: int
+    text: str
+    logit: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class PlayDocument:
+    """What a model says of the next token. Temperature, top-k and top-p are moved in the page, on the exact logits."""
+
+    model: str
+    prompt: tuple[PlayToken, ...]
+    next: tuple[Choice, ...]  # the likeliest, the likeliest first
+    rest: float  # probability of all others
+    entropy: float  # bits
+    logits: str  # base64 of float32, little-endian: of the whole vocabulary
+    attention: tuple[tuple[tuple[float, ...], ...], ...] | None  # block, head, position: of the last token
+    context_length: int
+
+
+@dataclass(frozen=True)
+class PlanFigure:
+    """One planned number with what it follows from."""
+
+    name: str
+    value: float
+    unit: str
+    shown: str
+    equation: str
+    readable: str
+    numbers: dict[str, float]  # that the equation uses
+    source: str
+    note: str
+    why: tuple[str, ...]  # equation, numbers put in, result and source, a line each
+
+
+@dataclass(frozen=True)
+class PlanSection:
+    """Figures that belong together."""
+
+    title: str
+    figures: tuple[PlanFigure, ...]
+
+
+@dataclass(frozen=True)
+class PlanDocument:
+    """What a model costs."""
+
+    name: str
+    sections: tuple[PlanSection, ...]
+    fits: bool | None  # None where no memory was given
+    advice: tuple[str, ...]
+    notes: tuple[str, ...]
+    limited: str  # the figure that has to fit
+
+
+@dataclass(frozen=True)
+class PlanOption:
+    """One field of the form."""
+
+    name: str
+    kind: Literal["number", "whole", "word", "choice"]
+    default: Any
+    choices: tuple[str, ...]
+    about: str
+
+
+@dataclass(frozen=True)
+class PlanLaw:
+    """L(N, D) = E + A / N^alpha + B / D^beta, nats per token: what curves of equal loss are drawn from."""
+
+    name: str
+    source: str
+    E: float
+    A: float
+    B: float
+    alpha: float
+    beta: float
+
+
+@dataclass(frozen=True)
+class PlanForm:
+    """What may be asked of the planner."""
+
+    names: tuple[str, ...]  # published models
+    devices: tuple[str, ...]
+    options: tuple[PlanOption, ...]
+    laws: tuple[PlanLaw, ...]
+
+
+@dataclass(frozen=True)
+class OptionDifference:
+    """An option that two runs do not have in common."""
+
+    name: str  # section.name
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One array of both."""
+
+    name: str
+    station: Station
+    block: int | None
+    kind: Literal["forward", "backward", "update", "weight"]
+    shape: tuple[int, ...]
+    relative: float  # ‖a - b‖ / ‖b‖
+    largest: float  # |a - b| of the entry where it is largest
+    index: tuple[int, ...]  # of that entry
+    a: float
+    b: float
+    bound: float | None  # of rounding alone, there, in a; None where nothing was redone
+    share: float | None  # the largest |a - b| / bound of all entries
+    not_finite: int  # entries of which one or the other is not finite, and they differ
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Nats per label of both."""
+
+    a: float
+    b: float
+
+
+@dataclass(frozen=True)
+class ComparedDocument:
+    """Two recorded steps, checkpoints or runs, held against each other."""
+
+    a: str
+    b: str
+    kind: Literal["steps", "checkpoints", "runs"]
+    options: tuple[OptionDifference, ...]
+    same_batch: bool | None
+    loss: Losses | None
+    rows: tuple[ComparedRow, ...]
+    alone: tuple[str, ...]  # arrays that only one has, or with other shapes
+
+
+@dataclass(frozen=True)
+class ChangedRow:
+    """One array before and after what was changed."""
+
+    name: str
+    station: Station
+    block: int | None
+    kind: Literal["forward", "backward", "update"]
+    shape: tuple[int, ...]
+    relative: float  # ‖after - before‖ / ‖before‖
+    largest: float
+    index: tuple[int, ...]
+    before: float
+    after: float
+    not_finite: int
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """One number before and after what was changed."""
+
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class WhatIfDocument:
+    """A recorded step done again in float64, once as it was and once with something changed."""
+
+    result: str  # slices of it are asked for by this name
+    loss: BeforeAfter
+    grad_norm: BeforeAfter
+    rows: tuple[ChangedRow, ...]
+
+
+@dataclass(frozen=True)
 class EquationDocument:
     """One equation of the catalogue."""
 
@@ -68,4 +370,7 @@ class EquationsView:
     mathml: dict[str, str]
 
 
-DOCUMENTS = (StepView, EntryView, EquationsView)
+DOCUMENTS = (
+    RunList, RunOverview, MetricsDocument, StateDocument, StepView, EntryView, EquationsView, JobDocument,
+    ErrorDocument, PlayDocument, PlanDocument, PlanForm, ComparedDocument, WhatIfDocument,
+)  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from limpid.tracing import Trace
 from limpid.tracing.record import WORDS
@@ -13,7 +14,7 @@ from limpid.view.mathml import of_entry, of_step
 def step_view(trace: Trace) -> StepView:
     """A step with its equations, its arrays and the text of its tokens."""
     words, record = trace.record.meta["token_texts"], trace.record
-    rows = trace.array("tokens") if "batch/tokens" in record.names else []
+    rows: Iterable[Any] = trace.array("tokens") if "batch/tokens" in record.names else []
     tokens = tuple(tuple(str(words.get(str(token), "")) for token in row) for row in rows)
     return StepView(trace.step, of_step(trace.step), dict(_places(trace)), tokens, words, record.path.stat().st_size)
 

@@ -1,0 +1,134 @@
+"""Answers of the server: documents as JSON, arrays as bytes, errors as one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from limpid.errors import LimpidError
+from limpid.tracing.schema import to_json
+from limpid.view.document import ErrorDocument, Missing
+from limpid.view.folder import NotThere
+
+JSON = "application/json"
+WORTH_PACKING = 1024
+"""Bytes below which gzip saves no packet."""
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+Work = TypeVar("Work")
+
+
+class Refused(LimpidError):
+    """A question that cannot be answered so, with the status that says why and what has to be made first."""
+
+    def __init__(self, said: str, status: int = 400, missing: Missing | None = None) -> None:
+        super().__init__(said)
+        self.status, self.missing = status, missing
+
+
+def encoded(document: Any) -> bytes:
+    """A document as JSON."""
+    return json.dumps(to_json(document), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def answer(request: Request, document: Any, status: int = 200) -> Response:
+    """A document as JSON, packed where the browser unpacks it."""
+    content = encoded(document)
+    if len(content) < WORTH_PACKING or not takes_gzip(request):
+        return Response(content, status, media_type=JSON)
+    return packed(request, gzip.compress(content, 5), status)
+
+
+def packed(request: Request, content: bytes, status: int = 200) -> Response:
+    """JSON that lies packed, as it lies or unpacked."""
+    if takes_gzip(request):
+        return Response(content, status, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}, JSON)
+    return Response(gzip.decompress(content), status, {"Vary": "Accept-Encoding"}, JSON)
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether the other side says that it unpacks gzip."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def tagged(request: Request, tag: str, make: Callable[[], Response]) -> Response:
+    """An answer that the browser keeps, and asks for again only when its tag is another."""
+    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
+    if request.headers.get("if-none-match") == f'"{tag}"':
+        return Response(status_code=304, headers=headers)
+    made = make()
+    made.headers.update(headers)
+    return made
+
+
+def refusal(request: Request, error: Exception) -> Response:
+    """An error as a document: 404 for what is not there, 400 for a question that makes no sense."""
+    status, missing = 400, None
+    if isinstance(error, Refused):
+        status, missing = error.status, error.missing
+    elif isinstance(error, NotThere):
+        status = 404
+    return answer(request, ErrorDocument(str(error), missing), status)
+
+
+def in_thread(work: Callable[[Request], Response]) -> Endpoint:
+    """An endpoint that reads files or computes, beside the loop that serves; a user's mistake becomes an answer."""
+
+    @wraps(work)
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await run_in_threadpool(work, request)
+        except LimpidError as error:
+            return refusal(request, error)
+        except OSError as error:
+            return refusal(request, Refused(f"the system refuses: {error.strerror or error}", 500))
+
+    return endpoint
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object that a question came with.
+
+    Raises  Refused for anything else
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
+        raise Refused(f"a question in a body is {JSON}", 415)
+    try:
+        found = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise Refused("the body is no JSON") from error
+    if not isinstance(found, dict):
+        raise Refused("the body is no JSON object")
+    return found
+
+
+def with_body(work: Callable[[Request, dict[str, Any]], Response]) -> Endpoint:
+    """An endpoint of a question that comes as a JSON object."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            asked = await body_of(request)
+        except Refused as error:
+            return refusal(request, error)
+        return await in_thread(lambda one: work(one, asked))(request)
+
+    return endpoint
+
+
+def number(request: Request, name: str, otherwise: int, most: int) -> int:
+    """A whole number of the query.
+
+    Raises  Refused for what is none, or too large
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Refused(f"{name} is {text[:40]!r}: expected a whole number")
+    return min(int(text), most)

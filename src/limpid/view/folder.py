@@ -1,0 +1,78 @@
+"""The folder of runs that is served: names lead to what lies in it, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from limpid.errors import CheckpointError
+from limpid.run import Run
+from limpid.terminal import on_one_line
+
+NAME = re.compile(r"[^/\\\x00-\x1f\x7f.][^/\\\x00-\x1f\x7f]{0,254}")
+"""A run's folder: one name, which begins with no dot."""
+SHOWN = 80
+"""Letters of a name that an error repeats."""
+
+
+class NotThere(CheckpointError):
+    """What was asked for is not in the folder, or leads out of it."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of runs. A link in it that leads out of it is not followed."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        """Every run that may be shown."""
+        try:
+            entries = sorted(entry.name for entry in os.scandir(self.path) if NAME.fullmatch(entry.name))
+        except OSError:
+            return []
+        return [name for name in entries if self._is_run(name)]
+
+    def run(self, name: str) -> Run:
+        """A run by its name, once all that lies directly in it was found to lie in the folder.
+
+        Raises  NotThere
+        """
+        if not NAME.fullmatch(name) or not self._is_run(name):
+            raise NotThere(f"there is no run {on_one_line(name[:SHOWN])!r} in {self.path}")
+        run = Run(self.path / name)
+        self.require_inside(*(Path(entry.path) for entry in os.scandir(run.path) if entry.is_symlink()))
+        return run
+
+    def recorded(self, name: str, step: int) -> Path:
+        """The file of a recorded step, there or not.
+
+        Raises  NotThere where it leads out of the folder
+        """
+        file = self.run(name).recorded_step(step)
+        self.require_inside(file, file.with_suffix(".trace.json"), file.with_suffix(".view"))
+        return file
+
+    def checkpoint(self, name: str, step: int) -> Path:
+        """The folder of a checkpoint, there or not, with everything in it.
+
+        Raises  NotThere where something leads out of the folder
+        """
+        folder = self.run(name).checkpoint(step)
+        self.require_inside(folder, *(folder.iterdir() if folder.is_dir() else ()))
+        return folder
+
+    def require_inside(self, *paths: Path) -> None:
+        """Raises  NotThere for a path that leads out of the folder."""
+        within = self.path.resolve()
+        for path in paths:
+            if not path.resolve().is_relative_to(within):
+                shown = path.relative_to(self.path) if path.is_relative_to(self.path) else path.name
+                raise NotThere(f"{shown} is a link that leads out of {self.path}: serve the folder that it lies in")
+
+    def _is_run(self, name: str) -> bool:
+        place = self.path / name
+        inside = not place.is_symlink() or place.resolve().is_relative_to(self.path.resolve())
+        return inside and (place / "config.toml").is_file()

@@ -1,0 +1,84 @@
+"""The planner as a form: what may be asked of it, and its figures with what each follows from."""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from limpid.api.plans import plan
+from limpid.config.flags import Option, options_of
+from limpid.planning.figure import Figure, readable, shown
+from limpid.planning.hardware import DEVICES
+from limpid.planning.laws.scaling import LAWS, Law
+from limpid.planning.number_formats import TRAINING_BYTES, WEIGHT_BYTES
+from limpid.planning.options import Options
+from limpid.planning.published import known, table
+from limpid.run import Run
+from limpid.view.answers import Refused
+from limpid.view.document import PlanDocument, PlanFigure, PlanForm, PlanLaw, PlanOption, PlanSection
+from limpid.view.folder import Folder
+
+CHOICES = {"precision": tuple(sorted({*TRAINING_BYTES, *WEIGHT_BYTES})), "device": tuple(DEVICES)}
+"""Words of options that are words."""
+
+
+@cache
+def form() -> PlanForm:
+    """Every model, device and option that the planner knows."""
+    options = tuple(
+        PlanOption(one.field.name, _kind(one), one.field.default, _choices(one), one.help)
+        for one in options_of(Options)
+    )
+    laws = tuple(PlanLaw(law.name, law.source, **law.constants) for law in LAWS if isinstance(law, Law))
+    return PlanForm(tuple(table()), tuple(DEVICES), options, laws)
+
+
+def planned(folder: Folder, asked: dict[str, Any]) -> PlanDocument:
+    """Figures of a published model or of a run of the folder; of nothing named, the best size for a number.
+
+    Raises  Refused, ConfigError for what cannot be planned
+    """
+    what, options = asked.get("what"), asked.get("options") or {}
+    if not isinstance(options, dict) or not isinstance(what, str | None):
+        raise Refused("options is an object, and what is a name")
+    if options.get("device") == "here":
+        raise Refused("device `here` measures this machine for minutes: `limpid plan --device here` does it")
+    subject: str | Run | None = what
+    if what is not None and known(what) is None:
+        subject = folder.run(what)
+    numbers = {name: asked[name] for name in ("compute", "params") if asked.get(name) is not None}
+    found = plan(subject, **numbers, **options)
+    sections = tuple(
+        PlanSection(title, tuple(_figure(one) for one in section)) for title, section in found.sections.items()
+    )
+    return PlanDocument(found.name, sections, found.fits, tuple(found.advice), tuple(found.notes), found.limited)
+
+
+def _figure(one: Figure) -> PlanFigure:
+    numbers = {name: float(number) for name, number in one.put_in.items()}
+    return PlanFigure(
+        one.name, float(one.value), one.unit, shown(one.value, one.unit), one.equation, readable(one.equation), numbers,
+        one.source, one.note, tuple(one.why()),
+    )  # fmt: skip
+
+
+def _plain(kind: Any) -> Any:
+    """A type without its interval, and without None."""
+    if get_origin(kind) is Annotated:
+        return _plain(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        return _plain(next(one for one in get_args(kind) if one is not type(None)))
+    return kind
+
+
+def _choices(option: Option) -> tuple[str, ...]:
+    plain = _plain(option.kind)
+    return get_args(plain) if get_origin(plain) is Literal else CHOICES.get(option.field.name, ())
+
+
+def _kind(option: Option) -> Literal["number", "whole", "word", "choice"]:
+    if _choices(option):
+        return "choice"
+    plain = _plain(option.kind)
+    return "whole" if plain is int else "number" if plain is float else "word"

@@ -1,0 +1,260 @@
+"""The server of `limpid serve`: which address is answered by what."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
+
+from limpid.history.curves import Axis
+from limpid.source.find import MOST_DIGITS
+from limpid.tracing.cache import program
+from limpid.view import bundle, live
+from limpid.view.answers import Refused, answer, encoded, in_thread, number, packed, refusal, tagged, with_body
+from limpid.view.compare import Compare
+from limpid.view.document import SliceKind
+from limpid.view.equations import equations_view
+from limpid.view.folder import Folder
+from limpid.view.jobs import Jobs, WatchedJob
+from limpid.view.live import Watched
+from limpid.view.plan import form, planned
+from limpid.view.play import Play
+from limpid.view.runs import Runs
+from limpid.view.safety import Guard
+from limpid.view.series import POINTS
+from limpid.view.slices import parsed
+from limpid.view.steps import Steps
+from limpid.view.what_if import WhatIf
+
+BUNDLE = {"limpid.js": "text/javascript", "limpid.css": "text/css"}
+MOST_POINTS = 10_000
+MOST_COLUMNS = 64
+LAST = 2**62
+MOST_TILES = 2**31
+LONGEST = 500
+"""Letters of the name of an entry."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the server answers from."""
+
+    runs: Runs
+    steps: Steps
+    jobs: Jobs
+    play: Play
+    compare: Compare
+    what_if: WhatIf
+
+    @classmethod
+    def of(cls, folder: Path) -> Site:
+        """The site of a folder of runs."""
+        runs, jobs = Runs(Folder(folder)), Jobs()
+        steps = Steps(runs, jobs)
+        return cls(runs, steps, jobs, Play(runs.folder), Compare(steps), WhatIf(steps))
+
+    def routes(self) -> list[Route]:
+        """Every address."""
+        return [
+            Route("/", in_thread(self.page)),
+            Route("/static/{file}", in_thread(self.bundle)),
+            Route("/api/runs", in_thread(self.list)),
+            Route("/api/runs/{run}", in_thread(self.overview)),
+            Route("/api/runs/{run}/metrics", in_thread(self.metrics)),
+            Route("/api/runs/{run}/events", self.events),
+            Route("/api/runs/{run}/steps/{step}", in_thread(self.step)),
+            Route("/api/runs/{run}/steps/{step}/slice", in_thread(self.slice)),
+            Route("/api/runs/{run}/steps/{step}/tiles", in_thread(self.tiles)),
+            Route("/api/runs/{run}/steps/{step}/explain", in_thread(self.explain)),
+            Route("/api/runs/{run}/steps/{step}/record", with_body(self.record), methods=["POST"]),
+            Route("/api/runs/{run}/steps/{step}/exact", with_body(self.exact), methods=["POST"]),
+            Route("/api/jobs/{job}", in_thread(self.job)),
+            Route("/api/jobs/{job}/events", self.job_events),
+            Route("/api/equations", in_thread(self.equations)),
+            Route("/api/play", with_body(self.ask_model), methods=["POST"]),
+            Route("/api/plan", with_body(self.plan), methods=["POST"]),
+            Route("/api/plan/form", in_thread(self.plan_form)),
+            Route("/api/compare", in_thread(self.compared)),
+            Route("/api/what-if", with_body(self.ask_what_if), methods=["POST"]),
+            Route("/api/what-if/{result}/slice", in_thread(self.what_if_slice)),
+        ]
+
+    def page(self, request: Request) -> Response:
+        """The one page; what it shows stands after # in its address, which no server sees."""
+        bundle.script()  # which says what to do where it is missing
+        return HTMLResponse(bundle.served())
+
+    def bundle(self, request: Request) -> Response:
+        """Script and styles."""
+        file = request.path_params["file"]
+        if file not in BUNDLE or not (bundle.STATIC / file).is_file():
+            raise Refused(f"there is no {file[:80]} here", 404)
+        return FileResponse(bundle.STATIC / file, media_type=BUNDLE[file], headers={"Cache-Control": "no-cache"})
+
+    def list(self, request: Request) -> Response:
+        """GET api/runs."""
+        return answer(request, self.runs.list())
+
+    def overview(self, request: Request) -> Response:
+        """GET api/runs/R."""
+        return answer(request, self.runs.overview(request.path_params["run"]))
+
+    def metrics(self, request: Request) -> Response:
+        """GET api/runs/R/metrics?columns=&along=&points=&first=&last=."""
+        asked = [one for one in request.query_params.get("columns", "").split(",") if one][:MOST_COLUMNS]
+        along = request.query_params.get("along", "step")
+        if along not in get_args(Axis):
+            raise Refused(f"along is {along[:40]!r}: choose one of {', '.join(get_args(Axis))}")
+        points = max(2, number(request, "points", POINTS, MOST_POINTS))
+        first, last = number(request, "first", 0, LAST), number(request, "last", LAST, LAST)
+        found = self.runs.metrics(request.path_params["run"], asked, cast(Axis, along), points, first, last)
+        return answer(request, found)
+
+    async def events(self, request: Request) -> Response:
+        """GET api/runs/R/events: server-sent events."""
+        after = request.headers.get("last-event-id") or request.query_params.get("after", "")
+
+        def begin(_: Request) -> Response:
+            watched = Watched.begin(self.runs, request.path_params["run"], after)
+            return live.streamed(live.with_heartbeats(watched.look))
+
+        return await in_thread(begin)(request)
+
+    def step(self, request: Request) -> Response:
+        """GET api/runs/R/steps/N: the step's document, made before."""
+        key, content = self.steps.view(*_step(request))
+        return tagged(request, _tag(key), lambda: packed(request, content))
+
+    def slice(self, request: Request) -> Response:
+        """GET api/runs/R/steps/N/slice?entry=&kind=."""
+        return self._tensors(
+            request, lambda run, step: self.steps.slice(run, step, _word(request, "entry"), _kind(request))
+        )
+
+    def tiles(self, request: Request) -> Response:
+        """GET api/runs/R/steps/N/tiles?name=&index=&kind=&level=&row=&column=."""
+        index = request.query_params.get("index", "")
+        asked = parsed(f"{_word(request, 'name')}[{index}]")
+        level, row, column = (number(request, name, 0, MOST_TILES) for name in ("level", "row", "column"))
+        return self._tensors(
+            request, lambda run, step: self.steps.arrays(run, step).tiles(asked, _kind(request), level, row, column)
+        )
+
+    def _tensors(self, request: Request, make: Callable[[str, int], bytes]) -> Response:
+        """Arrays of a step, which the browser keeps as long as the step is the same."""
+        run, step = _step(request)
+        tag = _tag(f"{self.steps.stamp(run, step)} {request.url.path}?{request.url.query}")
+        return tagged(request, tag, lambda: Response(make(run, step), media_type="application/octet-stream"))
+
+    def explain(self, request: Request) -> Response:
+        """GET api/runs/R/steps/N/explain?entry=."""
+        return answer(request, self.steps.explain(*_step(request), _word(request, "entry")))
+
+    def record(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/runs/R/steps/N/record: record the step where it was not, and make its document."""
+        return answer(request, self.steps.record(*_step(request)), 202)
+
+    def exact(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/runs/R/steps/N/exact {"name"}: redo one array in float64."""
+        name = asked.get("name")
+        if not isinstance(name, str):
+            raise Refused("name is missing: say which array is to be redone")
+        return answer(request, self.steps.redo(*_step(request), name), 202)
+
+    def job(self, request: Request) -> Response:
+        """GET api/jobs/J."""
+        return answer(request, self.jobs.of(request.path_params["job"]))
+
+    async def job_events(self, request: Request) -> Response:
+        """GET api/jobs/J/events: server-sent events until the job has ended."""
+        name = request.path_params["job"]
+
+        def begin(_: Request) -> Response:
+            self.jobs.of(name)  # which says that there is none
+            return live.streamed(live.with_heartbeats(WatchedJob(self.jobs, name).look))
+
+        return await in_thread(begin)(request)
+
+    def equations(self, request: Request) -> Response:
+        """GET api/equations: the catalogue."""
+        return tagged(request, _tag(program()), lambda: packed(request, _catalogue()))
+
+    def ask_model(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/play: what a checkpoint says of the next token."""
+        return answer(request, self.play.ask(asked))
+
+    def plan(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/plan."""
+        return answer(request, planned(self.runs.folder, asked))
+
+    def plan_form(self, request: Request) -> Response:
+        """GET api/plan/form."""
+        return answer(request, form())
+
+    def compared(self, request: Request) -> Response:
+        """GET api/compare?a=&b=."""
+        return answer(request, self.compare.of(_word(request, "a"), _word(request, "b")))
+
+    def ask_what_if(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/what-if: a recorded step with something changed."""
+        return answer(request, self.what_if.ask(asked))
+
+    def what_if_slice(self, request: Request) -> Response:
+        """GET api/what-if/ID/slice?entry=&kind=before|after|change."""
+        side = request.query_params.get("kind", "change")
+        content = self.what_if.slice(request.path_params["result"], parsed(_word(request, "entry")), side)
+        return Response(content, media_type="application/octet-stream")
+
+
+@cache
+def _catalogue() -> bytes:
+    return gzip.compress(encoded(equations_view()))
+
+
+def _step(request: Request) -> tuple[str, int]:
+    """The run and the step that an address names."""
+    text = request.path_params["step"]
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise Refused(f"{text[:40]!r} is no step: expected a number from 1 on", 404)
+    return request.path_params["run"], int(text)
+
+
+def _word(request: Request, name: str) -> str:
+    found = request.query_params.get(name, "")
+    if not found or len(found) > LONGEST:
+        raise Refused(f"{name} is missing: say which part of which array is asked for")
+    return found
+
+
+def _kind(request: Request) -> SliceKind:
+    return cast(SliceKind, request.query_params.get("kind", "value"))  # checked where it is used
+
+
+def _tag(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """What is no address of this server."""
+    return refusal(
+        request, Refused(f"there is nothing at {request.url.path[:200]}", getattr(error, "status_code", 404))
+    )
+
+
+def application(folder: Path, token: str | None = None) -> Starlette:
+    """The server of a folder of runs; with a token, whoever asks must show it."""
+    return Starlette(
+        routes=Site.of(folder).routes(),
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={404: not_found, 405: not_found},
+    )
