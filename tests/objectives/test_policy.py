@@ -14,8 +14,10 @@ from limpid.errors import ConfigError
 from limpid.objectives import Policy, from_document, to_document
 from limpid.objectives.answers import token_log_probabilities
 from limpid.objectives.named import NAMED
+from limpid.objectives.policy import OLD
 from limpid.training.state import fresh_state
 from limpid.training.step import backward, step
+from limpid.training.tuning.reference import with_old_log_probabilities
 
 ALONE = {name: named.objective for name, named in NAMED.items() if type(named.objective) is Policy}
 """Without a value function."""
@@ -70,6 +72,19 @@ def test_what_was_just_drawn_has_ratio_1_and_teaches(name: str) -> None:
     assert not any(value for name, value in outcome.metrics.items() if "clip" in name)
     assert outcome.metrics["entropy"] > 0
     assert outcome.grad_norm > 1e-3
+
+
+def test_an_answer_that_the_step_itself_drew_needs_no_old_log_probabilities() -> None:
+    objective, batches = Policy(), {}
+    micro = rollouts(fresh_state(CONFIG), 1, drift=0)
+    alone = MicroBatch({name: array for name, array in micro.arrays.items() if name != OLD})
+    batches["given"] = with_old_log_probabilities(alone, lambda: fresh_state(CONFIG).model, objective)
+    batches["left out"] = alone
+    first, second = (step(fresh_state(CONFIG), [one], CONFIG, objective) for one in batches.values())
+    assert OLD in batches["given"].arrays
+    assert second.loss == pytest.approx(first.loss, rel=1e-6)  # a batch holds float32
+    assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-6)
+    assert [second.metrics[f"ratio/{of}"] for of in ("mean", "min", "max")] == [1, 1, 1]
 
 
 def test_an_answer_without_tokens_counts_as_an_answer_and_adds_nothing() -> None:

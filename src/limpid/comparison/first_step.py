@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import torch
 
 from limpid.data.batches import MicroBatch
 from limpid.data.held_out import data_of
@@ -16,6 +18,7 @@ from limpid.objectives.tuned import objective_of
 from limpid.run import Run
 from limpid.training.stored_batches import read_batch
 from limpid.training.tuning.examples import cut, order_of, pad_of
+from limpid.training.tuning.reference import policy_at_start, with_old_log_probabilities
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,14 @@ def first_step(run: Run, rows: int) -> FirstStep:
     objective = objective_of(config.tune)
     stored = run.path / "batches" / "000001.safetensors"
     if stored.is_file():
-        micro = read_batch(stored)[0]
-    else:
-        examples = data_of(run, config, run.fingerprint())
-        assert isinstance(examples, Examples)
-        records, split = order_of(examples, config).step(1)[0], examples.train
-        whole = "last" in objective.fields
-        micro = cut(split, records, pad_of(examples), positions(split, records), whole)
+        micro = _few(read_batch(stored)[0], objective, rows)
+        drew = partial(policy_at_start, run, config, torch.device("cpu"))
+        return FirstStep(with_old_log_probabilities(micro, drew, objective), objective)
+    examples = data_of(run, config, run.fingerprint())
+    assert isinstance(examples, Examples)
+    records, split = order_of(examples, config).step(1)[0], examples.train
+    whole = "last" in objective.fields
+    micro = cut(split, records, pad_of(examples), positions(split, records), whole)
     return FirstStep(_few(micro, objective, rows), objective)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from limpid.model.transformer import Hidden, Transformer
 
 TOKENS = ("batch", "position")
+OLD = "old_log_probabilities"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Policy(Checked):
     Takes   tokens                       (answer, position)  token ids
             targets                      (answer, position)  the token after each; -100 where there is none
             mask                         (answer, position)  1 where the target belongs to the answer
-            old_log_probabilities        (answer, position)  of each target under the policy that drew it, nats
+            old_log_probabilities        (answer, position)  of each target under the policy that drew it, nats; left
+                                         out where that is the policy of the step: its own, without a gradient
             advantages                   (answer, position)
             reference_log_probabilities  (answer, position)  nats; only where beta is not 0
     Limits  just drawn: every ratio is 1, nothing clipped, and the loss minus the mean advantage, with a gradient
@@ -66,7 +68,7 @@ class Policy(Checked):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        given = ("tokens", "targets", "mask", "old_log_probabilities", "advantages")
+        given = ("tokens", "targets", "mask", OLD, "advantages")
         return (*given, "reference_log_probabilities") if self.beta else given
 
     @property
@@ -92,7 +94,9 @@ class Policy(Checked):
         tokens, targets = (torch.as_tensor(micro[name]).to(device) for name in self.fields[:2])
         hidden = model(tokens, path=mode.path, observe=mode.observe, form_logits=False)
         log_p, entropy = scores_of(hidden, targets, mode, self.temperature, with_entropy=True)
-        given = {name: torch.as_tensor(micro[name]).to(device, log_p.dtype) for name in self.fields[2:]}
+        there = [name for name in self.fields[2:] if name != OLD or name in micro.arrays]
+        given = {name: torch.as_tensor(micro[name]).to(device, log_p.dtype) for name in there}
+        given.setdefault(OLD, log_p.detach())
         loss = self._of_hidden(hidden, log_p, given, labels, mode)
         assert entropy is not None
         return Loss(loss.value, {**loss.metrics, "entropy": _mean(entropy, given["mask"])})

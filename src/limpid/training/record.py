@@ -26,6 +26,7 @@ from limpid.quantities import parameters
 from limpid.training.precision import NAMES, engine
 from limpid.training.state import State
 from limpid.training.step import Outcome, backward, step
+from limpid.training.tuning.reference import with_old_log_probabilities
 from limpid.training.update import observed_products, read_moments
 
 VERSION = 1
@@ -49,6 +50,7 @@ def record_step(
     steps that were taken again, from a checkpoint on, to come here.
     """
     state.mesh.require_one("recording a step", "replay the run in one process: `limpid trace RUN --step N`")
+    batch = [with_old_log_probabilities(micro, lambda: state.model, objective) for micro in batch]
     tensors = _parameters(state, "before")
     tensors |= {
         f"before/{role}/{name}": parameter.detach()

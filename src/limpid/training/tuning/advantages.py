@@ -29,7 +29,7 @@ class Drawn:
 
     rewards: Float64[Array, "prompt answer"]
     mask: Float[Array, "answers position"]  # 1 where a target belongs to an answer that is learned from
-    old: Float[Array, "answers position"]  # log-probabilities under the policy that drew, nats
+    old: Float[Array, "answers position"] | None  # log-probabilities under the policy that drew, nats
     reference: Float[Array, "answers position"] | None  # under the reference or the teacher
     values: Float[Array, "answers position"] | None = None  # before each target, of the policy that drew
 
@@ -44,9 +44,10 @@ def advantages(
     """
     if method is None:
         assert drawn.reference is not None
+        assert drawn.old is not None
         return {"advantages": (drawn.reference - drawn.old).astype(np.float64) * drawn.mask}
     price = np.zeros(drawn.mask.shape)
-    if method.kl_in_reward and beta and drawn.reference is not None:
+    if method.kl_in_reward and beta and drawn.reference is not None and drawn.old is not None:
         price = beta * (drawn.old - drawn.reference) * drawn.mask
     if isinstance(objective, PPO):
         assert drawn.values is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +21,8 @@ from limpid.model.observe import FAST
 from limpid.model.weights import load_weights, read_weights
 from limpid.objectives.answers import scores_of
 from limpid.objectives.losses import scored
+from limpid.objectives.objective import Objective
+from limpid.objectives.policy import OLD, Policy
 from limpid.run import Run
 from limpid.source import Checkpoint, find_model
 from limpid.training.precision import arithmetic
@@ -63,9 +65,8 @@ class Reference:
         if self.named is not None:
             sizes, weights = load_weights(find_model(self.named))
             require_same_vocabulary(f"--{self.asked} {self.named}", sizes.vocab_size, self.config.model.vocab_size)
-        else:
-            sizes, weights = self.config.model, read_weights(Checkpoint(self.run, 0), self.config.model)
-        return frozen(replace(sizes, dropout=0.0, lora_dropout=0.0), weights, self.config, device)
+            return frozen(replace(sizes, dropout=0.0, lora_dropout=0.0), weights, self.config, device)
+        return policy_at_start(self.run, self.config, device)
 
 
 def frozen(sizes: ModelConfig, weights: Mapping[str, Tensor], config: TrainConfig, device: torch.device) -> Transformer:
@@ -108,6 +109,20 @@ def predicted_by_policy(
     with without_dropout(state.model), torch.enable_grad():
         (found,) = state.pipeline.forward([micro], lambda model, micro: predicted(model, micro, temperature))
     return found
+
+
+def with_old_log_probabilities(micro: MicroBatch, drew: Callable[[], Transformer], objective: Objective) -> MicroBatch:
+    """The batch with what the policy that drew it gives to it, which training itself need not ask: see `Policy`."""
+    if not isinstance(objective, Policy) or OLD in micro.arrays:
+        return micro
+    old = token_log_probabilities(drew(), micro, objective.temperature)
+    return replace(micro, arrays={**micro.arrays, OLD: old})
+
+
+def policy_at_start(run: Run, config: TrainConfig, device: torch.device) -> Transformer:
+    """The model of a run before its first step, which is asked and never trained."""
+    sizes = replace(config.model, dropout=0.0, lora_dropout=0.0)
+    return frozen(sizes, read_weights(Checkpoint(run, 0), config.model), config, device)
 
 
 def predicted(

@@ -18,7 +18,8 @@ from limpid.data.tuning.examples import Examples
 from limpid.data.tuning.rows import spread
 from limpid.model import Transformer
 from limpid.objectives.named import Named
-from limpid.objectives.policy import Policy
+from limpid.objectives.policy import OLD, Policy
+from limpid.objectives.ppo import PPO
 from limpid.quantities import NO_LABEL
 from limpid.training.state import State
 from limpid.training.tuning.advantages import Drawn, advantages
@@ -111,7 +112,7 @@ class Rollouts:
         rewards = without_gaps(total.reshape(-1, count)).astype(np.float32).astype(np.float64)  # as they are stored
         if learned_from:
             reference, values = arrays.get("reference_log_probabilities"), arrays.get("old_values")
-            drawn = Drawn(rewards, arrays["mask"], arrays["old_log_probabilities"], reference, values)
+            drawn = Drawn(rewards, arrays["mask"], arrays.get(OLD), reference, values)
             found = advantages(drawn, self.method, self.price, self.objective)
             arrays |= {name: array.astype(np.float32) for name, array in found.items()}
         arrays["rewards"] = rewards.reshape(-1).astype(np.float32)
@@ -128,7 +129,12 @@ class Rollouts:
         )
 
     def _scored(self, micros: Sequence[MicroBatch], state: State) -> dict[str, Array]:
-        """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats."""
+        """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats.
+
+        Nothing of a draw that serves one step: the policy that drew it is the one of the step.
+        """
+        if self.settings.num_iterations == 1 and self.reference is None and not isinstance(self.objective, PPO):
+            return {}
         heat = self.objective.temperature
         old = [predicted_by_policy(state, micro, heat) for micro in micros]
         found = {f"old_{name}": np.concatenate([one[name] for one in old]) for name in old[0]}
