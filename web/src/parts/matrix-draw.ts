@@ -12,11 +12,14 @@ export interface Grid {
   scale: number;
 }
 
+/** Pixels that a matrix may be high. */
+const TALLEST = 520;
+
 /** Sizes of a cell in pixels of the page: with room for three digits where there are few. */
 export function cellSize({ rows, columns }: { rows: number; columns: number }, room: number): { width: number; height: number } {
   if (columns * 56 <= room && rows <= 24 && columns <= 8) return { width: 56, height: 24 };
-  const width = Math.max(1, Math.min(20, Math.floor(room / columns)));
-  return { width, height: Math.max(1, Math.min(rows > 128 ? width : 20, Math.max(width, rows === 1 ? 20 : width))) };
+  const side = Math.max(1, Math.min(20, Math.floor(room / columns), Math.floor(TALLEST / rows)));
+  return { width: side, height: rows === 1 ? 20 : side };
 }
 
 export function scaleOf(data: ArrayLike<number>, hidden: (i: number) => boolean): number {

@@ -150,12 +150,13 @@ export function Matrix(props: MatrixProps) {
 
 function Legend({ grid }: { grid: Grid }) {
   const { negative, positive, paper, notFinite } = palette();
-  const stops = [...[...negative].reverse(), paper, ...positive].map(css).join(",");
+  const signedToo = useMemo(() => some(grid, (value, row, column) => value < 0 && !grid.hidden(row, column)), [grid]);
+  const stops = [...(signedToo ? [...negative].reverse() : []), paper, ...positive].map(css).join(",");
   const odd = useMemo(() => some(grid, (value) => !Number.isFinite(value)), [grid]);
   const hidden = useMemo(() => grid.rows > 0 && grid.hidden(0, grid.columns - 1), [grid]);
   return (
     <>
-      <span class="number">{signed(String(Number((-grid.scale).toPrecision(3))))}</span>
+      <span class="number">{signedToo ? signed(String(Number((-grid.scale).toPrecision(3)))) : 0}</span>
       <span class="bar" style={{ background: `linear-gradient(to right, ${stops})` }} />
       <span class="number">{Number(grid.scale.toPrecision(3))}</span>
       {hidden && <span class="key hatch">hidden by the mask</span>}
@@ -179,9 +180,9 @@ function gridOf({ rows, columns, data, hidden, scale }: MatrixProps): Grid {
   };
 }
 
-function some(grid: Grid, test: (value: number) => boolean): boolean {
+function some(grid: Grid, test: (value: number, row: number, column: number) => boolean): boolean {
   for (let row = 0; row < grid.rows; row++)
-    for (let column = 0; column < grid.columns; column++) if (test(grid.at(row, column))) return true;
+    for (let column = 0; column < grid.columns; column++) if (test(grid.at(row, column), row, column)) return true;
   return false;
 }
 
