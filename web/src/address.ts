@@ -5,9 +5,9 @@ export type Address =
   | { view: "run"; run: string }
   | { view: "step"; run: string; step: number; entry: string | null }
   | { view: "compare"; a: string; b: string }
-  | { view: "play"; model: string }
-  | { view: "plan" }
-  | { view: "what-if"; run: string; step: number }
+  | { view: "play"; model: string; query: string }
+  | { view: "plan"; query: string }
+  | { view: "what-if"; run: string; step: number; query: string }
   | { view: "worked" }
   | { view: "equations" }
   | { view: "unknown"; text: string };
@@ -20,13 +20,15 @@ export interface Entry {
 
 export function parse(hash: string): Address {
   const text = hash.replace(/^#?\/?/, "");
-  const [first = "", second, ...rest] = text.split("/").map(decode);
+  const [path = "", query = ""] = split(text, "?");
+  const [first = "", second, ...rest] = path.split("/").map(decode);
   if (first === "") return { view: "runs" };
-  if (first === "plan" || first === "equations") return { view: first };
+  if (first === "plan") return { view: "plan", query };
+  if (first === "equations") return { view: "equations" };
   if (first === "worked" && second === undefined) return { view: "worked" };
-  if (first === "play") return { view: "play", model: [second, ...rest].filter(Boolean).join("/") };
+  if (first === "play") return { view: "play", model: [second, ...rest].filter(Boolean).join("/"), query };
   if (first === "compare") return { view: "compare", a: second ?? "", b: rest.join("/") };
-  if (first === "what-if") return { view: "what-if", run: second ?? "worked", step: number(rest[0]) ?? 1 };
+  if (first === "what-if") return { view: "what-if", run: second ?? "worked", step: number(rest[0]) ?? 1, query };
   if (second === undefined || second === "") return { view: "run", run: first };
   const step = number(second);
   if (step === null) return { view: "unknown", text };
@@ -44,11 +46,13 @@ export function print(address: Address): string {
       return address.entry === null ? step : `${step}/${encode(address.entry)}`;
     }
     case "compare":
-      return `#/compare/${encode(address.a)}/${encode(address.b)}`;
+      return address.a ? `#/compare/${encode(address.a)}/${encode(address.b)}` : "#/compare";
     case "play":
-      return address.model ? `#/play/${encode(address.model)}` : "#/play";
+      return asking(address.model ? `#/play/${encode(address.model)}` : "#/play", address.query);
+    case "plan":
+      return asking("#/plan", address.query);
     case "what-if":
-      return `#/what-if/${encode(address.run)}/${address.step}`;
+      return asking(`#/what-if/${encode(address.run)}/${address.step}`, address.query);
     case "unknown":
       return `#/${address.text}`;
     default:
@@ -64,6 +68,16 @@ export function entry(text: string): Entry {
 
 export function written({ name, index }: Entry): string {
   return index.length ? `${name}[${index.join(",")}]` : name;
+}
+
+/** What stands before a mark, and what stands behind it. */
+function split(text: string, mark: string): [string, string] {
+  const at = text.indexOf(mark);
+  return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function asking(address: string, query: string): string {
+  return query ? `${address}?${query}` : address;
 }
 
 function number(text: string | undefined): number | null {

@@ -29,7 +29,7 @@ export async function savePng(name: string, text: string): Promise<void> {
   canvas.toBlob((blob) => blob && download(`${name}.png`, blob));
 }
 
-function download(name: string, blob: Blob): void {
+export function download(name: string, blob: Blob): void {
   const link = document.createElement("a");
   link.download = name.replace(/[^\w.()[\],-]+/g, "_");
   link.href = URL.createObjectURL(blob);

@@ -1,0 +1,44 @@
+"""What holds of every view that a server answers: who reads it how, on what."""
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.view.canned import beyond_the_edge, opened, serious
+from tests.view.examples import ANSWERS
+
+VIEWS = {
+    "runs": ("#/", "table.runs tbody tr"),
+    "run": ("#/001", ".curves canvas"),
+    "runs over each other": ("#/001,002", ".curves canvas"),
+    "play": ("#/play/001?prompt=a+b+c&with=002", ".distribution"),
+    "plan": ("#/plan?what=llama-3-8b&device=h100&devices=8&zero=3&tokens=1T", ".iso svg"),
+    "compare": ("#/compare/001%2F400/002%2F400", ".strip .cell"),
+    "what if": ('#/what-if/001/400?changes=[{"kind":"rate","value":0.1}]', ".strip .cell"),
+}
+every_view = pytest.mark.parametrize(("address", "shown"), VIEWS.values(), ids=VIEWS)
+
+
+@every_view
+def test_axe_finds_nothing_serious(page: Page, address: str, shown: str) -> None:
+    opened(page, address, ANSWERS)
+    expect(page.locator(shown).first).to_be_visible()
+    assert serious(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert serious(page) == []
+
+
+@every_view
+def test_a_phone_shows_it_without_scrolling_sideways(page: Page, address: str, shown: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    opened(page, address, ANSWERS)
+    expect(page.locator(shown).first).to_be_visible()
+    assert beyond_the_edge(page) == []
+
+
+@every_view
+def test_paper_shows_it_without_what_only_a_screen_can_use(page: Page, address: str, shown: str) -> None:
+    opened(page, address, ANSWERS)
+    expect(page.locator(shown).first).to_be_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("input:visible, select:visible, textarea:visible").count() == 0
+    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"

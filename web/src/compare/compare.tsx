@@ -1,0 +1,137 @@
+// Two of anything beside each other: where they differ along the step, by how much, and in which cell most.
+import { useSignal } from "@preact/signals";
+
+import type { Address } from "../address";
+import { digits, numberOf } from "../format";
+import type { ViewProps } from "../page";
+import { Awaited, Field } from "../parts/form";
+import type { RunList } from "../runs/documents";
+import { apiOf, useAnswer } from "../service";
+import type { Api } from "../source/source";
+import type { Comparison, Row } from "./documents";
+import { Rows } from "./rows";
+import { keyOf, RELATIVE, SHARE, Strip } from "./strip";
+
+export function Compare({ source, address }: ViewProps<Extract<Address, { view: "compare" }>>) {
+  return <Table key={`${address.a} ${address.b}`} api={apiOf(source)} a={address.a} b={address.b} />;
+}
+
+function Table({ api, a, b }: { api: Api; a: string; b: string }) {
+  const [first, second] = [useSignal(a), useSignal(b)];
+  const runs = useAnswer<RunList>(api, "api/runs").value;
+  const names = runs.state === "here" ? runs.value.runs.map((run) => run.name) : [];
+  const answer = useAnswer<Comparison>(api, a && b ? `api/compare?${new URLSearchParams({ a, b })}` : null).value;
+  return (
+    <>
+      <h1>Compare</h1>
+      <form
+        class="line-up"
+        onSubmit={(event) => {
+          event.preventDefault();
+          location.hash = `#/compare/${encodeURIComponent(first.value.trim())}/${encodeURIComponent(second.value.trim())}`;
+        }}
+      >
+        <Field label="first" value={first.value} choices={names} placeholder="001, 001/400, 001@400" onValue={(value) => (first.value = value)} />
+        <Field label="second" value={second.value} choices={names} placeholder="002" onValue={(value) => (second.value = value)} />
+        <button type="submit">compare</button>
+        <p class="quiet">a run, RUN@STEP for a checkpoint, RUN/STEP for a recorded step</p>
+      </form>
+      {a && b && <Awaited answer={answer}>{(found) => <Shown found={found} />}</Awaited>}
+    </>
+  );
+}
+
+function Shown({ found }: { found: Comparison }) {
+  const chosen = useSignal<string | null>(null);
+  const bounded = found.rows.some((row) => row.share !== null);
+  const value = (row: Row): number => (row.not_finite ? Number.NaN : numberOf((bounded ? row.share : row.relative) ?? 0));
+  const rows = chosen.value === null ? found.rows : found.rows.filter((row) => keyOf(row) === chosen.value);
+  return (
+    <>
+      <Verdict found={found} bounded={bounded} value={value} />
+      {found.kind === "runs" && (
+        <p>
+          <a href={`#/${encodeURIComponent(found.a)},${encodeURIComponent(found.b)}`}>their curves over each other</a>
+        </p>
+      )}
+      {found.options.length > 0 && <Differing found={found} />}
+      {found.rows.length > 0 && (
+        <section aria-labelledby="along">
+          <h2 id="along">Along the step</h2>
+          <p class="quiet">{bounded ? "Largest difference of each station in units of what rounding allows; orange is beyond it." : "Difference of each station over its size, from a millionth to all of it."} A cell shows its quantities.</p>
+          <Strip label="differences along the step" rows={found.rows} value={value} measure={bounded ? SHARE : RELATIVE} chosen={chosen.value} onChosen={(key) => (chosen.value = key)} />
+          <Rows rows={rows} found={found} bounded={bounded} value={value} title={chosen.value ?? "every quantity"} />
+        </section>
+      )}
+    </>
+  );
+}
+
+function Verdict({ found, bounded, value }: { found: Comparison; bounded: boolean; value: (row: Row) => number }) {
+  const worst = [...found.rows].sort((x, y) => (Number.isNaN(value(y)) ? Infinity : value(y)) - (Number.isNaN(value(x)) ? Infinity : value(x)))[0];
+  const order = found.rows.filter((row) => row.kind === "forward").concat(found.rows.filter((row) => row.kind !== "forward"));
+  const first = order.find((row) => !(value(row) <= 1));
+  return (
+    <section aria-live="polite">
+      <h2>
+        {found.a} against {found.b}
+        {bounded && <span class={first ? "outcome not" : "outcome fits"}>{first ? "not rounding" : "the same up to rounding"}</span>}
+      </h2>
+      {bounded && first && (
+        <p>
+          The first that differs by more than rounding is <code>{first.name}</code> ({first.kind}): {digits(first.a, 6)} against {digits(first.b, 6)} at [{first.index.join(", ")}].
+        </p>
+      )}
+      {bounded && !first && worst && (
+        <p>
+          The largest difference is {digits(worst.share, 3)} of the bound, at <code>{worst.name}</code>.
+        </p>
+      )}
+      {!bounded && worst && (
+        <p>
+          The largest change is of <code>{worst.name}</code> ({worst.kind}), by {digits(100 * numberOf(worst.relative), 3)} % of its size.
+        </p>
+      )}
+      {found.loss && (
+        <p class="number">
+          loss {digits(found.loss.a, 7)} and {digits(found.loss.b, 7)}, apart by {digits(numberOf(found.loss.a) - numberOf(found.loss.b), 3)}
+        </p>
+      )}
+      {found.same_batch === false && <p>They read different batches: their values are not of the same tokens.</p>}
+    </section>
+  );
+}
+
+function Differing({ found }: { found: Comparison }) {
+  return (
+    <section aria-labelledby="options">
+      <h2 id="options">Options that differ</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="options that differ">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">option</th>
+              <th scope="col">{found.a}</th>
+              <th scope="col">{found.b}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {found.options.map(({ name, a, b }) => (
+              <tr key={name}>
+                <th scope="row">
+                  <code>{name}</code>
+                </th>
+                <td>
+                  <code>{JSON.stringify(a)}</code>
+                </td>
+                <td>
+                  <code>{JSON.stringify(b)}</code>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}

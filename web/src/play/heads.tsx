@@ -1,0 +1,75 @@
+// Where each head of each layer looks from the last token: small strips, of which one colours the text.
+import { visible, percent } from "../format";
+import type { Token } from "./documents";
+
+export interface Head {
+  layer: number;
+  head: number;
+}
+
+interface Props {
+  attention: number[][][];
+  tokens: Token[];
+  chosen: Head | null;
+  onHead: (head: Head | null) => void;
+}
+
+const WIDTH = 60;
+const HEIGHT = 26;
+
+export function Heads({ attention, tokens, chosen, onHead }: Props) {
+  const last = tokens[tokens.length - 1];
+  return (
+    <section class="heads-of" aria-labelledby="heads-of">
+      <h2 id="heads-of">Where it looks</h2>
+      <p class="quiet">
+        Attention of <code>{visible(last?.text ?? "")}</code>, from the first token at the left to itself at the right. A head colours the text.
+      </p>
+      <div class="scroll" tabIndex={0} role="region" aria-label="heads">
+        <table>
+          <thead>
+            <tr>
+              <td />
+              {(attention[0] ?? []).map((_, head) => (
+                <th key={head} scope="col">head {head}</th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {attention.map((heads, layer) => (
+              <tr key={layer}>
+                <th scope="row">block {layer}</th>
+                {heads.map((weights, head) => {
+                  const pressed = chosen?.layer === layer && chosen.head === head;
+                  return (
+                    <td key={head}>
+                      <button type="button" aria-pressed={pressed} aria-label={`block ${layer}, head ${head}: ${mostSeen(weights, tokens)}`} title={mostSeen(weights, tokens)} onClick={() => onHead(pressed ? null : { layer, head })}>
+                        <Strip weights={weights} />
+                      </button>
+                    </td>
+                  );
+                })}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Strip({ weights }: { weights: number[] }) {
+  const most = Math.max(...weights, 1e-9);
+  const width = WIDTH / weights.length;
+  const path = weights.map((weight, at) => `M${(at * width).toFixed(2)} ${HEIGHT}v${(-(weight / most) * HEIGHT).toFixed(2)}h${Math.max(0.5, width - 0.4).toFixed(2)}V${HEIGHT}z`).join("");
+  return (
+    <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} width={WIDTH} height={HEIGHT} aria-hidden="true">
+      <path d={path} />
+    </svg>
+  );
+}
+
+function mostSeen(weights: number[], tokens: Token[]): string {
+  const at = weights.indexOf(Math.max(...weights));
+  return `${percent(weights[at] ?? 0)} on ${visible(tokens[at]?.text ?? "")} at ${at}`;
+}

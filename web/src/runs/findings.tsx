@@ -1,0 +1,66 @@
+// What the doctor found, in its own words: cause, fix, and the number that would show it wrong.
+import { whole } from "../format";
+import type { Finding } from "./documents";
+import type { Live } from "./live";
+
+interface Props {
+  runs: Live[];
+  marked: string | null;
+  onStep: (run: string, step: number) => void;
+}
+
+const ORDER = { fault: 0, warning: 1, notice: 2 };
+
+export function Findings({ runs, marked, onStep }: Props) {
+  const found = runs.flatMap(({ overview }) =>
+    overview.findings.map((finding, at) => ({ finding, run: overview.row.name, key: `${overview.row.name}-${at}` })),
+  );
+  found.sort((a, b) => ORDER[a.finding.severity] - ORDER[b.finding.severity] || (a.finding.step ?? 0) - (b.finding.step ?? 0));
+  if (!found.length) return null;
+  return (
+    <section aria-labelledby="found">
+      <h2 id="found">What the doctor found</h2>
+      {found.map(({ finding, run, key }) => (
+        <article key={key} id={`finding-${key}`} class={`finding ${finding.severity}${marked === key ? " marked" : ""}`}>
+          <h3>
+            <span class="severity">{finding.severity}</span> {finding.rule}{" "}
+            <span class="quiet">
+              {runs.length > 1 ? `${run}, ` : ""}
+              {finding.where}
+            </span>{" "}
+            {finding.step === null ? (
+              <span class="quiet">before the first step</span>
+            ) : (
+              <button type="button" class="plain" onClick={() => onStep(run, finding.step ?? 1)}>
+                step {whole(finding.step)}
+              </button>
+            )}
+          </h3>
+          <p>{finding.says}</p>
+          <Grounds finding={finding} />
+        </article>
+      ))}
+    </section>
+  );
+}
+
+function Grounds({ finding }: { finding: Finding }) {
+  const evidence = Object.entries(finding.evidence);
+  return (
+    <dl class="grounds">
+      <dt>cause</dt>
+      <dd>{finding.cause}</dd>
+      <dt>fix</dt>
+      <dd>{finding.fix}</dd>
+      <dt>wrong if</dt>
+      <dd>{finding.refuted_by}</dd>
+      {evidence.length > 0 && <dt>measured</dt>}
+      {evidence.length > 0 && <dd class="number">{evidence.map(([name, value]) => `${name} ${said(value)}`).join(" · ")}</dd>}
+    </dl>
+  );
+}
+
+function said(value: unknown): string {
+  if (typeof value === "number") return Number.isInteger(value) ? whole(value) : String(Number(value.toPrecision(5)));
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

@@ -1,0 +1,79 @@
+// What is asked of the server beside one step: answers that a component waits for, and long jobs.
+import { type Signal, signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+
+import type { Api, Source } from "./source/source";
+
+export type Progress = (doing: string, share: number | null) => void;
+
+export type Answer<T> =
+  | { state: "waiting"; doing: string; share: number | null }
+  | { state: "refused"; reason: string }
+  | { state: "here"; value: T };
+
+/** What a server answers; a page that has none shows no view that needs it. */
+export function apiOf({ api }: Source): Api {
+  if (!api) throw new Error("this view needs limpid serve");
+  return api;
+}
+
+export interface Job {
+  job: string;
+  what: string;
+  state: "running" | "done" | "failed";
+  doing: string;
+  done: number;
+  total: number | null;
+  error: string;
+}
+
+/** Wait for a job that the server began; `progress` hears how far it is. */
+export function finished(api: Api, job: Job, progress: Progress): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const told = (now: Job): boolean => {
+      progress(now.doing || now.what, now.total ? now.done / now.total : null);
+      if (now.state === "done") resolve();
+      if (now.state === "failed") reject(new Error(now.error || `${now.what} failed`));
+      return now.state !== "running";
+    };
+    if (told(job)) return;
+    const stop = api.events(`api/jobs/${encodeURIComponent(job.job)}/events`, (_, data) => {
+      if (told(data as Job)) stop();
+    });
+  });
+}
+
+/** The answer to GET, or to POST where there is a body, while a component stands; null asks nothing. */
+export function useAnswer<T>(api: Api, path: string | null, body?: unknown): Signal<Answer<T>> {
+  const asked = body === undefined ? undefined : JSON.stringify(body);
+  const answer = useMemo(() => signal<Answer<T>>({ state: "waiting", doing: "", share: null }), [path, asked]);
+  useEffect(() => {
+    let wanted = path !== null;
+    if (path === null) return;
+    const answered = body === undefined ? api.get<T>(path) : api.post<T>(path, body);
+    answered.then(
+      (value) => {
+        if (wanted) answer.value = { state: "here", value };
+      },
+      (error: unknown) => {
+        if (wanted) answer.value = { state: "refused", reason: reasonOf(error) };
+      },
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [path, asked]);
+  return answer;
+}
+
+export function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Little-endian float32 numbers that travel in JSON as base64. */
+export function floats(text: string): Float32Array {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+  return new Float32Array(bytes.buffer);
+}
