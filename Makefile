@@ -25,6 +25,7 @@ $(PAGE): web/package-lock.json web/build.mjs $(shell find web/src -type f)
 run: install
 	$(BIN)/limpid train
 	$(BIN)/limpid trace last
+	@echo; echo "look at it in a page:  $(BIN)/limpid serve"
 
 lint: install
 	$(BIN)/ruff check src tests benchmarks examples

@@ -24,6 +24,7 @@ from limpid.theme import HEADING
 if TYPE_CHECKING:
     from limpid.reporter import Reporter
     from limpid.run import Run
+    from limpid.training.callbacks import Callback
     from limpid.training.time_budget import Deadline
 
 
@@ -31,9 +32,11 @@ EVERYDAY = (
     "paths", "minutes", "name", "resume", "config", "recipe", "max_steps", "batch_size", "context_length", "d_model",
     "num_layers", "num_heads", "learning_rate", "warmup_steps", "weight_decay", "optimizer", "schedule", "dropout",
     "precision", "tokenizer", "text_field", "init_from", "lora_rank", "eval_steps", "early_stopping", "save_steps",
-    "sample_steps", "sample_prompt", "seed", "threads", "report_to",
+    "sample_steps", "sample_prompt", "seed", "threads", "report_to", "open",
 )  # fmt: skip
 """What --help shows; --help-all shows the rest, in sections."""
+INTERRUPTED = 130
+"""The exit code of what was ended by Ctrl-C."""
 ARGUMENTS = {"tune": "OBJECTIVE", "objective": "OBJECTIVE", "model_name": "MODEL", "paths": "PATH"}
 """Options that are typed without a name."""
 
@@ -58,6 +61,8 @@ class TrainFlags:
     """Name of the run under runs/, or a path; the next free number when left out."""
     resume: str | None = None
     """Run to continue, bit for bit, or RUN@STEP from an earlier checkpoint; with --max-steps it is extended."""
+    open: bool = False
+    """Open the run in a browser as it trains, as `limpid serve` shows it; the page stays until Ctrl-C."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
@@ -65,26 +70,38 @@ class TrainFlags:
 
 
 def verb(argv: Sequence[str]) -> int:
-    from limpid.api import train
-    from limpid.config.files import merged, read_options
-    from limpid.config.recipes import TIMED, recipe
-
     typed = given("train", TrainFlags, argv, EVERYDAY)
     require_threads(typed.get("run", {}).get("threads", 0))
     require_not_adopted(typed)
     began = time.perf_counter()
+    if typed.pop("open", False):
+        from limpid.view.beside import Page
+
+        page = Page()
+        code = _trained(typed, began, [page])
+        page.stay(interrupted=code == INTERRUPTED)
+        return code
+    return _trained(typed, began, ())
+
+
+def _trained(typed: dict[str, Any], began: float, callbacks: Sequence[Callback]) -> int:
+    """Train as the options say, or go on with the run that they name."""
+    from limpid.api import train
+    from limpid.config.files import merged, read_options
+    from limpid.config.recipes import TIMED, recipe
+
     if typed.get("resume") is not None:
-        return resumed(typed)
+        return resumed(typed, callbacks)
     file, chosen, minutes, name, _ = (typed.pop(key, None) for key in ("config", "recipe", "minutes", "name", "resume"))
     base = {} if chosen is None and minutes is None else recipe(chosen or "fast")
     base = base if minutes is None else merged(base, TIMED)
     options = typed if file is None else merged(read_options(user_path(file)), typed)
     config = from_dict(TrainConfig, merged(base, options))
     deadline = None if minutes is None else deadline_of(began, minutes, options, config.update.schedule)
-    return shown(lambda reporter: train(config, name, reporter, deadline))
+    return shown(lambda reporter: train(config, name, reporter, deadline, callbacks=callbacks))
 
 
-def resumed(typed: dict[str, Any]) -> int:
+def resumed(typed: dict[str, Any], callbacks: Sequence[Callback] = ()) -> int:
     """Continue the run that --resume names, with no other option but --max-steps and --parallel."""
     from limpid.api import resume
 
@@ -98,7 +115,7 @@ def resumed(typed: dict[str, Any]) -> int:
             f"--resume continues a run as it was configured: leave out {named} (only --max-steps and --parallel may "
             "change)"
         )
-    return shown(lambda reporter: resume(run, max_steps, reporter, parallel=parallel))
+    return shown(lambda reporter: resume(run, max_steps, reporter, callbacks, parallel=parallel))
 
 
 def deadline_of(
@@ -146,7 +163,7 @@ def shown(train: Callable[[Reporter], Run]) -> int:
             else:
                 with contextlib.suppress(OSError):  # the terminal may be gone, too
                     say(f"limpid: standard output was closed: {how}", file=sys.stderr)
-            return 130
+            return INTERRUPTED
         except RankFailed as broken:
             if not broken.told:
                 say(f"limpid: error: {broken}", file=sys.stderr)
@@ -172,6 +189,7 @@ def shown(train: Callable[[Reporter], Run]) -> int:
         judged = [(command("limpid", "evaluate", run.path), "hold it against what it started from")]
         for line, what in (
             (command("limpid", "trace", run.path), "open the last step"),
+            (command("limpid", "serve", run.path), "look at it in a page"),
             *(judged if run.read_config().tune is not None else []),
             _use(run),
             (_resuming(run, *longer), "train on"),

@@ -1,0 +1,35 @@
+"""A page beside a training."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from limpid.run import Run
+from limpid.view.beside import Page
+
+
+class Server:
+    """What stands for the process of the server."""
+
+    def __init__(self, words: list[str], stdin: int) -> None:
+        self.words, self.waited, self.ended = words, 0, 0
+
+    def wait(self) -> None:
+        self.waited += 1
+        if self.waited == 1:
+            raise KeyboardInterrupt
+
+    def terminate(self) -> None:
+        self.ended += 1
+
+
+def test_the_page_opens_with_the_run_and_stays_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Server)
+    page = Page()
+    page.stay()  # nothing was begun
+    page.on_start(Run(Path("runs/001")))
+    assert page.server.words == [sys.executable, "-m", "limpid", "serve", "runs/001", "--open"]
+    page.stay()
+    assert (page.server.waited, page.server.ended) == (2, 1)
