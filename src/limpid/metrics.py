@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,9 +131,22 @@ class Metrics:
 def line_of(text: bytes) -> dict[str, Any] | None:
     """A line of metrics or samples; None for what is none, or cut short."""
     try:
-        line = json.loads(text)
+        return checked_line(json.loads(text))
     except (ValueError, RecursionError):
         return None
+
+
+def lines_of(texts: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Those of many lines that are whole: read as one list, which takes a third of the time, unless one is none."""
+    try:
+        lines = map(checked_line, json.loads(b"[" + b",".join(texts) + b"]"))
+    except (ValueError, RecursionError):
+        lines = map(line_of, texts)
+    return [line for line in lines if line is not None]
+
+
+def checked_line(line: Any) -> dict[str, Any] | None:
+    """What JSON said, where it is a line of metrics or samples."""
     if not isinstance(line, dict) or "step" not in line:
         return None
     whole = all(type(line[name]) is int and 0 <= line[name] < LARGEST for name in COUNTS if name in line)

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from limpid.jsonable import jsonable
-from limpid.metrics import line_of
+from limpid.metrics import lines_of
 from limpid.tracing.schema import to_json
 from limpid.view.document import RunRow, StateDocument
 from limpid.view.folder import NotThere
@@ -126,7 +126,7 @@ class Watched:
 
 
 def _rows(lines: list[bytes]) -> Any:
-    return jsonable([line for line in map(line_of, lines) if line is not None])
+    return jsonable(lines_of(lines))
 
 
 READ: dict[str, Callable[[list[bytes]], Any]] = {

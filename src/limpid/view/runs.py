@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from limpid.config.files import require_as_written
 from limpid.config.options import to_dict
 from limpid.doctor.finding import Finding, finding_from
 from limpid.errors import LimpidError
@@ -155,23 +156,30 @@ def samples_in(lines: Sequence[bytes]) -> tuple[Sample, ...]:
     return tuple(Sample(line["step"], line["prompt"], line["text"]) for line in whole)
 
 
+def _last(texts: Sequence[bytes], name: bytes) -> dict[str, Any]:
+    """The last whole line that has a column; nothing of the others is parsed."""
+    lines = (line_of(text) for text in reversed(texts) if b'"%s"' % name in text)
+    return next((line for line in lines if line is not None), {})
+
+
 def _row(run: Run) -> RunRow:
+    texts = last_lines(run.metrics_file, TAIL)
+    last, judged = _last(texts, b"loss"), _last(texts, b"eval_loss")
     try:
-        config = run.read_config()
+        require_as_written(run.config_file)
+        said = last.get("max_steps")  # else the whole configuration is read, which takes longer than all the rest
+        max_steps = said if type(said) is int else run.read_config().run.max_steps
     except LimpidError as error:
         return _unreadable(run.path.name, str(error))
-    lines = [line for line in map(line_of, last_lines(run.metrics_file, TAIL)) if line is not None]
-    last: dict[str, Any] = next((line for line in reversed(lines) if "loss" in line), {})
-    judged: dict[str, Any] = next((line for line in reversed(lines) if "eval_loss" in line), {})
     points = [line for line in map(line_of, sampled_lines(run.metrics_file, SPARK)) if line and "loss" in line]
     labels = Labels.of(run)
     found = findings_in(last_lines(run.path / "findings.jsonl", SAMPLES_TAIL))
     return RunRow(
         name=run.path.name,
-        state=state_of(run, last, config.run.max_steps),
+        state=state_of(run, last, max_steps),
         why="",
         step=last.get("step", 0),
-        max_steps=config.run.max_steps,
+        max_steps=max_steps,
         loss=number_of(last.get("loss")),
         eval_loss=number_of(judged.get("eval_loss")),
         num_tokens=last.get("num_tokens"),

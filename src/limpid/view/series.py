@@ -7,12 +7,13 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from limpid.history.curves import WINDOWS, Axis, Curve, running_mean
-from limpid.metrics import line_of, number_of
+from limpid.metrics import lines_of, number_of
 from limpid.view.document import Column
 
 MEAN = "mean_loss"
@@ -21,6 +22,8 @@ POINTS = 2000
 """Points of a curve that can be told apart on a screen."""
 AT_ONCE = 1 << 24
 """Bytes that are read and split at once."""
+PARSED = 1000
+"""Lines that are parsed at once."""
 Array = np.ndarray
 
 
@@ -59,20 +62,21 @@ class Series:
             if state.st_size < self.offset or (self.inode and state.st_ino != self.inode):
                 self._forget()
             self.inode = state.st_ino
-            for line in lines_after(self.file, self.offset):
-                self.offset += len(line)
-                self._take(line)
+            texts = lines_after(self.file, self.offset)
+            self.offset += sum(map(len, texts))
+            for first in range(0, len(texts), PARSED):
+                for line in lines_of(texts[first : first + PARSED]):
+                    self._take(line)
             return self.offset
 
-    def _take(self, text: bytes) -> None:
-        line = line_of(text)
-        if line is None:
-            return
+    def _take(self, line: dict[str, Any]) -> None:
         step = line["step"]
         for name, said in line.items():
-            value = None if "/" in name or type(said) is bool else number_of(said)  # aliases of dashboards have a /
-            if value is not None:
-                column = self.columns.setdefault(name, Values())
+            value = said if type(said) is float else _value(said)
+            if value is not None and "/" not in name:  # aliases of dashboards have one
+                column = self.columns.get(name)
+                if column is None:
+                    column = self.columns[name] = Values()
                 column.steps.append(step)
                 column.values.append(value)
 
@@ -104,6 +108,11 @@ class Series:
             return step.astype(np.float64)
         at, values = amounts.arrays()
         return np.interp(step, at, values if along == "tokens" else np.cumsum(values))
+
+
+def _value(said: Any) -> float | None:
+    """What a column takes of a value that is no float."""
+    return None if type(said) is bool else number_of(said)
 
 
 def extremes(y: Float[Array, " line"], points: int) -> Int[Array, " point"]:
