@@ -115,7 +115,7 @@ def with_old_log_probabilities(micro: MicroBatch, drew: Callable[[], Transformer
     """The batch with what the policy that drew it gives to it, which training itself need not ask: see `Policy`."""
     if not isinstance(objective, Policy) or OLD in micro.arrays:
         return micro
-    old = token_log_probabilities(drew(), micro, objective.temperature)
+    old = predicted(drew(), micro, objective.temperature)["log_probabilities"]
     return replace(micro, arrays={**micro.arrays, OLD: old})
 
 

@@ -131,9 +131,10 @@ class Rollouts:
     def _scored(self, micros: Sequence[MicroBatch], state: State) -> dict[str, Array]:
         """What the policy that drew the answers gives to their tokens, and the reference, where there is one; nats.
 
-        Nothing of a draw that serves one step: the policy that drew it is the one of the step.
+        Nothing of a draw that serves one step: the policy that drew it is the one of the step, but for dropout.
         """
-        if self.settings.num_iterations == 1 and self.reference is None and not isinstance(self.objective, PPO):
+        asked = self.reference is not None or isinstance(self.objective, PPO) or state.model.config.drops
+        if self.settings.num_iterations == 1 and not asked:
             return {}
         heat = self.objective.temperature
         old = [predicted_by_policy(state, micro, heat) for micro in micros]
