@@ -65,7 +65,8 @@ def event(kind: str, data: object, at: str = "") -> str:
 
 def serious(page: Page) -> list[str]:
     """What axe finds serious or critical, each with the element that it is about."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)")
     return [
         f"{one['id']}: {node['target']} {node['failureSummary']}"

@@ -129,7 +129,8 @@ function stationsOf<R extends Quantity>(rows: R[]): Station<R>[] {
       found.set(key, station);
     }
   }
-  return [...found.values()];
+  const part = ({ block, station }: Station<R>): number => (station === "embedding" ? 0 : block === null ? 2 : 1);
+  return [...found.values()].sort((a, b) => part(a) - part(b));
 }
 
 function runsOf<R>(stations: Station<R>[]): { block: number | null; length: number }[] {

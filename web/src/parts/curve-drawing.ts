@@ -68,12 +68,15 @@ export function options(props: CurveProps, width: number, height: number, heard:
     cursor: { y: false, points: { size: 7 }, ...(props.together ? { sync: { key: props.together, scales: ["x", null] } } : {}) },
     scales: { x: { time: false }, y },
     axes: [
-      { ...axis, size: 26, values: (_, splits) => splits.map(tick), space: 70, label: props.along, labelSize: 18, labelGap: 0, labelFont: "12px system-ui, sans-serif" },
+      { ...axis, size: 26, values: (_, splits) => splits.map(tick), space: 70, ...(props.whole ? { incrs: WHOLE } : {}), label: props.along, labelSize: 18, labelGap: 0, labelFont: "12px system-ui, sans-serif" },
       { ...axis, size: 58, values: (_, splits) => splits.map(tick), space: 34 },
     ],
     hooks: { setCursor: [(plot) => heard.cursor(plot.cursor.idx ?? null)], draw: [heard.drawn] },
   };
 }
+
+/** Distances between the marks of an axis of whole numbers. */
+const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
 /** Room above and below; one value alone stands in the middle. */
 function limits(low: number | null, high: number | null, fromZero: boolean): uPlot.Range.MinMax {
@@ -85,7 +88,7 @@ function limits(low: number | null, high: number | null, fromZero: boolean): uPl
 
 function tick(value: number | null): string {
   if (value === null) return "";
-  if (value !== 0 && (Math.abs(value) >= 1e4 || Math.abs(value) < 1e-3)) {
+  if (value !== 0 && (Math.abs(value) >= 1e4 || Math.abs(value) < 1e-4)) {
     if (Math.abs(value) >= 1e3 && Math.abs(value) < 1e13) return short(value);
     return String(Number(value.toPrecision(3)).toExponential()).replace("e+", "e").replace("-", "−");
   }

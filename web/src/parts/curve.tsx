@@ -15,6 +15,8 @@ export interface CurveProps {
   along: string;
   lines: Line[];
   log?: boolean;
+  /** Whether nothing lies between two whole numbers of the axis. */
+  whole?: boolean;
   /** Whether the vertical axis begins at zero. */
   fromZero?: boolean;
   height?: number;

@@ -39,7 +39,7 @@ function One({ option, form, value, onValue }: { option: PlanOption; form: PlanF
   const label = name.replaceAll("_", " ");
   const given = option.default === null ? "" : String(option.default);
   if (kind === "choice") {
-    return <Choice label={label} hint={about} value={value || given} choices={choices} onValue={(chosen) => onValue(chosen === given ? "" : chosen)} />;
+    return <Choice label={label} hint={about} value={value || given} choices={given ? choices : [["", "–"], ...choices]} onValue={(chosen) => onValue(chosen === given ? "" : chosen)} />;
   }
   const known = name === "device" ? form.devices : choices.length ? choices : undefined;
   return <Field label={label} hint={about} value={value} placeholder={given || "–"} choices={known} onValue={onValue} />;

@@ -33,6 +33,7 @@ export function Curves({ runs, along, log, onStep, onFinding }: Props) {
   };
   const shared = {
     along: AXES[along],
+    whole: along !== "time",
     together: "course",
     onPoint: open,
     shownX: along === "time" ? duration : along === "tokens" ? count : whole,

@@ -66,6 +66,7 @@ export function OpenStep({ api, runs, chosen, onChosen }: Props) {
             open step {whole(step)}
           </a>
         )}
+        {here && <a href={`#/what-if/${encodeURIComponent(name)}/${step}`}>what if something of it were changed</a>}
         {!here && within && !doing.value && (
           <button type="button" onClick={() => void replay()}>
             replay step {whole(step)} and open it
