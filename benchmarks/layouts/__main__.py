@@ -39,7 +39,7 @@ LAYOUTS = (
     "replicate=2,tensor=2", "shard=2,tensor=2,zero=1", "shard=2,tensor=2,zero=2", "shard=2,tensor=2",
     "pipeline=2", "pipeline=2,schedule=interleaved1f1b", "pipeline=2,schedule=interleavedzerobubble",
     "pipeline=2,schedule=zbvzerobubble", "pipeline=4", "pipeline=2,shard=2",
-    "pipeline=2,replicate=2", "pipeline=2,shard=2,schedule=zbvzerobubble", "pipeline=2,tensor=2",
+    "pipeline=2,replicate=2", "pipeline=2,shard=2,schedule=interleavedzerobubble", "pipeline=2,tensor=2",
 )  # fmt: skip
 
 

@@ -210,6 +210,7 @@ def test_blocks_are_divided_evenly_and_the_last_stage_has_no_more_than_others(
 REFUSED = {
     "pipeline=8": r"takes 8 stages by schedule 1f1b, and num_layers is 4",
     "pipeline=4,schedule=interleaved1f1b": r"takes 8 stages by schedule interleaved1f1b, and num_layers is 4",
+    "pipeline=2,shard=2,schedule=zbvzerobubble": r"tied is yes: .* choose interleavedzerobubble",
     "shard=2,schedule=interleaved1f1b": r"schedule is interleaved1f1b, which orders the stages of a pipeline",
 }
 

@@ -183,3 +183,9 @@ def require_stages(config: TrainConfig, parallel: Parallel) -> None:
         f"pipeline is {parallel.pipeline}, which takes {count} stages by schedule {parallel.schedule}, and num_layers "
         f"is {model.num_layers}: choose at least as many layers, or fewer stages",
     )
+    both_ends = parallel.holder(0) == parallel.holder(count - 1)
+    require(
+        not (both_ends and model.tied and parallel.data * parallel.tensor > 1),
+        f"schedule is {parallel.schedule}, which gives the first and the last stage to one process, and tied is yes: "
+        "the table that they share can be divided once only, so choose interleavedzerobubble, or say tied no",
+    )
