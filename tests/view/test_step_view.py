@@ -200,3 +200,45 @@ def test_it_prints(browser: Browser, worked: str) -> None:
         assert not page.locator("nav[aria-label=views]").is_visible()
         paper = page.pdf(prefer_css_page_size=True)
         assert paper.startswith(b"%PDF")
+
+
+HOSTILE = "<img src=x onerror=\"document.title='harmed'\"></script><script>document.title='harmed'</script>\x1b[31m"
+
+
+def test_text_of_a_run_stays_text(browser: Browser, bundle: None, tmp_path: Path) -> None:
+    where = tmp_path / "hostile.html"
+    with opened() as trace:
+        trace.record.meta["token_texts"]["5"] = HOSTILE
+        trace.record.meta["run"] = f"a run</title>{HOSTILE}"
+        file.write(trace, where, home="#/worked/1/tokens[0,3]")
+    with offline(browser) as context:
+        page = context.new_page()
+        page.goto(where.as_uri())
+        page.locator(".entry-panel em").wait_for()
+        assert "<img src=x" in page.locator(".entry-panel em").inner_text()
+        assert page.locator(".cells").count() > 20
+        assert page.locator("img").count() == 0
+        assert page.title() != "harmed"
+        assert "\x1b" not in page.content()
+
+
+def test_a_file_that_holds_a_corner_says_so(
+    browser: Browser, bundle: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file.packed, "LARGEST", 10)
+    monkeypatch.setattr(file, "HELD", 10)
+    monkeypatch.setattr(file, "WAYS", 3)
+    where = tmp_path / "corner.html"
+    with opened() as trace:
+        file.write(trace, where, home="#/run/1/loss")
+        want = trace.explain("loss").value
+    with offline(browser) as context:
+        page = context.new_page()
+        page.goto(where.as_uri())
+        page.locator(".entry-panel .facts strong").wait_for()
+        assert float(page.locator(".entry-panel .facts strong").get_attribute("data-value") or "nan") == want
+        assert "48 × 16" in page.locator('[aria-label="blocks.0.mlp.up.weight"] .corner').first.inner_text()
+        show(page, "#/run/1/logits[0,0,0]")
+        alert = page.get_by_role("alert")
+        alert.wait_for()
+        assert "limpid explain run@1 'logits[0,0,0]'" in alert.inner_text()

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,10 +78,11 @@ def contents(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     """What the page reads: documents as JSON, arrays by kind and name."""
     view = step_view(trace)
     whole = packed.fits(trace)
-    values, gradients, after = arrays(trace, whole)
+    values, gradients, after = arrays(trace, whole, all_of_them=whole or entries(trace) <= HELD)
     shapes = {name: array.shape for name, array in values.items()}
     places = {name: replace(place, shape=shapes[name]) for name, place in view.arrays.items() if name in shapes}
-    view = replace(view, arrays=places, tokens=view.tokens if whole else view.tokens[:1])
+    rows = shapes["tokens"][0] if "tokens" in shapes else 0
+    view = replace(view, arrays=places, tokens=view.tokens[:rows])
     tensors = {
         **{f"value/{name}": array for name, array in values.items()},
         **{f"gradient/{name}": array for name, array in gradients.items()},
@@ -100,7 +102,16 @@ def contents(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     return document, tensors
 
 
-def arrays(trace: Trace, whole: bool) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+HELD = 100_000
+"""Entries of all arrays together that a file holds; of a larger step it holds a corner of each."""
+
+
+def entries(trace: Trace) -> int:
+    """How many numbers all arrays of a step have together."""
+    return sum(math.prod(trace.record.shape(trace.tensor(name)[1])) for name in trace.names())
+
+
+def arrays(trace: Trace, whole: bool, all_of_them: bool) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
     """Values and gradients by name; moments and parameters after the update by kind and name.
 
     Of a step that is too large to be held whole, a corner of each: the first row of the batch, its first tokens.
@@ -110,7 +121,7 @@ def arrays(trace: Trace, whole: bool) -> tuple[dict[str, Array], dict[str, Array
     for name in trace.names():
         if trace.tensor(name)[1] not in trace.record.names:
             continue
-        part = () if whole else corner(trace.record.axes(name), trace.record.shape(trace.tensor(name)[1]))
+        part = () if all_of_them else corner(trace.record.axes(name), trace.record.shape(trace.tensor(name)[1]))
         values[name] = held(trace, name, part)
         if trace.entries.gradient(name) is not None:
             gradients[name] = held(trace, f"grad({name})", part)

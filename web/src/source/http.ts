@@ -1,7 +1,8 @@
 // The source behind `limpid serve`.
-import type { EntryView, EquationsView, StepView } from "../documents";
+import type { EntryView, EquationsView, ErrorDocument, JobDocument, StepView } from "../documents";
+import { entry as parsed } from "../address";
 import { read } from "./safetensors";
-import type { Api, Kind, Slice, Source, StepSource, Tile, TileRequest } from "./source";
+import type { Api, Heard, Kind, Slice, Source, StepSource, Tile, TileRequest } from "./source";
 
 export class Http implements Source {
   only = null;
@@ -42,13 +43,27 @@ class HttpStep implements StepSource {
     private readonly path: string,
   ) {}
 
-  document(): Promise<StepView> {
-    return (this.page ??= this.api.get<StepView>(this.path));
+  document(heard: Heard = () => undefined): Promise<StepView> {
+    this.page ??= this.having(() => this.api.get<StepView>(this.path), "record", {}, heard);
+    this.page.catch(() => (this.page = null)); // asked for again, it may be there
+    return this.page;
+  }
+
+  /** An answer; what has to be made before it is made by a job of the server, once. */
+  private async having<T>(ask: () => Promise<T>, make: string, body: unknown, heard: Heard): Promise<T> {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof Missing)) throw error;
+      await finished(this.api, await this.api.post<JobDocument>(`${this.path}/${make}`, body), heard);
+      return ask();
+    }
   }
 
   async slice(entry: string, kind: Kind): Promise<Slice> {
-    const query = new URLSearchParams({ entry, kind });
-    const tensors = read(await this.api.bytes(`${this.path}/slice?${query}`));
+    const path = `${this.path}/slice?${new URLSearchParams({ entry, kind })}`;
+    const { name } = parsed(entry);
+    const tensors = read(await this.having(() => this.api.bytes(path), "exact", { name }, () => undefined));
     const slice = tensors.get("data");
     if (!slice) throw new Error(`${entry}: the server sent no slice`);
     return { ...slice, hidden: tensors.get("hidden")?.data ?? null } as Slice;
@@ -77,8 +92,28 @@ class HttpStep implements StepSource {
 async function asked(path: string, options?: RequestInit): Promise<Response> {
   const answer = await fetch(path, options);
   if (answer.ok) return answer;
-  const said = (await answer.json().catch(() => null)) as { error?: string } | null;
-  throw new Error(said?.error ?? `${path}: ${answer.status} ${answer.statusText}`);
+  const said = (await answer.json().catch(() => null)) as Partial<ErrorDocument> | null;
+  const why = said?.error ?? `${path}: ${answer.status} ${answer.statusText}`;
+  throw said?.missing ? new Missing(why) : new Error(why);
+}
+
+/** Something is not there yet, and the server can make it. */
+class Missing extends Error {}
+
+/** Wait for a job. */
+function finished(api: Api, job: JobDocument, heard: Heard): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const told = (now: JobDocument): boolean => {
+      heard(now.total ? `${now.doing} (${now.done} of ${now.total})` : now.doing || now.what);
+      if (now.state === "done") resolve();
+      if (now.state === "failed") reject(new Error(now.error || `${now.what} failed`));
+      return now.state !== "running";
+    };
+    if (told(job)) return;
+    const stop = api.events(`api/jobs/${encodeURIComponent(job.job)}/events`, (_, data) => {
+      if (told(data as JobDocument)) stop();
+    });
+  });
 }
 
 function events(path: string, heard: (kind: string, data: unknown) => void): () => void {

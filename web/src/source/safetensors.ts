@@ -18,8 +18,9 @@ export function read(file: ArrayBuffer): Map<string, Tensor> {
   const length = Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, length))) as Record<string, Header>;
   const found = new Map<string, Tensor>();
-  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
+  for (const [name, about] of Object.entries(header)) {
     if (name === "__metadata__") continue;
+    const { dtype, shape, data_offsets: [from, to] } = about;
     found.set(name, { shape, data: numbers(dtype, file, 8 + length + from, to - from) });
   }
   return found;

@@ -31,8 +31,11 @@ export interface TileRequest {
   column: number;
 }
 
+/** How far something is that takes long. */
+export type Heard = (doing: string) => void;
+
 export interface StepSource {
-  document(): Promise<StepView>;
+  document(heard?: Heard): Promise<StepView>;
   /** The part of an array that an entry's leading indices select: NAME[i, j] of four axes is the matrix of the last two. */
   slice(entry: string, kind: Kind): Promise<Slice>;
   tiles(request: TileRequest): Promise<Tile>;

@@ -27,7 +27,7 @@ export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: 
   const each = laid.panels.length > 1 ? Math.max(96, Math.min(220, Math.floor(room / Math.min(4, laid.panels.length)))) : room;
   return (
     <div class={laid.panels.length > 1 ? "panels" : "panel"}>
-      {!isWhole(shown.view, bare) && <p class="quiet corner">a corner: {place.shape.join(" × ")}</p>}
+      {!isWhole(shown.view, bare) && <p class="quiet corner">a corner, {place.shape.join(" × ")}: the file holds no more</p>}
       {laid.panels.map((panel) => (
         <Panel
           key={`${panel.index}`}

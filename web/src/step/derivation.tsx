@@ -2,6 +2,7 @@
 import type { DerivationDocument, Term } from "../documents";
 import { Equation } from "../parts/equation";
 import { general, numeric, signed } from "../numbers";
+import { printable } from "../parts/text";
 import { Value, EntryLink } from "../parts/value";
 
 interface Props {
@@ -43,7 +44,7 @@ function Terms({ terms }: { terms: Term[] }) {
               <EntryLink entry={source.address} class="entry">
                 {source.address}
               </EntryLink>{" "}
-              <span class="quiet">{source.note}</span>
+              <span class="quiet">{printable(source.note)}</span>
             </td>
             <td class="number">
               <Value value={source.value} entry={source.address} />
@@ -67,8 +68,9 @@ export function Linked({ text, terms }: { text: string; terms: Term[] }) {
   const found: preact.ComponentChildren[] = [];
   let from = 0;
   for (const match of text.matchAll(LITERAL)) {
-    const of = left.findIndex((term) => general(numeric(term.source.value)) === match[0]);
-    const term = of < 0 ? terms.find((one) => general(numeric(one.source.value)) === match[0]) : left.splice(of, 1)[0];
+    const is = (term: Term) => general(numeric(term.source.value)).replace("-", "") === match[0].replace("-", "");
+    const of = left.findIndex(is);
+    const term = of < 0 ? terms.find(is) : left.splice(of, 1)[0];
     if (!term) continue;
     found.push(
       text.slice(from, match.index),

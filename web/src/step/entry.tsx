@@ -5,6 +5,7 @@ import { entry as parsed, print, written, type Entry } from "../address";
 import { exact, general, numeric, signed } from "../numbers";
 import { useLoaded } from "../parts/loaded";
 import { useStep } from "../parts/step-context";
+import { printable } from "../parts/text";
 import { EntryLink, Value } from "../parts/value";
 import { Derivation } from "./derivation";
 import { anchor, show } from "./quantity";
@@ -94,7 +95,7 @@ function Explained({ view: { entry, mathml }, asked }: { view: EntryView; asked:
         <strong class="number big" data-value={exact(numeric(isGradient ? (entry.gradient ?? NaN) : entry.value))}>
           {signed(exact(numeric(isGradient ? (entry.gradient ?? NaN) : entry.value)))}
         </strong>{" "}
-        {entry.note && <em>{entry.note}</em>}{" "}
+        {entry.note && <em>{printable(entry.note)}</em>}{" "}
         <a href={`#${anchor(entry.name)}`} onClick={(event) => show(event, anchor(entry.name))}>
           where it stands: {entry.station}
         </a>
@@ -135,7 +136,7 @@ function Ways({ title, places, frame }: { title: string; places: Place[]; frame?
             <EntryLink entry={place.address} class="entry">
               {written(parsed(place.address))}
             </EntryLink>{" "}
-            <Value value={place.value} /> <span class="quiet">{place.note}</span>
+            <Value value={place.value} /> <span class="quiet">{printable(place.note)}</span>
           </li>
         ))}
       </ol>

@@ -3,7 +3,7 @@ import type { StepView } from "../documents";
 import { entry as parsed } from "../address";
 import { general, numeric } from "../numbers";
 import { useStep } from "../parts/step-context";
-import { visible } from "../parts/text";
+import { printable, visible } from "../parts/text";
 import { EntryLink, Value } from "../parts/value";
 
 export function Head() {
@@ -14,7 +14,7 @@ export function Head() {
   return (
     <header class="step-head">
       <h1>
-        Step {step.step.toLocaleString("en")} of {step.run}
+        Step {step.step.toLocaleString("en")} of {printable(step.run)}
       </h1>
       <p class="quiet">
         {step.loss.positions.toLocaleString("en")} tokens, {step.loss.labels.toLocaleString("en")} labels · {model?.num_layers}{" "}

@@ -1,5 +1,7 @@
 // One quantity of the forward pass: how it was made, its numbers, its gradient, and how far both agree.
+import { useSignal } from "@preact/signals";
 import type { QuantityDocument } from "../documents";
+import type { Kind } from "../source/source";
 import { Equation } from "../parts/equation";
 import { general, numeric, si } from "../numbers";
 import { useStep } from "../parts/step-context";
@@ -7,9 +9,12 @@ import { Comparison } from "../parts/verdict";
 import { Value } from "../parts/value";
 import { ArrayView } from "./array";
 
+/** One quantity, its two sides next to each other. */
 export function Quantity({ quantity }: { quantity: QuantityDocument }) {
   const { view } = useStep();
   const { statistics, adjoint, inputs } = quantity;
+  const kind = useSignal<Kind>("value");
+  const kinds = (view.arrays[quantity.name]?.kinds ?? []).filter((one) => one !== "gradient");
   const passes = adjoint.flatMap((line, place) => (line ? [{ line, to: inputs[place] ?? "" }] : []));
   return (
     <section class="quantity" id={anchor(quantity.name)} aria-label={quantity.name}>
@@ -34,7 +39,19 @@ export function Quantity({ quantity }: { quantity: QuantityDocument }) {
       <div class="sides">
         <div class="side">
           <Equation latex={quantity.equation} mathml={view.mathml} frame="forward" />
-          <ArrayView name={quantity.name} frame="forward" caption="value" />
+          {kinds.length > 1 && (
+            <label class="kinds">
+              numbers of{" "}
+              <select value={kind.value} onChange={(event) => (kind.value = event.currentTarget.value as Kind)}>
+                {kinds.map((one) => (
+                  <option key={one} value={one}>
+                    {KINDS[one]}
+                  </option>
+                ))}
+              </select>
+            </label>
+          )}
+          <ArrayView name={quantity.name} kind={kind.value} frame="forward" caption={kinds.length > 1 ? KINDS[kind.value] : "value"} />
         </div>
         {quantity.grad_norm !== null && (
           <div class="side">
@@ -56,6 +73,14 @@ export function Quantity({ quantity }: { quantity: QuantityDocument }) {
     </section>
   );
 }
+
+const KINDS: Record<Kind, string> = {
+  value: "the engine",
+  gradient: "gradient",
+  exact: "the mathematics, float64",
+  difference: "engine − mathematics",
+  share: "difference, as a share of its bound",
+};
 
 /** A quantity's or parameter's name, as a link to where it stands in the step. */
 export function Name({ name }: { name: string }) {

@@ -22,7 +22,8 @@ const OPEN = 6;
 
 export function Step({ source, address }: ViewProps<Extract<Address, { view: "step" }>>) {
   const step = useMemo(() => source.step(address.run, address.step), [source, address.run, address.step]);
-  const view = useLoaded<StepView>(() => step.document(), [step]);
+  const doing = useSignal("");
+  const view = useLoaded<StepView>(() => step.document((said) => (doing.value = said)), [step]);
   const row = useSignal(0);
   const entry = address.entry === null ? null : parsed(address.entry);
   useEffect(() => {
@@ -35,7 +36,12 @@ export function Step({ source, address }: ViewProps<Extract<Address, { view: "st
   useEffect(() => {
     if (entry && view && walk.value.length <= 1) document.getElementById(anchor(bare(entry.name)))?.scrollIntoView({ block: "start" });
   }, [view]);
-  if (!view) return <p class="quiet loading">opening step {address.step} of {address.run} …</p>;
+  if (!view)
+    return (
+      <p class="quiet loading" role="status">
+        opening step {address.step} of {address.run} … {doing}
+      </p>
+    );
   const shown: Shown = { source: step, view, run: address.run, step: address.step, row, entry };
   const forward = view.step.stations.filter((one) => one.station !== "backward" && one.station !== "update");
   return (

@@ -10,7 +10,7 @@ import { Equation } from "../parts/equation";
 import { indexAt, layout } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
 import { labels, StepContext, useStep } from "../parts/step-context";
-import { visible } from "../parts/text";
+import { printable, visible } from "../parts/text";
 import { Value } from "../parts/value";
 import type { Slice, Source, StepSource } from "../source/source";
 import { scaleOf } from "../parts/matrix-draw";
@@ -38,7 +38,7 @@ function Numbers({ view }: { source: Source; from: StepSource; view: StepView })
     <article class="worked">
       <h1>Every number of one training step</h1>
       <p>
-        {step.run}. {count.toLocaleString("en")} numbers forward, as many gradients, and the update of every weight; {step.verdict.checks}{" "}
+        {printable(step.run)}. {count.toLocaleString("en")} numbers forward, as many gradients, and the update of every weight; {step.verdict.checks}{" "}
         comparisons with a second derivation, {step.verdict.within_bounds} within their bounds. A click on a number writes it out, in{" "}
         <a href={print({ view: "step", run, step: number, entry: null })}>the step</a>. Blue is forward, red backward, green the update.
       </p>
