@@ -238,7 +238,7 @@ def test_a_file_that_holds_a_corner_says_so(
         page.locator(".entry-panel .facts strong").wait_for()
         assert float(page.locator(".entry-panel .facts strong").get_attribute("data-value") or "nan") == want
         assert "48 × 16" in page.locator('[aria-label="blocks.0.mlp.up.weight"] .corner').first.inner_text()
-        show(page, "#/run/1/logits[0,0,0]")
+        show(page, "#/run/1/blocks.0.mlp.up[0,0,0]")
         alert = page.get_by_role("alert")
         alert.wait_for()
-        assert "limpid explain run@1 'logits[0,0,0]'" in alert.inner_text()
+        assert "limpid explain run@1 'blocks.0.mlp.up[0,0,0]'" in alert.inner_text()
