@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from limpid.maths.operation import Array
+from limpid.tracing.finite import all_finite
 from limpid.view.slices import Readable
 
 TILE = 128
 """Cells along an edge of a tile."""
 BASE = 3
 """The lowest level that is kept: cells of 8 × 8 entries. Tiles of lower ones are made of the entries that they show."""
-AT_ONCE = 1 << 22
+AT_ONCE = 1 << 18
 """Entries that are reduced at once."""
 NAMES = ("min", "max", "mean", "rms", "not_finite")
 Cells = Float[Array, "5 _ _"]
@@ -70,22 +72,24 @@ def cells_of(matrix: Shaped[Array, "row column"], edge: int) -> Cells:
         finite = np.where(odd, np.float32(np.nan), value)
         return np.stack([finite, finite, finite, np.abs(finite), odd.astype(np.float32)])
     rows, columns = matrix.shape
-    value = matrix.astype(np.float64)
-    finite = np.isfinite(value)
-    whole = bool(finite.all())
-    filled = value if whole else np.where(finite, value, 0.0)
+    value = matrix if matrix.dtype in (np.float32, np.float64) else matrix.astype(np.float64)
+    finite, filled = None, value
+    if not all_finite(value):
+        finite = np.isfinite(value)
+        filled = np.where(finite, value, value.dtype.type(0))
     at_rows, at_columns = np.arange(0, rows, edge), np.arange(0, columns, edge)
 
-    def pooled(join: np.ufunc, array: Array) -> Array:
-        return join.reduceat(join.reduceat(array, at_rows, axis=0), at_columns, axis=1)
+    def pooled(join: np.ufunc, array: Array, dtype: Any = None) -> Array:
+        """Rows first, which lie apart in memory and so are added up many entries at once."""
+        return join.reduceat(join.reduceat(array, at_rows, axis=0, dtype=dtype), at_columns, axis=1)
 
-    least = pooled(np.minimum, value if whole else np.where(finite, value, np.inf))
-    greatest = pooled(np.maximum, value if whole else np.where(finite, value, -np.inf))
+    least = pooled(np.minimum, value if finite is None else np.where(finite, value, np.inf))
+    greatest = pooled(np.maximum, value if finite is None else np.where(finite, value, -np.inf))
     size = np.outer(np.diff(at_rows, append=rows), np.diff(at_columns, append=columns))
-    counted = size if whole else pooled(np.add, finite.astype(np.int64))
+    counted = size if finite is None else pooled(np.add, finite, np.int64)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        mean = pooled(np.add, filled) / counted
-        rms = np.sqrt(pooled(np.add, filled**2) / counted)
+        mean = pooled(np.add, filled, np.float64) / counted
+        rms = np.sqrt(pooled(np.add, np.square(filled, dtype=np.float64)) / counted)
         cells = np.stack([least, greatest, mean, rms, size - counted])
         cells[:4, counted == 0] = np.nan
         return cells.astype(np.float32)
