@@ -19,7 +19,7 @@ const TALLEST = 520;
 export function cellSize({ rows, columns }: { rows: number; columns: number }, room: number): { width: number; height: number } {
   if (columns * 56 <= room && rows <= 24 && columns <= 8) return { width: 56, height: 24 };
   const side = Math.max(1, Math.min(20, Math.floor(room / columns), Math.floor(TALLEST / rows)));
-  return { width: side, height: rows === 1 ? 20 : side };
+  return { width: side, height: rows === 1 ? 20 : Math.max(side, Math.min(12, Math.floor(TALLEST / rows))) };
 }
 
 export function scaleOf(data: ArrayLike<number>, hidden: (i: number) => boolean): number {
