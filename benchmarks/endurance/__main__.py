@@ -11,7 +11,8 @@ disturbed, to the bit, and every refusal on the way was one line. Else it is
     unreadable a checkpoint had to be removed by hand
     traceback  Python's own error, where a user wants one line
     unclear    refused, but not in one line
-    hung       nothing happened for a minute
+    unnamed    of several processes one failed, and no line says which, at which step, in which phase
+    hung       a minute and five times what it takes undisturbed had passed
 """
 
 import argparse
@@ -30,7 +31,7 @@ from pathlib import Path
 
 from benchmarks.endurance import process
 from benchmarks.endurance.faults import FAULTS, FULL, Fault
-from benchmarks.endurance.limpid_runs import STEPS, LimpidRun
+from benchmarks.endurance.limpid_runs import LimpidRun
 from benchmarks.endurance.others import TRAININGS, OtherTool
 from benchmarks.endurance.process import Moment
 from benchmarks.endurance.subject import Subject
@@ -38,10 +39,11 @@ from benchmarks.endurance.trial import Outcome, Prepared, Trial, attempt
 from benchmarks.robustness.bad.sandbox import isolate, warm
 
 SUBJECTS: dict[str, tuple[Subject, int]] = {  # and how often each is drawn
-    "train": (LimpidRun("train"), 66),
+    "train": (LimpidRun("train"), 60),
     "dpo": (LimpidRun("dpo"), 12),
     "grpo": (LimpidRun("grpo"), 12),
-    "two": (LimpidRun("train", processes=2, changed={"max_steps": STEPS // 2}), 10),
+    "two": (LimpidRun("two", processes=2), 8),
+    "stages": (LimpidRun("stages", processes=2), 8),
 }
 OTHERS: dict[str, tuple[Subject, int]] = {name: (OtherTool(name), 1) for name in TRAININGS}
 MOUNTED = "64m"
@@ -61,9 +63,8 @@ def workplace() -> Iterator[tuple[Path, bool]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def prepare(subject: Subject, work: Path) -> Prepared:
-    """Train it undisturbed, count its file events, and stop another one half-way."""
-    top = work / f"{subject.name}-{subject.processes}"
+def prepare(subject: Subject, top: Path) -> Prepared:
+    """Train it undisturbed in a folder, count its file events, and stop another one half-way."""
     laid, whole, half = (top / name for name in ("laid", "whole", "half"))
     laid.mkdir(parents=True)
     os.environ["LIMPID_CACHE"] = str(laid / "cache")
@@ -71,14 +72,14 @@ def prepare(subject: Subject, work: Path) -> Prepared:
     shutil.copytree(laid, whole)
     shutil.copytree(laid, half)
     os.environ["LIMPID_CACHE"] = str(whole / "cache")
-    new = _done(process.run(subject.begin(), whole, limit=300))
+    new = _done(process.run(subject.begin(), whole))
     os.environ["LIMPID_CACHE"] = str(half / "cache")
     stop = Moment(new.events[0] // 2)
-    process.run(subject.begin(), half, stop, lambda group, pid: os.kill(group, signal.SIGTERM), limit=300)
+    process.run(subject.begin(), half, stop, lambda group, pid: os.kill(group, signal.SIGTERM))
     trying = shutil.copytree(half, top / "trying")
     again = subject.again(trying, new)
     assert again is not None
-    resumed = _done(process.run(again, trying, limit=300))
+    resumed = _done(process.run(again, trying))
     shutil.rmtree(trying)
     return Prepared(
         subject, whole, half, {False: new.events, True: resumed.events}, {False: new.seconds, True: resumed.seconds}
@@ -128,7 +129,7 @@ def trials(
     for drawn, name in draw(count, seed, subjects, only, mounted):
         if number in (None, drawn.number):
             if name not in prepared:
-                prepared[name] = prepare(drawn.subject, work)
+                prepared[name] = prepare(drawn.subject, work / name)
             yield attempt(at_a_moment(drawn, prepared[name], seed), prepared[name], work)
 
 

@@ -60,6 +60,8 @@ class Fault:
     processes: tuple[int, ...] = (1, 2)
     goes_on: bool = False
     """The process is to end by itself as if nothing had been."""
+    names: bool = False
+    """Of several processes those that go on are to say which rank failed, at which step, in which phase."""
     keeps_all: bool = False
     """It has the chance to save: no step may have to be taken again."""
 
@@ -235,7 +237,7 @@ def damaged_cache(place: Place) -> None:
 FULL = Fault("disk full", fill, mend=make_room)
 QUOTA = Fault("files limited", inside=small_files)
 FAULTS = (
-    Fault("SIGKILL", kill),
+    Fault("SIGKILL", kill, names=True),
     Fault("SIGKILL of all", kill_all, processes=(2,)),
     Fault("SIGTERM", send(signal.SIGTERM), keeps_all=True),
     Fault("SIGHUP", send(signal.SIGHUP), keeps_all=True),
@@ -251,8 +253,8 @@ FAULTS = (
     Fault("clock jumps", inside=clock, goes_on=True),
     Fault("times of files jump", kill, damage=old_files),
     Fault("process slow", slow, goes_on=True),
-    Fault("process stalled", stall, processes=(2,)),
-    Fault("connection cut", inside=cut, processes=(2,)),
+    Fault("process stalled", stall, processes=(2,), names=True),
+    Fault("connection cut", inside=cut, processes=(2,), names=True),
     Fault("checkpoint damaged", kill, damage=damaged_checkpoint),
     Fault("lines torn", kill, damage=torn_lines),
     Fault("settings damaged", kill, damage=damaged_settings),

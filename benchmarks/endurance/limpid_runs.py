@@ -22,8 +22,8 @@ from limpid.run import Run
 STEPS, SAVE_EVERY = 24, 3
 TIMED = {"seconds", "tokens_per_second", "peak_share", "process_peak_bytes"}
 """What metrics say of the machine."""
-GRACE = 15
-"""Seconds that torchrun leaves its processes after it asked them to end."""
+TIMEOUT = 15
+"""Seconds that processes wait for one another; torchrun leaves one that is stopped its own 30 after that."""
 NONE_LEFT = "holds no other checkpoint that is whole"
 """What is said of a run whose only checkpoint is damaged: it is to be trained again."""
 WORDS = ("the", "cat", "dog", "bird", "tree", "river", "sees", "likes", "near", "a")
@@ -41,8 +41,12 @@ TRAIN = flags(
 )
 TUNE = flags(max_steps=12, save_steps=3, eval_steps=4, batch_size=4, name="run")
 REWARD = "def brief(prompts, completions, **rest):\n    return [float(text.count('e')) for text in completions]\n"
+ALONE = ["train", "text.txt", *flags(tokenizer="bytes", batch_size=4, **SIZES, **MACHINE), *TRAIN]
+BESIDE = flags(max_steps=STEPS // 2, timeout=TIMEOUT)
 COMMANDS = {
-    "train": ["train", "text.txt", *flags(tokenizer="bytes", batch_size=4, **SIZES, **MACHINE), *TRAIN],
+    "train": ALONE,
+    "two": [*ALONE, *BESIDE],
+    "stages": [*ALONE, *BESIDE, *flags(parallel="pipeline=2", dropout=0)],
     "dpo": ["tune", "dpo", "runs/base", "pairs.jsonl", *flags(**MACHINE), *TUNE],
     "grpo": [
         *("tune", "grpo", "runs/base", "asked.jsonl", *flags(**MACHINE), *TUNE),

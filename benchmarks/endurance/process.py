@@ -145,7 +145,7 @@ def run(
     moment: Moment = NEVER,
     outside: Callable[[int, int], object] = lambda group, pid: None,
     inside: Work = nothing,
-    limit: float = 60.0,
+    limit: float = 300.0,
 ) -> Ended:
     """Do `work` in a forked process and a fault at its moment; after `limit` seconds it counts as hung.
 

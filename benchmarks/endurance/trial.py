@@ -8,13 +8,17 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from benchmarks.endurance import process
 from benchmarks.endurance.faults import Fault, Place
 from benchmarks.endurance.process import Ended, Moment
 from benchmarks.endurance.subject import Subject
 
+from limpid.training.heartbeat import Phase
+
 TORCHRUN = re.compile(r"[IWE]\d{4} ")
+PLACE = re.compile(rf"(step \d+, )?({'|'.join(get_args(Phase))})\b")
 ATTEMPTS = 6
 """How often a user tries."""
 TAKEN_BY_SIGNAL = (0, 130)
@@ -34,8 +38,7 @@ class Trial:
     @property
     def name(self) -> str:
         """What is printed of it."""
-        processes = f" on {self.subject.processes}" if self.subject.processes > 1 else ""
-        return f"{self.number:3d} {self.fault.name}, {self.subject.name}{processes}"
+        return f"{self.number:3d} {self.fault.name}, {self.subject.name}"
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Outcome:
     at: str
     """Where it was when the fault struck."""
     problems: list[str] = field(default_factory=list)
-    """Each begins with its kind: lost, different, unreadable, traceback, hung, unclear."""
+    """Each begins with its kind: lost, different, unreadable, traceback, hung, unclear, unnamed."""
     retaken: int = 0
     """Steps that were taken and had to be taken again."""
     said: list[str] = field(default_factory=list)
@@ -66,6 +69,11 @@ class Prepared:
     events: dict[bool, Mapping[int, int]]
     """File events of each process of a training, new (False) or resumed (True)."""
     seconds: dict[bool, float]
+
+    @property
+    def limit(self) -> float:
+        """Seconds after which a training counts as hung."""
+        return 60 + 5 * max(self.seconds.values())
 
 
 def attempt(trial: Trial, prepared: Prepared, work: Path) -> Outcome:
@@ -94,9 +102,11 @@ def _attempt(trial: Trial, prepared: Prepared, folder: Path) -> Outcome:
     inside = (lambda: fault.inside(rng)) if fault.inside is not None else process.nothing
     begin = subject.again(folder, Ended(0, "", 0)) if trial.resumed else subject.begin()
     assert begin is not None
-    first = process.run(begin, folder, trial.moment, outside, inside)
+    first = process.run(begin, folder, trial.moment, outside, inside, prepared.limit)
     outcome = Outcome(trial, first.struck or "after its end")
     _judge_end(outcome, first, "disturbed")
+    if fault.names and subject.processes > 1 and first.struck and first.code != 0:
+        _judge_name(outcome, first)
     taken, stands = subject.steps(folder)
     outcome.retaken = max(0, taken - stands)
     if fault.keeps_all and first.code == 130 and outcome.retaken and subject.one_line_errors:
@@ -116,7 +126,7 @@ def _go_on(outcome: Outcome, prepared: Prepared, folder: Path, ended: Ended) -> 
         again = subject.again(folder, ended)
         if again is None:
             break
-        refused, ended = ended, process.run(again, folder)
+        refused, ended = ended, process.run(again, folder, limit=prepared.limit)
         _judge_end(outcome, ended, "resumed")
         if ended.code == 0:
             break
@@ -133,6 +143,15 @@ def _go_on(outcome: Outcome, prepared: Prepared, folder: Path, ended: Ended) -> 
 def _traceback(said: str) -> bool:
     """Whether a process ended in one; torchrun's agent logs its own about each that it lost."""
     return any("Traceback (most" in line for line in said.splitlines() if not TORCHRUN.match(line))
+
+
+def _judge_name(outcome: Outcome, ended: Ended) -> None:
+    """Whether one line names the process that was disturbed and where it stood; a cut connection has two ends."""
+    errors = {line for line in ended.said.splitlines() if line.startswith("limpid: error:")}
+    fault, rank = outcome.trial.fault, outcome.trial.moment.rank
+    named = re.compile(r"\branks? \d" if fault.inside else rf"\brank {rank}\b")
+    if len(errors) != 1 or not all(named.search(line) and PLACE.search(line) for line in errors):
+        outcome.problems.append(f"unnamed: rank {rank}: {' | '.join(sorted(errors)) or ended.line[:200]}")
 
 
 def _judge_end(outcome: Outcome, ended: Ended, which: str) -> None:

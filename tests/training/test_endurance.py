@@ -16,7 +16,7 @@ DONE = ("SIGKILL", "files limited", "checkpoint damaged", "lines torn", "setting
 def test_what_is_resumed_is_what_nothing_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIMPID_CACHE", str(tmp_path))
     subject = LimpidRun("train", changed=SHORT)
-    prepared = prepare(subject, tmp_path)
+    prepared = prepare(subject, tmp_path / subject.name)
     chosen = [fault for fault in FAULTS if fault.name in DONE]
     for number, fault in enumerate(chosen):
         trial = at_a_moment(Trial(number, fault, subject, Moment(), resumed=False), prepared, seed=2)
