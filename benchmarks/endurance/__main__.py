@@ -64,7 +64,10 @@ def workplace() -> Iterator[tuple[Path, bool]]:
 
 
 def prepare(subject: Subject, top: Path) -> Prepared:
-    """Train it undisturbed in a folder, count its file events, and stop another one half-way."""
+    """Train it undisturbed in a folder, count its file events, and stop another one half-way.
+
+    Raises  SystemExit when that one, resumed, is another training: no fault could be judged by it
+    """
     laid, whole, half = (top / name for name in ("laid", "whole", "half"))
     laid.mkdir(parents=True)
     os.environ["LIMPID_CACHE"] = str(laid / "cache")
@@ -80,6 +83,8 @@ def prepare(subject: Subject, top: Path) -> Prepared:
     again = subject.again(trying, new)
     assert again is not None
     resumed = _done(process.run(again, trying))
+    if found := subject.differences(trying, whole):
+        raise SystemExit(f"{subject.name}, stopped and resumed without a fault, is another training: {found}")
     shutil.rmtree(trying)
     return Prepared(
         subject, whole, half, {False: new.events, True: resumed.events}, {False: new.seconds, True: resumed.seconds}

@@ -98,12 +98,12 @@ def stall(place: Place) -> None:
 
 
 def fill(place: Place) -> None:
-    """Leave a few pages of the file system."""
-    ballast = place.folder / BALLAST
-    room = os.statvfs(place.folder)
-    size = max(0, room.f_bavail * room.f_frsize - place.rng.randrange(16) * PAGE)
-    with ballast.open("wb") as stream:
-        os.posix_fallocate(stream.fileno(), 0, max(1, size))
+    """Leave a few pages of the file system: all of it is taken first, whatever others write meanwhile."""
+    with (place.folder / BALLAST).open("wb", buffering=0) as ballast:
+        with contextlib.suppress(OSError):
+            while ballast.write(bytes(1 << 16)):
+                pass
+        ballast.truncate(max(0, ballast.tell() - place.rng.randrange(16) * PAGE))
 
 
 def make_room(place: Place) -> None:

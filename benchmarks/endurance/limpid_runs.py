@@ -134,9 +134,11 @@ class LimpidRun:
         return self.command(*COMMANDS[self.name], *flags(**self.changed))
 
     def again(self, folder: Path, ended: Ended) -> Work | None:
-        """Resume it; from the checkpoint that a refusal names; and begin again where no run came to be."""
+        """Resume it; from what a refusal names, checkpoint or copy; begin again where no run came to be."""
         if ended.code == 2 and (named := re.findall(r"\bruns/run@\d+", ended.said)):
             return self.command("train", "--resume", named[-1])
+        if ended.code in (1, 2) and (copies := re.findall(r"`cp (\S+) (\S+)`", ended.said)):
+            shutil.copyfile(*(folder / name for name in copies[-1]))
         if ended.code == 2 and NONE_LEFT in ended.said:
             shutil.rmtree(folder / "runs" / "run")
         if (folder / "runs" / "run" / "config.toml").is_file():

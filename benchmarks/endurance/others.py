@@ -1,11 +1,17 @@
 """transformers' Trainer and Lightning as subjects, resumed as their documentation says, with what they offer enabled.
 
 Trainer: `resume_from_checkpoint=True`, `enable_jit_checkpoint` for SIGTERM. Lightning: `ckpt_path="last"`, `save_last`
-and `save_on_exception`. Where neither can read its newest checkpoint, a user removes that by hand and tries again.
+and `save_on_exception`. A run of Lightning that is resumed within an epoch begins with that epoch's first rows again,
+unless the loader has a state, and says so; and its checkpoints hold no state of the random numbers that dropout draws.
+Here it is given both, which its hooks allow.
+Where neither can read its newest checkpoint, a user removes that by hand and tries again.
 """
 
+import importlib
 import random
 import shutil
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +20,8 @@ from benchmarks.endurance.process import Disturbance, Ended
 from benchmarks.endurance.subject import Difference, Work
 
 STEPS, SAVE_EVERY, ROWS, LENGTH, VOCABULARY = 40, 4, 4, 16, 64
+PAUSE = 0.25
+"""Seconds between steps of Trainer, whose checkpoint on SIGTERM comes 3 s later: all of them must take longer."""
 TAKEN = "taken.txt"
 """A line per step, which the trainings' own logs may lose."""
 
@@ -50,11 +58,37 @@ def trainer() -> None:
     class Taken(tf.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
             taken(state.global_step)
+            time.sleep(PAUSE)
 
     data = [{"input_ids": torch.tensor(row), "labels": torch.tensor(row)} for row in rows()]
     training = tf.Trainer(tf.LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Taken()])
     there = Path("runs/run").is_dir() and get_last_checkpoint("runs/run")
     training.train(resume_from_checkpoint=True if there else None)
+
+
+class ResumableRows:
+    """Rows in an order of each epoch's own, with the state that Lightning saves and gives back."""
+
+    def __init__(self) -> None:
+        self.state = {"epoch": 0, "batch": 0}
+
+    def __len__(self) -> int:
+        return len(rows()) // ROWS
+
+    def __iter__(self) -> Iterator[Any]:
+        import torch
+
+        order = torch.randperm(len(rows()), generator=torch.Generator().manual_seed(self.state["epoch"]))
+        for batch in order.view(-1, ROWS)[self.state["batch"] :]:
+            self.state["batch"] += 1
+            yield [torch.tensor(rows())[batch]]
+        self.state = {"epoch": self.state["epoch"] + 1, "batch": 0}
+
+    def state_dict(self) -> dict[str, int]:
+        return dict(self.state)
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.state = dict(state)
 
 
 def lightning() -> None:
@@ -82,8 +116,17 @@ def lightning() -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters(), 2e-3)
 
+        def on_save_checkpoint(self, checkpoint: Any) -> None:
+            checkpoint["random"] = torch.get_rng_state()
+
+        def on_load_checkpoint(self, checkpoint: Any) -> None:
+            self.random = checkpoint["random"]
+
+        def on_train_start(self) -> None:
+            if hasattr(self, "random"):
+                torch.set_rng_state(self.random)
+
     L.seed_everything(0, verbose=False)
-    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.tensor(rows())), ROWS, shuffle=True)
     saving = ModelCheckpoint(
         "runs/run", every_n_train_steps=SAVE_EVERY, save_top_k=-1, save_last=True, save_on_exception=True
     )
@@ -91,10 +134,11 @@ def lightning() -> None:
         max_steps=STEPS, accelerator="cpu", devices=1, callbacks=[saving], logger=False, enable_progress_bar=False,
         enable_model_summary=False,
     )  # fmt: skip
-    training.fit(Model(), data, ckpt_path="last")
+    training.fit(Model(), ResumableRows(), ckpt_path="last")
 
 
 TRAININGS = {"trainer": trainer, "lightning": lightning}
+MODULES = {"trainer": ("transformers.trainer", "transformers.models.llama"), "lightning": ("lightning.pytorch",)}
 
 
 @dataclass(frozen=True)
@@ -107,6 +151,8 @@ class OtherTool:
 
     def lay(self, folder: Path) -> None:
         (folder / "runs").mkdir()
+        for module in MODULES[self.name]:  # in this process: forked ones need not import them
+            importlib.import_module(module)
 
     def begin(self) -> Work:
         def work(disturbance: Disturbance) -> None:

@@ -17,7 +17,7 @@ ROUGH = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]")
 """What no line of an error may hold."""
 LONGEST_LINE = 2000
 SECONDS = 5.0
-"""What one input may take; what takes longer is called a hang."""
+"""Of the processor's time that one input may take; four times that of the clock's is called a hang."""
 MEMORY = 1 << 30
 """Bytes of address space beyond what was held before."""
 HEADER = struct.Struct("<QQQ")
@@ -73,7 +73,7 @@ def limit_memory() -> None:
 
 def outcome(read: Read, data: bytes) -> Finding | bool:
     """Whether an input was refused as it should be; or what is wrong."""
-    began = time.monotonic()
+    began = time.process_time()
     try:
         read(data)
     except LimpidError as error:
@@ -91,7 +91,7 @@ def outcome(read: Read, data: bytes) -> Finding | bool:
         return Finding(f"{type(error).__name__}: {str(error)[:200]!a}", _place(error), data)
     else:
         refused = False
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     return Finding(f"slow: {seconds:.1f} s", "", data) if seconds > SECONDS else refused
 
 

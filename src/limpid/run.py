@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 from limpid.config import TrainConfig
 from limpid.config.files import read_config, read_options, require_as_written, write_config
 from limpid.config.options import from_dict
-from limpid.errors import CheckpointError
+from limpid.errors import CheckpointError, ConfigError
 from limpid.files import MALFORMED, explained, is_number
 from limpid.html import table, titled
 from limpid.manifest import MANIFEST, damage, damage_within
 from limpid.metrics import Metrics, Sample
+from limpid.terminal import command
 
 RUNS = Path("runs")
 CHECKPOINT_VERSION = 2
@@ -37,7 +39,8 @@ class Run:
     """One run's folder.
 
     config.toml  tokenizer.json  manifest.json  metrics.jsonl  micro_batches.jsonl  samples.jsonl  findings.jsonl
-    checkpoints/000500/   model.safetensors  optimizer.safetensors  ema.safetensors  state.json  manifest.json
+    checkpoints/000500/   model.safetensors  optimizer.safetensors  ema.safetensors  state.json  config.toml
+                          manifest.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step
     """
@@ -218,19 +221,38 @@ class Run:
 
         Raises  CheckpointError when it leaves open what a run has decided: it was emptied, or is no run's
         """
-        require_as_written(self.config_file)
-        config = read_config(self.config_file)
-        if not config.model.vocab_size or config.run.precision == "auto":
-            raise CheckpointError(
-                f"{self.config_file} does not say the run's vocab_size and precision: it was cut short or replaced; "
-                "bring the run's own back"
-            )
-        return config
+        with self._naming_a_copy():
+            require_as_written(self.config_file)
+            config = read_config(self.config_file)
+            if not config.model.vocab_size or config.run.precision == "auto":
+                raise CheckpointError(
+                    f"{self.config_file} does not say the run's vocab_size and precision: it was cut short or "
+                    "replaced; bring the run's own back"
+                )
+            return config
 
     def read_asked(self) -> TrainConfig:
         """The configuration that was asked for, with what was left open still open."""
-        require_as_written(self.config_file)
-        return from_dict(TrainConfig, read_options(self.config_file))
+        with self._naming_a_copy():
+            require_as_written(self.config_file)
+            return from_dict(TrainConfig, read_options(self.config_file))
+
+    def copy_config(self, folder: Path) -> None:
+        """Put a copy of the configuration into a checkpoint's folder, where the run has one."""
+        if self.config_file.is_file():
+            shutil.copyfile(self.config_file, folder / self.config_file.name)
+
+    @contextlib.contextmanager
+    def _naming_a_copy(self) -> Iterator[None]:
+        """Let an error of the configuration name the command that brings back the newest copy that is whole."""
+        try:
+            yield
+        except (ConfigError, CheckpointError) as error:
+            copies = (self.checkpoint(step) / self.config_file.name for step in reversed(self.checkpoint_steps()))
+            copy = next(filter(_is_whole_config, copies), None)
+            if copy is None:
+                raise
+            raise type(error)(f"{error}; `{command('cp', copy, self.config_file)}` brings back a copy") from error
 
     def last_written(self) -> float:
         """When it was last written to, in seconds since 1970: every step adds to its metrics."""
@@ -305,3 +327,13 @@ class Run:
         """
         write_config(self.config_file, asked or self.read_asked(), config)
         (self.path / STARTING).unlink(missing_ok=True)
+
+
+def _is_whole_config(copy: Path) -> bool:
+    """Whether a checkpoint's copy of the configuration is there, as it was written, of a run's own that was."""
+    try:
+        require_as_written(copy)
+        read_config(copy)
+    except ConfigError:
+        return False
+    return damage(copy) is None

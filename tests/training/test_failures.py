@@ -12,7 +12,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import NoReturn, cast
 
 import pytest
 import torch
@@ -22,10 +23,11 @@ from tests.training.test_mesh import batches, with_rule
 from torch.distributed import TCPStore
 
 from limpid.cli import main
+from limpid.errors import CheckpointError
 from limpid.run import Run
 from limpid.training import failure, heartbeat
 from limpid.training.failure import RankFailed, named_failures
-from limpid.training.heartbeat import Phase
+from limpid.training.heartbeat import Heartbeat, Phase, Place
 from limpid.training.mesh import Mesh, open_mesh
 from limpid.training.state import fresh_state
 from limpid.training.step import step
@@ -268,3 +270,16 @@ def test_a_request_to_end_that_reaches_one_rank_saves_the_step_of_all(here: Path
     assert codes(forked(2, here, asked)) == [130, 130]
     assert "stopped after step 3, everything saved" in (here / "said.0").read_text()
     assert Run(here / "runs" / "run").latest_checkpoint() == SEEN
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_who_is_not_to_speak_leaves_the_other_time_to(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torchrun ends every process as soon as one has ended: the line would be lost with the one that was to say it."""
+    waited: list[float] = []
+    monkeypatch.setattr(failure, "_first", lambda _: first)
+    monkeypatch.setattr(failure.time, "sleep", waited.append)
+    store = SimpleNamespace(compare_set=lambda *_: None)
+    beating = cast(Heartbeat, SimpleNamespace(rank=0, place=Place(3, "saving"), store=store))
+    with pytest.raises(CheckpointError) as raised, named_failures(Mesh(world=2, heartbeat=beating)):
+        raise CheckpointError("the disk is full")
+    assert (raised.value.told, bool(waited)) == (not first, not first)

@@ -1,15 +1,20 @@
 """Checkpoints written beside the training: whole or absent, of the state as it was, and their failure is heard."""
 
+import errno
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from tests.training.test_mesh import batches, with_rule
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
 
 import limpid
 from limpid.errors import CheckpointError
+from limpid.files import explained
 from limpid.run import Run
 from limpid.training import checkpoint, saver
 from limpid.training.mesh import Mesh
@@ -96,3 +101,14 @@ def test_a_checkpoint_that_cannot_be_written_at_the_end_is_an_error_too(
     with pytest.raises(CheckpointError, match="cannot write 6"):
         limpid.train(config(data, max_steps=6, save_steps=0, eval_steps=0), "run")
     assert Run(Path("runs/run")).checkpoint_steps() == [0, 5]
+
+
+def test_the_refusal_of_a_disk_that_another_process_met_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise CheckpointException("", {1: (OSError(errno.EFBIG, "File too large"), traceback.StackSummary())})
+
+    monkeypatch.setattr(state_dict_saver, "save", full)
+    with pytest.raises(CheckpointError, match=r"^cannot write it: File too large; "), explained("cannot write it"):
+        checkpoint._write_tensors(Mesh(rank=0, world=2), tmp_path / "a.safetensors", {"a": torch.zeros(1)})

@@ -92,6 +92,7 @@ def write(run: Run, state: Snapshot, mesh: Mesh) -> Path:
             _write_tensors(mesh, temporary / file, tensors, metadata)
         if mesh.is_main:
             (temporary / "state.json").write_text(json.dumps(state.record, indent=1))
+            run.copy_config(temporary)
             write_manifest(temporary)
     return folder
 
@@ -153,6 +154,7 @@ def _write_tensors(
         if mesh.is_main:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata=metadata)
         return
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 
@@ -160,7 +162,10 @@ def _write_tensors(
     writer = HuggingFaceStorageWriter(
         str(parts), dict.fromkeys(names, 1), save_distributed=True, enable_consolidation=True
     )
-    save_parts(dict(tensors), storage_writer=writer, process_group=mesh.group)
+    try:
+        save_parts(dict(tensors), storage_writer=writer, process_group=mesh.group)
+    except CheckpointException as failed:  # the same on every process: what the first of those that failed came upon
+        raise failed.failures[min(failed.failures)][0] from failed
     if mesh.is_main:
         (parts / "model-00001-of-00001.safetensors").rename(file)
         shutil.rmtree(parts)

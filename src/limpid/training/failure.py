@@ -40,11 +40,16 @@ def named_failures(mesh: Mesh, agreed: tuple[type[Exception], ...] = ()) -> Iter
         if mesh.heartbeat is None or isinstance(error, (RankFailed, *agreed)):
             raise
         with _sigterm_held_off():
-            if not _of_a_collective(error):
+            if own := not _of_a_collective(error):
                 _tell_own(mesh.heartbeat, error)
-                raise
-            failed = RankFailed(reason(mesh.heartbeat, error))
-            failed.told = not _first(mesh.heartbeat)
+                failed = error
+            else:
+                failed = RankFailed(reason(mesh.heartbeat, error))
+                failed.told = not _first(mesh.heartbeat)
+        if isinstance(failed, LimpidError) and failed.told:
+            time.sleep(PATIENCE)  # torchrun ends all as soon as one has ended: first the one that says why
+        if own:
+            raise
         raise failed from error
 
 
