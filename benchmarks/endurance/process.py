@@ -173,7 +173,8 @@ def run(
                         continue
                     struck = told_us
                     outside(child, pid)
-                    os.write(to_child, b".")
+                    with contextlib.suppress(BrokenPipeError):  # it has ended already
+                        os.write(to_child, b".")
             elif not open_pipe:
                 time.sleep(pause)
             pause = min(0.05, 1.2 * pause)
