@@ -138,11 +138,13 @@ def expected_messages(config: TrainConfig, parallel: Parallel, micro_batches: in
 
 def _of_stages(config: TrainConfig, parallel: Parallel, blocks: int, micro: int) -> dict[str, int]:
     """The same of a pipeline."""
-    held, stages = int(parallel.shard > 1), len(parallel.held(0))
-    gathers = blocks + 1 if parallel.schedule.endswith("zerobubble") else blocks * (micro + 1) + 1
-    found = {"gather": held * stages * gathers, "scatter": held * stages * (blocks + 1), "reduce": 0}
+    held = parallel.held(0)
+    ends = sum(stage in (0, parallel.stages - 1) for stage in held)  # what is around blocks is a group of its own
+    passes = 1 if parallel.schedule.endswith("zerobubble") else micro + 1
+    sharded, blocks = int(parallel.shard > 1), blocks * len(held)
+    found = {"gather": sharded * (blocks * passes + ends), "scatter": sharded * (blocks + ends), "reduce": 0}
     if parallel.tensor > 1:  # the vectors of tokens and their gradient are put together, too
-        found["gather"] += micro * (4 * blocks * stages + 2)
-        found["scatter"] += micro * 4 * blocks * stages
-        found["reduce"] += stages * blocks * (4 if config.model.qk_norm else 2)
+        found["gather"] += micro * (4 * blocks + 2)
+        found["scatter"] += micro * 4 * blocks
+        found["reduce"] += blocks * (4 if config.model.qk_norm else 2)
     return found
