@@ -129,8 +129,9 @@ def main(layouts: Sequence[str], objectives: Sequence[str]) -> int:
         Path("text.txt").write_text("\n".join(f"{a}+{b}={a + b}" for a, b in SUMS * 20))
         model = {"context_length": 16, "d_model": 24, "num_layers": 2, "num_heads": 2, "d_ff": 40}
         for name, seed in (("base", 0), ("teacher", 1)):
-            data, options = {"tokenizer": "bytes"}, {"max_steps": 30, "threads": 1, "precision": "fp32", "seed": seed}
-            limpid.train("text.txt", {"model": model, "data": data, "run": options}, name)
+            options = {"max_steps": 30, "threads": 1, "precision": "fp32", "seed": seed, "doctor": False}
+            data = {"paths": ["text.txt"], "tokenizer": "bytes"}
+            limpid.train({"model": model, "data": data, "run": options}, name)
         for objective in objectives:
             run(asked(objective, f"{objective}-one", ""), 1)
             cells = []
