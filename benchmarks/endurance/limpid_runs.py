@@ -26,6 +26,8 @@ TIMEOUT = 15
 """Seconds that processes wait for one another; torchrun leaves one that is stopped its own 30 after that."""
 NONE_LEFT = "holds no other checkpoint that is whole"
 """What is said of a run whose only checkpoint is damaged: it is to be trained again."""
+TUNED_FROM = "and what it was tuned from"
+"""What is said of a damaged tokenizer of which the model before tuning has a copy."""
 WORDS = ("the", "cat", "dog", "bird", "tree", "river", "sees", "likes", "near", "a")
 
 
@@ -139,6 +141,8 @@ class LimpidRun:
             return self.command("train", "--resume", named[-1])
         if ended.code in (1, 2) and (copies := re.findall(r"`cp (\S+) (\S+)`", ended.said)):
             shutil.copyfile(*(folder / name for name in copies[-1]))
+        if ended.code == 2 and TUNED_FROM in ended.said:
+            shutil.copyfile(folder / "runs/base/tokenizer.json", folder / "runs/run/tokenizer.json")
         if ended.code == 2 and NONE_LEFT in ended.said:
             shutil.rmtree(folder / "runs" / "run")
         if (folder / "runs" / "run" / "config.toml").is_file():

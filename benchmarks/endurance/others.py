@@ -213,5 +213,5 @@ def _weights(name: str, run: Path) -> Any:
     if name == "trainer":
         file = run / f"checkpoint-{STEPS}" / "model.safetensors"
         return load_file(file) if file.is_file() else None
-    files = sorted(run.glob(f"*step={STEPS}.ckpt"))
+    files = sorted(run.glob(f"*step={STEPS}*.ckpt"))
     return torch.load(files[0], weights_only=False)["state_dict"] if files else None

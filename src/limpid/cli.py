@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -52,9 +53,9 @@ VERBS = (
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that no memory is left: Python's, or PyTorch's for a device or the processor."""
+    """Whether an error says that no memory is left: Python's, PyTorch's for a device or processor, a mapping's."""
     own = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return own or "DefaultCPUAllocator" in str(error)
+    return own or any(said in str(error) for said in ("DefaultCPUAllocator", os.strerror(errno.ENOMEM)))
 
 
 def _as_typed(error: ConfigError, words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -196,4 +197,16 @@ def test_no_memory_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: 
     from limpid.verbs import generate
 
     monkeypatch.setattr(generate, "verb", lambda words: torch.empty(1 << 50).sum())
+    assert "memory ran out" in refused(capsys, "generate", "small")
+
+
+def test_a_file_for_whose_mapping_no_memory_is_left_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from limpid.verbs import generate
+
+    def mapped(words: Sequence[str]) -> int:
+        raise RuntimeError("unable to mmap 68432 bytes from file <model.safetensors>: Cannot allocate memory (12)")
+
+    monkeypatch.setattr(generate, "verb", mapped)
     assert "memory ran out" in refused(capsys, "generate", "small")
