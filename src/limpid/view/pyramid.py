@@ -69,11 +69,12 @@ def cells_of(matrix: Shaped[Array, "row column"], edge: int) -> Cells:
     if edge == 1:
         value = matrix.astype(np.float32)
         odd = ~np.isfinite(value)
-        finite = np.where(odd, np.float32(np.nan), value)
-        return np.stack([finite, finite, finite, np.abs(finite), odd.astype(np.float32)])
+        entry = np.where(odd, np.float32(np.nan), value)
+        return np.stack([entry, entry, entry, np.abs(entry), odd.astype(np.float32)])
     rows, columns = matrix.shape
     value = matrix if matrix.dtype in (np.float32, np.float64) else matrix.astype(np.float64)
-    finite, filled = None, value
+    finite: Array | None = None
+    filled = value
     if not all_finite(value):
         finite = np.isfinite(value)
         filled = np.where(finite, value, value.dtype.type(0))
