@@ -22,7 +22,7 @@ from limpid.run import Run
 STEPS, SAVE_EVERY = 24, 3
 TIMED = {"seconds", "tokens_per_second", "peak_share", "process_peak_bytes"}
 """What metrics say of the machine."""
-TIMEOUT = 15
+TIMEOUT = 30
 """Seconds that processes wait for one another; torchrun leaves one that is stopped its own 30 after that."""
 NONE_LEFT = "holds no other checkpoint that is whole"
 """What is said of a run whose only checkpoint is damaged: it is to be trained again."""
