@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from limpid.doctor import row_history
 from limpid.doctor.calls import micro_batches
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.mixture import one_class_a_batch
@@ -67,3 +69,26 @@ def test_classes_that_a_batch_names_are_labels() -> None:
     assert micro.labels is classes
     (scores,) = micro_batches({"input_ids": ids, "labels": classes.float()})
     assert scores.labels is None
+
+
+@pytest.mark.parametrize("different", [300, 3000])
+def test_however_many_rows_there_are_few_are_remembered_and_these_speak_for_all(
+    monkeypatch: pytest.MonkeyPatch, different: int
+) -> None:
+    monkeypatch.setattr(row_history, "MOST_ROWS", 256)
+    draw, rows, every = np.random.default_rng(3), RowHistory(), text(4, different, 16)
+    for _ in range(8):  # epochs
+        order = draw.permutation(different)
+        for start in range(0, different, 20):
+            rows.take([torch.from_numpy(every[order[start : start + 20]])], [])
+    assert len(rows.last) <= 256
+    assert rows.distinct == pytest.approx(different, rel=0.25)
+    assert np.median(rows.gaps) == pytest.approx(different, rel=0.1)
+    assert np.median(rows.epochs) == pytest.approx(1, abs=0.15)
+
+
+def test_rows_that_come_back_too_soon_are_found_where_not_all_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_history, "MOST_ROWS", 64)
+    many, draw = text(5, 4000, 16), np.random.default_rng(6)
+    found = spoken([draw.choice(many[first : first + 64], 16, replace=False) for first in range(0, 3600, 2)])
+    assert {one.rule for one in found} == {"batch-repeats"}

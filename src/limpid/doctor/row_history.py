@@ -12,16 +12,23 @@ import torch
 from torch import Tensor
 
 BINS = 256
+MOST_ROWS = 1 << 16
+"""Different rows that are remembered, at about 300 bytes each: of more, one in 2, 4, 8, … by their hashes."""
 SPLITS = 128
 """Random halves that a border is compared with."""
 
 
 class RowHistory:
-    """What is known of the rows of a run; `arrays`, `hashes` and `counts` are those of the step under way."""
+    """What is known of the rows of a run; `arrays`, `hashes` and `counts` are those of the step under way.
+
+    Memory is bounded by adaptive sampling (Flajolet 1990, "On adaptive sampling"): which rows are remembered depends on
+    the rows alone, so that how soon these come back says how soon all do.
+    """
 
     def __init__(self) -> None:
         self.weights = np.random.Generator(np.random.PCG64(7)).integers(1, 2**62, 4096, dtype=np.int64)
         self.last: dict[int, int] = {}  # row hash -> when it was served last, counted in rows
+        self.one_in = 1  # of so many rows is in `last` and `place`
         self.count = 0  # rows served
         self.tokens, self.largest = 0, 0
         self.batches: deque[int] = deque(maxlen=64)  # one hash each, whatever the order of the rows
@@ -75,10 +82,12 @@ class RowHistory:
         self.hashes = [h for ids in self.arrays for h in self._hashes(ids)]
         if numbers:
             self.hashes = [hash(row) for row in zip(self.hashes, numbers, strict=True)]
-        self.known_before = len(self.last)
+        self.known_before = self.distinct
         self.new_rows = not any(h in self.last for h in self.hashes)
         lengths = [ids.shape[1] for ids in self.arrays for _ in ids]
         for offset, (h, length) in enumerate(zip(self.hashes, lengths, strict=True)):
+            if not self._is_remembered(h):
+                continue
             if h in self.last:
                 self.gaps.append(self.count + offset - self.last[h])
                 since, again = self.place[h]
@@ -88,9 +97,27 @@ class RowHistory:
             self.place[h] = self.returns[length], h in self.last
             self.last[h] = self.count + offset
         self.count += len(self.hashes)
+        while len(self.last) > MOST_ROWS:
+            self._remember_half()
         self.batches.append(hash(tuple(sorted(self.hashes))))
         self.largest = max(self.largest, max(int(ids.max()) for ids in self.arrays))
         self.tokens += sum(ids.size for ids in self.arrays)
+
+    @property
+    def distinct(self) -> int:
+        """Different rows served so far; where not all are remembered an estimate, off by one in √MOST_ROWS."""
+        return len(self.last) * self.one_in
+
+    def _is_remembered(self, row: int) -> bool:
+        return (row * 0x9E3779B97F4A7C15 >> 32) % self.one_in == 0
+
+    def _remember_half(self) -> None:
+        """Forget every other row, and how soon rows came back, which is learned anew of those that are left."""
+        self.one_in *= 2
+        self.last = {row: at for row, at in self.last.items() if self._is_remembered(row)}
+        self.place = dict.fromkeys(self.last, (0, False))
+        for kept in (self.gaps, self.epochs, self.returns, self.returning):
+            kept.clear()
 
     def _hashes(self, ids: np.ndarray) -> list[int]:
         """64-bit hash of each row."""

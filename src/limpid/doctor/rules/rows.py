@@ -94,7 +94,7 @@ class Repeat(NamedTuple):
 @on_step(BATCH_REPEATS)
 def repeats(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rows = history.rows
-    if not rows.hashes or record.is_drawn or watched.is_all_the_data(len(rows.last), len(rows.hashes)):
+    if not rows.hashes or record.is_drawn or watched.is_all_the_data(rows.distinct, len(rows.hashes)):
         return
     repeat = _same_batch(rows) or _too_soon(rows) or _cycle(rows) or _few(rows)
     if repeat is not None:
@@ -123,7 +123,7 @@ def _same_batch(rows: RowHistory) -> Repeat | None:
 def _too_soon(rows: RowHistory) -> Repeat | None:
     if len(rows.gaps) < 64 or rows.known_before <= 8 * len(rows.hashes):
         return None
-    gap, distinct = median(rows.gaps), len(rows.last)
+    gap, distinct = median(rows.gaps), rows.distinct
     share = distinct / rows.count
     if median(rows.epochs) >= BATCH_REPEATS["epoch"] or share >= BATCH_REPEATS["share"]:
         return None
@@ -135,11 +135,11 @@ def _cycle(rows: RowHistory) -> Repeat | None:
     if (len(rows.gaps) >= 64 and rows.known_before > 8 * len(rows.hashes)) or (period := rows.period) is None:
         return None
     says = f"the same {period} batches come again in the same order, for the third time: {rows.count:,} rows served "
-    return Repeat(f"{says}are {len(rows.last):,} different ones", 0.85, period, len(rows.last))
+    return Repeat(f"{says}are {rows.distinct:,} different ones", 0.85, period, rows.distinct)
 
 
 def _few(rows: RowHistory) -> Repeat | None:
-    batch, distinct = len(rows.hashes), len(rows.last)
+    batch, distinct = len(rows.hashes), rows.distinct
     many = len(rows.gaps) >= 64 and rows.known_before > 8 * batch
     if many or rows.count < BATCH_REPEATS["served"] * batch or distinct > BATCH_REPEATS["batches"] * batch:
         return None
