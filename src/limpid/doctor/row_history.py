@@ -13,7 +13,7 @@ from torch import Tensor
 
 BINS = 256
 MOST_ROWS = 1 << 16
-"""Different rows that are remembered, at about 300 bytes each: of more, one in 2, 4, 8, … by their hashes."""
+"""Different rows that are remembered, at about 210 bytes each: of more, one in 2, 4, 8, … by their hashes."""
 SPLITS = 128
 """Random halves that a border is compared with."""
 
