@@ -45,4 +45,6 @@ def document(head: str, body: str, *, title: str = "limpid") -> str:
 
 def served() -> str:
     """The document that a server sends; script and style lie beside it in static/."""
-    return document('<link rel="stylesheet" href="static/limpid.css">', '<script src="static/limpid.js"></script>')
+    no_icon = '<link rel="icon" href="data:,">'  # which a browser would ask for
+    head = f'{no_icon}<link rel="stylesheet" href="static/limpid.css">'
+    return document(head, '<script src="static/limpid.js"></script>')
