@@ -39,7 +39,18 @@ def _held(tensor: torch.Tensor) -> int:
 
 
 def peak_bytes(config: TrainConfig) -> int:
-    """Bytes of all tensors at the worst moment of the second step, when the optimizer has its memory."""
+    """Bytes of all tensors at the worst moment of the second step, when the optimizer has its memory; of one thread,
+    since each other one brings buffers of its own to products in 16 bits.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _peak_bytes(config)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _peak_bytes(config: TrainConfig) -> int:
     formats, rng = arithmetic(config.run.precision), np.random.default_rng(0)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), 0)
     for parameter in parameters(config.model, config.update.frozen):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.apart import apart
 from tests.training.test_layouts import together  # noqa: F401  (four processes)
 
 from limpid.api import plans
@@ -31,6 +32,7 @@ CONFIG = configured(num_layers=2, batch_size=2)
      {"gradient_checkpointing": "on"}, {"optimizer": "muon", "max_grad_norm": None}, {"lora_rank": 4}],
     ids=["fp32", "bf16", "fp16", "fp64", "accumulated", "recomputed", "muon", "factors"],
 )  # fmt: skip
+@apart
 def test_one_rank_holds_what_the_profiler_sees_and_the_plan_says(options: dict[str, object]) -> None:
     config = configured(**options)
     found = rehearse(config, 1, "", config.run.gradient_accumulation_steps)
@@ -56,6 +58,7 @@ def measures(mesh: Mesh) -> None:
             Path(f"{text}.json").write_text(json.dumps(found))
 
 
+@apart
 def test_ranks_that_are_not_there_hold_and_send_what_real_ones_do(
     together: Callable[..., None],  # noqa: F811
     here: Path,
@@ -69,6 +72,7 @@ def test_ranks_that_are_not_there_hold_and_send_what_real_ones_do(
         assert own == [one for one in real["sent"] if one["kind"] in kinds], text
 
 
+@apart
 def test_many_ranks_divide_what_one_holds() -> None:
     one, many = rehearse(CONFIG, 1), rehearse(CONFIG, 128)
     assert many.held["weights"] == pytest.approx(one.held["weights"] / 128, rel=0.05)  # rows are whole
@@ -78,6 +82,7 @@ def test_many_ranks_divide_what_one_holds() -> None:
     assert scattered.bytes == pytest.approx(one.held["weights"] * 127 / 128, rel=0.05)
 
 
+@apart
 def test_a_ring_inside_a_node_is_fast() -> None:
     links = Links(inside=100e9, between=1e9, devices_per_node=4)
     inside = rehearse(CONFIG, 8, "replicate=2,shard=4")
@@ -87,6 +92,7 @@ def test_a_ring_inside_a_node_is_fast() -> None:
     assert (inside.tokens, rehearse(CONFIG, 8, "tensor=4").tokens) == (8 * 2 * 64, 2 * 2 * 64)
 
 
+@apart
 def test_the_layout_that_fits_and_sends_least_is_chosen(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     found = plans.rehearse(CONFIG, 8)
     by_name = {str(one.parallel): one for one in found.tried}
@@ -103,6 +109,7 @@ def test_the_layout_that_fits_and_sends_least_is_chosen(capsys: pytest.CaptureFi
     assert "none fits" in capsys.readouterr().out
 
 
+@apart
 def test_what_is_rehearsed_as_something_else_is_said() -> None:
     run = dataclasses.replace(CONFIG.run, compile="on")
     found = plans.rehearse(dataclasses.replace(CONFIG, run=run, tune=TuneConfig(objective="dpo")), 1, "")
@@ -113,6 +120,7 @@ def test_what_is_rehearsed_as_something_else_is_said() -> None:
     assert (document["chosen"], document["notes"][0]) == ("", compiled)
 
 
+@apart
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(ConfigError, match="does not train llama-3-8b itself"):
         plans.rehearse("llama-3-8b", 8)
