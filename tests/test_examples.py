@@ -25,7 +25,7 @@ SAYS = {
     "watch_your_own_loop": "the first names not-causal",
 }
 SMALLER = {
-    "--learning-rate": "1e-4", "--epochs": "0.5", "--batch-size": "4", "--max-steps": "2",
+    "--learning-rate": "1e-4", "--epochs": "0.5", "--batch-size": "4", "--minutes": "0.2",
     "--max-completion-length": "4",
 }  # fmt: skip
 FEWER = {
