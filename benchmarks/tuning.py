@@ -21,7 +21,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ |= {"OMP_WAIT_POLICY": "passive"}  # a thread that waits is not counted as one that works
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}
 warnings.simplefilter("ignore")
 
