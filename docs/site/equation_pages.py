@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from limpid.equations.catalogue import STAGES, Entry, entries
-from limpid.view.mathml import mathml
+from limpid.mathml import mathml
 from prose import as_html, inline
 
 HEAD = """# Equations

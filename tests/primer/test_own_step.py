@@ -29,7 +29,7 @@ def answered(name: str, trace: Trace, seed: int) -> tuple[tuple[float, ...], str
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_of_attention_are_those_of_the_trace(trace: Trace, seed: int) -> None:
-    values, where = answered("softmax", trace, seed)
+    values, where = answered("softmax-of-scores", trace, seed)
     name, index = where.removesuffix("]").split("[")
     row, head, position, _ = index.split(", ")
     assert values == pytest.approx(trace.array(name, (int(row), int(head), int(position), slice(0, 3))), abs=5e-5)
@@ -72,8 +72,8 @@ def test_an_exercise_that_no_step_holds_says_which_do(trace: Trace) -> None:
 
 def test_from_the_shell(trace: Trace, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(Path(trace.record.path).parent.parent)
-    assert main(["learn", "softmax", "--of", run, "--seed", "1", "--solution"]) == 0
+    assert main(["learn", "softmax-of-scores", "--of", run, "--seed", "1", "--solution"]) == 0
     said = capsys.readouterr().out
     assert "in the step: blocks." in said
-    assert main(["learn", "softmax", "--of", run, "--seed", "1", "--answer", "[1, 1, 1]"]) == 1
-    assert main(["learn", "softmax", "--step", "1"]) == 2
+    assert main(["learn", "softmax-of-scores", "--of", run, "--seed", "1", "--answer", "[1, 1, 1]"]) == 1
+    assert main(["learn", "softmax-of-scores", "--step", "1"]) == 2

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from limpid.equations.catalogue import entries
+from limpid.mathml import mathml
 from limpid.tracing.worked import opened
-from limpid.view.mathml import mathml, of_entry, of_step
+from limpid.view.step import of_entry, of_step
 
 
 def test_every_equation_of_the_catalogue_has_mathml() -> None:

@@ -107,7 +107,7 @@ def _layer_sizes(trace: Trace, rng: np.random.Generator) -> Own:
 DRAWN: dict[str, Callable[[Trace, np.random.Generator], Own]] = {
     "dot": _dot,
     "layer-sizes": _layer_sizes,
-    "softmax": _softmax,
+    "softmax-of-scores": _softmax,
     "surprise": _surprise,
     "perplexity": _perplexity,
     "query-weights": _query_weights,

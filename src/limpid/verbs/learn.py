@@ -1,4 +1,4 @@
-"""`limpid learn`: the exercises of the primer."""
+"""`limpid learn`: the primer, its chapters and its exercises."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearnFlags:
-    """Exercises from vectors to attention; wrong answers are told what went wrong.
+    """The primer: chapters from vectors on, and exercises that say what went wrong.
 
-    limpid learn                     all of them
-    limpid learn dot                 one, with numbers of its own each time
+    limpid learn                     all chapters, and their exercises
+    limpid learn vectors             a chapter, its numbers computed as it is shown
+    limpid learn dot                 an exercise, with numbers of its own each time
     limpid learn dot --seed 7        the same numbers anywhere; 0 are the first ones
     limpid learn dot --seed 7 --answer 22
-    limpid learn softmax --of last   with numbers of a step of yours
+    limpid learn scores --of last    with numbers of a step of yours
     """
 
-    exercise: str | None = field(default=None, metadata={"positional": "EXERCISE"})
-    """Name of an exercise."""
+    name: str | None = field(default=None, metadata={"positional": "NAME"})
+    """Of a chapter or an exercise."""
     seed: int | None = None
     """Which numbers; another draw each time unless given."""
     of: str | None = None
@@ -46,33 +47,65 @@ class LearnFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("learn", LearnFlags, argv)
+    from limpid.primer.chapter import written
     from limpid.primer.exercises import EXERCISES
 
-    if flags.exercise is None:
+    if flags.name is None:
         return _list(flags.json)
-    if flags.exercise not in EXERCISES:
-        raise ConfigError(f"no exercise is called {flags.exercise!r}: choose one of {', '.join(EXERCISES)}")
+    if flags.name in written():
+        return _chapter(flags)
+    if flags.name not in EXERCISES:
+        raise ConfigError(f"no chapter or exercise is called {flags.name!r}: choose one of "
+                          f"{', '.join([*written(), *EXERCISES])}")  # fmt: skip
     if flags.step is not None and flags.of is None:
         raise ConfigError(f"step is {flags.step}, of no run: name it with of")
     if flags.seed is not None and flags.seed < 0:
         raise ConfigError(f"seed is {flags.seed}: 0 or more")
     seed = random.SystemRandom().randrange(1, 1_000_000) if flags.seed is None else flags.seed
-    return _one(_posed(flags.exercise, seed, flags.of, flags.step), flags)
+    return _one(_posed(flags.name, seed, flags.of, flags.step), flags)
 
 
 def _list(as_json: bool) -> int:
+    from limpid.primer.chapter import chapter, written
     from limpid.primer.exercises import EXERCISES
 
+    by_chapter = {
+        name: [one for one in EXERCISES.values() if one.chapter == name]
+        for name in dict.fromkeys([*written(), *(one.chapter for one in EXERCISES.values())])
+    }
     if as_json:
         say_json(
             [
-                {"exercise": one.name, "chapter": one.chapter, "question": one.question(one.first)}
-                for one in EXERCISES.values()
+                {
+                    "chapter": name,
+                    "exercises": [{"exercise": one.name, "question": one.question(one.first)} for one in its],
+                }
+                for name, its in by_chapter.items()
             ]
         )
         return 0
-    for chapter, every in itertools.groupby(EXERCISES.values(), lambda one: one.chapter):
-        say(f"{chapter}: {', '.join(one.name for one in every)}")
+    for name, its in by_chapter.items():
+        minutes = f"{chapter(name).minutes} min" if name in written() else ""
+        say(f"{name:20} {minutes:>6}  {', '.join(one.name for one in its)}".rstrip())
+    return 0
+
+
+def _chapter(flags: LearnFlags) -> int:
+    """Print a chapter. What belongs to an exercise says so."""
+    from limpid.console import Console
+    from limpid.primer.chapter import chapter
+    from limpid.primer.html import html
+    from limpid.primer.terminal import show
+
+    assert flags.name is not None
+    for given in ("seed", "of", "answer"):
+        if (value := getattr(flags, given)) is not None:
+            raise ConfigError(f"{given} is {value}, and {flags.name} is a chapter: choose one of its exercises")
+    read = chapter(flags.name)
+    if flags.json:
+        say_json({"chapter": read.name, "title": read.title, "minutes": read.minutes, "parts": html(read)})
+    else:
+        show(read, Console())
     return 0
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from limpid.mathml import equations
 from limpid.view.document import EquationDocument, EquationsView
-from limpid.view.mathml import equations
 
 
 def equations_view() -> EquationsView:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from limpid.mathml import equations
 from limpid.tracing import Trace
+from limpid.tracing.document import EntryDocument, StepDocument
 from limpid.tracing.record import WORDS
 from limpid.view.document import ArrayPlace, EntryView, SliceKind, StepView
-from limpid.view.mathml import of_entry, of_step
 
 
 def step_view(trace: Trace) -> StepView:
@@ -38,3 +39,15 @@ def entry_view(trace: Trace, asked: str) -> EntryView:
     """
     entry = trace.explain(asked)
     return EntryView(entry, of_entry(entry))
+
+
+def of_step(step: StepDocument) -> dict[str, str]:
+    """Every equation that a step's document holds, as MathML by its LaTeX."""
+    made = [line for one in step.quantities for line in (one.equation, *one.adjoint)]
+    rules = [line for rule in step.update.rules for line in rule.equations]
+    return equations([*made, step.loss.formula, *rules])
+
+
+def of_entry(entry: EntryDocument) -> dict[str, str]:
+    """Every equation that an entry's document holds, as MathML by its LaTeX."""
+    return equations(one.equation for one in (entry.made, *entry.passed) if one is not None)

@@ -101,7 +101,7 @@ EXERCISES = (
         hints=("Exponentiate each.", "They are equal, whatever they are.", "Each is one of so many equal shares."),
     ),
     Exercise(
-        name="softmax",
+        name="softmax-of-scores",
         chapter="softmax",
         first={"z": np.array([10, 0, 0])},
         draw=_logits,

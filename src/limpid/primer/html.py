@@ -1,0 +1,72 @@
+"""A chapter as HTML: of the page, of a file of its own, of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from limpid.primer.chapter import (
+    Chapter,
+    Equation,
+    Example,
+    Figure,
+    Part,
+    Practice,
+    Symbol,
+    Text,
+    known_symbols,
+    reader,
+)
+from limpid.primer.figures import as_svg
+from limpid.primer.symbols import explained, used
+
+
+def html(chapter: Chapter) -> list[str]:
+    """Each part, in its order."""
+    symbols = known_symbols(chapter.name)
+    return [_part(chapter, part, symbols) for part in chapter.parts]
+
+
+def _part(chapter: Chapter, part: Part, symbols: Sequence[Symbol]) -> str:
+    match part:
+        case Text():
+            return _text(part.markdown, symbols)
+        case Equation():
+            return f'<div class="equation">{explained(part.latex, symbols)}{_where(chapter, part, symbols)}</div>'
+        case Example():
+            asked, solved = _lines(part.question), _lines(part.solution)
+            return f'<div class="example"><p>{asked}</p><p>{solved}</p></div>'
+        case Practice(exercise):
+            asked = _lines(exercise.question(exercise.first))
+            solved = _lines(exercise.solution(*exercise.given(exercise.first)))
+            return (
+                f'<div class="exercise" data-exercise="{exercise.name}"><p>{asked}</p>'
+                f"<details><summary>Solution</summary><p>{solved}</p></details>"
+                f"<p><code>limpid learn {exercise.name}</code></p></div>"
+            )
+        case Figure():
+            return f'<figure data-figure="{part.name}">{as_svg(part.name, part.settings)}</figure>'
+
+
+def _text(markdown: str, symbols: Sequence[Symbol]) -> str:
+    read = reader()
+    tokens = read.parse(markdown)
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "math_inline":
+                child.type, child.content = "html_inline", explained(child.content, symbols, "inline")
+    return read.renderer.render(tokens, read.options, {})
+
+
+def _where(chapter: Chapter, part: Equation, symbols: Sequence[Symbol]) -> str:
+    """What the signs mean that this chapter introduces."""
+    said = [
+        f"<dt>{explained(symbol.latex, (), 'inline')}</dt><dd>{_text(symbol.says, ())}</dd>"
+        for symbol in used(part.latex, symbols)
+        if symbol in chapter.symbols
+    ]
+    return f"<dl>{''.join(said)}</dl>" if said else ""
+
+
+def _lines(text: str) -> str:
+    return escape(text).replace("\n", "<br/>")

@@ -1,0 +1,58 @@
+"""The numbers in a chapter's text: computed by the mathematics that trains, never typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from limpid.primer.exercise import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MATHEMATICS = re.compile(r"\$[^$]+\$")
+
+
+def computed(markdown: str) -> str:
+    """The text with what stands between << and >> computed."""
+    made = environment().from_string(markdown).render()
+    return MATHEMATICS.sub(lambda found: found[0].replace("−", "-"), made)
+
+
+@cache
+def environment() -> Environment:
+    """Names that a chapter may compute with: limpid's mathematics, and NumPy's functions of one number or array."""
+    from jinja2 import Environment, StrictUndefined
+
+    from limpid.maths import foundations
+
+    made = Environment(
+        variable_start_string="<<", variable_end_string=">>", block_start_string="<%", block_end_string="%>",
+        comment_start_string="<#", comment_end_string="#>", undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, autoescape=False, finalize=_shown, keep_trailing_newline=True,
+    )  # fmt: skip
+    made.globals |= {name: value for name, value in vars(foundations).items() if callable(value)}
+    made.globals |= {name: getattr(np, name) for name in ("array", "exp", "log", "sqrt", "cos", "sin", "pi", "arange")}
+    made.globals |= {"abs": abs, "sum": sum, "max": max, "min": min, "len": len, "zip": zip, "round": round}
+    made.filters |= {"places": places, "digits": shown, "list": list_of}
+    return made
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def places(value: Any, count: int) -> str:
+    """A number, or each of a list, with so many places after the point."""
+    if np.ndim(value):
+        return f"[{', '.join(places(one, count) for one in value)}]"
+    return f"{float(value):,.{count}f}".replace("-", "−")
+
+
+def list_of(values: Iterable[Any]) -> str:
+    """Numbers with commas between, without brackets."""
+    return ", ".join(map(shown, values))
