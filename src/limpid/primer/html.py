@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from html import escape
 
@@ -45,7 +46,9 @@ def _part(chapter: Chapter, part: Part, symbols: Sequence[Symbol]) -> str:
                 f"<p><code>limpid learn {exercise.name}</code></p></div>"
             )
         case Figure():
-            return f'<figure data-figure="{part.name}">{as_svg(part.name, part.settings)}</figure>'
+            settings = escape(json.dumps(part.settings))
+            drawn = as_svg(part.name, part.settings)
+            return f'<figure data-figure="{part.name}" data-settings="{settings}">{drawn}</figure>'
 
 
 def _text(markdown: str, symbols: Sequence[Symbol]) -> str:

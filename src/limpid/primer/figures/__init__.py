@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from limpid.primer.figures import vectors
+from limpid.primer.figures.drawn import Drawn
 
-
-class Drawn(NamedTuple):
-    """One picture in its two forms; both take the settings that a chapter gives it."""
-
-    svg: Callable[..., str]
-    text: Callable[..., str]
-
-
-FIGURES = {"points": Drawn(vectors.points_svg, vectors.points_text)}
+FIGURES: dict[str, Drawn] = {**vectors.FIGURES}
 
 
 def as_svg(name: str, settings: Mapping[str, Any]) -> str:
@@ -24,5 +17,5 @@ def as_svg(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def as_text(name: str, settings: Mapping[str, Any]) -> str:
-    """The picture, or a table of what it shows, in at most 80 columns."""
+    """The picture, or a table of what it shows, in at most 72 columns."""
     return FIGURES[name].text(**settings)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from limpid.maths.foundations import cosine_similarity
 from limpid.primer.exercise import shown
+from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.svg import FIRST, MUTED, arrow, dot, drawing, line, scale, words
 
 SIDE, MARGIN = 260, 30
@@ -31,3 +32,6 @@ def points_text(points: Mapping[str, Sequence[float]]) -> str:
             f"{word:12} {shown(place):12} nearest in direction: {nearest} (cosine {shown(others[nearest], 3)})"
         )
     return "\n".join(lines)
+
+
+FIGURES = {"points": Drawn(points_svg, points_text)}
