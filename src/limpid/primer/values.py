@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from limpid.maths.foundations import cosine_similarity
+from limpid.maths.operation import Array
 from limpid.primer.exercise import shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MATHEMATICS = re.compile(r"\$[^$]+\$")
+MATHEMATICS = re.compile(r"\$\$[^$]+\$\$|\$[^$]+\$")
+
+NUMPY = ("array", "exp", "log", "sqrt", "cos", "sin", "pi", "arange", "arccos", "degrees", "radians", "prod", "mean")
 
 
 def computed(markdown: str) -> str:
@@ -29,6 +34,7 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     from limpid.maths import foundations
+    from limpid.tracing.worked import WORDS
 
     made = Environment(
         variable_start_string="<<", variable_end_string=">>", block_start_string="<%", block_end_string="%>",
@@ -36,14 +42,27 @@ def environment() -> Environment:
         lstrip_blocks=True, autoescape=False, finalize=_shown, keep_trailing_newline=True,
     )  # fmt: skip
     made.globals |= {name: value for name, value in vars(foundations).items() if callable(value)}
-    made.globals |= {name: getattr(np, name) for name in ("array", "exp", "log", "sqrt", "cos", "sin", "pi", "arange")}
+    made.globals |= {name: getattr(np, name) for name in NUMPY}
     made.globals |= {"abs": abs, "sum": sum, "max": max, "min": min, "len": len, "zip": zip, "round": round}
-    made.filters |= {"places": places, "digits": shown, "list": list_of}
+    made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines}
+    made.filters |= {"places": places, "digits": shown, "list": list_of, "code": code, "size": size}
     return made
 
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else shown(value)
+
+
+def worked(name: str) -> Array:
+    """A weight of the worked model, as it stands before its step."""
+    from limpid.tracing.worked import weights
+
+    return weights()[name]
+
+
+def row_cosines(table: Array) -> list[float]:
+    """The cosine of every two rows of a table."""
+    return [float(cosine_similarity(a, b)) for a, b in itertools.combinations(table, 2)]
 
 
 def places(value: Any, count: int) -> str:
@@ -56,3 +75,13 @@ def places(value: Any, count: int) -> str:
 def list_of(values: Iterable[Any]) -> str:
     """Numbers with commas between, without brackets."""
     return ", ".join(map(shown, values))
+
+
+def code(text: str) -> str:
+    """Text as it is typed, also within Markdown."""
+    return f"`{text}`"
+
+
+def size(values: Iterable[float]) -> float:
+    """The mean of numbers without their signs."""
+    return float(np.mean(np.abs(list(values))))

@@ -48,6 +48,15 @@ def words(x: float, y: float, text: str, anchor: str = "start", fill: str = INK)
     return f'<text x="{x:.4g}" y="{y:.4g}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
 
 
+def boxed(x: float, y: float, width: float, height: float, text: str, stroke: str = MUTED, filled: bool = False) -> str:
+    """Text in the middle of a frame."""
+    inside = f'fill="{stroke}" fill-opacity="0.15"' if filled else 'fill="none"'
+    return (
+        f'<rect x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}" rx="4" stroke="{stroke}" {inside}/>'
+        + words(x + width / 2, y + height / 2 + 4.5, text, "middle")
+    )
+
+
 def curve(points: Iterable[tuple[float, float]], stroke: str = FIRST) -> str:
     path = " ".join(f"{x:.4g},{y:.4g}" for x, y in points)
     return f'<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="2"/>'
