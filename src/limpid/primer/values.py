@@ -34,6 +34,7 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     from limpid.maths import foundations
+    from limpid.primer.cases import NAMES
     from limpid.tracing.worked import WORDS
 
     made = Environment(
@@ -46,6 +47,7 @@ def environment() -> Environment:
     made.globals |= {"abs": abs, "sum": sum, "max": max, "min": min, "len": len, "zip": zip, "round": round}
     made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines}
     made.filters |= {"places": places, "digits": shown, "list": list_of, "code": code, "size": size}
+    made.globals |= NAMES
     return made
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from limpid.primer.figures import similarity, vectors
+from limpid.primer.figures import information, similarity, vectors
 from limpid.primer.figures.drawn import Drawn
 
-FIGURES: dict[str, Drawn] = {**vectors.FIGURES, **similarity.FIGURES}
+FIGURES: dict[str, Drawn] = {**vectors.FIGURES, **similarity.FIGURES, **information.FIGURES}
 
 
 def as_svg(name: str, settings: Mapping[str, Any]) -> str:
