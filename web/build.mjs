@@ -1,6 +1,9 @@
-// node build.mjs [FOLDER]   writes limpid.js (the page of a server and of a notebook cell) and step.js (of one file) with their
-// styles there, and widget.js (a notebook's module around the page); into the Python package when left out.
+// node build.mjs [FOLDER]   writes there, or into the Python package: limpid.js and the parts that it loads when they are asked
+// for (the page of a server), cell.js (of a notebook cell), step.js (of one file), their styles, and widget.js (a notebook's
+// module around the page).
 import { build } from "esbuild";
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
@@ -11,6 +14,7 @@ const common = {
   outdir: folder,
   bundle: true,
   minify: true,
+  metafile: true,
   target: ["chrome110", "firefox115", "safari16.4"],
   jsx: "automatic",
   jsxImportSource: "preact",
@@ -18,8 +22,15 @@ const common = {
   legalComments: "eof",
   logLevel: "warning",
 };
-await Promise.all([
-  // classic scripts: modules do not load from a file
-  build({ ...common, entryPoints: { limpid: "src/main.tsx", step: "src/file.tsx" }, format: "iife" }),
+const made = await Promise.all([
+  build({ ...common, entryPoints: { limpid: "src/main.tsx" }, format: "esm", splitting: true }),
+  // classic scripts, in one piece: modules do not load from a file, nor in a frame without an origin
+  build({ ...common, entryPoints: { cell: "src/cell.tsx", step: "src/file.tsx" }, format: "iife" }),
   build({ ...common, entryPoints: { widget: "src/widget.ts" }, format: "esm" }), // as anywidget takes it
 ]);
+
+const written = new Set(made.flatMap(({ metafile }) => Object.keys(metafile.outputs).map((one) => basename(one))));
+await mkdir(folder, { recursive: true });
+for (const name of await readdir(folder)) {
+  if (/\.(js|css)$/.test(name) && !written.has(name)) await rm(`${folder}/${name}`); // parts of an earlier build
+}

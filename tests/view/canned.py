@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from playwright.sync_api import Page, Route, expect
 
 from limpid.view import bundle
+from limpid.view.server import MEDIA_TYPES
 
 ROOT = Path(__file__).parents[2]
 HOME = "http://127.0.0.1:1/"
@@ -33,14 +34,8 @@ def opened(page: Page, address: str, answers: Answers) -> Asked:
 
     def answer(route: Route) -> None:
         path = unquote(urlsplit(route.request.url).path).removeprefix("/")
-        files: dict[str, tuple[Callable[[], str], str]] = {
-            "": (bundle.served, "text/html"),
-            "static/limpid.js": (bundle.script, "text/javascript"),
-            "static/limpid.css": (bundle.style, "text/css"),
-        }
-        if path in files:
-            content, kind = files[path]
-            route.fulfill(body=content(), content_type=kind)
+        if not path.startswith("api/"):
+            of_the_page(route, path)
             return
         asked.append(path.removeprefix("api/"))
         found = answers.get(path.removeprefix("api/"))
@@ -58,6 +53,17 @@ def opened(page: Page, address: str, answers: Answers) -> Asked:
     page.route(f"{HOME}**", answer)
     page.goto(f"{HOME}{address}")
     return asked
+
+
+def of_the_page(route: Route, path: str) -> None:
+    """Answer with the document, a script or a style sheet."""
+    file = bundle.STATIC / path.removeprefix("static/")
+    if path == "":
+        route.fulfill(body=bundle.served(), content_type="text/html")
+    elif file in bundle.parts():
+        route.fulfill(body=file.read_text(encoding="utf-8"), content_type=MEDIA_TYPES[file.suffix])
+    else:
+        route.fulfill(status=404)
 
 
 def event(kind: str, data: object, at: str = "") -> str:

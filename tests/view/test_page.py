@@ -1,12 +1,14 @@
 """The page itself: it is built, drawn by a browser, and small enough."""
 
-import json
+import re
 import subprocess
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page
+from tests.view.canned import opened
+from tests.view.examples import ANSWERS
 
 from limpid.errors import ConfigError
 from limpid.tracing.schema import to_json
@@ -37,7 +39,36 @@ def test_typescript_is_strict_and_right(bundle: None) -> None:
 
 
 def test_script_and_style_are_small(bundle: None) -> None:
-    assert len(page_bundle.script().encode()) + len(page_bundle.style().encode()) <= 250_000
+    first = [*asked_for_at_once("limpid.js"), "limpid.css"]
+    assert sum((page_bundle.STATIC / name).stat().st_size for name in first) <= 250_000
+    later = {one.name for one in page_bundle.parts()} - {*first, "cell.js", "cell.css", "step.js", "step.css"}
+    assert max((page_bundle.STATIC / name).stat().st_size for name in later) <= 60_000
+    assert len(page_bundle.script("cell").encode()) + len(page_bundle.style("cell").encode()) <= 320_000
+
+
+def asked_for_at_once(script: str) -> set[str]:
+    """A script, and those that it imports before it begins."""
+    imports = re.findall(r"""(?:from|import)["']\./([\w-]+\.js)["']""", (page_bundle.STATIC / script).read_text())
+    return {script}.union(*map(asked_for_at_once, imports))
+
+
+def test_a_view_that_is_seldom_first_comes_when_it_is_asked_for(page: Page) -> None:
+    scripts: list[str] = []
+    page.on("request", lambda request: scripts.append(request.url.rpartition("/")[2]))
+    opened(page, "#/", ANSWERS)
+    page.locator("table.runs").wait_for()
+    assert asked_for_at_once("limpid.js") <= set(scripts)
+    assert not [one for one in scripts if one.startswith("plan-")]
+    page.evaluate("location.hash = '#/plan'")
+    page.get_by_role("heading", name="Plan").wait_for()
+    assert [one for one in scripts if one.startswith("plan-")]
+
+
+def test_a_part_that_does_not_come_says_so(page: Page) -> None:
+    opened(page, "#/", ANSWERS)
+    page.route("**/static/plan-*", lambda route: route.abort())
+    page.evaluate("location.hash = '#/plan'")
+    page.get_by_role("alert").get_by_text("start limpid serve again, and reload").wait_for()
 
 
 def test_a_page_that_was_not_built_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,21 +78,7 @@ def test_a_page_that_was_not_built_says_how(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_equations_are_drawn_and_found(page: Page) -> None:
-    view = json.dumps(to_json(equations_view()))
-
-    def answer(route: Route) -> None:
-        path = route.request.url.partition("127.0.0.1:1/")[2]
-        files = {"static/limpid.js": page_bundle.script, "static/limpid.css": page_bundle.style}
-        if path == "api/equations":
-            route.fulfill(body=view, content_type="application/json")
-        elif path in files:
-            kind = "text/javascript" if path.endswith("js") else "text/css"
-            route.fulfill(body=files[path](), content_type=kind)
-        else:
-            route.fulfill(body=page_bundle.served(), content_type="text/html")
-
-    page.route("http://127.0.0.1:1/**", answer)
-    page.goto("http://127.0.0.1:1/#/equations")
+    opened(page, "#/equations", {"equations": to_json(equations_view())})
     page.get_by_role("searchbox").fill("softmax")
     shown = page.locator("section.equation")
     shown.first.wait_for()

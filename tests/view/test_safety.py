@@ -25,6 +25,14 @@ Ask = Callable[..., TestClient]
 TOKEN = "a-token-that-nobody-guesses"
 
 
+def test_only_scripts_and_styles_of_the_page_are_sent(tmp_path: Path, ask: Ask, bundle: None) -> None:
+    client = ask(tmp_path)
+    sent = client.get("/static/limpid.js")
+    assert (sent.status_code, sent.headers["content-type"].partition(";")[0]) == (200, "text/javascript")
+    for name in (".lock", "none.js", "..%2fserver.py", "%2e%2e%2fbundle.py", "../bundle.py"):
+        assert client.get(f"/static/{name}").status_code == 404, name
+
+
 def test_every_answer_says_what_the_page_may_do(tmp_path: Path, ask: Ask) -> None:
     client = ask(tmp_path)
     for path in ("/", "/limpid.js", "/api/runs", "/api/nothing", "/api/runs/none"):

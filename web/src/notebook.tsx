@@ -3,9 +3,6 @@ import { useEffect } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { Channel } from "./source/kernel";
 
-/** Whether this page was written for a notebook cell. */
-export const inNotebook = document.documentElement.dataset.home === "notebook";
-
 /** The notebook's end, as soon as it says hello. */
 export function opened(): Promise<Channel> {
   return new Promise((resolve) => {

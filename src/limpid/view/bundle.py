@@ -10,7 +10,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 def script(of: str = "limpid") -> str:
-    """The one script of the page that a server sends, or with `step` of the page in a file.
+    """The script of the page: what a server sends first, or `cell` of a notebook's, `step` of one in a file.
 
     Raises  ConfigError where the page was not built
     """
@@ -20,6 +20,11 @@ def script(of: str = "limpid") -> str:
 def style(of: str = "limpid") -> str:
     """Its one style sheet."""
     return _read(f"{of}.css")
+
+
+def parts() -> list[Path]:
+    """Every script and style sheet, those among them that limpid.js loads when they are asked for."""
+    return sorted(one for one in STATIC.glob("*") if one.suffix in (".js", ".css"))
 
 
 def _read(name: str) -> str:
@@ -47,4 +52,4 @@ def served() -> str:
     """The document that a server sends; script and style lie beside it in static/."""
     no_icon = '<link rel="icon" href="data:,">'  # which a browser would ask for
     head = f'{no_icon}<link rel="stylesheet" href="static/limpid.css">'
-    return document(head, '<script src="static/limpid.js"></script>')
+    return document(head, '<script type="module" src="static/limpid.js"></script>')

@@ -39,7 +39,7 @@ from limpid.view.slices import Asked, parsed
 from limpid.view.steps import Steps
 from limpid.view.what_if import WhatIf
 
-BUNDLE = {"limpid.js": "text/javascript", "limpid.css": "text/css"}
+MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 MOST_POINTS = 10_000
 MOST_COLUMNS = 64
 LAST = 2**62
@@ -111,14 +111,13 @@ class Site:
         return HTMLResponse(bundle.served())
 
     def bundle(self, request: Request) -> Response:
-        """Script and styles."""
-        file = request.path_params["file"]
-        if file not in BUNDLE or not (bundle.STATIC / file).is_file():
-            raise Refused(f"there is no {file[:80]} here", 404)
-        stamp = stamp_of(bundle.STATIC / file)
-        return tagged(
-            request, _tag(f"{file} {stamp}"), lambda: packed(request, _static(file, stamp), media_type=BUNDLE[file])
-        )
+        """Scripts and styles."""
+        asked = request.path_params["file"]
+        file = next((one for one in bundle.parts() if one.name == asked), None)
+        if file is None:
+            raise Refused(f"there is no {asked[:80]} here: reload the page", 404)
+        stamp, kind = stamp_of(file), MEDIA_TYPES[file.suffix]
+        return tagged(request, _tag(f"{asked} {stamp}"), lambda: packed(request, _static(file, stamp), media_type=kind))
 
     def list(self, request: Request) -> Response:
         """GET api/runs."""
@@ -274,10 +273,10 @@ class Site:
         return answer(request, self.over_time.of(request.path_params["run"], _word(request, "entry"), what))
 
 
-@lru_cache(maxsize=4)
-def _static(file: str, stamp: Stamp) -> bytes:
+@lru_cache(maxsize=32)
+def _static(file: Path, stamp: Stamp) -> bytes:
     """Script or style as it lies packed; the stamp says which."""
-    return gzip.compress((bundle.STATIC / file).read_bytes())
+    return gzip.compress(file.read_bytes())
 
 
 @cache

@@ -43,11 +43,11 @@ def mimebundle(result: Any) -> dict[str, Any]:
 @cache
 def page() -> bytes:
     """The page for a frame that reaches nothing but the notebook's messages, packed."""
-    script = bundle.script()
+    script = bundle.script("cell")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     head = (
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(digest=digest)}">'
-        f'<base href="about:srcdoc"><style>{bundle.style()}</style>'  # links lead within the page
+        f'<base href="about:srcdoc"><style>{bundle.style("cell")}</style>'  # links lead within the page
     )
     text = bundle.document(head, f"<script>{script}</script>").replace("<html ", '<html data-home="notebook" ', 1)
     return gzip.compress(text.encode(), 6)
