@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from limpid.primer.figures import information, similarity, vectors
+from limpid.primer.figures import attention, information, similarity, vectors
 from limpid.primer.figures.drawn import Drawn
 
-FIGURES: dict[str, Drawn] = {**vectors.FIGURES, **similarity.FIGURES, **information.FIGURES}
+FIGURES: dict[str, Drawn] = {**vectors.FIGURES, **similarity.FIGURES, **information.FIGURES, **attention.FIGURES}
 
 
 def as_svg(name: str, settings: Mapping[str, Any]) -> str:
