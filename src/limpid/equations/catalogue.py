@@ -24,7 +24,7 @@ STAGES = {
     "backward": ("calculus", "curvature"),
     "update": ("update", "muon", "average", "optimisation", "schedule"),
     "decoding": ("sampling",),
-    "foundations": ("vectors", "matrices", "probability", "information", "calculus"),
+    "foundations": ("vectors", "axioms", "matrices", "probability", "normal", "joint", "information", "calculus"),
 }
 """Stages of the step, and the files and folders of the mathematics that serve them."""
 

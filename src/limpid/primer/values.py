@@ -33,7 +33,7 @@ def environment() -> Environment:
     """Names that a chapter may compute with: limpid's mathematics, and NumPy's functions of one number or array."""
     from jinja2 import Environment, StrictUndefined
 
-    from limpid.maths import foundations
+    from limpid.maths import foundations, relu
     from limpid.primer.cases import NAMES
     from limpid.tracing.worked import WORDS
 
@@ -45,7 +45,7 @@ def environment() -> Environment:
     made.globals |= {name: value for name, value in vars(foundations).items() if callable(value)}
     made.globals |= {name: getattr(np, name) for name in NUMPY}
     made.globals |= {"abs": abs, "sum": sum, "max": max, "min": min, "len": len, "zip": zip, "round": round}
-    made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines}
+    made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines, "relu": relu}
     made.filters |= {"places": places, "digits": shown, "list": list_of, "code": code, "size": size}
     made.globals |= NAMES
     return made

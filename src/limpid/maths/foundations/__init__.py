@@ -9,6 +9,7 @@ from limpid.maths.foundations.attention_tiled import tiled_attention_gradient as
 from limpid.maths.foundations.attention_variants import attention as attention
 from limpid.maths.foundations.attention_variants import attention_weights as attention_weights
 from limpid.maths.foundations.attention_variants import multi_head_attention as multi_head_attention
+from limpid.maths.foundations.axioms import vector_space_axioms as vector_space_axioms
 from limpid.maths.foundations.calculus import chain_rule as chain_rule
 from limpid.maths.foundations.calculus import definiteness as definiteness
 from limpid.maths.foundations.calculus import finite_difference as finite_difference

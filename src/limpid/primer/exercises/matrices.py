@@ -27,6 +27,14 @@ def _backwards(m: int, n: int, p: int) -> Answer:
     return shape(n, n) if m == p else UNDEFINED
 
 
+def _two_squares(rng: np.random.Generator) -> Numbers:
+    return {"a": rng.integers(-3, 5, (2, 2)), "b": rng.integers(-3, 5, (2, 2))}
+
+
+def _wide(rng: np.random.Generator) -> Numbers:
+    return {"w": rng.integers(-4, 6, (2, 3)), "v": rng.integers(-4, 6, 2)}
+
+
 def _rows(w: np.ndarray, v: np.ndarray) -> str:
     each = (
         f"{' + '.join(f'({shown(x)} · {shown(y)})' for x, y in zip(row, v, strict=True))} = {shown(row @ v)}"
@@ -91,6 +99,59 @@ EXERCISES = (
             "So a row is as long as x.",
             "Each row gives one entry of the result.",
         ),
+    ),
+    Exercise(
+        name="matrix-matrix",
+        chapter="matrices",
+        first={"a": np.array([[1, 2], [0, 3]]), "b": np.array([[2, 1], [1, 4]])},
+        draw=_two_squares,
+        ask="A = {a} and B = {b}, both row by row. What is A B? Give its four entries row by row, as one list.",
+        right=lambda a, b: matmul(a, b).ravel(),
+        solution=lambda a, b: (
+            f"A with the first column of B: {_rows(a, b[:, 0])}; with the second: {_rows(a, b[:, 1])}; "
+            f"row by row {shown(matmul(a, b).ravel())}"
+        ),
+        slips=(
+            Slip(
+                "elementwise", lambda a, b: (a * b).ravel(), "{given} multiplies place by place: it is row by column."
+            ),
+            Slip(
+                "other-order", lambda a, b: matmul(b, a).ravel(), "{given} is B A: the rows come from the left matrix."
+            ),
+            Slip(
+                "row-by-row", lambda a, b: matmul(a, b.T).ravel(), "{given} takes rows of B: from B come its columns."
+            ),
+            Slip(
+                "column-first",
+                lambda a, b: matmul(a, b).T.ravel(),
+                "{given} has the right entries, but column by column: list the first row first.",
+            ),
+        ),
+        hints=(
+            "The first entry: the first row of A with the first column of B.",
+            "The second entry: the same row with the second column.",
+            "Then the second row of A with both columns.",
+        ),
+    ),
+    Exercise(
+        name="transpose",
+        chapter="matrices",
+        first={"w": np.array([[1, 0, 2], [0, 3, 1]]), "v": np.array([4, 5])},
+        draw=_wide,
+        ask="W = {w} (row by row) and v = {v}. What is Wᵀ v, with the transpose of W?",
+        right=lambda w, v: matmul(w.T, v),
+        solution=lambda w, v: f"the columns of W are the rows of Wᵀ; each with v: {_rows(w.T, v)}",
+        slips=(
+            Slip(
+                "reshaped",
+                lambda w, v: matmul(w.reshape(3, 2), v),
+                "{given} writes the entries in their old order into three rows: each column has to become a row.",
+            ),
+            Slip("undefined", lambda w, v: UNDEFINED, "W v is undefined, but Wᵀ has as many columns as v has entries."),
+            Slip("columns-added", lambda w, v: w.sum(0), "{given} adds up the columns of W without v."),
+            Slip("first-row-only", lambda w, v: w[0] * v[0], "{given} takes the first row of W alone: both count."),
+        ),
+        hints=("Write the first column of W as a row.", "Do so with the second and third.", "Each new row with v."),
     ),
     Exercise(
         name="product-shape",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
-from limpid.primer.figures import attention, information, similarity, vectors
 from limpid.primer.figures.drawn import Drawn
 
-FIGURES: dict[str, Drawn] = {**vectors.FIGURES, **similarity.FIGURES, **information.FIGURES, **attention.FIGURES}
+ROOMS = [import_module(f"{__name__}.{room.name}") for room in pkgutil.iter_modules(__path__)]
+FIGURES: dict[str, Drawn] = {name: drawn for room in ROOMS for name, drawn in getattr(room, "FIGURES", {}).items()}
+"""Those of every file here that has some."""
 
 
 def as_svg(name: str, settings: Mapping[str, Any]) -> str:
