@@ -19,6 +19,12 @@ for number in (signal.SIGHUP, signal.SIGQUIT):  # a suite in the background igno
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _learned_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests answer is not kept as the user's progress."""
+    os.environ["LIMPID_LEARN"] = str(tmp_path_factory.mktemp("learn") / "learn.json")
+
+
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """Lets arrays of the wrong shape through, to the errors that users get."""

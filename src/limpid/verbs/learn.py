@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.errors import ConfigError
 from limpid.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from limpid.primer.exercise import Exercise, Numbers
+    from limpid.primer.posed import Posed
 
 
 @dataclass(frozen=True)
 class LearnFlags:
     """The primer: chapters from vectors on, and exercises that say what went wrong.
 
-    limpid learn                     all chapters, and their exercises
+    limpid learn                     all chapters, their exercises, what you answered
     limpid learn vectors             a chapter, its numbers computed as it is shown
     limpid learn dot                 an exercise, with numbers of its own each time
     limpid learn dot --seed 7        the same numbers anywhere; 0 are the first ones
     limpid learn dot --seed 7 --answer 22
     limpid learn scores --of last    with numbers of a step of yours
+    limpid learn --due               what is to be asked again, with fresh numbers
     """
 
-    name: str | None = field(default=None, metadata={"positional": "NAME"})
-    """Of a chapter or an exercise."""
+    names: tuple[str, ...] = field(default=(), metadata={"positional": "NAME"})
+    """Of a chapter or an exercise; of several with due."""
     seed: int | None = None
     """Which numbers; another draw each time unless given."""
     of: str | None = None
@@ -41,6 +40,8 @@ class LearnFlags:
     """Judge this answer, and ask nothing: exit code 0 when it is right, else 1."""
     solution: bool = False
     """Print the question and how it is solved."""
+    due: bool = False
+    """Ask what is due for review: what was answered is kept in ~/.local/share/limpid/learn.json, or $LIMPID_LEARN."""
     json: bool = False
     """Print one JSON document."""
 
@@ -50,86 +51,93 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.primer.chapter import written
     from limpid.primer.exercises import EXERCISES
 
-    if flags.name is None:
-        return _list(flags.json)
-    if flags.name in written():
-        return _chapter(flags)
-    if flags.name not in EXERCISES:
-        raise ConfigError(f"no chapter or exercise is called {flags.name!r}: choose one of "
-                          f"{', '.join([*written(), *EXERCISES])}")  # fmt: skip
-    if flags.step is not None and flags.of is None:
-        raise ConfigError(f"step is {flags.step}, of no run: name it with of")
+    for name in flags.names:
+        if name not in (*written(), *EXERCISES):
+            raise ConfigError(f"no chapter or exercise is called {name!r}: choose one of "
+                              f"{', '.join([*written(), *EXERCISES])}")  # fmt: skip
     if flags.seed is not None and flags.seed < 0:
         raise ConfigError(f"seed is {flags.seed}: 0 or more")
-    seed = random.SystemRandom().randrange(1, 1_000_000) if flags.seed is None else flags.seed
-    return _one(_posed(flags.name, seed, flags.of, flags.step), flags)
+    if flags.due:
+        _goes_with(flags, "what is due has fresh numbers", "json")
+        return _due(flags)
+    if not flags.names:
+        _goes_with(flags, "no exercise is named", "json")
+        return _list(flags.json)
+    if len(flags.names) > 1:
+        raise ConfigError(f"{', '.join(flags.names)} are several: name one, or --due to be asked what is due of them")
+    if flags.names[0] in written():
+        _goes_with(flags, f"{flags.names[0]} is a chapter: choose one of its exercises", "json")
+        return _chapter(flags.names[0], flags.json)
+    if flags.step is not None and flags.of is None:
+        raise ConfigError(f"step is {flags.step}, of no run: name it with of")
+    return _one(_posed(flags.names[0], flags.seed, flags.of, flags.step), flags)
+
+
+def _goes_with(flags: LearnFlags, why: str, *allowed: str) -> None:
+    """Refuse what was typed and would be passed over."""
+    for option in ("seed", "of", "step", "answer", "solution", "json"):
+        value = getattr(flags, option)
+        if option not in allowed and value is not None and value is not False:
+            raise ConfigError(f"{option} is {value}, and {why}")
 
 
 def _list(as_json: bool) -> int:
-    from limpid.primer.chapter import chapter, written
-    from limpid.primer.exercises import EXERCISES
+    from limpid.primer.listed import document, lines
 
-    by_chapter = {
-        name: [one for one in EXERCISES.values() if one.chapter == name]
-        for name in dict.fromkeys([*written(), *(one.chapter for one in EXERCISES.values())])
-    }
     if as_json:
-        say_json(
-            [
-                {
-                    "chapter": name,
-                    "exercises": [{"exercise": one.name, "question": one.question(one.first)} for one in its],
-                }
-                for name, its in by_chapter.items()
-            ]
-        )
-        return 0
-    for name, its in by_chapter.items():
-        minutes = f"{chapter(name).minutes} min" if name in written() else ""
-        say(f"{name:20} {minutes:>6}  {', '.join(one.name for one in its)}".rstrip())
+        say_json(document())
+    else:
+        say("\n".join(lines()))
     return 0
 
 
-def _chapter(flags: LearnFlags) -> int:
-    """Print a chapter. What belongs to an exercise says so."""
+def _due(flags: LearnFlags) -> int:
+    """Ask what is due, one after the other; 0 when each was answered right in the end."""
+    from limpid.primer.exercises import EXERCISES
+    from limpid.primer.listed import next_due
+    from limpid.primer.posed import ask, keep
+
+    among = {name for name, one in EXERCISES.items() if not flags.names or {name, one.chapter} & set(flags.names)}
+    waiting, said = next_due(among)
+    if flags.json:
+        say_json({"due": waiting})
+        return 0
+    say(said)
+    right = True
+    for name in waiting:
+        posed = _posed(name)
+        say(f"\n{posed.said}\n{posed.question}")
+        asked = ask(posed)
+        keep(asked.sitting)
+        right = right and asked.sitting.right
+        if asked.left:
+            return 1
+    return 0 if right else 1
+
+
+def _chapter(name: str, as_json: bool) -> int:
     from limpid.console import Console
     from limpid.primer.chapter import chapter
     from limpid.primer.html import html
     from limpid.primer.terminal import show
 
-    assert flags.name is not None
-    for given in ("seed", "of", "answer"):
-        if (value := getattr(flags, given)) is not None:
-            raise ConfigError(f"{given} is {value}, and {flags.name} is a chapter: choose one of its exercises")
-    read = chapter(flags.name)
-    if flags.json:
+    read = chapter(name)
+    if as_json:
         say_json({"chapter": read.name, "title": read.title, "minutes": read.minutes, "parts": html(read)})
     else:
         show(read, Console())
     return 0
 
 
-class Posed(NamedTuple):
-    """An exercise with its numbers."""
-
-    exercise: Exercise
-    numbers: Numbers
-    said: str
-    """How to have the same again."""
-    where: str = ""
-    """Which entry of a recorded step holds what was asked for."""
-
-    @property
-    def solution(self) -> str:
-        solved = self.exercise.solution(*self.exercise.given(self.numbers))
-        return f"{solved}\nin the step: {self.where}" if self.where else solved
-
-
-def _posed(name: str, seed: int, of: str | None, step: int | None) -> Posed:
+def _posed(name: str, seed: int | None = None, of: str | None = None, step: int | None = None) -> Posed:
+    """An exercise with numbers of a seed, of a step, or drawn anew."""
     from limpid.primer.exercise import numbers_of
     from limpid.primer.exercises import EXERCISES
+    from limpid.primer.posed import Posed
 
     exercise = EXERCISES[name]
+    if seed is None:
+        seed = random.SystemRandom().randrange(1, 1_000_000)
     if of is None:
         return Posed(exercise, numbers_of(exercise, seed), f"{name} --seed {seed}")
     from limpid.primer.own_step import own_numbers
@@ -148,53 +156,24 @@ def _posed(name: str, seed: int, of: str | None, step: int | None) -> Posed:
 
 
 def _one(posed: Posed, flags: LearnFlags) -> int:
-    from limpid.primer.grade import grade
+    from limpid.primer.posed import ask, keep
 
-    question = posed.exercise.question(posed.numbers)
-    judged = None if flags.answer is None else grade(posed.exercise, posed.numbers, flags.answer)
+    judged = None if flags.answer is None else posed.judged(flags.answer)
+    if judged is not None:
+        keep(posed.sitting((judged.note,)))
     if flags.json:
-        found = {"exercise": posed.said, "question": question}
+        found = {"exercise": posed.said, "question": posed.question}
         if flags.solution:
             found |= {"solution": posed.solution, "answer": str(posed.exercise.answer(posed.numbers))}
         say_json(found | ({} if judged is None else judged._asdict()))
     else:
-        say(f"{posed.said}\n{question}")
+        say(f"{posed.said}\n{posed.question}")
         if judged is not None:
             say(judged.says)
         if flags.solution:
             say(posed.solution)
         if judged is None and not flags.solution:
-            return _ask(posed)
+            asked = ask(posed)
+            keep(asked.sitting)
+            return 0 if asked.sitting.right else 1
     return 0 if judged is None or judged.outcome == "right" else 1
-
-
-def _ask(posed: Posed) -> int:
-    """Read answers until one is right; a hint and the solution can be asked for."""
-    from limpid.primer.answer import Unreadable
-    from limpid.primer.grade import grade
-
-    shows = sys.stdin is not None and sys.stdin.isatty()
-    if shows:
-        say("An answer; or hint, or solution.")
-    hints = itertools.chain(posed.exercise.hints, itertools.repeat(posed.exercise.hints[-1]))
-    tried = 0
-    while True:
-        try:
-            text = input("> " if shows else "").strip()
-        except (EOFError, KeyboardInterrupt):
-            return 1
-        if text in ("", "hint", "h", "?"):
-            say(next(hints))
-        elif text in ("solution", "s"):
-            say(posed.solution)
-            return 1
-        else:
-            try:
-                judged = grade(posed.exercise, posed.numbers, text, tried)
-            except Unreadable as error:
-                say(str(error))
-                continue
-            say(judged.says)
-            if judged.outcome == "right":
-                return 0
-            tried += 1

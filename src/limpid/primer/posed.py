@@ -1,0 +1,90 @@
+"""An exercise with its numbers: asked in a terminal until it is answered, and what came of it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import NamedTuple
+
+from limpid.errors import LimpidError
+from limpid.primer.answer import Unreadable
+from limpid.primer.exercise import Exercise, Numbers
+from limpid.primer.grade import Grade, grade
+from limpid.primer.progress import Sitting, now, record
+from limpid.terminal import say
+
+
+class Posed(NamedTuple):
+    """An exercise with its numbers."""
+
+    exercise: Exercise
+    numbers: Numbers
+    said: str
+    """How to have the same again."""
+    where: str = ""
+    """Which entry of a recorded step holds what was asked for."""
+
+    @property
+    def question(self) -> str:
+        return self.exercise.question(self.numbers)
+
+    @property
+    def solution(self) -> str:
+        solved = self.exercise.solution(*self.exercise.given(self.numbers))
+        return f"{solved}\nin the step: {self.where}" if self.where else solved
+
+    def judged(self, text: str, tried: int = 0) -> Grade:
+        """What an answer is worth; raises Unreadable."""
+        return grade(self.exercise, self.numbers, text, tried)
+
+    def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting:
+        return Sitting(self.exercise.name, self.said, now().isoformat(), tries, hints, gave_up)
+
+
+class Asked(NamedTuple):
+    """What came of asking."""
+
+    sitting: Sitting
+    left: bool
+    """Whether the reader went away: end of input, or Ctrl-C."""
+
+
+def ask(posed: Posed) -> Asked:
+    """Read answers until one is right; a hint and the solution can be asked for."""
+    shows = sys.stdin is not None and sys.stdin.isatty()
+    if shows:
+        say("An answer; or hint, or solution.")
+    hints = itertools.chain(posed.exercise.hints, itertools.repeat(posed.exercise.hints[-1]))
+    tries: tuple[str, ...] = ()
+    helped = 0
+    while True:
+        try:
+            text = input("> " if shows else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            return Asked(posed.sitting(tries, helped), left=True)
+        if text in ("", "hint", "h", "?"):
+            helped += 1
+            say(next(hints))
+        elif text in ("solution", "s"):
+            say(posed.solution)
+            return Asked(posed.sitting(tries, helped, gave_up=True), left=False)
+        else:
+            try:
+                judged = posed.judged(text, len(tries))
+            except Unreadable as error:
+                say(str(error))
+                continue
+            say(judged.says)
+            tries += (judged.note,)
+            if judged.outcome == "right":
+                return Asked(posed.sitting(tries, helped), left=False)
+
+
+def keep(sitting: Sitting) -> None:
+    """Record a sitting; one that cannot be kept was worth its while all the same, and one without an answer is none."""
+    if not sitting.tries and not sitting.gave_up:
+        return
+    try:
+        record(sitting)
+    except LimpidError as error:
+        say(f"limpid: not recorded: {error}", file=sys.stderr)
