@@ -17,7 +17,7 @@ FIRST = {  # worked out by hand
     "softmax-of-equals": [1 / 3] * 3, "softmax-of-scores": [0.9999092, 4.5396e-5, 4.5396e-5], "surprise": [1.20397],
     "perplexity": [7.38906], "power-rule": [12], "gradient": [7, -5], "gradient-step": [5.1],
     "size-of-a-gradient": [7e9], "query-weights": [589_824], "why-divide": [8], "scores": [80_000],
-    "causal-scores": [40_400],
+    "causal-scores": [40_400], "momentum-window": [100], "clip-factor": [1 / 7], "adamw-first-step": [0.595],
 }  # fmt: skip
 SEEDS = range(1, 11)
 EACH = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))

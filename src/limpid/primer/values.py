@@ -48,7 +48,16 @@ def environment() -> Environment:
     made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines, "relu": relu}
     made.filters |= {"places": places, "digits": shown, "list": list_of, "code": code, "size": size}
     made.globals |= NAMES
+    made.globals |= _of_training()
+    made.filters |= {"scientific": scientific}
     return made
+
+
+def _of_training() -> dict[str, Any]:
+    """What the chapters on training itself compute with."""
+    from limpid.primer import updates
+
+    return {**updates.NAMES}
 
 
 def _shown(value: Any) -> str:
@@ -87,3 +96,14 @@ def code(text: str) -> str:
 def size(values: Iterable[float]) -> float:
     """The mean of numbers without their signs."""
     return float(np.mean(np.abs(list(values))))
+
+
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def scientific(value: float, digits: int = 3) -> str:
+    """A number as a factor times a power of ten, 5.88 × 10²³; the factor is left out where it is 1."""
+    factor, power = f"{float(value):.{digits - 1}e}".split("e")
+    factor = factor.rstrip("0").rstrip(".") if "." in factor else factor
+    raised = f"10{str(int(power)).translate(RAISED)}"
+    return (raised if factor == "1" else f"{factor} × {raised}").replace("-", "−")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import surfaces
 
-NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces}
+NAMES: Mapping[str, Any] = {"perplexity": perplexity}
 """As chapters call them."""
