@@ -8,6 +8,7 @@ export type Address =
   | { view: "play"; model: string; query: string }
   | { view: "plan"; query: string }
   | { view: "what-if"; run: string; step: number; query: string }
+  | { view: "learn"; chapter: string; query: string }
   | { view: "worked" }
   | { view: "given" }
   | { view: "equations" }
@@ -25,6 +26,7 @@ export function parse(hash: string): Address {
   const [first = "", second, ...rest] = path.split("/").map(decode);
   if (first === "") return { view: "runs" };
   if (first === "plan") return { view: "plan", query };
+  if (first === "learn") return { view: "learn", chapter: second ?? "", query };
   if (first === "equations") return { view: "equations" };
   if (first === "worked" && second === undefined) return { view: "worked" };
   if (first === "given" && second === undefined) return { view: "given" };
@@ -51,6 +53,8 @@ export function print(address: Address): string {
       return address.a ? `#/compare/${encode(address.a)}/${encode(address.b)}` : "#/compare";
     case "play":
       return asking(address.model ? `#/play/${encode(address.model)}` : "#/play", address.query);
+    case "learn":
+      return asking(address.chapter ? `#/learn/${encode(address.chapter)}` : "#/learn", address.query);
     case "plan":
       return asking("#/plan", address.query);
     case "what-if":

@@ -43,6 +43,32 @@ export interface ChangedRow {
   not_finite: number;
 }
 
+/** A part of a chapter. */
+export interface ChapterPart {
+  kind: "text" | "equation" | "example" | "exercise" | "figure";
+  html: string;
+  exercise: string | null;
+}
+
+/** A chapter as the contents name it. */
+export interface ChapterRow {
+  name: string;
+  number: number;
+  title: string;
+  purpose: string;
+  minutes: number;
+  exercises: Array<string>;
+}
+
+/** A chapter to read. */
+export interface ChapterView {
+  row: ChapterRow;
+  opens: string;
+  parts: Array<ChapterPart>;
+  before: ChapterRow | null;
+  after: ChapterRow | null;
+}
+
 /** One array of the engine against the mathematics, which was given the engine's own inputs. */
 export interface Check {
   name: string;
@@ -184,6 +210,17 @@ export interface ExactQuestion {
   name: string;
 }
 
+/** An exercise with its numbers. */
+export interface ExerciseView {
+  exercise: string;
+  seed: number;
+  question: string;
+  hints: Array<string>;
+  solution: string;
+  own: boolean;
+  where: string;
+}
+
 /** One thing that is wrong, or odd enough to know. */
 export interface Finding {
   rule: string;
@@ -209,6 +246,23 @@ export interface GivenDocument {
   finding: Finding | null;
   comparison: ComparedDocument | null;
   notes: Array<string>;
+}
+
+/** What is said to an answer. */
+export interface GradeDocument {
+  outcome: "right" | "rounded" | "slip" | "wrong";
+  note: string;
+  says: string;
+}
+
+/** An answer, and the exercise and the numbers that it is to. */
+export interface GradeQuestion {
+  exercise: string;
+  answer: string;
+  seed?: number;
+  run?: string | null;
+  step?: number | null;
+  tried?: number;
 }
 
 /** Every entry was compared, and rounding explains every difference. */
@@ -240,6 +294,11 @@ export interface LabelDocument {
 export interface LabelsQuestion {
   tags?: Array<string>;
   note?: string;
+}
+
+/** Every chapter, in the order in which they are read. */
+export interface LearnContents {
+  chapters: Array<ChapterRow>;
 }
 
 /** What the residual stream says of the next token at one position after one block. */

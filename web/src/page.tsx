@@ -3,6 +3,7 @@ import { signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, type ComponentType, render } from "preact";
 import { useEffect } from "preact/hooks";
 import { parse, print, type Address } from "./address";
+import { remember } from "./opened";
 import type { Source } from "./source/source";
 import "./style/base.css";
 
@@ -80,7 +81,8 @@ function skip(event: Event): void {
 export function draw(props: Props): void {
   const root = document.getElementById("limpid");
   if (!root) return;
-  address.value = parse(location.hash);
-  addEventListener("hashchange", () => (address.value = parse(location.hash)));
+  const follow = () => remember((address.value = parse(location.hash)));
+  follow();
+  addEventListener("hashchange", follow);
   render(<Page {...props} />, root);
 }

@@ -8,18 +8,21 @@ import { Runs } from "./runs/list";
 import { Run } from "./runs/run";
 import { Step } from "./step/step";
 import "./style/views.css";
+import "./style/learn.css";
 
 export const links: Link[] = [
   { to: { view: "runs" }, text: "runs" },
   { to: { view: "play", model: "", query: "" }, text: "play" },
   { to: { view: "plan", query: "" }, text: "plan" },
   { to: { view: "compare", a: "", b: "" }, text: "compare" },
+  { to: { view: "learn", chapter: "", query: "" }, text: "learn" },
   { to: { view: "equations" }, text: "equations" },
 ];
 
 export const views: Views = {
   compare: later(async () => (await import("./compare/compare")).Compare),
   equations: Equations,
+  learn: later(async () => (await import("./learn/learn")).Learn),
   plan: later(async () => (await import("./plan/plan")).Plan),
   play: Play,
   run: Run,

@@ -55,6 +55,8 @@ def _text(markdown: str, symbols: Sequence[Symbol]) -> str:
     read = reader()
     tokens = read.parse(markdown)
     for token in tokens:
+        if "right" in str(token.attrs.pop("style", "")):  # which the page's policy forbids
+            token.attrSet("class", "number")
         for child in token.children or ():
             if child.type == "math_inline":
                 child.type, child.content = "html_inline", explained(child.content, symbols, "inline")

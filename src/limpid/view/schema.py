@@ -9,6 +9,7 @@ from typing import Any
 from limpid.tracing.document import VERSION
 from limpid.tracing.schema import json_schema
 from limpid.view.document import DOCUMENTS
+from limpid.view.learn_documents import LEARN_DOCUMENTS
 from limpid.view.questions import QUESTIONS
 
 FILE = Path(__file__).with_name("view.schema.json")
@@ -16,7 +17,7 @@ FILE = Path(__file__).with_name("view.schema.json")
 
 def view_schema() -> dict[str, Any]:
     """The schema of every document and question; the list of runs is the root."""
-    return json_schema((*DOCUMENTS, *QUESTIONS), "What limpid serve sends, and is asked", VERSION)
+    return json_schema((*DOCUMENTS, *LEARN_DOCUMENTS, *QUESTIONS), "What limpid serve sends, and is asked", VERSION)
 
 
 def written() -> str:

@@ -26,6 +26,7 @@ from limpid.view.document import SliceKind
 from limpid.view.equations import equations_view
 from limpid.view.folder import Folder
 from limpid.view.jobs import Jobs, WatchedJob
+from limpid.view.learn import LARGEST_SEED, Practised, chapter_view, contents
 from limpid.view.live import Streams, Watched
 from limpid.view.over_steps import OverTime
 from limpid.view.pairs import Pair
@@ -92,6 +93,10 @@ class Site:
             Route("/api/jobs/{job}", in_thread(self.job)),
             Route("/api/jobs/{job}/events", self.job_events),
             Route("/api/equations", in_thread(self.equations)),
+            Route("/api/learn", in_thread(self.learn)),
+            Route("/api/learn/grade", with_body(self.grade), methods=["POST"]),
+            Route("/api/learn/exercises/{exercise}", in_thread(self.exercise)),
+            Route("/api/learn/{chapter}", in_thread(self.chapter)),
             Route("/api/play", with_body(self.ask_model), methods=["POST"]),
             Route("/api/plan", with_body(self.plan), methods=["POST"]),
             Route("/api/plan/form", in_thread(self.plan_form)),
@@ -257,6 +262,24 @@ class Site:
         if not isinstance(a, str) or not isinstance(b, str):
             raise Refused("a and b are missing: say which two recorded steps are compared")
         return answer(request, self.compare.bound(a, b), 202)
+
+    def learn(self, request: Request) -> Response:
+        """GET api/learn: the primer's contents."""
+        return answer(request, contents())
+
+    def chapter(self, request: Request) -> Response:
+        """GET api/learn/CHAPTER."""
+        return answer(request, chapter_view(request.path_params["chapter"]))
+
+    def exercise(self, request: Request) -> Response:
+        """GET api/learn/exercises/NAME?seed=&run=&step=: with numbers of a seed, or of a recorded step."""
+        run, step = request.query_params.get("run"), number(request, "step", 0, LAST)
+        seed = number(request, "seed", 0, LARGEST_SEED)
+        return answer(request, Practised(self.steps).view(request.path_params["exercise"], seed, run, step or None))
+
+    def grade(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/learn/grade: judge an answer."""
+        return answer(request, Practised(self.steps).grade(asked))
 
     def lens(self, request: Request) -> Response:
         """GET api/runs/R/steps/N/lens?row=&first=&count=: what would be predicted after each block."""

@@ -1,0 +1,129 @@
+"""The primer as the page is sent it: contents, chapters, exercises with numbers, and what is said to an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from limpid.view.answers import Refused
+from limpid.view.learn_documents import (
+    ChapterPart,
+    ChapterRow,
+    ChapterView,
+    ExerciseView,
+    GradeDocument,
+    GradeQuestion,
+    LearnContents,
+    Outcome,
+    PartKind,
+)
+from limpid.view.questions import read
+from limpid.view.steps import Steps
+
+if TYPE_CHECKING:
+    from limpid.primer.exercise import Exercise, Numbers
+
+LARGEST_SEED = 10**9
+WORKED = "worked"
+"""The step of the worked model, named as a run."""
+
+
+@cache
+def contents() -> LearnContents:
+    """Every chapter that is written."""
+    from limpid.primer.chapter import written
+
+    return LearnContents(tuple(map(_row, written())))
+
+
+@cache
+def chapter_view(name: str) -> ChapterView:
+    """A chapter, with those before and after it.
+
+    Raises  Refused for one that is not there
+    """
+    from limpid.primer.chapter import Practice, chapter, written
+    from limpid.primer.html import html
+
+    order = written()
+    if name not in order:
+        raise Refused(f"there is no chapter {name[:40]!r}: choose one of {', '.join(order)}", 404)
+    read, at = chapter(name), order.index(name)
+    parts = tuple(
+        ChapterPart(_kind(part), made, part.exercise.name if isinstance(part, Practice) else None)
+        for part, made in zip(read.parts, html(read), strict=True)
+    )
+    before, after = (_row(order[one]) if 0 <= one < len(order) else None for one in (at - 1, at + 1))
+    return ChapterView(_row(name), read.opens, parts, before, after)
+
+
+@dataclass(frozen=True)
+class Practised:
+    """Exercises, with numbers of a seed or of a recorded step of the folder."""
+
+    steps: Steps
+
+    def view(self, name: str, seed: int, run: str | None, step: int | None) -> ExerciseView:
+        """An exercise with its numbers, its hints and its solution."""
+        from limpid.primer.own_step import DRAWN
+
+        exercise = _exercise(name)
+        numbers, where = self._numbers(exercise, seed, run, step)
+        solution = exercise.solution(*exercise.given(numbers))
+        question = exercise.question(numbers)
+        return ExerciseView(name, seed, question, exercise.hints, solution, name in DRAWN, where)
+
+    def grade(self, asked: dict[str, Any]) -> GradeDocument:
+        """What is said to an answer.
+
+        Raises  Unreadable for what is no answer at all
+        """
+        from limpid.primer.grade import grade
+
+        question = read(GradeQuestion, asked)
+        exercise = _exercise(question.exercise)
+        numbers, _ = self._numbers(exercise, question.seed, question.run, question.step)
+        judged = grade(exercise, numbers, question.answer, max(0, question.tried))
+        return GradeDocument(cast(Outcome, judged.outcome), judged.note, judged.says)
+
+    def _numbers(self, exercise: Exercise, seed: int, run: str | None, step: int | None) -> tuple[Numbers, str]:
+        """Of a seed, or of a recorded step and the place of it that the seed chooses."""
+        from limpid.primer.exercise import numbers_of
+        from limpid.primer.own_step import own_numbers
+
+        if not 0 <= seed <= LARGEST_SEED:
+            raise Refused(f"seed is {seed}: choose one from 0 to {LARGEST_SEED:,}")
+        if run is None:
+            return numbers_of(exercise, seed), ""
+        if run == WORKED:
+            from limpid.tracing.worked import opened
+
+            with opened() as trace:
+                return own_numbers(exercise.name, trace, seed)
+        if step is None:
+            raise Refused("step is missing: say which one of the run is meant")
+        return own_numbers(exercise.name, self.steps.arrays(run, step).trace, seed)
+
+
+def _row(name: str) -> ChapterRow:
+    from limpid.primer.chapter import Practice, chapter
+
+    read = chapter(name)
+    tried = tuple(part.exercise.name for part in read.parts if isinstance(part, Practice))
+    return ChapterRow(name, read.number, read.title, read.purpose, read.minutes, tried)
+
+
+def _kind(part: object) -> PartKind:
+    from limpid.primer.chapter import Equation, Example, Figure, Practice
+
+    kinds: dict[type, PartKind] = {Equation: "equation", Example: "example", Practice: "exercise", Figure: "figure"}
+    return kinds.get(type(part), "text")
+
+
+def _exercise(name: str) -> Exercise:
+    from limpid.primer.exercises import EXERCISES
+
+    if name not in EXERCISES:
+        raise Refused(f"there is no exercise {name[:40]!r}: choose one of {', '.join(EXERCISES)}", 404)
+    return EXERCISES[name]

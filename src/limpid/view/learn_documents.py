@@ -1,0 +1,87 @@
+"""What the page is sent of the primer, and asks of it, as typed documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from limpid.tracing.schema import Question
+
+PartKind = Literal["text", "equation", "example", "exercise", "figure"]
+Outcome = Literal["right", "rounded", "slip", "wrong"]
+
+
+@dataclass(frozen=True)
+class ChapterRow:
+    """A chapter as the contents name it."""
+
+    name: str
+    number: int
+    title: str
+    purpose: str
+    minutes: int
+    exercises: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LearnContents:
+    """Every chapter, in the order in which they are read."""
+
+    chapters: tuple[ChapterRow, ...]
+
+
+@dataclass(frozen=True)
+class ChapterPart:
+    """A part of a chapter."""
+
+    kind: PartKind
+    html: str  # our own; signs of its formulas carry data-says
+    exercise: str | None
+
+
+@dataclass(frozen=True)
+class ChapterView:
+    """A chapter to read."""
+
+    row: ChapterRow
+    opens: str  # the entry of a recorded step where it happens
+    parts: tuple[ChapterPart, ...]
+    before: ChapterRow | None
+    after: ChapterRow | None
+
+
+@dataclass(frozen=True)
+class ExerciseView:
+    """An exercise with its numbers."""
+
+    exercise: str
+    seed: int
+    question: str
+    hints: tuple[str, ...]
+    solution: str
+    own: bool  # a recorded step has numbers for it
+    where: str  # the entry of the step that holds what is asked for; nothing where the numbers are of no step
+
+
+@dataclass(frozen=True)
+class GradeDocument:
+    """What is said to an answer."""
+
+    outcome: Outcome
+    note: str  # the slip's, two joined by +, else the outcome
+    says: str
+
+
+@dataclass(frozen=True)
+class GradeQuestion(Question):
+    """An answer, and the exercise and the numbers that it is to."""
+
+    exercise: str
+    answer: str
+    seed: int = 0
+    run: str | None = None  # whose step the numbers are of
+    step: int | None = None
+    tried: int = 0  # wrong answers before it, which choose the hint
+
+
+LEARN_DOCUMENTS = (LearnContents, ChapterView, ExerciseView, GradeDocument, GradeQuestion)

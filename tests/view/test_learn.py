@@ -1,0 +1,82 @@
+"""The primer as the server answers it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from tests.view.folders import made_run
+
+from limpid.primer.chapter import chapter, written
+from limpid.primer.exercise import numbers_of, shown
+from limpid.primer.exercises import EXERCISES
+from limpid.primer.own_step import own_numbers
+from limpid.tracing import worked
+
+Ask = Callable[..., TestClient]
+
+
+@pytest.fixture
+def client(tmp_path: Path, ask: Ask) -> TestClient:
+    return ask(tmp_path)
+
+
+def test_every_chapter_is_there_with_those_beside_it(client: TestClient) -> None:
+    contents = client.get("/api/learn").json()["chapters"]
+    assert [one["name"] for one in contents] == list(written())
+    for at, row in enumerate(contents):
+        found = client.get(f"/api/learn/{row['name']}").json()
+        assert found["row"] == row
+        assert found["before"] == (contents[at - 1] if at else None)
+        assert found["after"] == (contents[at + 1] if at + 1 < len(contents) else None)
+        assert len(found["parts"]) == len(chapter(row["name"]).parts)
+        assert [one["exercise"] for one in found["parts"] if one["exercise"]] == row["exercises"]
+        # what the page's policy would not do, and what would be a stranger's
+        assert not re.findall(r"style=|<script|<style|\son\w+=|href=\"(?!#|https:)", str(found["parts"]))
+    assert client.get("/api/learn/nothing").status_code == 404
+
+
+def test_an_exercise_is_the_same_as_in_the_terminal(client: TestClient) -> None:
+    for seed in (0, 7):
+        found = client.get(f"/api/learn/exercises/dot?seed={seed}").json()
+        dot = EXERCISES["dot"]
+        numbers = numbers_of(dot, seed)
+        assert found["question"] == dot.question(numbers)
+        assert found["solution"] == dot.solution(*dot.given(numbers))
+        assert (found["hints"], found["own"], found["where"]) == (list(dot.hints), True, "")
+    assert client.get("/api/learn/exercises/length").json()["own"] is False
+    assert client.get("/api/learn/exercises/nothing").status_code == 404
+
+
+def test_a_wrong_answer_is_named_and_what_is_no_answer_is_refused(client: TestClient) -> None:
+    def said(**asked: object) -> dict[str, str]:
+        return client.post("/api/learn/grade", json=asked).json()  # type: ignore[no-any-return]
+
+    assert said(exercise="length", answer="7")["outcome"] == "right"
+    assert said(exercise="length", answer="49")["note"] == "no-root"
+    right = str(EXERCISES["length"].answer(numbers_of(EXERCISES["length"], 7)))
+    assert said(exercise="length", answer=right, seed=7)["outcome"] == "right"
+    first, second = (said(exercise="dot", answer="1000", tried=tried)["says"] for tried in (0, 1))
+    assert first != second
+    assert "type a number" in said(exercise="length", answer="many")["error"]
+    assert "seed is -1" in said(exercise="length", answer="7", seed=-1)["error"]
+    assert "answer is missing" in said(exercise="length")["error"]
+
+
+def test_numbers_of_a_step_are_graded_by_it(tmp_path: Path, client: TestClient) -> None:
+    run = made_run(tmp_path, "001", 1)
+    run.recorded_step(1).parent.mkdir()
+    worked.record(run.recorded_step(1))
+    exercise = EXERCISES["perplexity"]
+    with worked.opened() as trace:
+        numbers = own_numbers("perplexity", trace, 0).numbers
+    for asked in ("run=001&step=1", "run=worked"):
+        found = client.get(f"/api/learn/exercises/perplexity?{asked}").json()
+        assert found["question"] == exercise.question(numbers)
+        assert found["where"]
+    answer = {"exercise": "perplexity", "answer": shown(exercise.answer(numbers)), "run": "001", "step": 1}
+    assert client.post("/api/learn/grade", json=answer).json()["outcome"] == "right"
+    assert "step is missing" in client.get("/api/learn/exercises/perplexity?run=001").json()["error"]
+    assert client.get("/api/learn/exercises/perplexity?run=002&step=1").status_code == 404
+    assert "no numbers in a recorded step" in client.get("/api/learn/exercises/length?run=worked").json()["error"]

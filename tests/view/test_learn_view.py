@@ -1,0 +1,139 @@
+"""The primer in the page: read, tried and moved with the pointer and with the keyboard."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+from starlette.testclient import TestClient
+from tests.view.canned import HOME, TIMEOUT, beyond_the_edge, serious
+from tests.view.folders import made_run
+
+from limpid.primer.exercise import numbers_of
+from limpid.primer.exercises import EXERCISES
+from limpid.tracing import worked
+
+Open = Callable[[str], Page]
+
+
+@pytest.fixture
+def learn(page: Page, tmp_path: Path, ask: Callable[..., TestClient]) -> Open:
+    """The page of a folder with one recorded step, answered by the server without a socket, its policy included."""
+    run = made_run(tmp_path, "001", 1)
+    run.recorded_step(1).parent.mkdir()
+    worked.record(run.recorded_step(1))
+    client = ask(tmp_path)
+
+    def answer(route: Route) -> None:
+        path, asked = route.request.url.removeprefix(HOME), route.request
+        found = client.request(asked.method, f"/{path}", content=asked.post_data, headers={
+            "Content-Type": asked.headers.get("content-type", ""),
+        })  # fmt: skip
+        left = {"content-encoding", "content-length", "transfer-encoding"}
+        headers = {name: value for name, value in found.headers.items() if name not in left}
+        route.fulfill(status=found.status_code, body=found.content, headers=headers)
+
+    page.route(f"{HOME}**", answer)
+    page.set_default_timeout(TIMEOUT)
+
+    def opened(address: str) -> Page:
+        page.goto(f"{HOME}{address}")
+        return page
+
+    return opened
+
+
+def exercise(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=f"Exercise: {name}")
+
+
+def test_one_walks_from_the_contents_through_the_chapters(learn: Open) -> None:
+    page = learn("#/learn")
+    expect(page.locator(".chapters li").first).to_contain_text(re.compile(r"Notation.*\d+ min"))
+    assert serious(page) == []
+    page.get_by_role("link", name="Notation").click()
+    page.get_by_role("link", name=re.compile("Vectors →")).click()
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("1 Vectors")
+    expect(heading).to_be_focused()
+    expect(page.get_by_role("link", name=re.compile("← Notation"))).to_be_visible()
+
+
+def test_a_sign_says_what_it_means_to_pointer_and_keyboard(learn: Open) -> None:
+    page = learn("#/learn/vectors")
+    sign = page.locator("[data-says='the first entry of the vector v']").first
+    sign.hover()
+    note = page.get_by_role("tooltip")
+    expect(note).to_contain_text("the first entry of the vector v")
+    page.keyboard.press("Escape")
+    expect(note).to_be_hidden()
+    page.get_by_role("heading", level=1).focus()
+    while page.evaluate("document.activeElement.localName") != "math":
+        page.keyboard.press("Tab")
+    expect(note).to_contain_text("a vector: a list of numbers in an order")
+    assert page.evaluate("document.activeElement.getAttribute('aria-describedby')") == note.get_attribute("id")
+    equation = page.locator(".equation math[tabindex]").first
+    equation.focus()
+    expect(note.locator("dt")).to_have_count(len(set(equation.locator("[data-says]").evaluate_all(
+        "all => all.map((one) => one.dataset ? one.dataset.says : one.getAttribute('data-says'))"
+    ))))  # fmt: skip
+    assert serious(page) == []
+
+
+def test_an_exercise_by_keyboard(learn: Open) -> None:
+    page = learn("#/learn/vectors")
+    page.get_by_role("button", name="length", exact=True).press("Enter")
+    answer = exercise(page, "length").get_by_label("Answer")
+    expect(answer).to_be_focused()
+    page.keyboard.type("49")
+    page.keyboard.press("Enter")
+    said = exercise(page, "length").get_by_role("status")
+    expect(said).to_contain_text("49 is the sum of the squares")
+    assert said.get_attribute("aria-live") == "polite"
+    answer.fill("many")
+    answer.press("Enter")
+    expect(said).to_contain_text("type a number")
+    exercise(page, "length").get_by_role("button", name="hint").press("Enter")
+    expect(exercise(page, "length").locator(".hints li")).to_have_text([EXERCISES["length"].hints[0]])
+    exercise(page, "length").get_by_role("button", name="solution").press("Enter")
+    expect(exercise(page, "length").locator(".solution")).to_contain_text("= 7")
+    answer.fill("7")
+    answer.press("Enter")
+    expect(said).to_have_text("Right: 7.")
+    exercise(page, "length").get_by_role("button", name="other numbers").press("Enter")
+    page.wait_for_function("location.hash.includes('length=')")
+    seed = int(page.url.rpartition("=")[2])
+    asked = EXERCISES["length"].question(numbers_of(EXERCISES["length"], seed))
+    expect(exercise(page, "length").locator(".lines").first).to_have_text(asked)
+    page.reload()
+    expect(exercise(page, "length").locator(".lines").first).to_have_text(asked)
+
+
+def test_numbers_of_ones_own_step_once_a_run_was_opened(learn: Open) -> None:
+    page = learn("#/learn/cross-entropy")
+    offered = exercise(page, "perplexity").get_by_role("button", name=re.compile("with numbers of"))
+    expect(offered).to_have_text("with numbers of the worked model's step")
+    page.evaluate("location.hash = '#/001/1'")
+    page.get_by_role("link", name="learn").click()
+    page.get_by_role("link", name="Cross-entropy").click()
+    expect(offered).to_have_text("with numbers of my step")
+    offered.click()
+    page.wait_for_function("location.hash.includes('perplexity=0@001/1')")
+    expect(exercise(page, "perplexity")).to_contain_text("of step 1 of 001")
+    expect(page.get_by_role("link", name=re.compile("of step 1 of 001"))).to_have_attribute(
+        "href", re.compile("#/001/1/")
+    )
+
+
+def test_everybody_can_read_a_chapter(learn: Open) -> None:
+    page = learn("#/learn/similarity")
+    expect(exercise(page, "dot").locator(".lines").first).to_be_visible()
+    assert serious(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert serious(page) == []
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert beyond_the_edge(page) == []
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("input:visible, button:visible").count() == 0
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"

@@ -1,0 +1,110 @@
+// A chapter: its text with signs that say what they mean, figures to move, exercises to try, and where it happens in a step.
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+import { print } from "../address";
+import { opened } from "../opened";
+import { useLoaded } from "../parts/loaded";
+import type { Api } from "../source/source";
+import type { ChapterPart, ChapterView } from "./documents";
+import { chapterAt, type LearnAddress } from "./learn";
+import { Practice } from "./practice";
+import { FIRST, fromQuery, type Numbers, toQuery } from "./seeds";
+import { explainSigns, reachable } from "./signs";
+
+export function Chapter({ api, address }: { api: Api; address: LearnAddress }) {
+  const found = useLoaded(() => api.get<ChapterView>(`api/learn/${encodeURIComponent(address.chapter)}`), [api, address.chapter]);
+  if (!found) return <p class="quiet loading">Computing the numbers of the chapter…</p>;
+  return <Read key={found.row.name} api={api} chapter={found} query={address.query} />;
+}
+
+function Read({ api, chapter, query }: { api: Api; chapter: ChapterView; query: string }) {
+  const { row } = chapter;
+  const article = useRef<HTMLElement>(null);
+  const title = useRef<HTMLHeadingElement>(null);
+  const numbers = useNumbers(row.name, query);
+  useEffect(() => {
+    scrollTo(0, 0);
+    title.current?.focus({ preventScroll: true });
+    return article.current ? explainSigns(article.current) : undefined;
+  }, []);
+  return (
+    <article class="learn" ref={article}>
+      <h1 ref={title} tabIndex={-1}>
+        {row.number} {row.title}
+      </h1>
+      <p>{row.purpose}</p>
+      <p class="quiet">
+        About {row.minutes} {row.minutes === 1 ? "minute" : "minutes"}. Rest on a sign to see what it means; with the keyboard, Tab reaches the formulas.
+      </p>
+      {row.exercises.length > 0 && <ToExercises names={row.exercises} />}
+      {chapter.parts.map((part, at) =>
+        part.exercise === null ? (
+          <Html key={at} part={part} />
+        ) : (
+          <Practice key={at} api={api} name={part.exercise} {...numbers(part.exercise)} />
+        ),
+      )}
+      <InYourStep entry={chapter.opens} />
+      <nav class="line-up" aria-label="chapters">
+        {chapter.before && <a href={chapterAt(chapter.before)}>← {chapter.before.title}</a>}
+        <a href={print({ view: "learn", chapter: "", query: "" })}>contents</a>
+        {chapter.after && <a href={chapterAt(chapter.after)}>{chapter.after.title} →</a>}
+      </nav>
+    </article>
+  );
+}
+
+/** Of each exercise the numbers, and how to choose others: both stand in the address. */
+function useNumbers(chapter: string, query: string): (exercise: string) => { numbers: Numbers; onNumbers: (numbers: Numbers) => void } {
+  const all = useSignal(fromQuery(query));
+  useEffect(() => {
+    all.value = fromQuery(query);
+  }, [query]);
+  return (exercise) => ({
+    numbers: all.value.get(exercise) ?? FIRST,
+    onNumbers: (numbers) => {
+      all.value = new Map(all.value).set(exercise, numbers);
+      history.replaceState(null, "", print({ view: "learn", chapter, query: toQuery(all.value) }));
+    },
+  });
+}
+
+/** The only other place that sets HTML: the chapters of limpid itself, never text of a run. */
+function Html({ part }: { part: ChapterPart }) {
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (place.current) reachable(place.current);
+  }, [part]);
+  return <div ref={place} class={`part-${part.kind}`} dangerouslySetInnerHTML={{ __html: part.html }} />;
+}
+
+/** Past all formulas, to what one came to try. */
+function ToExercises({ names }: { names: readonly string[] }) {
+  return (
+    <p class="to-exercises">
+      To the exercises:{" "}
+      {names.map((name) => (
+        <button key={name} type="button" class="plain" onClick={() => document.getElementById(`answer-${name}`)?.focus()}>
+          {name}
+        </button>
+      ))}
+    </p>
+  );
+}
+
+function InYourStep({ entry }: { entry: string }) {
+  const last = opened.value;
+  return (
+    <p>
+      In a step of yours:{" "}
+      {last && last.step !== null ? (
+        <a href={print({ view: "step", run: last.run, step: last.step, entry })}>
+          {entry} of step {last.step} of {last.run}
+        </a>
+      ) : (
+        <code>limpid explain last {entry}</code>
+      )}
+    </p>
+  );
+}

@@ -1,0 +1,44 @@
+// The primer: its contents, and its chapters.
+import type { Address } from "../address";
+import { print } from "../address";
+import type { ViewProps } from "../page";
+import { useLoaded } from "../parts/loaded";
+import { apiOf } from "../service";
+import type { Api } from "../source/source";
+import { Chapter } from "./chapter";
+import type { ChapterRow, LearnContents } from "./documents";
+
+export type LearnAddress = Extract<Address, { view: "learn" }>;
+
+export function Learn({ source, address }: ViewProps<LearnAddress>) {
+  const api = apiOf(source);
+  return address.chapter ? <Chapter api={api} address={address} /> : <Contents api={api} />;
+}
+
+export function chapterAt(row: ChapterRow): string {
+  return print({ view: "learn", chapter: row.name, query: "" });
+}
+
+function Contents({ api }: { api: Api }) {
+  const found = useLoaded(() => api.get<LearnContents>("api/learn"), [api]);
+  if (!found) return <p class="quiet loading">Computing the numbers of the chapters…</p>;
+  const hours = found.chapters.reduce((sum, { minutes }) => sum + minutes, 0);
+  return (
+    <div class="learn">
+      <h1>Learn it</h1>
+      <p>
+        The mathematics of a language model from the signs of its formulas on, computed by the code that trains. Each chapter needs those before it
+        alone; all of them take about {hours} minutes.
+      </p>
+      <ol class="chapters" start={found.chapters[0]?.number ?? 0}>
+        {found.chapters.map((row) => (
+          <li key={row.name} value={row.number}>
+            <a href={chapterAt(row)}>{row.title}</a> <span class="quiet">{row.minutes} min</span>
+            <p>{row.purpose}</p>
+            {row.exercises.length > 0 && <p class="quiet">Exercises: {row.exercises.join(", ")}</p>}
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
