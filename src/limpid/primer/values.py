@@ -46,7 +46,14 @@ def environment() -> Environment:
     made.globals |= {name: getattr(np, name) for name in NUMPY}
     made.globals |= {"abs": abs, "sum": sum, "max": max, "min": min, "len": len, "zip": zip, "round": round}
     made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines, "relu": relu}
-    made.filters |= {"places": places, "digits": shown, "list": list_of, "code": code, "size": size}
+    made.filters |= {
+        "places": places,
+        "digits": shown,
+        "list": list_of,
+        "code": code,
+        "size": size,
+        "strip": lambda text: text.strip("[]"),
+    }
     made.globals |= NAMES
     made.globals |= _of_training()
     made.filters |= {"scientific": scientific}

@@ -80,4 +80,20 @@ EXERCISES = (
         hints=("ln undoes exp.", "So what is ln(e^5)?", "Add both."),
         twists=(SIGN,),
     ),
+    Exercise(
+        name="log-laws",
+        chapter="logarithms",
+        first={"a": 3, "b": 2},
+        draw=lambda rng: {"a": int(rng.integers(2, 13)), "b": int(rng.integers(2, 13))},
+        ask="ln x = {a} and ln y = {b}. What is ln(x² / y)?",
+        right=lambda a, b: math.fsum((2 * a, -b)),
+        solution=lambda a, b: f"ln x² = 2 · {a} = {2 * a}, and dividing by y takes ln y away: {shown(2 * a - b)}",
+        slips=(
+            Slip("no-square", lambda a, b: a - b, "{given} is ln(x / y): what does the square of x do to ln x?"),
+            Slip("squared", lambda a, b: a * a - b, "{given} squares ln x: a power becomes a factor, not a power."),
+            Slip("added", lambda a, b: 2 * a + b, "{given} is ln(x² · y): dividing takes a logarithm away."),
+            Slip("divided", lambda a, b: 2 * a / b, "{given} divides the logarithms: what stands for a division?"),
+        ),
+        hints=("Write x² as x · x.", "A product's logarithm is a sum.", "A quotient's logarithm is a difference."),
+    ),
 )
