@@ -34,6 +34,9 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     from limpid.maths import foundations, relu
+    from limpid.maths.activation import gelu
+    from limpid.maths.embedding import Rotary, SinusoidalPositions
+    from limpid.maths.norm import batch_norm, layer_norm, rms_norm
     from limpid.primer.cases import NAMES
     from limpid.tracing.worked import WORDS
 
@@ -57,6 +60,8 @@ def environment() -> Environment:
     made.globals |= NAMES
     made.globals |= _of_training()
     made.filters |= {"scientific": scientific}
+    made.globals |= {one.__name__: one for one in (rms_norm, layer_norm, batch_norm, Rotary, SinusoidalPositions)}
+    made.globals["gelu"] = gelu
     return made
 
 
