@@ -1,10 +1,19 @@
 """The exercises, in the order of the chapters."""
 
 from limpid.primer.exercise import Exercise
-from limpid.primer.exercises import attention, calculus, logarithms, matrices, optimizers, probability, vectors
+from limpid.primer.exercises import (
+    attention,
+    calculus,
+    logarithms,
+    matrices,
+    optimizers,
+    precision,
+    probability,
+    vectors,
+)
 
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
-    for room in (vectors, matrices, logarithms, probability, calculus, attention, optimizers)
+    for room in (vectors, matrices, logarithms, probability, calculus, attention, optimizers, precision)
     for exercise in room.EXERCISES
 }
