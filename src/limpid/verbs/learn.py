@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
 from limpid.errors import ConfigError
-from limpid.terminal import say, say_json
+from limpid.terminal import command, counted, say, say_json
 
 if TYPE_CHECKING:
     from limpid.primer.posed import Posed
@@ -26,22 +26,30 @@ class LearnFlags:
     limpid learn dot --seed 7 --answer 22
     limpid learn scores --of last    with numbers of a step of yours
     limpid learn --due               what is to be asked again, with fresh numbers
+    limpid learn length --numbers "v = [3, 4]"          solved with your numbers
+    limpid learn --sheet sheet.html similarity softmax  to print, with answers
     """
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": "NAME"})
-    """Of a chapter or an exercise; of several with due."""
+    """Of a chapter or an exercise; of several with due and sheet, which take all unless some are named."""
     seed: int | None = None
     """Which numbers; another draw each time unless given."""
     of: str | None = None
     """Take the numbers from a step of this run, or of `worked`, the worked model; another place for another seed."""
     step: int | None = None
     """Which step of it; the last one unless given."""
+    numbers: str | None = None
+    """Solve it with your own numbers, such as 'v = [3, 4]' or 'a = [1, √2]; b = [0, 1/3]'."""
     answer: str | None = None
     """Judge this answer, and ask nothing: exit code 0 when it is right, else 1."""
     solution: bool = False
     """Print the question and how it is solved."""
+    ask: bool = False
+    """Ask, with your own numbers too."""
     due: bool = False
     """Ask what is due for review: what was answered is kept in ~/.local/share/limpid/learn.json, or $LIMPID_LEARN."""
+    sheet: str | None = None
+    """Write exercises, their answers and their slips into this HTML file, to be printed."""
     json: bool = False
     """Print one JSON document."""
 
@@ -57,25 +65,34 @@ def verb(argv: Sequence[str]) -> int:
                               f"{', '.join([*written(), *EXERCISES])}")  # fmt: skip
     if flags.seed is not None and flags.seed < 0:
         raise ConfigError(f"seed is {flags.seed}: 0 or more")
+    if flags.sheet is not None:
+        _goes_with(flags, "a sheet has numbers of its seed", "seed", "json")
+        return _sheet(flags, flags.sheet)
     if flags.due:
-        _goes_with(flags, "what is due has fresh numbers", "json")
+        _goes_with(flags, "what is due has fresh numbers", "due", "json")
         return _due(flags)
     if not flags.names:
         _goes_with(flags, "no exercise is named", "json")
         return _list(flags.json)
     if len(flags.names) > 1:
-        raise ConfigError(f"{', '.join(flags.names)} are several: name one, or --due to be asked what is due of them")
+        raise ConfigError(
+            f"{', '.join(flags.names)} are several: name one, or --due to be asked what is due, or --sheet FILE"
+        )
     if flags.names[0] in written():
         _goes_with(flags, f"{flags.names[0]} is a chapter: choose one of its exercises", "json")
         return _chapter(flags.names[0], flags.json)
     if flags.step is not None and flags.of is None:
         raise ConfigError(f"step is {flags.step}, of no run: name it with of")
+    if flags.numbers is not None:
+        if flags.seed is not None or flags.of is not None:
+            raise ConfigError("numbers is given beside seed or of, which choose numbers too: leave one out")
+        return _one(_with_numbers(flags.names[0], flags.numbers), flags, not (flags.ask or flags.answer is not None))
     return _one(_posed(flags.names[0], flags.seed, flags.of, flags.step), flags)
 
 
 def _goes_with(flags: LearnFlags, why: str, *allowed: str) -> None:
     """Refuse what was typed and would be passed over."""
-    for option in ("seed", "of", "step", "answer", "solution", "json"):
+    for option in ("seed", "of", "step", "numbers", "answer", "solution", "ask", "due", "json"):
         value = getattr(flags, option)
         if option not in allowed and value is not None and value is not False:
             raise ConfigError(f"{option} is {value}, and {why}")
@@ -115,6 +132,27 @@ def _due(flags: LearnFlags) -> int:
     return 0 if right else 1
 
 
+def _sheet(flags: LearnFlags, file: str) -> int:
+    from limpid.files import user_path, write_atomically
+    from limpid.primer.exercises import EXERCISES
+    from limpid.primer.sheet import sheet
+
+    seed = _fresh() if flags.seed is None else flags.seed
+    chosen = [one for one in EXERCISES.values() if not flags.names or {one.name, one.chapter} & set(flags.names)]
+    if not chosen:
+        raise ConfigError(f"{', '.join(flags.names)} has no exercise: name another chapter, or none for all")
+    write_atomically(user_path(file), sheet(chosen, seed).encode())
+    if flags.json:
+        say_json({"sheet": file, "seed": seed, "exercises": [one.name for one in chosen]})
+    else:
+        say(f"{file}: {counted(len(chosen), 'exercise')} with numbers of seed {seed}, answers and slips")
+    return 0
+
+
+def _fresh() -> int:
+    return random.SystemRandom().randrange(1, 1_000_000)
+
+
 def _chapter(name: str, as_json: bool) -> int:
     from limpid.console import Console
     from limpid.primer.chapter import chapter
@@ -137,7 +175,7 @@ def _posed(name: str, seed: int | None = None, of: str | None = None, step: int 
 
     exercise = EXERCISES[name]
     if seed is None:
-        seed = random.SystemRandom().randrange(1, 1_000_000)
+        seed = _fresh()
     if of is None:
         return Posed(exercise, numbers_of(exercise, seed), f"{name} --seed {seed}")
     from limpid.primer.own_step import own_numbers
@@ -155,24 +193,36 @@ def _posed(name: str, seed: int | None = None, of: str | None = None, step: int 
     return Posed(exercise, own.numbers, f"{name} --of {of}{at} --seed {seed}", own.where)
 
 
-def _one(posed: Posed, flags: LearnFlags) -> int:
+def _with_numbers(name: str, text: str) -> Posed:
+    """An exercise with numbers that were typed."""
+    from limpid.primer.exercises import EXERCISES
+    from limpid.primer.own_numbers import given
+    from limpid.primer.posed import Posed
+
+    return Posed(EXERCISES[name], given(EXERCISES[name], text), command(name, "--numbers", text))
+
+
+def _one(posed: Posed, flags: LearnFlags, solved: bool = False) -> int:
+    """Ask, or judge the answer that was given, or tell how it is solved."""
+    from limpid.primer.own_numbers import line_by_line
     from limpid.primer.posed import ask, keep
 
+    solved = solved or flags.solution
     judged = None if flags.answer is None else posed.judged(flags.answer)
     if judged is not None:
         keep(posed.sitting((judged.note,)))
     if flags.json:
         found = {"exercise": posed.said, "question": posed.question}
-        if flags.solution:
+        if solved:
             found |= {"solution": posed.solution, "answer": str(posed.exercise.answer(posed.numbers))}
         say_json(found | ({} if judged is None else judged._asdict()))
     else:
         say(f"{posed.said}\n{posed.question}")
         if judged is not None:
             say(judged.says)
-        if flags.solution:
-            say(posed.solution)
-        if judged is None and not flags.solution:
+        if solved:
+            say(line_by_line(posed.solution))
+        if judged is None and not solved:
             asked = ask(posed)
             keep(asked.sitting)
             return 0 if asked.sitting.right else 1

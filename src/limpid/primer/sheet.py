@@ -1,0 +1,85 @@
+"""A sheet of exercises to print: questions, answers on pages of their own, then the slips, for whoever marks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from itertools import groupby
+
+from limpid.primer.chapter import chapter, written
+from limpid.primer.exercise import Exercise, Numbers, numbers_of
+
+STYLE = """
+@page { size: A4; margin: 18mm 16mm }
+body { font: 11pt/1.45 "Noto Serif", Georgia, "DejaVu Serif", serif; color: #000; background: #fff;
+  max-width: 44rem; margin: 1.5rem auto; padding: 0 1rem }
+h1 { font-size: 15pt; margin: 0 0 .2rem } h2 { font-size: 12pt; margin: 1.3rem 0 .3rem }
+p { margin: .15rem 0 } ol, ul { margin: 0; padding: 0; list-style: none }
+li { break-inside: avoid; margin: .5rem 0; padding-left: 2.2rem; position: relative }
+li > b { position: absolute; left: 0 }
+h2 { break-after: avoid }
+.answer { border-bottom: 1px solid #777; height: 2.4rem; margin-right: 35% }
+.how { font: 8.5pt "DejaVu Sans Mono", monospace; color: #444 }
+.about { font-size: 9.5pt; color: #333 }
+.name { margin: .6rem 0 1rem } .name span { display: inline-block; border-bottom: 1px solid #777; width: 14rem }
+section + section { break-before: page }
+table { border-collapse: collapse; font-size: 9.5pt; width: 100% }
+td { vertical-align: top; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid #ddd }
+td:nth-child(1) { white-space: nowrap; width: 9rem } td:nth-child(2) { width: 7rem; overflow-wrap: anywhere }
+@media print { body { margin: 0; padding: 0; max-width: none } }
+"""
+
+
+def sheet(exercises: Iterable[Exercise], seed: int) -> str:
+    """One page of HTML that needs nothing else; every exercise has the numbers of the seed."""
+    each = [(one, numbers_of(one, seed)) for one in exercises]
+    about = f"Numbers of seed {seed}: the same exercise is <code>limpid learn NAME --seed {seed}</code>."
+    named = '<p class="name">Name: <span></span> &nbsp; Date: <span></span></p>'
+    parts = (
+        ("Exercises", f'<p class="about">{about}</p>{named}', _question),
+        ("Answers", f'<p class="about">{about}</p>', _solved),
+        ("Slips", '<p class="about">A wrong answer, and the way that leads to it with these numbers.</p>', _slips),
+    )
+    body = "".join(f"<section><h1>{title}</h1>{head}{_all(each, made)}</section>\n" for title, head, made in parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/>'
+        f'<meta name="viewport" content="width=device-width"/><title>limpid: exercises, seed {seed}</title>'
+        f"<style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
+    )
+
+
+def _all(each: Sequence[tuple[Exercise, Numbers]], made: Callable[[Exercise, Numbers], str]) -> str:
+    """Each exercise under its chapter, numbered through."""
+    numbered = list(enumerate(each, 1))
+    parts = []
+    for name, its in groupby(numbered, lambda one: one[1][0].chapter):
+        items = "".join(f"<li><b>{number}</b>{made(*one)}</li>" for number, one in its)
+        parts.append(f"<h2>{escape(_title(name))}</h2><ol>{items}</ol>")
+    return "".join(parts)
+
+
+def _title(name: str) -> str:
+    return chapter(name).title if name in written() else name.replace("-", " ").capitalize()
+
+
+def _question(exercise: Exercise, numbers: Numbers) -> str:
+    asked = _lines(exercise.question(numbers))
+    return f'<p>{asked}</p><p class="how">{exercise.name}</p><div class="answer"></div>'
+
+
+def _solved(exercise: Exercise, numbers: Numbers) -> str:
+    said = exercise.solution(*exercise.given(numbers))
+    right = f"<strong>{escape(str(exercise.answer(numbers)))}</strong>"
+    return f'<p>{right} <span class="how">{exercise.name}</span></p><p>{_lines(said)}</p>'
+
+
+def _slips(exercise: Exercise, numbers: Numbers) -> str:
+    rows = [
+        f"<tr><td>{slip.note}</td><td>{escape(str(made))}</td><td>{escape(slip.says.format(given=made))}</td></tr>"
+        for slip, made in exercise.wrong(numbers)
+    ]
+    return f'<p class="how">{exercise.name}</p><table>{"".join(rows)}</table>'
+
+
+def _lines(text: str) -> str:
+    return escape(text).replace("\n", "<br/>")
