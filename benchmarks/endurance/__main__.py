@@ -127,12 +127,18 @@ def at_a_moment(trial: Trial, prepared: Prepared, seed: int) -> Trial:
 
 
 def trials(
-    work: Path, mounted: bool, count: int, seed: int, subjects: Sequence[str], only: str = "", number: int | None = None
+    work: Path,
+    mounted: bool,
+    count: int,
+    seed: int,
+    subjects: Sequence[str],
+    only: str = "",
+    numbers: Sequence[int] = (),
 ) -> Iterator[Outcome]:
     """Draw, disturb, resume and compare, one after the other."""
     prepared: dict[str, Prepared] = {}
     for drawn, name in draw(count, seed, subjects, only, mounted):
-        if number in (None, drawn.number):
+        if not numbers or drawn.number in numbers:
             if name not in prepared:
                 prepared[name] = prepare(drawn.subject, work / name)
             yield attempt(at_a_moment(drawn, prepared[name], seed), prepared[name], work)
@@ -145,7 +151,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--subject", default=",".join(SUBJECTS), help="which trainings, with commas")
     parser.add_argument("--only", default="", help="faults whose name holds this")
-    parser.add_argument("--number", type=int, help="this trial alone")
+    parser.add_argument("--number", type=int, nargs="*", default=[], help="these trials alone")
     parser.add_argument("--show", action="store_true", help="print what was said in trials that are not whole")
     given = parser.parse_args()
     began, outcomes = time.monotonic(), []

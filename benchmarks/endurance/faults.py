@@ -150,7 +150,8 @@ def cut(rng: random.Random) -> None:
 
 
 def _folders(place: Place) -> Iterator[Path]:
-    yield place.run
+    if place.run.is_dir():  # a fault may come before the run has a folder
+        yield place.run
     yield from (path for path in place.run.rglob("*") if path.is_dir())
 
 

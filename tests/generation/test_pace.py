@@ -1,5 +1,8 @@
 """One thread or all: what was faster when both were last tried."""
 
+import subprocess
+import sys
+
 import numba
 import pytest
 import torch
@@ -49,3 +52,21 @@ def test_it_takes_no_more_threads_than_pytorch_and_gives_numba_back_its_own(monk
     with Pace(1).timed():
         assert numba.get_num_threads() == 1
     assert numba.get_num_threads() == before
+
+
+STARTS_THE_POOL = """
+import torch
+torch.set_num_threads(1)
+from limpid.config import ModelConfig
+from limpid.generation import Decoder
+from limpid.model import Transformer, initialise
+sizes = ModelConfig(vocab_size=9, d_model=8, num_heads=2, num_layers=1)
+Decoder(initialise(Transformer(sizes), 0), "fp32")
+print(torch.get_num_threads())
+"""
+
+
+def test_decoding_leaves_pytorch_its_number_of_threads() -> None:
+    """Numba's pool sets OpenMP's number as it starts: a run on one thread would go on with all, and to other bits."""
+    done = subprocess.run([sys.executable, "-c", STARTS_THE_POOL], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]

@@ -95,9 +95,9 @@ def table_rows(texts: Iterator[str], name: str, text_field: str | None) -> Recor
     csv.field_size_limit(sys.maxsize)
     read = (line + "\n" for line in lines(texts))
     first = next(read, "")
-    found = [(next(csv.reader([first], delimiter=delimiter), []), delimiter) for delimiter in DELIMITERS]
-    columns, delimiter = max(found, key=lambda pair: (text_field in pair[0], len(pair[0])))
     try:
+        found = [(next(csv.reader([first], delimiter=delimiter), []), delimiter) for delimiter in DELIMITERS]
+        columns, delimiter = max(found, key=lambda pair: (text_field in pair[0], len(pair[0])))
         for number, row in enumerate(csv.reader(read, delimiter=delimiter, strict=True), 1):
             if row:
                 yield number, dict(zip(columns, row, strict=False))

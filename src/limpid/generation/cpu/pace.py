@@ -44,12 +44,16 @@ class Pace:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Compute one position with these threads, and learn from how long it takes."""
-        before, threads, began = numba.get_num_threads(), self.threads, time.perf_counter()
+        torch_before = torch.get_num_threads()
+        before = numba.get_num_threads()
+        threads, began = self.threads, time.perf_counter()
         numba.set_num_threads(threads)
         try:
             yield
         finally:
             numba.set_num_threads(before)
+            if torch.get_num_threads() != torch_before:  # numba's pool, when it starts, sets OpenMP's number for all
+                torch.set_num_threads(torch_before)
         self.learn(threads, time.perf_counter() - began)
 
     def learn(self, threads: int, seconds: float) -> None:
