@@ -41,7 +41,15 @@ def test_typescript_is_strict_and_right(bundle: None) -> None:
 def test_script_and_style_are_small(bundle: None) -> None:
     first = [*asked_for_at_once("limpid.js"), "limpid.css"]
     assert sum((page_bundle.STATIC / name).stat().st_size for name in first) <= 250_000
-    later = {one.name for one in page_bundle.parts()} - {*first, "cell.js", "cell.css", "step.js", "step.css"}
+    later = {one.name for one in page_bundle.parts()} - {
+        *first,
+        "cell.js",
+        "cell.css",
+        "step.js",
+        "step.css",
+        "primer.js",
+        "primer.css",
+    }
     assert max((page_bundle.STATIC / name).stat().st_size for name in later) <= 60_000
     assert len(page_bundle.script("cell").encode()) + len(page_bundle.style("cell").encode()) <= 320_000
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LearnFlags:
     """The primer: chapters from vectors on, and exercises that say what went wrong.
 
-    limpid learn                     all chapters, their exercises, what you answered
+    limpid learn                     all chapters, exercises, what you answered
     limpid learn vectors             a chapter, its numbers computed as it is shown
     limpid learn dot                 an exercise, with numbers of its own each time
     limpid learn dot --seed 7        the same numbers anywhere; 0 are the first ones
@@ -28,6 +28,7 @@ class LearnFlags:
     limpid learn --due               what is to be asked again, with fresh numbers
     limpid learn length --numbers "v = [3, 4]"          solved with your numbers
     limpid learn --sheet sheet.html similarity softmax  to print, with answers
+    limpid learn --html primer.html  all chapters in one file, also for print
     """
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": "NAME"})
@@ -50,6 +51,8 @@ class LearnFlags:
     """Ask what is due for review: what was answered is kept in ~/.local/share/limpid/learn.json, or $LIMPID_LEARN."""
     sheet: str | None = None
     """Write exercises, their answers and their slips into this HTML file, to be printed."""
+    html: str | None = None
+    """Write all chapters to this file, which opens in a browser without a server."""
     json: bool = False
     """Print one JSON document."""
 
@@ -65,6 +68,8 @@ def verb(argv: Sequence[str]) -> int:
                               f"{', '.join([*written(), *EXERCISES])}")  # fmt: skip
     if flags.seed is not None and flags.seed < 0:
         raise ConfigError(f"seed is {flags.seed}: 0 or more")
+    if flags.html is not None:
+        return _file(flags, flags.html)
     if flags.sheet is not None:
         _goes_with(flags, "a sheet has numbers of its seed", "seed", "json")
         return _sheet(flags, flags.sheet)
@@ -105,6 +110,22 @@ def _list(as_json: bool) -> int:
         say_json(document())
     else:
         say("\n".join(lines()))
+    return 0
+
+
+def _file(flags: LearnFlags, file: str) -> int:
+    """Write all chapters to one file."""
+    from pathlib import Path
+
+    from limpid.primer.chapter import written
+    from limpid.view.learn_file import write
+
+    if flags.names or flags.sheet:
+        other = flags.sheet or ", ".join(flags.names)
+        raise ConfigError(f"html is {file}, which all chapters are written to: leave out {other}")
+    _goes_with(flags, "all chapters are written to a file")
+    write(Path(file))
+    say(f"{file}: {len(written())} chapters, to open in a browser")
     return 0
 
 

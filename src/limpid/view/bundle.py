@@ -10,7 +10,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 def script(of: str = "limpid") -> str:
-    """The script of the page: what a server sends first, or `cell` of a notebook's, `step` of one in a file.
+    """The script of the page: what a server sends first, `cell` of a notebook's, `step` or `primer` of one in a file.
 
     Raises  ConfigError where the page was not built
     """
@@ -36,15 +36,15 @@ def _read(name: str) -> str:
         ) from error
 
 
-def document(head: str, body: str, *, title: str = "limpid") -> str:
-    """The HTML document: what stands in its head, and after the place where the page is drawn."""
+def document(head: str, body: str, *, title: str = "limpid", inside: str = "") -> str:
+    """The HTML document: what stands in its head, in the place where the page is drawn, and after that."""
     from limpid.html import text
 
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{text(title)}</title>{head}</head>"
-        f'<body><div id="limpid"></div>{body}</body></html>\n'
+        f'<body><div id="limpid">{inside}</div>{body}</body></html>\n'
     )
 
 

@@ -1,0 +1,10 @@
+// The primer inside one self-contained file, which reads without this: signs that say what they mean.
+import { explainSigns, reachable } from "./learn/signs";
+import "./style/base.css";
+import "./style/learn.css";
+
+const page = document.getElementById("limpid");
+if (page) {
+  explainSigns(page);
+  for (const part of page.querySelectorAll(".part")) reachable(part);
+}
