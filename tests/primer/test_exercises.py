@@ -19,6 +19,7 @@ FIRST = {  # worked out by hand
     "size-of-a-gradient": [7e9], "query-weights": [589_824], "why-divide": [8], "scores": [80_000],
     "causal-scores": [40_400], "momentum-window": [100], "clip-factor": [1 / 7], "adamw-first-step": [0.595],
     "exponent-bias": [127], "largest-number": [65_504], "bfloat16-gap": [0.5],
+    "training-flops": [4.2e22], "training-memory": [112], "cache-of-a-token": [327_680],
 }  # fmt: skip
 SEEDS = range(1, 11)
 EACH = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))

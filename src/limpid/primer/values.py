@@ -67,9 +67,9 @@ def environment() -> Environment:
 
 def _of_training() -> dict[str, Any]:
     """What the chapters on training itself compute with."""
-    from limpid.primer import stored, updates
+    from limpid.primer import sizes, stored, updates
 
-    return {**updates.NAMES, **stored.NAMES}
+    return {**updates.NAMES, **stored.NAMES, **sizes.NAMES}
 
 
 def _shown(value: Any) -> str:

@@ -9,11 +9,12 @@ from limpid.primer.exercises import (
     optimizers,
     precision,
     probability,
+    scaling,
     vectors,
 )
 
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
-    for room in (vectors, matrices, logarithms, probability, calculus, attention, optimizers, precision)
+    for room in (vectors, matrices, logarithms, probability, calculus, attention, optimizers, precision, scaling)
     for exercise in room.EXERCISES
 }
