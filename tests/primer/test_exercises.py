@@ -14,6 +14,7 @@ FIRST = {  # worked out by hand
     "layer-sizes": [768, 512], "matrix-matrix": [4, 9, 3, 12], "transpose": [4, 15, 13],
     "product-shape": [3, 2], "product-order": [], "exponentials": [1, 2.71828, 0.36788],
     "undo-ln": [20.0855], "logs-add": [8], "log-laws": [4], "what-is-left": [0.05], "chain-of-tokens": [-2.00248],
+    "conditional": [0.75], "turn-round": [0.155172], "interval": [0.682689],
     "softmax-of-equals": [1 / 3] * 3, "softmax-of-scores": [0.9999092, 4.5396e-5, 4.5396e-5], "surprise": [1.20397],
     "perplexity": [7.38906], "power-rule": [12], "gradient": [7, -5], "gradient-step": [5.1],
     "size-of-a-gradient": [7e9], "query-weights": [589_824], "why-divide": [8], "scores": [80_000],

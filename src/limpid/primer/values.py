@@ -48,7 +48,13 @@ def environment() -> Environment:
     made.globals |= {name: value for name, value in vars(foundations).items() if callable(value)}
     made.globals |= {name: getattr(np, name) for name in NUMPY}
     made.globals |= {"abs": abs, "sum": sum, "max": max, "min": min, "len": len, "zip": zip, "round": round}
-    made.globals |= {"worked": worked, "WORDS": WORDS, "row_cosines": row_cosines, "relu": relu}
+    made.globals |= {
+        "worked": worked,
+        "worked_drawn": worked_drawn,
+        "WORDS": WORDS,
+        "row_cosines": row_cosines,
+        "relu": relu,
+    }
     made.filters |= {
         "places": places,
         "digits": shown,
@@ -81,6 +87,13 @@ def worked(name: str) -> Array:
     from limpid.tracing.worked import weights
 
     return weights()[name]
+
+
+def worked_drawn() -> Array:
+    """All weights of the worked model that chance has drawn, in one list: those of its norm are set."""
+    from limpid.tracing.worked import weights
+
+    return np.concatenate([weight.ravel() for name, weight in weights().items() if "norm" not in name])
 
 
 def row_cosines(table: Array) -> list[float]:

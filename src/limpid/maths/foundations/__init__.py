@@ -26,6 +26,8 @@ from limpid.maths.foundations.information import entropy as entropy
 from limpid.maths.foundations.information import kl_divergence as kl_divergence
 from limpid.maths.foundations.information import mutual_information as mutual_information
 from limpid.maths.foundations.information import surprise as surprise
+from limpid.maths.foundations.joint import conditional as conditional
+from limpid.maths.foundations.joint import marginal as marginal
 from limpid.maths.foundations.losses import binary_cross_entropy as binary_cross_entropy
 from limpid.maths.foundations.losses import huber as huber
 from limpid.maths.foundations.losses import softmax_cross_entropy as softmax_cross_entropy
@@ -39,6 +41,8 @@ from limpid.maths.foundations.matrices import polar_factor as polar_factor
 from limpid.maths.foundations.matrices import spectral_norm as spectral_norm
 from limpid.maths.foundations.matrices import spectral_radius as spectral_radius
 from limpid.maths.foundations.matrices import svd as svd
+from limpid.maths.foundations.normal import normal_density as normal_density
+from limpid.maths.foundations.normal import normal_probability as normal_probability
 from limpid.maths.foundations.optimisation import adam_epsilon as adam_epsilon
 from limpid.maths.foundations.optimisation import constant_schedule as constant_schedule
 from limpid.maths.foundations.optimisation import cosine_restarts as cosine_restarts

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from limpid.maths.foundations import joint_log_probability, softmax, surprise
+from limpid.maths.foundations import bayes, conditional, joint_log_probability, normal_probability, softmax, surprise
 from limpid.maths.operation import Array
 from limpid.primer.exercise import Exercise, Numbers, Slip, shown
 from limpid.primer.exercises.twists import BASE_2, BASE_10, SIGN
@@ -19,6 +19,36 @@ def _all_but_one(rng: np.random.Generator) -> Numbers:
 
 def _chances(rng: np.random.Generator) -> Numbers:
     return {"p": np.round(rng.integers(1, 20, 3) * 0.05, 2)}
+
+
+def _counts(rng: np.random.Generator) -> Numbers:
+    return {"n": rng.integers(1, 20, (2, 2))}
+
+
+def _test(rng: np.random.Generator) -> Numbers:
+    return {
+        "prior": round(float(rng.integers(1, 10)) / 100, 2),
+        "hit": round(float(rng.integers(70, 100)) / 100, 2),
+        "false": round(float(rng.integers(2, 16)) / 100, 2),
+    }
+
+
+def _interval(rng: np.random.Generator) -> Numbers:
+    low, high = sorted(rng.choice(np.arange(-4, 5), 2, replace=False) * 0.5)
+    return {"low": float(low), "high": float(high)}
+
+
+def _together(n: Array) -> Array:
+    return n / n.sum()
+
+
+def _believed(prior: float, hit: float, false: float) -> float:
+    return float(bayes([prior, 1 - prior], [hit, false])[0])
+
+
+def _below(x: float) -> float:
+    """Of the standard normal distribution."""
+    return normal_probability(-math.inf, x)
 
 
 def _logits(rng: np.random.Generator) -> Numbers:
@@ -57,12 +87,38 @@ EXERCISES = (
         decimals=3,
     ),
     Exercise(
+        name="conditional",
+        chapter="probability",
+        first={"n": np.array([[12, 4], [8, 16]])},
+        draw=_counts,
+        ask=lambda n: (
+            f"In a text “the” stands {n[0, 0]} times before “cat” and {n[0, 1]} times before “dog”, “a” stands "
+            f"{n[1, 0]} times before “cat” and {n[1, 1]} times before “dog”. Of these pairs, what is P(cat | the)?"
+        ),
+        right=lambda n: conditional(_together(n))[0, 0],
+        solution=lambda n: (
+            f"of the {n[0].sum()} pairs with “the”, {n[0, 0]} have “cat”: "
+            f"{n[0, 0]}/{n[0].sum()} = {shown(conditional(_together(n))[0, 0])}"
+        ),
+        slips=(
+            Slip(
+                "turned-round",
+                lambda n: conditional(_together(n.T))[0, 0],
+                "{given} is P(the | cat): of the pairs with “cat”, those with “the”. What is known is “the”.",
+            ),
+            Slip("joint", lambda n: n[0, 0] / n.sum(), "{given} is P(the, cat), the share of all pairs."),
+            Slip("marginal", lambda n: n[:, 0].sum() / n.sum(), "{given} is P(cat), whatever stands before."),
+            Slip("odds", lambda n: n[0, 0] / n[0, 1], "{given} divides by the pairs that have “dog”: divide by both."),
+        ),
+        hints=("What stands behind the bar is known.", "Keep the pairs with “the” alone.", "Which share has “cat”?"),
+    ),
+    Exercise(
         name="chain-of-tokens",
         chapter="probability",
         first={"p": np.array([0.3, 0.5, 0.9])},
         draw=_chances,
-        ask="A model gives the next three tokens the probabilities {p}, each after those before it. What is ln of the "
-        "probability of all three?",
+        ask="A model gives tokens that follow one another the probabilities {p}, each after those before it. What is "
+        "ln of the probability of them all?",
         right=joint_log_probability,
         solution=lambda p: (
             f"{' · '.join(map(shown, p))} = {shown(np.prod(p))}, and its logarithm is {shown(joint_log_probability(p))}"
@@ -72,7 +128,7 @@ EXERCISES = (
             Slip(
                 "no-logarithm",
                 lambda p: np.prod(p),
-                "{given} is the probability of all three: its logarithm is asked for.",
+                "{given} is the probability of them all: its logarithm is asked for.",
             ),
             Slip(
                 "log-of-sum",
@@ -81,8 +137,76 @@ EXERCISES = (
             ),
             Slip("mean", lambda p: float(np.log(p).mean()), "{given} is the mean of the logarithms: they are added."),
         ),
-        hints=("Multiply the three.", "Or: take the logarithm of each.", "Add the logarithms."),
+        hints=("Multiply them.", "Or: take the logarithm of each.", "Add the logarithms."),
         twists=(SIGN, BASE_2, BASE_10),
+    ),
+    Exercise(
+        name="turn-round",
+        chapter="probability",
+        first={"prior": 0.02, "hit": 0.9, "false": 0.1},
+        draw=_test,
+        ask="Of all letters {prior} are fraud. A filter marks {hit} of the fraud, and {false} of the honest letters. A "
+        "letter is marked. How probable is it that it is fraud?",
+        right=_believed,
+        solution=lambda prior, hit, false: (
+            f"fraud and marked {shown(prior * hit, 4)}, honest and marked {shown((1 - prior) * false, 4)}; the first "
+            f"over both: {shown(_believed(prior, hit, false))}"
+        ),
+        slips=(
+            Slip(
+                "not-turned",
+                lambda prior, hit, false: hit,
+                "{given} is P(marked | fraud); asked for is P(fraud | marked).",
+            ),
+            Slip(
+                "joint",
+                lambda prior, hit, false: prior * hit,
+                "{given} is the share of all letters that are fraud and marked: divide by all that are marked.",
+            ),
+            Slip(
+                "no-prior",
+                lambda prior, hit, false: hit / (hit + false),
+                "{given} would be right if half of all letters were fraud.",
+            ),
+            Slip(
+                "odds",
+                lambda prior, hit, false: prior * hit / ((1 - prior) * false),
+                "{given} divides by the honest ones that are marked: divide by all that are marked.",
+            ),
+        ),
+        hints=(
+            "Which share of all letters is fraud and marked?",
+            "Which share is honest and marked?",
+            "The first, over both together.",
+        ),
+    ),
+    Exercise(
+        name="interval",
+        chapter="probability",
+        first={"low": -1.0, "high": 1.0},
+        draw=_interval,
+        ask=lambda low, high: (
+            "X is normal with μ = 0 and σ = 1. "
+            + ", ".join(f"P(X ≤ {shown(x)}) = {_below(x):.4f}" for x in (low, high))
+            + f". What is P({shown(low)} ≤ X ≤ {shown(high)})?"
+        ),
+        right=lambda low, high: normal_probability(low, high),
+        solution=lambda low, high: (
+            f"what lies below {shown(high)}, less what lies below {shown(low)}: "
+            f"{_below(high):.4f} − {_below(low):.4f}, which is {shown(normal_probability(low, high))} before rounding"
+        ),
+        slips=(
+            Slip("added", lambda low, high: _below(high) + _below(low), "{given} adds them: take one from the other."),
+            Slip("below", lambda low, high: _below(high), "{given} counts everything below the upper end."),
+            Slip(
+                "outside",
+                lambda low, high: 1 - normal_probability(low, high),
+                "{given} is the probability of lying outside.",
+            ),
+        ),
+        hints=("P(X ≤ x) is the area to the left of x.", "Take the left area from the right one."),
+        twists=(SIGN,),
+        decimals=3,
     ),
     Exercise(
         name="softmax-of-equals",
