@@ -19,7 +19,7 @@ from limpid.primer.chapter import (
     reader,
 )
 from limpid.primer.figures import as_svg
-from limpid.primer.symbols import explained, used
+from limpid.primer.symbols import explained, introduced
 
 
 def html(chapter: Chapter) -> list[str]:
@@ -33,7 +33,7 @@ def _part(chapter: Chapter, part: Part, symbols: Sequence[Symbol]) -> str:
         case Text():
             return _text(part.markdown, symbols)
         case Equation():
-            return f'<div class="equation">{explained(part.latex, symbols)}{_where(chapter, part, symbols)}</div>'
+            return f'<div class="equation">{explained(part.latex, symbols)}{_where(introduced(chapter, part))}</div>'
         case Example():
             asked, solved = _lines(part.question), _lines(part.solution)
             return f'<div class="example"><p>{asked}</p><p>{solved}</p></div>'
@@ -63,13 +63,9 @@ def _text(markdown: str, symbols: Sequence[Symbol]) -> str:
     return read.renderer.render(tokens, read.options, {})
 
 
-def _where(chapter: Chapter, part: Equation, symbols: Sequence[Symbol]) -> str:
-    """What the signs mean that this chapter introduces."""
-    said = [
-        f"<dt>{explained(symbol.latex, (), 'inline')}</dt><dd>{_text(symbol.says, ())}</dd>"
-        for symbol in used(part.latex, symbols)
-        if symbol in chapter.symbols
-    ]
+def _where(symbols: Sequence[Symbol]) -> str:
+    """What they mean."""
+    said = [f"<dt>{explained(one.latex, (), 'inline')}</dt><dd>{_text(one.says, ())}</dd>" for one in symbols]
     return f"<dl>{''.join(said)}</dl>" if said else ""
 
 

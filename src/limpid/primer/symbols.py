@@ -9,7 +9,7 @@ from html import escape
 
 from limpid.latex import readable
 from limpid.mathml import mathml
-from limpid.primer.chapter import Symbol
+from limpid.primer.chapter import Chapter, Equation, Symbol, known_symbols
 
 INLINE = re.compile(r"\$([^$]+)\$")
 SIGN = re.compile(r"<mi[^>]*>[^<]+</mi>|<mo[^>]*>&#x0(?:2211|2202|2207|220F|2225|2016);</mo>")
@@ -32,6 +32,14 @@ def used(latex: str, symbols: Sequence[Symbol]) -> list[Symbol]:
     """The symbols that an equation has, in their order there."""
     by_fragment = {fragment(one.latex): one for one in symbols}
     return list(dict.fromkeys(by_fragment[found[0]] for found in _found(latex, by_fragment)))
+
+
+def introduced(chapter: Chapter, part: Equation) -> list[Symbol]:
+    """The signs of this chapter that no equation before has had."""
+    known = known_symbols(chapter.name)
+    before = [one for one in chapter.parts[: chapter.parts.index(part)] if isinstance(one, Equation)]
+    seen = {symbol for one in before for symbol in used(one.latex, known)}
+    return [one for one in used(part.latex, known) if one in chapter.symbols and one not in seen]
 
 
 def explained(latex: str, symbols: Sequence[Symbol], display: str = "block") -> str:

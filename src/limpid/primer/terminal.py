@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from limpid.latex import readable
-from limpid.primer.chapter import Chapter, Equation, Example, Figure, Part, Practice, Text, known_symbols
+from limpid.primer.chapter import Chapter, Equation, Example, Figure, Part, Practice, Text
 from limpid.primer.figures import as_text
-from limpid.primer.symbols import INLINE, in_characters, used
+from limpid.primer.symbols import INLINE, in_characters, introduced
 from limpid.terminal import counted
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def _shown(chapter: Chapter, part: Part) -> RenderableType:
         case Text():
             return Markdown(_as_markdown(part.markdown))
         case Equation():
-            new = [one for one in used(part.latex, known_symbols(chapter.name)) if one in chapter.symbols]
-            said = [f"{readable(symbol.latex)}: {in_characters(symbol.says)}" for symbol in new]
+            said = [f"{readable(one.latex)}: {in_characters(one.says)}" for one in introduced(chapter, part)]
             return Padding(Group(Line(readable(part.latex), "bold"), *(Line(one, "dim") for one in said)), (0, 4))
         case Example():
             return Padding(Group(Line(part.question), Line(part.solution, "bold")), (0, 4))
