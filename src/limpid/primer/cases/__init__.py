@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
+from limpid.primer.cases import surfaces
 
-NAMES: Mapping[str, Any] = {"perplexity": perplexity}
+NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces}
 """As chapters call them."""

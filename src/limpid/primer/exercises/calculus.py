@@ -28,9 +28,9 @@ def _slope(a: float, b: float, c: float, x: float, y: float) -> Array:
 
 
 def _formula(*terms: tuple[float, str]) -> str:
-    """A sum of terms as one writes it: no factor of 1, and a minus instead of plus a negative number."""
+    """A sum of terms as one writes it: none of 0, no factor of 1, and a minus instead of plus a negative number."""
     said = ""
-    for factor, of in terms:
+    for factor, of in (term for term in terms if term[0]):
         sign = ("−" if factor < 0 else "") if not said else (" − " if factor < 0 else " + ")
         said += f"{sign}{'' if abs(factor) == 1 else shown(abs(factor)) + ' '}{of}"
     return said

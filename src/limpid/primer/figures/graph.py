@@ -14,7 +14,7 @@ from limpid.primer.figures.svg import FIRST, INK, MUTED, curve, dot, drawing, li
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 300, 62, 92, 26, 46
 COLUMNS, ROWS, BEFORE = 52, 15, 9
 """Of a graph in characters: cells, and columns for the numbers on its left."""
-BLANK = "·"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Axis(NamedTuple):
@@ -37,6 +37,11 @@ class Axis(NamedTuple):
         if not self.logarithmic:
             return self.lowest + share * (self.highest - self.lowest)
         return float(self.lowest * (self.highest / self.lowest) ** share)
+
+    def said(self, tick: float) -> str:
+        """A tick's number; on a logarithmic axis the far ones as powers of ten."""
+        power = round(math.log10(tick)) if self.logarithmic and tick > 0 else 0
+        return f"10{str(power).translate(RAISED)}" if abs(power) > 2 else shown(tick)
 
     def holds(self, value: float) -> bool:
         return self.lowest <= value <= self.highest
@@ -69,10 +74,10 @@ def _axes(x: Axis, y: Axis) -> list[str]:
     parts = [line(across(0), up(0), across(1), up(0), INK), line(across(0), up(0), across(0), up(1), INK)]
     for tick in x.ticks:
         at = across(x.share(tick))
-        parts += [line(at, up(0), at, up(0) + 4), words(at, up(0) + 18, shown(tick), "middle")]
+        parts += [line(at, up(0), at, up(0) + 4), words(at, up(0) + 18, x.said(tick), "middle")]
     for tick in y.ticks:
         at = up(y.share(tick))
-        parts.append(words(across(0) - 8, at + 4, shown(tick), "end"))
+        parts.append(words(across(0) - 8, at + 4, y.said(tick), "end"))
         parts.append(line(across(0) - 4, at, across(0), at))
         if at < up(0) - 1:
             parts.append(line(across(0), at, across(1), at, MUTED, 0.3))
@@ -87,7 +92,7 @@ def graph_text(x: Axis, y: Axis, series: Sequence[Series]) -> str:
     for one in series:
         for column, share in _cells(one, x, y):
             cells[round((1 - share) * (ROWS - 1))][column] = one.mark
-    ticks = {round((1 - y.share(tick)) * (ROWS - 1)): shown(tick) for tick in y.ticks}
+    ticks = {round((1 - y.share(tick)) * (ROWS - 1)): y.said(tick) for tick in y.ticks}
     lines = [f"{'':{BEFORE}}  {y.label}"]
     for row, content in enumerate(cells):
         edge = "┤" if row in ticks else "│"
@@ -116,7 +121,7 @@ def _under(x: Axis) -> str:
     """The numbers below the axis, each centred at its tick."""
     under = [" "] * (BEFORE + 2 + COLUMNS + 8)
     for tick in x.ticks:
-        said = shown(tick)
+        said = x.said(tick)
         start = BEFORE + 2 + round(x.share(tick) * (COLUMNS - 1)) - len(said) // 2
         under[start : start + len(said)] = said
     return "".join(under).rstrip()
