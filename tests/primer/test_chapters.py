@@ -6,6 +6,7 @@ import xml.etree.ElementTree as xml
 from functools import cache
 
 import pytest
+from rich.cells import cell_len
 
 from limpid.cli import main
 from limpid.console import Console
@@ -75,7 +76,7 @@ def test_it_reads_in_a_terminal_and_as_html(name: str) -> None:
     read, printed = chapter(name), io.StringIO()
     show(read, Console(file=printed, width=80))
     text = printed.getvalue()
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(cell_len, text.splitlines())) <= 80
     assert not re.search(r"<<|>>|\$|\\[a-z]+", text), text
     made = "".join(html(read))
     assert not re.search(r"<<|&lt;&lt;|\$|<merror", made)

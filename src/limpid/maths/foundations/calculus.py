@@ -151,7 +151,7 @@ def _hessian_times(f: Function, x: Array, v: Array) -> list[float]:
     Branch.CALCULUS,
     "Leibniz 1676; for vectors, Griewank & Walther 2008, section 2.2",
 )
-def chain_rule(*jacobians: Float[Array, "m n"]) -> Float[Array, "m n"]:
+def chain_rule(*jacobians: Float[Array, "_ _"]) -> Float[Array, "m n"]:
     """The Jacobian of functions applied one after another: the product of theirs, the last applied standing left.
 
     Takes   jacobians  of the outermost function first

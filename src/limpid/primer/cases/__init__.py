@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import surfaces
+from limpid.primer.cases import network, surfaces
 
-NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces}
+NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces, "network": network}
 """As chapters call them."""

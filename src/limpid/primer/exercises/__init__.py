@@ -4,6 +4,7 @@ from limpid.primer.exercise import Exercise
 from limpid.primer.exercises import (
     attention,
     calculus,
+    chain,
     logarithms,
     matrices,
     optimizers,
@@ -15,6 +16,17 @@ from limpid.primer.exercises import (
 
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
-    for room in (vectors, matrices, logarithms, probability, calculus, attention, optimizers, precision, scaling)
+    for room in (
+        vectors,
+        matrices,
+        logarithms,
+        probability,
+        calculus,
+        chain,
+        attention,
+        optimizers,
+        precision,
+        scaling,
+    )
     for exercise in room.EXERCISES
 }

@@ -1,0 +1,88 @@
+"""A forward and a backward pass through a small network, and gradients on their way through many layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from limpid.primer.cases.network import passed, through_layers
+from limpid.primer.exercise import shown
+from limpid.primer.figures.drawn import Drawn
+from limpid.primer.figures.graph import Axis, Series, graph_svg, graph_text
+from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, arrow, drawing, words
+
+BOX, GAP, TALL = 92, 44, 150
+COLORS = (SECOND, INK, FIRST)
+MARKS = ("●", "×", "○")
+SMALLEST, LARGEST = 1e-8, 1e6
+
+
+def two_passes_svg(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence[float], target: float) -> str:
+    """Values above, as they go forwards; derivatives of the loss below, as they come back."""
+    parts = []
+    stations = _stations(x, w, v, target)
+    for place, (name, value, bar) in enumerate(stations):
+        left = 10 + place * (BOX + GAP)
+        middle = left + BOX / 2
+        parts += [words(middle, 22, name, "middle", MUTED), words(middle, 52, value, "middle", FIRST)]
+        parts.append(words(middle, 112, bar, "middle", SECOND))
+        if place + 1 < len(stations):
+            parts += [arrow(left + BOX, 48, left + BOX + GAP, 48, FIRST)]
+            parts += [arrow(left + BOX + GAP, 108, left + BOX, 108, SECOND)] if place else []
+    parts += [words(10, 84, "forwards: values", "start", FIRST), words(10, 140, "backwards: slopes", "start", SECOND)]
+    width = 20 + len(stations) * (BOX + GAP) - GAP
+    return drawing(width, TALL, "Values go forwards, slopes of the loss come back", parts)
+
+
+def two_passes_text(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence[float], target: float) -> str:
+    stations = _stations(x, w, v, target)
+    rows = [
+        f"{'':10}{''.join(f'{name:>12}' for name, _, _ in stations)}",
+        f"{'forwards →':10}{''.join(f'{value:>12}' for _, value, _ in stations)}",
+        f"{'back     ←':10}{''.join(f'{bar:>12}' for _, _, bar in stations)}",
+    ]
+    return "\n".join(rows)
+
+
+def _stations(
+    x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence[float], target: float
+) -> list[tuple[str, str, str]]:
+    """A name, the value there, and the slope of the loss there."""
+    found = passed(x, np.array(w), v, target)
+    return [
+        ("input x", shown(x), ""),
+        ("z = W x", shown(found.z), shown(found.z_bar)),
+        ("h = relu(z)", shown(found.h), shown(found.h_bar)),
+        ("y = v · h", shown(found.y), shown(found.y_bar)),
+        ("loss", shown(found.loss), "1"),
+    ]
+
+
+def layers_svg(gains: Sequence[float], layers: int) -> str:
+    """How long a gradient is after each layer, for layers that shrink, keep and stretch it."""
+    return graph_svg(
+        "A gradient's length, layer by layer, on a logarithmic scale", *_axes(layers), _runs(gains, layers)
+    )
+
+
+def layers_text(gains: Sequence[float], layers: int) -> str:
+    return graph_text(*_axes(layers), _runs(gains, layers))
+
+
+def _axes(layers: int) -> tuple[Axis, Axis]:
+    ticks = (SMALLEST, 1e-4, 1.0, 1e4)
+    across = tuple(float(tick) for tick in range(0, layers + 1, 10))
+    return Axis("layers behind it", 0.0, float(layers), across), Axis(
+        "length of the gradient", SMALLEST, LARGEST, ticks, logarithmic=True
+    )
+
+
+def _runs(gains: Sequence[float], layers: int) -> list[Series]:
+    return [
+        Series(f"gain {shown(gain)}", list(enumerate(through_layers(gain, layers))), COLORS[place], MARKS[place])
+        for place, gain in enumerate(gains)
+    ]
+
+
+FIGURES = {"two-passes": Drawn(two_passes_svg, two_passes_text), "layers": Drawn(layers_svg, layers_text)}
