@@ -129,6 +129,8 @@ def _train(begin: Callable[[Mesh, Reporter], Training], reporter: Reporter, call
                 doctor.close()
         with named_failures(mesh):
             why_no_folder = finish(training)
+            mesh.at(training.state.step, "ending")
+            mesh.wait()  # one that never comes is named; torchrun alone would wait for it without end
         if why_no_folder is not None:
             shown.line(f"model/ was not written: {why_no_folder}")
     return training.run
