@@ -22,6 +22,7 @@ FIRST = {  # worked out by hand
     "causal-scores": [40_400], "momentum-window": [100], "clip-factor": [1 / 7], "adamw-first-step": [0.595],
     "exponent-bias": [127], "largest-number": [65_504], "bfloat16-gap": [0.5],
     "training-flops": [4.2e22], "training-memory": [112], "cache-of-a-token": [327_680],
+    "low-rank-parameters": [65_536], "reward-loss": [0.313262], "group-advantage": [1.5],
 }  # fmt: skip
 SEEDS = range(1, 11)
 EACH = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))

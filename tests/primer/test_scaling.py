@@ -2,8 +2,11 @@
 
 import pytest
 
+from limpid.planning.laws.scaling import APPROACH_3, REFIT, six_n_d
+from limpid.planning.parameters import count
+from limpid.planning.published import published
 from limpid.primer.chapter import Text, chapter
-from limpid.primer.sizes import APPROACH_3, REFIT, cache_per_token, count, published, six_n_d, training_bytes
+from limpid.primer.sizes import cache_per_token, training_bytes
 
 
 def said() -> str:

@@ -73,9 +73,9 @@ def environment() -> Environment:
 
 def _of_training() -> dict[str, Any]:
     """What the chapters on training itself compute with."""
-    from limpid.primer import sizes, stored, updates
+    from limpid.primer import aligned, sizes, stored, updates
 
-    return {**updates.NAMES, **stored.NAMES, **sizes.NAMES}
+    return {**updates.NAMES, **stored.NAMES, **sizes.NAMES, **aligned.NAMES}
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from limpid.primer.exercise import Exercise
 from limpid.primer.exercises import (
+    alignment,
     attention,
     calculus,
     chain,
@@ -27,6 +28,7 @@ EXERCISES: dict[str, Exercise] = {
         optimizers,
         precision,
         scaling,
+        alignment,
     )
     for exercise in room.EXERCISES
 }

@@ -42,7 +42,7 @@ def compute_svg(computes: Sequence[float], smallest: float, largest: float) -> s
         parts += [curve(seen), words(seen[-1][0] + 6, seen[-1][1] + 4, f"{scientific(compute)} FLOPs")]
     parts += [curve(best, SECOND), *(dot(a, b, SECOND) for a, b in best)]
     parts += [words(12, 20, "loss"), words(WIDTH - 110, y(low) + 38, "parameters", "end"),
-              words(best[0][0] - 6, best[0][1] + 22, "best sizes", "end", SECOND)]  # fmt: skip
+              words(best[0][0] + 62, best[0][1] + 44, "best sizes", fill=SECOND)]  # fmt: skip
     return drawing(WIDTH, HEIGHT, "Loss over the size of a model, for fixed amounts of compute", parts)
 
 
