@@ -17,7 +17,7 @@ from limpid.verbs import tune
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MADE = re.compile(r"(index|examples|contributing|changelog)\.md|(equations|api|cli)/[\w-]+\.md|worked/step\.html")
+MADE = re.compile(r"(index|examples|contributing|changelog)\.md|(equations|learn|api|cli)/[\w-]+\.md|worked/step\.html")
 """What `make docs` makes: see docs/site/hooks.py, whose build is strict."""
 LINK = re.compile(r"\]\(<?([^)\s>]+)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""What `make docs` adds to written pages: README as the start, equations, Python, commands, the worked model."""
+"""What `make docs` adds to written pages: README as the start, chapters, equations, Python, the command line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 
 import command_pages
 import equation_pages
+import primer_pages
 import reference_pages
 from limpid.cli import VERBS, main
 
@@ -27,6 +28,7 @@ PUBLISHED = {"examples": "examples.md", "CONTRIBUTING.md": "contributing.md", "C
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Navigation of what is generated."""
     sections: dict[str, list[Any]] = {
+        "learn": [f"learn/{name}.md" for name in primer_pages.names()],
         "equations": [f"equations/{stage}.md" for stage in equation_pages.stages()],
         "api": [f"api/{page}.md" for page in reference_pages.PAGES],
         "cli": [{f"limpid {verb}": f"cli/{verb}.md"} for verb in VERBS],
@@ -55,6 +57,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
         "examples.md": _examples(),
         "worked/step.html": _worked(),
+        **primer_pages.pages(),
         **equation_pages.pages(),
         **reference_pages.pages(),
         **command_pages.pages(),

@@ -1,0 +1,73 @@
+"""The primer's chapters as pages, in the order in which they are read, their numbers computed as the site is built."""
+
+from __future__ import annotations
+
+import re
+
+from limpid.primer.chapter import Chapter, Text, chapter, written
+from limpid.primer.exercises import EXERCISES
+from limpid.primer.html import html
+from prose import inline
+
+HEAD = """# Learn
+
+The mathematics of a language model, from a list of numbers to attention and beyond, by the code that trains: every
+number in the text is computed by it when these pages are built. Each chapter takes less than a quarter of an hour and
+uses nothing that was not explained before. Point at a sign to see what it means.
+
+```sh
+limpid learn                                # the same chapters in the terminal, and what you have answered
+limpid learn vectors                        # one of them
+limpid learn length                         # an exercise, with other numbers each time; a wrong answer is named
+limpid learn length --numbers 'v = [3, 4]'  # solved line by line with your own
+limpid learn --due                          # what you are about to forget, asked again
+limpid learn --sheet sheet.html             # to print: exercises, then answers, then the likely slips
+```
+
+"""
+
+
+def names() -> tuple[str, ...]:
+    """Of the chapters that have a page."""
+    return written()
+
+
+def pages() -> dict[str, str]:
+    """Markdown by address."""
+    return {"learn/index.md": _index(), **{f"learn/{name}.md": _page(chapter(name)) for name in names()}}
+
+
+def _index() -> str:
+    rows = [f"| [{inline(one.title)}]({one.name}.md) | {inline(one.purpose)} | {one.minutes} min |" for one in _all()]
+    count = f"{len(rows)} chapters, {len(EXERCISES)} exercises.\n"
+    return "\n".join([HEAD + count, "| chapter | why a model needs it | |\n|---|---|---|", *rows, ""])
+
+
+def _all() -> list[Chapter]:
+    return [chapter(name) for name in names()]
+
+
+def _page(read: Chapter) -> str:
+    """Headings as Markdown, so that contents and search have them; the rest as it is, out of Markdown's hands."""
+    parts = [
+        _with_headings(made) if isinstance(part, Text) else _whole(made)
+        for part, made in zip(read.parts, html(read), strict=True)
+    ]
+    about = f'<p class="source">{inline(read.purpose)} About {read.minutes} min.</p>'
+    here = f"<p>In a step of yours: <code>limpid explain last {inline(read.opens)}</code></p>"
+    return "\n\n".join([f"---\ntitle: {read.title}\n---", f"# {read.title}", about, *parts, here, ""])
+
+
+def _with_headings(made: str) -> str:
+    blocks = []
+    for piece in re.split(r"(<h[1-6]>.*?</h[1-6]>)", made):
+        if found := re.fullmatch(r"<h([1-6])>(.*)</h\1>", piece):
+            blocks.append(f"{'#' * int(found[1])} {found[2]}")
+        elif piece.strip():
+            blocks.append(f'<div class="primer">{_whole(piece)}</div>')
+    return "\n\n".join(blocks)
+
+
+def _whole(made: str) -> str:
+    """Without a blank line, at which Markdown would begin again."""
+    return re.sub(r"\n\s*\n", "\n", made.strip())
