@@ -92,6 +92,7 @@ def rewritten(change: dict) -> Callable[[Path], None]:
         (lambda folder: os.truncate(folder / "model.safetensors", 999), r"it has 999 bytes, and \d\d,\d+ were written"),
         (lambda folder: flip(folder / "model.safetensors"), r"model\.safetensors is damaged: its SHA-256 is \w{12}…,"),
         (lambda folder: flip(folder / "optimizer.safetensors"), r"optimizer\.safetensors is damaged: its SHA-256"),
+        (lambda folder: flip(folder / "config.toml"), r"config\.toml is damaged: its SHA-256"),
         (lambda folder: flip(folder / "state.json"), r"state\.json is damaged"),
         (lambda folder: (folder / "manifest.json").unlink(), r"manifest\.json is missing"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), r"manifest\.json is damaged"),

@@ -210,7 +210,10 @@ def _with_run(config: TrainConfig, **options: Any) -> TrainConfig:
 def _taken_up(run: Run, at: int | None) -> tuple[TrainConfig, TrainConfig, int]:
     """A run that this process alone may write now: its configuration, what was asked for, and where it goes on."""
     hold(run.path)
-    return run.read_config(), run.read_asked(), run.latest_checkpoint() if at is None else at
+    config, asked, step = run.read_config(), run.read_asked(), run.latest_checkpoint() if at is None else at
+    if (run.checkpoint(step) / run.config_file.name).is_file():
+        run.verify(step, run.config_file.name)  # the spare copy: whole while the first one is, or of no use
+    return config, asked, step
 
 
 def _go_on(run: Run, step: int, config: TrainConfig | None, asked: TrainConfig, tokenizer: Tokenizer) -> list[str]:
