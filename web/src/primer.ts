@@ -1,4 +1,5 @@
-// The primer inside one self-contained file, which reads without this: signs that say what they mean.
+// The primer inside one self-contained file, which reads without this: signs that say what they mean, figures that move.
+import { move } from "./learn/figures/move";
 import { explainSigns, reachable } from "./learn/signs";
 import "./style/base.css";
 import "./style/learn.css";
@@ -6,5 +7,6 @@ import "./style/learn.css";
 const page = document.getElementById("limpid");
 if (page) {
   explainSigns(page);
+  move(page);
   for (const part of page.querySelectorAll(".part")) reachable(part);
 }

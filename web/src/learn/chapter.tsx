@@ -7,6 +7,7 @@ import { opened } from "../opened";
 import { useLoaded } from "../parts/loaded";
 import type { Api } from "../source/source";
 import type { ChapterPart, ChapterView } from "./documents";
+import { move } from "./figures/move";
 import { chapterAt, type LearnAddress } from "./learn";
 import { Practice } from "./practice";
 import { FIRST, fromQuery, type Numbers, toQuery } from "./seeds";
@@ -74,7 +75,9 @@ function useNumbers(chapter: string, query: string): (exercise: string) => { num
 function Html({ part }: { part: ChapterPart }) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (place.current) reachable(place.current);
+    if (!place.current) return;
+    reachable(place.current);
+    return move(place.current);
   }, [part]);
   return <div ref={place} class={`part-${part.kind}`} dangerouslySetInnerHTML={{ __html: part.html }} />;
 }
