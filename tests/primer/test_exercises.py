@@ -15,6 +15,7 @@ FIRST = {  # worked out by hand
     "product-shape": [3, 2], "product-order": [], "exponentials": [1, 2.71828, 0.36788],
     "undo-ln": [20.0855], "logs-add": [8], "log-laws": [4], "what-is-left": [0.05], "chain-of-tokens": [-2.00248],
     "conditional": [0.75], "turn-round": [0.155172], "interval": [0.682689],
+    "temperature": [0.843795, 0.114195, 0.0420097], "gap": [7.38906],
     "softmax-of-equals": [1 / 3] * 3, "softmax-of-scores": [0.9999092, 4.5396e-5, 4.5396e-5], "surprise": [1.20397],
     "perplexity": [7.38906], "power-rule": [12], "gradient": [7, -5], "chain-of-two": [24], "backward-weight": [6, 12],
     "product-of-slopes": [0.0115292], "gradient-step": [5.1],

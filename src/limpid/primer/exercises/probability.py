@@ -55,6 +55,15 @@ def _logits(rng: np.random.Generator) -> Numbers:
     return {"z": np.round(rng.integers(-4, 7, 3) * 0.5, 1)}
 
 
+def _warm(rng: np.random.Generator) -> Numbers:
+    return {**_logits(rng), "temperature": float(rng.choice([0.25, 0.5, 2, 4]))}
+
+
+def _gap(rng: np.random.Generator) -> Numbers:
+    first, second = rng.choice(np.arange(-4, 9), 2, replace=False)
+    return {"a": int(first), "b": int(second)}
+
+
 def _left(p: Array) -> float:
     return round(1.0 - math.fsum(p), 10)
 
@@ -240,6 +249,64 @@ EXERCISES = (
         ),
         hints=("Exponentiate each.", "Add the three.", "Divide each by the sum."),
         decimals=4,
+    ),
+    Exercise(
+        name="temperature",
+        chapter="softmax",
+        first={"z": np.array([2, 1, 0.5]), "temperature": 0.5},
+        draw=_warm,
+        ask="What is softmax of {z} at the temperature {temperature}? Give the list, to 4 decimals.",
+        right=lambda z, temperature: softmax(z, temperature),
+        solution=lambda z, temperature: (
+            f"divided by {shown(temperature)}: {shown(z / temperature)}; {_softmax_in_words(z / temperature)}"
+        ),
+        slips=(
+            Slip("no-temperature", lambda z, temperature: softmax(z), "{given} leaves the temperature at 1."),
+            Slip(
+                "multiplied",
+                lambda z, temperature: softmax(z * temperature),
+                "{given} multiplies by the temperature: the scores are divided by it.",
+            ),
+            Slip(
+                "after",
+                lambda z, temperature: softmax(z) / temperature,
+                "{given} divides the shares, which then do not sum to 1: divide the scores, before the exponential.",
+            ),
+            Slip(
+                "not-normalised",
+                lambda z, temperature: np.exp(z / temperature),
+                "{given} are the exponentials: divide each by their sum.",
+            ),
+        ),
+        hints=("Divide each score by the temperature.", "Exponentiate what you have.", "Divide each by the sum."),
+        decimals=4,
+    ),
+    Exercise(
+        name="gap",
+        chapter="softmax",
+        first={"a": 3, "b": 1},
+        draw=_gap,
+        ask="Of many scores one is {a} and another {b}. After softmax, how many times the share of "
+        "the second is that of the first?",
+        right=lambda a, b: math.exp(a - b),
+        solution=lambda a, b: (
+            f"e^{shown(a)} over e^{shown(b)}, the sum below both cancels: e^{shown(a - b)} = {shown(math.exp(a - b))}"
+        ),
+        slips=(
+            Slip(
+                "difference",
+                lambda a, b: a - b,
+                "{given} is the difference of the scores, the logarithm of what is asked.",
+            ),
+            Slip(
+                "linear",
+                lambda a, b: a / b if b else None,
+                "{given} is the ratio of the scores: of their exponentials?",
+            ),
+            Slip("turned-round", lambda a, b: math.exp(b - a), "{given} is the second over the first."),
+            Slip("base-2", lambda a, b: 2.0 ** (a - b), "{given} takes a power of 2: softmax takes those of e."),
+        ),
+        hints=("Write both shares as fractions.", "They have the same number below.", "e^a / e^b is e^(a − b)."),
     ),
     Exercise(
         name="surprise",
