@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import network, surfaces
+from limpid.primer.cases import letters, network, surfaces
 
-NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces, "network": network}
+NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces, "network": network, "letters": letters}
 """As chapters call them."""

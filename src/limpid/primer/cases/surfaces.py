@@ -38,6 +38,11 @@ def saddle(at: Any) -> Any:
     return at[0] ** 2 - at[1] ** 2
 
 
+def levelled(x: Any) -> Any:
+    """The hyperbolic tangent: it levels off at −1 and 1."""
+    return np.tanh(x)
+
+
 def one_sided(f: Function, x: float, h: float) -> float:
     """How much f rises for each step of x, from x to x + h."""
     return float((f(x + h) - f(x)) / h)

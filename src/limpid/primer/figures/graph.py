@@ -12,6 +12,8 @@ from limpid.primer.exercise import shown
 from limpid.primer.figures.svg import FIRST, INK, MUTED, curve, dot, drawing, line, scale, words
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 300, 62, 92, 26, 46
+LINE, NAME_WIDTH = 14, 80
+"""How far apart names stand."""
 COLUMNS, ROWS, BEFORE = 52, 15, 9
 """Of a graph in characters: cells, and columns for the numbers on its left."""
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -61,12 +63,24 @@ class Series(NamedTuple):
 def graph_svg(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
     """Every series, named at its last point that lies between the axes."""
     across, up = scale(0, 1, LEFT, WIDTH - RIGHT), scale(0, 1, HEIGHT - BOTTOM, TOP)
-    parts = _axes(x, y)
+    parts, names = _axes(x, y), []
     for one in series:
         inside = [(across(x.share(a)), up(y.share(b))) for a, b in one.points if x.holds(a) and y.holds(b)]
         parts += [curve(inside, one.stroke)] if one.joined else [dot(a, b, one.stroke, 3.5) for a, b in inside]
-        parts.append(words(inside[-1][0] + 7, inside[-1][1] + (4 if one.joined else -6), one.name, fill=one.stroke))
-    return drawing(WIDTH, HEIGHT, title, parts)
+        if one.name:
+            names.append((inside[-1][0] + 7, inside[-1][1] + (4 if one.joined else -6), one))
+    return drawing(WIDTH, HEIGHT, title, [*parts, *_apart(names)])
+
+
+def _apart(names: Sequence[tuple[float, float, Series]]) -> list[str]:
+    """Names from the top down, none on another."""
+    parts: list[str] = []
+    taken: list[tuple[float, float]] = []
+    for left, height, one in sorted(names, key=lambda name: name[1]):
+        below = max([height, *(other + LINE for at, other in taken if abs(at - left) < NAME_WIDTH)])
+        taken.append((left, below))
+        parts.append(words(left, below, one.name, fill=one.stroke))
+    return parts
 
 
 def _axes(x: Axis, y: Axis) -> list[str]:
