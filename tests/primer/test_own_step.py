@@ -59,6 +59,18 @@ def test_sizes_are_those_of_the_trace(trace: Trace) -> None:
     assert answered("perplexity", trace, 0)[0][0] == pytest.approx(np.exp(trace.array("loss").item()), rel=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_weight_of_the_trace_lies_between_numbers_so_far_apart(trace: Trace, seed: int) -> None:
+    (gap,), where = answered("bfloat16-gap", trace, seed)
+    row, column = map(int, where.split("[")[1].split("]")[0].split(", "))
+    weight = abs(trace.array(where.split("[")[0], (row, column)).item())
+    assert 2**7 <= weight / gap < 2**8
+    (learned,), where = answered("low-rank-parameters", trace, seed)
+    rows, columns = trace.array(where.partition(",")[0]).shape
+    assert learned in (2 * (rows + columns), 4 * (rows + columns))
+    assert answered("momentum-window", trace, seed)[0] == (pytest.approx(20),)
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_worked_model_has_every_one_of_them(name: str) -> None:
     with opened() as worked:

@@ -104,6 +104,33 @@ def _layer_sizes(trace: Trace, rng: np.random.Generator) -> Own:
     return Own({"rows": rows, "columns": columns}, name)
 
 
+def _matrix(trace: Trace, rng: np.random.Generator) -> tuple[str, int, int]:
+    """A weight matrix of a block, its rows and its columns."""
+    names = [name for name in trace.names() if name.startswith("blocks.") and name.endswith(".weight")]
+    shapes = {name: trace.record.shape(trace.tensor(name)[1]) for name in names}
+    name = str(rng.choice([name for name, shape in shapes.items() if len(shape) == 2]))
+    rows, columns = shapes[name]
+    return name, int(rows), int(columns)
+
+
+def _low_rank(trace: Trace, rng: np.random.Generator) -> Own:
+    name, rows, columns = _matrix(trace, rng)
+    return Own({"outputs": rows, "inputs": columns, "rank": int(rng.choice([2, 4]))}, f"{name}, to which B A is added")
+
+
+def _gap(trace: Trace, rng: np.random.Generator) -> Own:
+    """A weight, without its sign."""
+    name, rows, columns = _matrix(trace, rng)
+    row, column = int(rng.integers(rows)), int(rng.integers(columns))
+    return Own(
+        {"x": abs(float(rounded(trace.array(name, (row, column)))))}, f"{name}[{row}, {column}], without its sign"
+    )
+
+
+def _window(trace: Trace, _: np.random.Generator) -> Own:
+    return Own({"beta": trace.record.config.update.beta2}, "the optimizer's beta2")
+
+
 DRAWN: dict[str, Callable[[Trace, np.random.Generator], Own]] = {
     "dot": _dot,
     "layer-sizes": _layer_sizes,
@@ -113,4 +140,7 @@ DRAWN: dict[str, Callable[[Trace, np.random.Generator], Own]] = {
     "query-weights": _query_weights,
     "scores": _scores,
     "causal-scores": _scores,
+    "momentum-window": _window,
+    "bfloat16-gap": _gap,
+    "low-rank-parameters": _low_rank,
 }
