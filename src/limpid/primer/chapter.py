@@ -7,10 +7,11 @@ tried, `figure NAME` a picture drawn with the settings that it holds.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,9 @@ CHAPTERS = (
 """In the order in which they are read: nothing is used before the chapter that explains it."""
 WORDS_PER_MINUTE, MINUTES_PER_EXERCISE = 180, 1.5
 """Of a reader who checks each number."""
+COMPUTED = re.compile(r"<<.*?>>", re.DOTALL)
+NOT_READ = re.compile(r"```.*?```|<%.*?%>|\$\$.*?\$\$", re.DOTALL)
+"""Blocks and settings, which are no words of the text."""
 
 
 class Text(NamedTuple):
@@ -85,7 +89,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Chapter:
-    """One chapter, its numbers computed."""
+    """One chapter; its numbers are computed when its parts are asked for."""
 
     name: str
     title: str
@@ -94,7 +98,12 @@ class Chapter:
     opens: str
     """The entry of a recorded step where it happens."""
     symbols: tuple[Symbol, ...]
-    parts: tuple[Part, ...]
+    source: str
+    """Markdown with what is to be computed."""
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(_parts(computed(self.source)))
 
     @property
     def number(self) -> int:
@@ -103,8 +112,8 @@ class Chapter:
     @property
     def minutes(self) -> int:
         """How long reading takes, exercises included."""
-        words = sum(len(part.markdown.split()) for part in self.parts if isinstance(part, Text))
-        tried = sum(isinstance(part, Practice) for part in self.parts)
+        words = len(NOT_READ.sub("", COMPUTED.sub("0", self.source)).split())
+        tried = self.source.count("\n```exercise ")
         return round(words / WORDS_PER_MINUTE + MINUTES_PER_EXERCISE * tried) or 1
 
 
@@ -121,8 +130,7 @@ def chapter(name: str) -> Chapter:
     _, head, body = source.split("+++\n", 2)
     given = tomllib.loads(head)
     symbols = tuple(Symbol(*one) for one in given.get("symbols", {}).items())
-    parts = tuple(_parts(computed(body)))
-    return Chapter(name, given["title"], given["purpose"], given["opens"], symbols, parts)
+    return Chapter(name, given["title"], given["purpose"], given["opens"], symbols, body)
 
 
 def known_symbols(name: str) -> tuple[Symbol, ...]:
