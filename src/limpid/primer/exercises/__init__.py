@@ -12,6 +12,8 @@ from limpid.primer.exercises import (
     precision,
     probability,
     scaling,
+    transformer,
+    variants,
     vectors,
 )
 
@@ -25,6 +27,8 @@ EXERCISES: dict[str, Exercise] = {
         calculus,
         chain,
         attention,
+        transformer,
+        variants,
         optimizers,
         precision,
         scaling,

@@ -1,0 +1,104 @@
+"""Attention's variants: the sum that is carried along, and the scores of a window."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from limpid.maths.attention import CausalSoftmax
+from limpid.maths.foundations import log_sum_exp
+from limpid.primer.exercise import Exercise, Numbers, Slip, shown
+
+
+def _running(rng: np.random.Generator) -> Numbers:
+    m = int(rng.integers(-3, 6))
+    return {"m": m, "total": round(1 + int(rng.integers(1, 90)) / 20, 2), "s": m + int(rng.integers(1, 5))}
+
+
+def _carried(m: int, total: float, s: int) -> float:
+    """The sum of exponentials below the new largest score."""
+    return float(np.exp(log_sum_exp(np.array([m + math.log(total), s])) - s))
+
+
+def _window(rng: np.random.Generator) -> Numbers:
+    return {"tokens": int(rng.integers(5, 41)) * 10, "window": int(rng.integers(3, 31))}
+
+
+def _seen(tokens: int, window: int | None) -> int:
+    return int(CausalSoftmax(window).visible(tokens, tokens).sum())
+
+
+EXERCISES = (
+    Exercise(
+        name="online-sum",
+        chapter="attention-variants",
+        first={"m": 3, "total": 1.5, "s": 5},
+        draw=_running,
+        ask="The largest score so far is m = {m}, and the sum of exponentials ℓ = {total}. Now the score {s} comes. "
+        "What is the sum ℓ'?",
+        right=_carried,
+        solution=lambda m, total, s: (
+            f"the largest is now {shown(s)}: e^({shown(m)} − {shown(s)}) · {shown(total)} + e^0 = "
+            f"{shown(math.exp(m - s), 4)} · {shown(total)} + 1 = {shown(_carried(m, total, s))}"
+        ),
+        slips=(
+            Slip(
+                "not-shrunk",
+                lambda m, total, s: total + 1,
+                "{given} leaves the old sum as it was: it was counted from a smaller largest score.",
+            ),
+            Slip(
+                "old-largest",
+                lambda m, total, s: total + math.exp(s - m),
+                "{given} counts from the old largest score: there is a larger one now.",
+            ),
+            Slip(
+                "grown",
+                lambda m, total, s: total * math.exp(s - m) + 1,
+                "{given} makes the old sum larger: beside a larger score it becomes smaller.",
+            ),
+            Slip(
+                "new-forgotten",
+                lambda m, total, s: total * math.exp(m - s),
+                "{given} is the old sum, shrunk: what does the new score itself add?",
+            ),
+        ),
+        hints=(
+            "Which score is the largest now?",
+            "Multiply the old sum by e to the old largest minus the new one.",
+            "Add e to the new score minus the largest.",
+        ),
+    ),
+    Exercise(
+        name="window-scores",
+        chapter="attention-variants",
+        first={"tokens": 100, "window": 10},
+        draw=_window,
+        ask="{tokens} tokens, each sees the last {window}, itself included. How many scores has one head?",
+        right=_seen,
+        solution=lambda tokens, window: (
+            f"the first {window} see 1 + 2 + … + {window} = {shown(window * (window + 1) // 2)}, the other "
+            f"{tokens - window} see {window} each: {shown(_seen(tokens, window))}"
+        ),
+        slips=(
+            Slip(
+                "all-full",
+                lambda tokens, window: tokens * window,
+                "{given} gives each token a full window: the first ones have fewer before them.",
+            ),
+            Slip("no-window", lambda tokens, window: _seen(tokens, None), "{given} is without the window."),
+            Slip(
+                "besides-itself",
+                lambda tokens, window: _seen(tokens, window + 1),
+                "{given} counts each token besides its window: it is in it.",
+            ),
+            Slip(
+                "first-forgotten",
+                lambda tokens, window: (tokens - window) * window,
+                "{given} leaves out the first tokens, whose windows are not full.",
+            ),
+        ),
+        hints=("How many does the first token see, and the second?", "From which token on is the window full?", "Add."),
+    ),
+)
