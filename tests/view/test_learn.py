@@ -12,13 +12,15 @@ from limpid.primer.chapter import chapter, written
 from limpid.primer.exercise import numbers_of, shown
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.own_step import own_numbers
+from limpid.primer.progress import sittings
 from limpid.tracing import worked
 
 Ask = Callable[..., TestClient]
 
 
 @pytest.fixture
-def client(tmp_path: Path, ask: Ask) -> TestClient:
+def client(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    monkeypatch.setenv("LIMPID_LEARN", str(tmp_path / "learn.json"))
     return ask(tmp_path)
 
 
@@ -80,3 +82,19 @@ def test_numbers_of_a_step_are_graded_by_it(tmp_path: Path, client: TestClient) 
     assert "step is missing" in client.get("/api/learn/exercises/perplexity?run=001").json()["error"]
     assert client.get("/api/learn/exercises/perplexity?run=002&step=1").status_code == 404
     assert "no numbers in a recorded step" in client.get("/api/learn/exercises/length?run=worked").json()["error"]
+
+
+def test_what_was_answered_is_kept_as_the_terminal_keeps_it(tmp_path: Path, client: TestClient) -> None:
+    assert client.get("/api/learn/practice").json() == {"exercises": {}}
+    asked = {"exercise": "dot", "tries": ["wrong", "right"], "seed": 7, "run": "001", "step": 400, "hints": 1}
+    assert client.post("/api/learn/sittings", json=asked).json()["exercises"]["dot"] | {"due": None} == {
+        "right": 1, "wrong": 1, "due": None,
+    }  # fmt: skip
+    client.post("/api/learn/sittings", json={"exercise": "length", "tries": [], "gave_up": True})
+    client.post("/api/learn/sittings", json={"exercise": "cosine", "tries": []})  # nothing came of it
+    first, second = sittings()
+    assert (first.how, first.tries, first.hints) == ("dot --of 001 --step 400 --seed 7", ("wrong", "right"), 1)
+    assert (second.how, second.gave_up) == ("length --seed 0", True)
+    assert client.post("/api/learn/sittings", json={"exercise": "nothing", "tries": []}).status_code == 404
+    (tmp_path / "learn.json").write_text("damaged")
+    assert "is damaged" in client.get("/api/learn/practice").json()["error"]

@@ -12,17 +12,19 @@ from tests.view.folders import made_run
 
 from limpid.primer.exercise import numbers_of
 from limpid.primer.exercises import EXERCISES
+from limpid.primer.progress import sittings
 from limpid.tracing import worked
 
 Open = Callable[[str], Page]
 
 
 @pytest.fixture
-def learn(page: Page, tmp_path: Path, ask: Callable[..., TestClient]) -> Open:
+def learn(page: Page, tmp_path: Path, ask: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch) -> Open:
     """The page of a folder with one recorded step, answered by the server without a socket, its policy included."""
     run = made_run(tmp_path, "001", 1)
     run.recorded_step(1).parent.mkdir()
     worked.record(run.recorded_step(1))
+    monkeypatch.setenv("LIMPID_LEARN", str(tmp_path / "learn.json"))
     client = ask(tmp_path)
 
     def answer(route: Route) -> None:
@@ -108,6 +110,9 @@ def test_an_exercise_by_keyboard(learn: Open) -> None:
     expect(exercise(page, "length").locator(".lines").first).to_have_text(asked)
     page.reload()
     expect(exercise(page, "length").locator(".lines").first).to_have_text(asked)
+    page.get_by_role("link", name="contents").click()
+    expect(page.locator(".chapters")).to_contain_text("length (tried)")  # for the solution was looked at
+    assert [one.tries for one in sittings()] == [("no-root",)]
 
 
 def test_numbers_of_ones_own_step_once_a_run_was_opened(learn: Open) -> None:

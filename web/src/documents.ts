@@ -541,6 +541,18 @@ export interface Points {
   y: Array<Numeric>;
 }
 
+/** What an exercise has come to, here and in the terminal. */
+export interface Practice {
+  right: number;
+  wrong: number;
+  due: boolean;
+}
+
+/** Every exercise that was tried. */
+export interface PracticeView {
+  exercises: Record<string, Practice>;
+}
+
 /** Every quantity and gradient is rounded to a format. */
 export interface PrecisionChange {
   kind: "precision";
@@ -639,6 +651,17 @@ export interface Sample {
   step: number;
   prompt: string;
   text: string;
+}
+
+/** What came of an exercise, to be kept with what was answered in the terminal. */
+export interface SittingQuestion {
+  exercise: string;
+  tries: Array<string>;
+  seed?: number;
+  run?: string | null;
+  step?: number | null;
+  hints?: number;
+  gave_up?: boolean;
 }
 
 /** How far a run is. */

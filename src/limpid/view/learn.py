@@ -17,6 +17,9 @@ from limpid.view.learn_documents import (
     LearnContents,
     Outcome,
     PartKind,
+    Practice,
+    PracticeView,
+    SittingQuestion,
 )
 from limpid.view.questions import read
 from limpid.view.steps import Steps
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from limpid.primer.exercise import Exercise, Numbers
 
 LARGEST_SEED = 10**9
+MOST_TRIES = 1000
 WORKED = "worked"
 """The step of the worked model, named as a run."""
 
@@ -56,6 +60,35 @@ def chapter_view(name: str) -> ChapterView:
     )
     before, after = (_row(order[one]) if 0 <= one < len(order) else None for one in (at - 1, at + 1))
     return ChapterView(_row(name), read.opens, parts, before, after)
+
+
+def practice() -> PracticeView:
+    """What was answered so far.
+
+    Raises  CheckpointError for a file of answers that is damaged
+    """
+    from limpid.primer.progress import now, sittings
+    from limpid.primer.review import reviews
+
+    at = now()
+    every = reviews(sittings(), at)
+    return PracticeView({name: Practice(one.right, one.wrong, one.due <= at) for name, one in every.items()})
+
+
+def keep(asked: dict[str, Any]) -> PracticeView:
+    """Keep what came of an exercise, as the terminal does.
+
+    Raises  CheckpointError where the file of answers cannot be written
+    """
+    from limpid.primer.progress import Sitting, now, record
+
+    sat = read(SittingQuestion, asked)
+    of = "" if sat.run is None else f" --of {sat.run}"
+    step = "" if sat.run in (None, WORKED) else f" --step {sat.step}"
+    how = f"{_exercise(sat.exercise).name}{of}{step} --seed {sat.seed}"
+    if sat.tries or sat.gave_up:
+        record(Sitting(sat.exercise, how, now().isoformat(), sat.tries[:MOST_TRIES], max(0, sat.hints), sat.gave_up))
+    return practice()
 
 
 @dataclass(frozen=True)

@@ -84,4 +84,35 @@ class GradeQuestion(Question):
     tried: int = 0  # wrong answers before it, which choose the hint
 
 
-LEARN_DOCUMENTS = (LearnContents, ChapterView, ExerciseView, GradeDocument, GradeQuestion)
+@dataclass(frozen=True)
+class SittingQuestion(Question):
+    """What came of an exercise, to be kept with what was answered in the terminal."""
+
+    exercise: str
+    tries: tuple[str, ...]  # the note of each answer
+    seed: int = 0
+    run: str | None = None
+    step: int | None = None
+    hints: int = 0
+    gave_up: bool = False  # the solution was asked for
+
+
+@dataclass(frozen=True)
+class Practice:
+    """What an exercise has come to, here and in the terminal."""
+
+    right: int  # answers
+    wrong: int
+    due: bool  # to be asked again by now
+
+
+@dataclass(frozen=True)
+class PracticeView:
+    """Every exercise that was tried."""
+
+    exercises: dict[str, Practice]
+
+
+LEARN_DOCUMENTS = (
+    LearnContents, ChapterView, ExerciseView, GradeDocument, PracticeView, GradeQuestion, SittingQuestion,
+)  # fmt: skip

@@ -26,7 +26,7 @@ from limpid.view.document import SliceKind
 from limpid.view.equations import equations_view
 from limpid.view.folder import Folder
 from limpid.view.jobs import Jobs, WatchedJob
-from limpid.view.learn import LARGEST_SEED, Practised, chapter_view, contents
+from limpid.view.learn import LARGEST_SEED, Practised, chapter_view, contents, keep, practice
 from limpid.view.live import Streams, Watched
 from limpid.view.over_steps import OverTime
 from limpid.view.pairs import Pair
@@ -95,6 +95,8 @@ class Site:
             Route("/api/equations", in_thread(self.equations)),
             Route("/api/learn", in_thread(self.learn)),
             Route("/api/learn/grade", with_body(self.grade), methods=["POST"]),
+            Route("/api/learn/practice", in_thread(self.practice)),
+            Route("/api/learn/sittings", with_body(self.sitting), methods=["POST"]),
             Route("/api/learn/exercises/{exercise}", in_thread(self.exercise)),
             Route("/api/learn/{chapter}", in_thread(self.chapter)),
             Route("/api/play", with_body(self.ask_model), methods=["POST"]),
@@ -280,6 +282,14 @@ class Site:
     def grade(self, request: Request, asked: dict[str, Any]) -> Response:
         """POST api/learn/grade: judge an answer."""
         return answer(request, Practised(self.steps).grade(asked))
+
+    def practice(self, request: Request) -> Response:
+        """GET api/learn/practice: what was answered, here and in the terminal."""
+        return answer(request, practice())
+
+    def sitting(self, request: Request, asked: dict[str, Any]) -> Response:
+        """POST api/learn/sittings: keep what came of an exercise."""
+        return answer(request, keep(asked))
 
     def lens(self, request: Request) -> Response:
         """GET api/runs/R/steps/N/lens?row=&first=&count=: what would be predicted after each block."""

@@ -3,10 +3,10 @@ import type { Address } from "../address";
 import { print } from "../address";
 import type { ViewProps } from "../page";
 import { useLoaded } from "../parts/loaded";
-import { apiOf } from "../service";
+import { apiOf, useAnswer } from "../service";
 import type { Api } from "../source/source";
 import { Chapter } from "./chapter";
-import type { ChapterRow, LearnContents } from "./documents";
+import type { ChapterRow, LearnContents, PracticeView } from "./documents";
 
 export type LearnAddress = Extract<Address, { view: "learn" }>;
 
@@ -21,6 +21,8 @@ export function chapterAt(row: ChapterRow): string {
 
 function Contents({ api }: { api: Api }) {
   const found = useLoaded(() => api.get<LearnContents>("api/learn"), [api]);
+  const practised = useAnswer<PracticeView>(api, "api/learn/practice").value;
+  const of = practised.state === "here" ? practised.value.exercises : {};
   if (!found) return <p class="quiet loading">Computing the numbers of the chapters…</p>;
   const hours = found.chapters.reduce((sum, { minutes }) => sum + minutes, 0);
   return (
@@ -35,10 +37,17 @@ function Contents({ api }: { api: Api }) {
           <li key={row.name} value={row.number}>
             <a href={chapterAt(row)}>{row.title}</a> <span class="quiet">{row.minutes} min</span>
             <p>{row.purpose}</p>
-            {row.exercises.length > 0 && <p class="quiet">Exercises: {row.exercises.join(", ")}</p>}
+            {row.exercises.length > 0 && <p class="quiet">Exercises: {row.exercises.map((name) => `${name}${standing(of[name])}`).join(", ")}</p>}
           </li>
         ))}
       </ol>
+      {practised.state === "refused" && <p class="quiet">What was answered is not known: {practised.reason}</p>}
     </div>
   );
+}
+
+function standing(practice: PracticeView["exercises"][string] | undefined): string {
+  if (!practice) return "";
+  if (practice.due) return " (due again)";
+  return practice.right ? " (right)" : " (tried)";
 }

@@ -6,7 +6,7 @@ import type { RunOverview } from "../documents";
 import { opened } from "../opened";
 import { reasonOf, useAnswer } from "../service";
 import type { Api } from "../source/source";
-import type { ExerciseView, GradeDocument, GradeQuestion } from "./documents";
+import type { ExerciseView, GradeDocument, GradeQuestion, SittingQuestion } from "./documents";
 import { another, FIRST, type Numbers, said, WORKED } from "./seeds";
 
 interface Props {
@@ -63,24 +63,37 @@ function useOwnStep(api: Api): { run: string; step: number } {
 function Asked({ api, exercise, numbers }: { api: Api; exercise: ExerciseView; numbers: Numbers }) {
   const { exercise: name, hints } = exercise;
   const typed = useSignal("");
-  const tried = useSignal(0);
+  const tries = useSignal<string[]>([]);
   const hinted = useSignal(0);
   const solved = useSignal(false);
   const judged = useSignal<{ outcome: string; says: string } | null>(null);
   useEffect(() => {
     judged.value = null;
   }, [exercise]);
+  const isKept = useSignal(false);
+  /** Once for these numbers, with what was answered in the terminal. */
+  const keep = (tries: string[], gave_up: boolean) => {
+    if (isKept.value) return;
+    isKept.value = true;
+    const sitting: SittingQuestion = { exercise: name, tries, seed: numbers.seed, hints: hinted.value, gave_up, ...numbers.of };
+    void api.post("api/learn/sittings", sitting);
+  };
   const judge = (event: Event) => {
     event.preventDefault();
     if (!typed.value.trim()) return;
-    const question: GradeQuestion = { exercise: name, answer: typed.value, seed: numbers.seed, tried: tried.value, ...numbers.of };
+    const question: GradeQuestion = { exercise: name, answer: typed.value, seed: numbers.seed, tried: tries.value.filter((note) => note !== "rounded").length, ...numbers.of };
     api.post<GradeDocument>("api/learn/grade", question).then(
       (grade) => {
-        if (grade.outcome === "slip" || grade.outcome === "wrong") tried.value++;
+        tries.value = [...tries.value, grade.note];
         judged.value = grade;
+        if (grade.outcome === "right") keep(tries.value, false);
       },
       (error: unknown) => (judged.value = { outcome: "unread", says: reasonOf(error) }),
     );
+  };
+  const solve = () => {
+    solved.value = !solved.value;
+    keep(tries.value, true);
   };
   return (
     <>
@@ -102,7 +115,7 @@ function Asked({ api, exercise, numbers }: { api: Api; exercise: ExerciseView; n
         <button type="button" disabled={hinted.value >= hints.length} onClick={() => hinted.value++}>
           {hinted.value ? "another hint" : "hint"}
         </button>
-        <button type="button" aria-expanded={solved.value} onClick={() => (solved.value = !solved.value)}>
+        <button type="button" aria-expanded={solved.value} onClick={solve}>
           solution
         </button>
       </form>
