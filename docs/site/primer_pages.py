@@ -20,6 +20,7 @@ limpid learn                                # the same chapters in the terminal,
 limpid learn vectors                        # one of them
 limpid learn length                         # an exercise, with other numbers each time; a wrong answer is named
 limpid learn length --numbers 'v = [3, 4]'  # solved line by line with your own
+limpid learn broken-step                    # longer: find the operation of a printed step that went wrong
 limpid learn --due                          # what you are about to forget, asked again
 limpid learn --sheet sheet.html             # to print: exercises, then answers, then the likely slips
 ```

@@ -11,8 +11,12 @@ from limpid.primer.chapter import chapter, written
 from limpid.primer.exercise import Exercise
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.progress import now, sittings
+from limpid.primer.puzzles import PUZZLES
 from limpid.primer.review import Review, due, reviews
 from limpid.terminal import counted, say
+
+LONGER = "longer ones"
+"""What the list calls exercises that belong to no one chapter."""
 
 
 def by_chapter() -> dict[str, list[Exercise]]:
@@ -25,13 +29,13 @@ def lines() -> list[str]:
     """One for each chapter: minutes, progress, exercises; what can be done about it last."""
     at = now()
     answered = _answered(at)
-    waiting = set(due(answered, at)) & set(EXERCISES)
-    said = {name: _progress(its, answered, waiting) for name, its in by_chapter().items()}
+    waiting = set(due(answered, at)) & {*EXERCISES, *PUZZLES}
+    rooms = {name: [one.name for one in its] for name, its in by_chapter().items()} | {LONGER: list(PUZZLES)}
+    said = {name: _progress(its, answered, waiting) for name, its in rooms.items()}
     wide = max(map(len, said.values()))
     made = [
-        f"{name:20} {_minutes(name):>6}  {said[name]:{wide}}{'  ' if wide else ''}"
-        f"{', '.join(one.name for one in its)}".rstrip()
-        for name, its in by_chapter().items()
+        f"{name:20} {_minutes(name):>6}  {said[name]:{wide}}{'  ' if wide else ''}{', '.join(its)}".rstrip()
+        for name, its in rooms.items()
     ]
     return [*made, f"{counted(len(waiting), 'exercise')} due: limpid learn --due"] if waiting else made
 
@@ -40,10 +44,11 @@ def document() -> list[dict[str, Any]]:
     """The same as plain values."""
     at = now()
     answered = _answered(at)
-    return [
+    chapters: list[dict[str, Any]] = [
         {"chapter": name, "exercises": [_exercise(one, answered.get(one.name)) for one in its]}
         for name, its in by_chapter().items()
     ]
+    return [*chapters, {"chapter": None, "exercises": [_puzzle(name, answered.get(name)) for name in PUZZLES]}]
 
 
 def next_due(among: set[str]) -> tuple[list[str], str]:
@@ -72,16 +77,24 @@ def _minutes(name: str) -> str:
     return f"{chapter(name).minutes} min" if name in written() else ""
 
 
-def _progress(its: list[Exercise], answered: dict[str, Review], waiting: set[str]) -> str:
-    tried = [answered[one.name] for one in its if one.name in answered]
+def _progress(its: list[str], answered: dict[str, Review], waiting: set[str]) -> str:
+    tried = [answered[name] for name in its if name in answered]
     if not tried:
         return ""
-    late = sum(one.name in waiting for one in its)
+    late = sum(name in waiting for name in its)
     return f"{sum(one.right > 0 for one in tried)} of {len(its)} right" + (f", {late} due" if late else "")
 
 
 def _exercise(one: Exercise, review: Review | None) -> dict[str, Any]:
-    said: dict[str, Any] = {"exercise": one.name, "question": one.question(one.first)}
+    return {"exercise": one.name, "question": one.question(one.first), **_reviewed(review)}
+
+
+def _puzzle(name: str, review: Review | None) -> dict[str, Any]:
+    return {"exercise": name, "question": PUZZLES[name](0).question, **_reviewed(review)}
+
+
+def _reviewed(review: Review | None) -> dict[str, Any]:
+    said: dict[str, Any] = {}
     if review is not None:
         said |= {"right": review.right, "wrong": review.wrong, "slips": review.slips, "due": review.due.isoformat()}
     return said

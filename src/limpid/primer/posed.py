@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from limpid.errors import LimpidError
 from limpid.primer.answer import Unreadable
@@ -33,12 +33,37 @@ class Posed(NamedTuple):
         solved = self.exercise.solution(*self.exercise.given(self.numbers))
         return f"{solved}\nin the step: {self.where}" if self.where else solved
 
+    @property
+    def answer(self) -> str:
+        return str(self.exercise.answer(self.numbers))
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return self.exercise.hints
+
     def judged(self, text: str, tried: int = 0) -> Grade:
         """What an answer is worth; raises Unreadable."""
         return grade(self.exercise, self.numbers, text, tried)
 
     def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting:
         return Sitting(self.exercise.name, self.said, now().isoformat(), tries, hints, gave_up)
+
+
+class Asking(Protocol):
+    """What can be asked: an exercise with its numbers, or a puzzle."""
+
+    @property
+    def said(self) -> str: ...
+    @property
+    def question(self) -> str: ...
+    @property
+    def solution(self) -> str: ...
+    @property
+    def answer(self) -> str: ...
+    @property
+    def hints(self) -> tuple[str, ...]: ...
+    def judged(self, text: str, tried: int = 0) -> Grade: ...
+    def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting: ...
 
 
 class Asked(NamedTuple):
@@ -49,12 +74,12 @@ class Asked(NamedTuple):
     """Whether the reader went away: end of input, or Ctrl-C."""
 
 
-def ask(posed: Posed) -> Asked:
+def ask(posed: Asking) -> Asked:
     """Read answers until one is right; a hint and the solution can be asked for."""
     shows = sys.stdin is not None and sys.stdin.isatty()
     if shows:
         say("An answer; or hint, or solution.")
-    hints = itertools.chain(posed.exercise.hints, itertools.repeat(posed.exercise.hints[-1]))
+    hints = itertools.chain(posed.hints, itertools.repeat(posed.hints[-1]))
     tries: tuple[str, ...] = ()
     helped = 0
     while True:

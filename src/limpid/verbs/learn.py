@@ -12,7 +12,7 @@ from limpid.errors import ConfigError
 from limpid.terminal import command, counted, say, say_json
 
 if TYPE_CHECKING:
-    from limpid.primer.posed import Posed
+    from limpid.primer.posed import Asking, Posed
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class LearnFlags:
     limpid learn dot --seed 7        the same numbers anywhere; 0 are the first ones
     limpid learn dot --seed 7 --answer 22
     limpid learn scores --of last    with numbers of a step of yours
+    limpid learn broken-step         the fault of a step; which-code, which-layout
     limpid learn --due               what is to be asked again, with fresh numbers
     limpid learn length --numbers "v = [3, 4]"          solved with your numbers
     limpid learn --sheet sheet.html similarity softmax  to print, with answers
@@ -61,11 +62,12 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("learn", LearnFlags, argv)
     from limpid.primer.chapter import written
     from limpid.primer.exercises import EXERCISES
+    from limpid.primer.puzzles import PUZZLES
 
+    known = [*written(), *EXERCISES, *PUZZLES]
     for name in flags.names:
-        if name not in (*written(), *EXERCISES):
-            raise ConfigError(f"no chapter or exercise is called {name!r}: choose one of "
-                              f"{', '.join([*written(), *EXERCISES])}")  # fmt: skip
+        if name not in known:
+            raise ConfigError(f"no chapter or exercise is called {name!r}: choose one of {', '.join(known)}")
     if flags.seed is not None and flags.seed < 0:
         raise ConfigError(f"seed is {flags.seed}: 0 or more")
     if flags.html is not None:
@@ -134,8 +136,10 @@ def _due(flags: LearnFlags) -> int:
     from limpid.primer.exercises import EXERCISES
     from limpid.primer.listed import next_due
     from limpid.primer.posed import ask, keep
+    from limpid.primer.puzzles import PUZZLES
 
     among = {name for name, one in EXERCISES.items() if not flags.names or {name, one.chapter} & set(flags.names)}
+    among |= {name for name in PUZZLES if not flags.names or name in flags.names}
     waiting, said = next_due(among)
     if flags.json:
         say_json({"due": waiting})
@@ -188,15 +192,20 @@ def _chapter(name: str, as_json: bool) -> int:
     return 0
 
 
-def _posed(name: str, seed: int | None = None, of: str | None = None, step: int | None = None) -> Posed:
+def _posed(name: str, seed: int | None = None, of: str | None = None, step: int | None = None) -> Asking:
     """An exercise with numbers of a seed, of a step, or drawn anew."""
     from limpid.primer.exercise import numbers_of
     from limpid.primer.exercises import EXERCISES
     from limpid.primer.posed import Posed
+    from limpid.primer.puzzles import PUZZLES
 
-    exercise = EXERCISES[name]
     if seed is None:
         seed = _fresh()
+    if name in PUZZLES:
+        if of is not None:
+            raise ConfigError(f"of is {of}, and {name} draws its own: leave it out")
+        return PUZZLES[name](seed)
+    exercise = EXERCISES[name]
     if of is None:
         return Posed(exercise, numbers_of(exercise, seed), f"{name} --seed {seed}")
     from limpid.primer.own_step import own_numbers
@@ -220,10 +229,12 @@ def _with_numbers(name: str, text: str) -> Posed:
     from limpid.primer.own_numbers import given
     from limpid.primer.posed import Posed
 
+    if name not in EXERCISES:
+        raise ConfigError(f"numbers is given, and {name} draws its own: leave it out")
     return Posed(EXERCISES[name], given(EXERCISES[name], text), command(name, "--numbers", text))
 
 
-def _one(posed: Posed, flags: LearnFlags, solved: bool = False) -> int:
+def _one(posed: Asking, flags: LearnFlags, solved: bool = False) -> int:
     """Ask, or judge the answer that was given, or tell how it is solved."""
     from limpid.primer.own_numbers import line_by_line
     from limpid.primer.posed import ask, keep
@@ -235,7 +246,7 @@ def _one(posed: Posed, flags: LearnFlags, solved: bool = False) -> int:
     if flags.json:
         found = {"exercise": posed.said, "question": posed.question}
         if solved:
-            found |= {"solution": posed.solution, "answer": str(posed.exercise.answer(posed.numbers))}
+            found |= {"solution": posed.solution, "answer": posed.answer}
         say_json(found | ({} if judged is None else judged._asdict()))
     else:
         say(f"{posed.said}\n{posed.question}")
