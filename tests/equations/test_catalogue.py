@@ -180,6 +180,11 @@ def test_errata_come_with_numbers_that_tell_the_two_apart(capsys) -> None:
     assert found["gated-mlp-parameters"]["gated, hidden 8/3 d"] == "8 d²"
     assert list(found["cache-of-a-70b-model"].values()) == ["320 GiB", "40 GiB"]
     assert list(found["nucleus"].values()) == ["1", "2"]
+    assert list(found["stacked-layers"].values()) == ["[-3.0, -2.0]", "[-3.0, -2.0]", "[0.0, 0.0]"]
+    assert list(found["rounded-terms"].values()) == ["-8.01", "-8.00"]
+    assert list(found["scores-of-attention"].values()) == ["80,000", "40,400"]
+    assert "[[10.0, 0.0], [5.0, 5.0], [6.2762, 3.7238]]" in found["attention-to-others"].values()
+    assert list(found["every-step-descends"].values()) == ["1", "0.64", "1.44"]
     assert all(len(set(numbers.values())) > 1 for numbers in found.values())
     assert main(["equations", "--errata"]) == 0
     assert "68.7 GFLOP" in capsys.readouterr().out

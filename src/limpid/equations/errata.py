@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from limpid.equations.errata_taught import TAUGHT
+from limpid.equations.erratum import Erratum, Numbers
 from limpid.equations.published import answered, reproduce
 from limpid.maths import alignment, foundations
 from limpid.maths.activation import GELU, GELUTanh
-
-Numbers = list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Erratum:
-    """A claim one meets, what holds instead, and numbers that tell them apart."""
-
-    name: str
-    claim: str
-    instead: str
-    numbers: Callable[[], Numbers]
 
 
 def errata() -> tuple[Erratum, ...]:
@@ -132,7 +120,7 @@ def _slope(kind: str, log_p: np.ndarray, reference: np.ndarray) -> np.ndarray:
     return np.asarray(direct) + np.asarray(through_ratio)
 
 
-OURS = (
+OURS: tuple[Erratum, ...] = (
     Erratum(
         "matrix-product-flops",
         "a (2048 × 4096)(4096 × 4096) product takes 34 GFLOP",
@@ -182,4 +170,5 @@ OURS = (
         "KL(π‖π₀)'s, and k1's is 0: k1 belongs into the reward",
         _divergence,
     ),
+    *TAUGHT,
 )
