@@ -36,7 +36,7 @@ EXERCISES = (
         first={"m": 3, "total": 1.5, "s": 5},
         draw=_running,
         ask="The largest score so far is m = {m}, and the sum of exponentials ℓ = {total}. Now the score {s} comes. "
-        "What is the sum ℓ'?",
+        "What does ℓ become?",
         right=_carried,
         solution=lambda m, total, s: (
             f"the largest is now {shown(s)}: e^({shown(m)} − {shown(s)}) · {shown(total)} + e^0 = "
