@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import letters, network, surfaces
+from limpid.primer.cases import draws, letters, network, surfaces
 
-NAMES: Mapping[str, Any] = {"perplexity": perplexity, "surfaces": surfaces, "network": network, "letters": letters}
+NAMES: Mapping[str, Any] = {
+    "perplexity": perplexity,
+    "surfaces": surfaces,
+    "network": network,
+    "letters": letters,
+    "draws": draws,
+}
 """As chapters call them."""
