@@ -9,7 +9,7 @@ from rich.progress import track
 from rich.text import Text
 
 from limpid.equations.catalogue import STAGES, Entry
-from limpid.equations.errata import Erratum
+from limpid.equations.erratum import Erratum
 from limpid.latex import readable
 from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET
 
