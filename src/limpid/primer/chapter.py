@@ -33,6 +33,7 @@ CHAPTERS = (
 WORDS_PER_MINUTE, MINUTES_PER_EXERCISE = 180, 1.5
 """Of a reader who checks each number."""
 COMPUTED = re.compile(r"<<.*?>>", re.DOTALL)
+PRACTICE = re.compile(r"^```exercise (\S+)", re.MULTILINE)
 NOT_READ = re.compile(r"```.*?```|<%.*?%>|\$\$.*?\$\$", re.DOTALL)
 """Blocks and settings, which are no words of the text."""
 
@@ -110,11 +111,15 @@ class Chapter:
         return CHAPTERS.index(self.name)
 
     @property
+    def tried(self) -> tuple[str, ...]:
+        """Names of the exercises that stand in it."""
+        return tuple(PRACTICE.findall(self.source))
+
+    @property
     def minutes(self) -> int:
         """How long reading takes, exercises included."""
         words = len(NOT_READ.sub("", COMPUTED.sub("0", self.source)).split())
-        tried = self.source.count("\n```exercise ")
-        return round(words / WORDS_PER_MINUTE + MINUTES_PER_EXERCISE * tried) or 1
+        return round(words / WORDS_PER_MINUTE + MINUTES_PER_EXERCISE * len(self.tried)) or 1
 
 
 def written() -> tuple[str, ...]:

@@ -183,6 +183,8 @@ def shown(train: Callable[[Reporter], Run]) -> int:
                 f"{broken}; open it with\n  {command('limpid', 'trace', broken.run.path, '--step', broken.step)}"
             )
             return 1
+        if console.quiet:  # one of several, which says nothing
+            return 0
         if (held := process_peak()) is not None:
             reporter.line(f"memory     {figure(held, 'bytes')} of this process at most")
         reporter.line(Text(f"\n{run.path}/", HEADING))

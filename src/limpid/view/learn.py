@@ -140,11 +140,10 @@ class Practised:
 
 
 def _row(name: str) -> ChapterRow:
-    from limpid.primer.chapter import Practice, chapter
+    from limpid.primer.chapter import chapter
 
     read = chapter(name)
-    tried = tuple(part.exercise.name for part in read.parts if isinstance(part, Practice))
-    return ChapterRow(name, read.number, read.title, read.purpose, read.minutes, tried)
+    return ChapterRow(name, read.number, read.title, read.purpose, read.minutes, read.tried)
 
 
 def _kind(part: object) -> PartKind:
