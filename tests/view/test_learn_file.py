@@ -20,7 +20,9 @@ def file(bundle: None, tmp_path: Path) -> Path:
 def test_it_is_all_there_and_needs_nothing_else(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     for name in written():
-        assert f'<article class="learn" id="{name}"><h1>{chapter(name).number} {escape(chapter(name).title)}</h1>' in text
+        assert (
+            f'<article class="learn" id="{name}"><h1>{chapter(name).number} {escape(chapter(name).title)}</h1>' in text
+        )
         assert f'href="#{name}"' in text
     assert 'src="http' not in text
     assert "<link" not in text
