@@ -144,7 +144,7 @@ class LimpidRun:
         if ended.code == 2 and TUNED_FROM in ended.said:
             shutil.copyfile(folder / "runs/base/tokenizer.json", folder / "runs/run/tokenizer.json")
         if ended.code == 2 and NONE_LEFT in ended.said:
-            shutil.rmtree(folder / "runs" / "run")
+            shutil.rmtree(folder / "runs" / "run", ignore_errors=True)  # a deleted folder is gone already
         if (folder / "runs" / "run" / "config.toml").is_file():
             return self.command("train", "--resume", "runs/run")
         return self.begin()
