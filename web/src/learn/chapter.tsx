@@ -12,6 +12,7 @@ import { chapterAt, type LearnAddress } from "./learn";
 import { Practice } from "./practice";
 import { FIRST, fromQuery, type Numbers, toQuery } from "./seeds";
 import { explainSigns, reachable } from "./signs";
+import { toAnswer } from "./wanted";
 
 export function Chapter({ api, address }: { api: Api; address: LearnAddress }) {
   const found = useLoaded(() => api.get<ChapterView>(`api/learn/${encodeURIComponent(address.chapter)}`), [api, address.chapter]);
@@ -88,7 +89,7 @@ function ToExercises({ names }: { names: readonly string[] }) {
     <p class="to-exercises">
       To the exercises:{" "}
       {names.map((name) => (
-        <button key={name} type="button" class="plain" onClick={() => document.getElementById(`answer-${name}`)?.focus()}>
+        <button key={name} type="button" class="plain" onClick={() => toAnswer(name)}>
           {name}
         </button>
       ))}

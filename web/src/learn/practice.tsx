@@ -8,6 +8,7 @@ import { reasonOf, useAnswer } from "../service";
 import type { Api } from "../source/source";
 import type { ExerciseView, GradeDocument, GradeQuestion, SittingQuestion } from "./documents";
 import { another, FIRST, type Numbers, said, WORKED } from "./seeds";
+import { arrived } from "./wanted";
 
 interface Props {
   api: Api;
@@ -102,6 +103,7 @@ function Asked({ api, exercise, numbers }: { api: Api; exercise: ExerciseView; n
         <label class="field" for={`answer-${name}`}>
           <span>Answer</span>
           <input
+            ref={(field) => arrived(name, field)}
             id={`answer-${name}`}
             value={typed}
             autocomplete="off"
