@@ -25,7 +25,7 @@ SAYS = {
     "watch_your_own_loop": "the first names not-causal",
 }
 SMALLER = {
-    "--learning-rate": "1e-4", "--epochs": "0.5", "--batch-size": "4", "--minutes": "0.2",
+    "--learning-rate": "1e-4", "--epochs": "0.5", "--batch-size": "4", "--max-steps": "2",
     "--max-completion-length": "4",
 }  # fmt: skip
 FEWER = {
@@ -89,6 +89,6 @@ def test_every_command_of_the_recipe_runs(tmp_path: Path, monkeypatch: pytest.Mo
             lines = Path("functions.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
             Path("functions.jsonl").write_text("".join(lines[:60]), encoding="utf-8")
             continue
-        verb = rest[0]
+        verb, rest = rest[0], ["--max-steps" if word == "--minutes" else word for word in rest]
         rest = [SMALLER.get(before, word) for before, word in itertools.pairwise(["", *rest])]
         assert main([*rest, *FEWER.get(verb, [])]) == 0, rest
