@@ -15,7 +15,8 @@ from limpid.primer.exercises import EXERCISES
 from limpid.primer.grade import grade
 
 
-def typed(answer: Answer, digits: int) -> str:
+def typed(answer: Answer, digits: int = 15) -> str:
+    """An answer as a reader would type it."""
     said = [f"{value:.{digits}g}" for value in answer.values]
     match answer.form:
         case "number":
@@ -38,9 +39,9 @@ def measured(exercise: Exercise, seeds: int) -> tuple[int, int, int, int, int]:
             without += 1
             continue
         right = exercise.answer(numbers)
-        refused += any(grade(exercise, numbers, text).outcome != "right" for text in (typed(right, 15), str(right)))
+        refused += any(grade(exercise, numbers, text).outcome != "right" for text in (typed(right), str(right)))
         for slip, made in exercise.wrong(numbers):
-            unnamed += grade(exercise, numbers, typed(made, 15)).note != slip.note
+            unnamed += grade(exercise, numbers, typed(made)).note != slip.note
         if right.values and right.form != "shape":
             values = tuple(x * math.exp(rng.normal()) + rng.normal() * (x == 0) for x in right.values)
             named += grade(exercise, numbers, typed(Answer(values, right.form), 4)).outcome == "slip"

@@ -18,6 +18,7 @@ import equation_pages
 import primer_pages
 import reference_pages
 from limpid.cli import VERBS, main
+from limpid.primer.chapter import CHAPTERS
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = re.compile(r"\]\(((?:\.\./)+)((?:examples|CONTRIBUTING|CHANGELOG)[^)\s]*)\)")
@@ -28,7 +29,7 @@ PUBLISHED = {"examples": "examples.md", "CONTRIBUTING.md": "contributing.md", "C
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Navigation of what is generated."""
     sections: dict[str, list[Any]] = {
-        "learn": [f"learn/{name}.md" for name in primer_pages.names()],
+        "learn": [f"learn/{name}.md" for name in CHAPTERS],
         "equations": [f"equations/{stage}.md" for stage in equation_pages.stages()],
         "api": [f"api/{page}.md" for page in reference_pages.PAGES],
         "cli": [{f"limpid {verb}": f"cli/{verb}.md"} for verb in VERBS],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from limpid.primer.chapter import Chapter, Text, chapter, written
+from limpid.primer.chapter import CHAPTERS, Chapter, Text, chapter
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.html import html
 from prose import inline
@@ -28,14 +28,9 @@ limpid learn --sheet sheet.html             # to print: exercises, then answers,
 """
 
 
-def names() -> tuple[str, ...]:
-    """Of the chapters that have a page."""
-    return written()
-
-
 def pages() -> dict[str, str]:
     """Markdown by address."""
-    return {"learn/index.md": _index(), **{f"learn/{name}.md": _page(chapter(name)) for name in names()}}
+    return {"learn/index.md": _index(), **{f"learn/{name}.md": _page(chapter(name)) for name in CHAPTERS}}
 
 
 def _index() -> str:
@@ -45,7 +40,7 @@ def _index() -> str:
 
 
 def _all() -> list[Chapter]:
-    return [chapter(name) for name in names()]
+    return [chapter(name) for name in CHAPTERS]
 
 
 def _page(read: Chapter) -> str:

@@ -12,7 +12,7 @@ TEXT = "\n".join(part.markdown for part in READ.parts if isinstance(part, Text))
 
 def test_the_gradient_of_the_worked_example() -> None:
     solutions = [part.solution for part in READ.parts if isinstance(part, Example)]
-    assert any("∂f/∂x = 2 x + 3 y, ∂f/∂y = 3 x; at (2, 1): [7, 6]" in solution for solution in solutions)
+    assert any("∂f/∂x = 2 x + 3 y\n∂f/∂y = 3 x\nat (2, 1): [7, 6]" in solution for solution in solutions)
     assert any("32" in solution for solution in solutions)
     assert r"\nabla f = [7, 6]" in TEXT
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.primer import typed
 
 from limpid.primer.exercise import Answer, Exercise, numbers_of, separable, shown
 from limpid.primer.exercises import EXERCISES
@@ -30,13 +31,6 @@ FIRST = {  # worked out by hand
 }  # fmt: skip
 SEEDS = range(1, 11)
 EACH = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
-
-
-def typed(answer: Answer, digits: int = 15) -> str:
-    """An answer as a reader would type it."""
-    said = [f"{value:.{digits}g}" for value in answer.values]
-    return {"number": lambda: said[0], "list": lambda: f"[{', '.join(said)}]", "shape": lambda: "x".join(said),
-            "undefined": lambda: "undefined"}[answer.form]()  # fmt: skip
 
 
 def test_first_numbers_have_the_answers_that_were_worked_out_by_hand() -> None:

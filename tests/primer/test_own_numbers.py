@@ -11,7 +11,8 @@ from limpid.errors import ConfigError
 from limpid.primer import own_numbers
 from limpid.primer.exercise import numbers_of
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.own_numbers import line_by_line, spelled
+from limpid.primer.own_numbers import spelled
+from limpid.primer.solution import line_by_line
 
 SAME = {
     "v = [3, 4]": 5, "v=[3,4]": 5, "v = [3; 4]": 5, "v = [√9, 8/2]": 5, "v = [3.0, 4]": 5, "v = [-3, 4]\n": 5,
@@ -53,6 +54,9 @@ REFUSED = {
     ("length", "[1, 2]"): "has '[1, 2]', which gives no value a name",
     ("length", "v = [1]; v = [√2]"): "which gives no value a name of its own",
     ("length", f"v = {list(range(65))}"): "gives v 65 entries: 64 at most",
+    ("length", "v = [1e308, 1]"): "gives v 1e+308: 1,000,000,000 at most",
+    ("length", "v = [-2e9]"): "gives v 2e+09: 1,000,000,000 at most",
+    ("training-flops", "parameters = 7; tokens = 1e30"): "gives tokens 1e+30: 1,000,000,000 at most",
     ("dot", "a = [1, 2]"): "has no b",
     ("dot", "a = [1, 2]\nb = [1, 2, 3]"): "gives a = [1, 2], b = [1, 2, 3], which do not go together",
     ("matrix-vector", "w = [[1, 2], [3]]; v = [1, 2]"): "gives w = [[1, 2], [3]]: rows of finite numbers",

@@ -16,7 +16,7 @@ def prose(name: str) -> str:
 
 def test_the_worked_values_stand_in_the_chapter() -> None:
     (solved,) = [part.solution for part in chapter("similarity").parts if isinstance(part, Example)]
-    assert "= 28, ‖a‖ = 5.47723, ‖b‖ = 5.38516" in solved
+    assert "= 28\n‖a‖ = 5.47723\n‖b‖ = 5.38516" in solved
     assert float(solved.rsplit("= ", 1)[1]) == pytest.approx(28 / np.sqrt(870), abs=5e-6) == 0.94929
     figures = [part for part in chapter("similarity").parts if isinstance(part, Figure)]
     assert "6 + 5 + 4 = 15" in as_text(figures[0].name, figures[0].settings)

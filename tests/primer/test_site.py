@@ -8,18 +8,18 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "docs" / "site"))
 import primer_pages
-from limpid.primer.chapter import Equation, Figure, Practice, chapter, written
+from limpid.primer.chapter import CHAPTERS, Equation, Figure, Practice, chapter
 from limpid.primer.html import html
 
 
 def test_every_chapter_has_its_page_and_stands_in_the_index() -> None:
     pages = primer_pages.pages()
-    assert list(pages) == ["learn/index.md", *(f"learn/{name}.md" for name in written())]
+    assert list(pages) == ["learn/index.md", *(f"learn/{name}.md" for name in CHAPTERS)]
     links = re.findall(r"\]\(([\w-]+)\.md\)", pages["learn/index.md"])
-    assert links == list(written())
+    assert links == list(CHAPTERS)
 
 
-@pytest.mark.parametrize("name", written())
+@pytest.mark.parametrize("name", CHAPTERS)
 def test_no_part_is_lost_and_no_markup_is_read_as_markdown(name: str) -> None:
     page, read = primer_pages.pages()[f"learn/{name}.md"], chapter(name)
     for kind, mark in ((Equation, 'class="equation"'), (Practice, 'class="exercise"'), (Figure, "<figure ")):

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.view.folders import made_run
 
-from limpid.primer.chapter import chapter, written
+from limpid.primer.chapter import CHAPTERS, chapter
 from limpid.primer.exercise import numbers_of, shown
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.own_step import own_numbers
@@ -26,7 +26,7 @@ def client(tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> TestCli
 
 def test_every_chapter_is_there_with_those_beside_it(client: TestClient) -> None:
     contents = client.get("/api/learn").json()["chapters"]
-    assert [one["name"] for one in contents] == list(written())
+    assert [one["name"] for one in contents] == list(CHAPTERS)
     for at, row in enumerate(contents):
         found = client.get(f"/api/learn/{row['name']}").json()
         assert found["row"] == row
@@ -45,7 +45,7 @@ def test_an_exercise_is_the_same_as_in_the_terminal(client: TestClient) -> None:
         dot = EXERCISES["dot"]
         numbers = numbers_of(dot, seed)
         assert found["question"] == dot.question(numbers)
-        assert found["solution"] == dot.solution(*dot.given(numbers))
+        assert found["solution"] == dot.solved(numbers)
         assert (found["hints"], found["own"], found["where"]) == (list(dot.hints), True, "")
     assert client.get("/api/learn/exercises/length").json()["own"] is False
     assert client.get("/api/learn/exercises/nothing").status_code == 404

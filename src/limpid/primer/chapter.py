@@ -62,7 +62,7 @@ class Example(NamedTuple):
 
     @property
     def solution(self) -> str:
-        return self.exercise.solution(*self.exercise.given(self.numbers))
+        return self.exercise.solved(self.numbers)
 
 
 class Practice(NamedTuple):
@@ -122,12 +122,6 @@ class Chapter:
         return round(words / WORDS_PER_MINUTE + MINUTES_PER_EXERCISE * len(self.tried)) or 1
 
 
-def written() -> tuple[str, ...]:
-    """The chapters that there are, in their order."""
-    folder = files("limpid.primer") / "chapters"
-    return tuple(name for name in CHAPTERS if (folder / f"{name}.md").is_file())
-
-
 @cache
 def chapter(name: str) -> Chapter:
     """A chapter by its name."""
@@ -140,7 +134,7 @@ def chapter(name: str) -> Chapter:
 
 def known_symbols(name: str) -> tuple[Symbol, ...]:
     """The signs that have been explained by the end of a chapter, those of later chapters first."""
-    order = [one for one in written() if CHAPTERS.index(one) <= CHAPTERS.index(name)]
+    order = CHAPTERS[: CHAPTERS.index(name) + 1]
     return tuple({symbol.latex: symbol for one in order for symbol in chapter(one).symbols}.values())[::-1]
 
 

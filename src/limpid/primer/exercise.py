@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from limpid.errors import ConfigError
+from limpid.primer.solution import line_by_line
 
 Numbers = Mapping[str, Any]
 DRAWS = 10_000
@@ -117,6 +118,10 @@ class Exercise:
 
     def answer(self, numbers: Numbers) -> Answer:
         return answer(self.right(*self.given(numbers)))
+
+    def solved(self, numbers: Numbers) -> str:
+        """How one comes to the answer, one equality a line."""
+        return line_by_line(self.solution(*self.given(numbers)))
 
     def tolerance(self, value: float) -> float:
         """How far from the right number an answer may lie."""

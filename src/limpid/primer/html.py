@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -39,7 +40,7 @@ def _part(chapter: Chapter, part: Part, symbols: Sequence[Symbol]) -> str:
             return f'<div class="example"><p>{asked}</p><p>{solved}</p></div>'
         case Practice(exercise):
             asked = _lines(exercise.question(exercise.first))
-            solved = _lines(exercise.solution(*exercise.given(exercise.first)))
+            solved = _lines(exercise.solved(exercise.first))
             return (
                 f'<div class="exercise" data-exercise="{exercise.name}"><p>{asked}</p>'
                 f"<details><summary>Solution</summary><p>{solved}</p></details>"
@@ -70,4 +71,6 @@ def _where(symbols: Sequence[Symbol]) -> str:
 
 
 def _lines(text: str) -> str:
-    return escape(text).replace("\n", "<br/>")
+    """As they stand, those that go on indented."""
+    indented = re.sub("^ +", lambda space: "\u00a0" * len(space[0]), escape(text), flags=re.MULTILINE)
+    return indented.replace("\n", "<br/>")

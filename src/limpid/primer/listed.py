@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from limpid.errors import LimpidError
-from limpid.primer.chapter import chapter, written
+from limpid.primer.chapter import CHAPTERS, chapter
 from limpid.primer.exercise import Exercise
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.progress import now, sittings
@@ -21,8 +21,7 @@ LONGER = "longer ones"
 
 def by_chapter() -> dict[str, list[Exercise]]:
     """Exercises in the order of the chapters."""
-    names = dict.fromkeys([*written(), *(one.chapter for one in EXERCISES.values())])
-    return {name: [one for one in EXERCISES.values() if one.chapter == name] for name in names}
+    return {name: [one for one in EXERCISES.values() if one.chapter == name] for name in CHAPTERS}
 
 
 def lines() -> list[str]:
@@ -74,7 +73,7 @@ def _answered(at: datetime) -> dict[str, Review]:
 
 
 def _minutes(name: str) -> str:
-    return f"{chapter(name).minutes} min" if name in written() else ""
+    return f"{chapter(name).minutes} min" if name in CHAPTERS else ""
 
 
 def _progress(its: list[str], answered: dict[str, Review], waiting: set[str]) -> str:

@@ -18,6 +18,8 @@ from limpid.primer.exercise import Exercise, Numbers, numbers_of, shown
 
 MOST = 64
 """Entries of a list: a line is read by a person."""
+LARGEST = 1e9
+"""Of a number, unless the exercise draws such itself: squares and products of these keep all their digits."""
 SEEDS = range(1, 33)
 """Draws from which it is seen what a number has to be."""
 REFUSED = (LimpidError, ArithmeticError, ValueError, TypeError, IndexError, AssertionError)
@@ -86,7 +88,10 @@ def _checked(exercise: Exercise, name: str, value: Any, way_out: str) -> Any:
     if max(array.shape, default=0) > MOST:
         raise ConfigError(f"numbers gives {name} {max(array.shape)} entries: {MOST} at most, {way_out}")
     drawn = _drawn(exercise, name)
-    whole = bool((array == np.round(array)).all()) and float(np.abs(array).max()) < 2**53
+    limit = max(LARGEST, 1000 * max(map(abs, drawn)))
+    if (largest := float(np.abs(array).max())) > limit:
+        raise ConfigError(f"numbers gives {name} {largest:g}: {limit:,.0f} at most, {way_out}")
+    whole = bool((array == np.round(array)).all()) and largest < 2**53
     counts = array.ndim == 0 and min(drawn) >= 1 and all(float(one).is_integer() for one in drawn)
     if (counts and (not whole or array < 1)) or (min(drawn) > 0 and array.ndim == 0 and array <= 0):
         raise ConfigError(f"numbers gives {name} = {shown(array)}: {expected}, {way_out}")
@@ -148,29 +153,3 @@ def _computed(exercise: Exercise, numbers: Numbers, way_out: str) -> None:
         raise ConfigError(f"numbers gives {said}, which do not go together{why}; {way_out}") from None
     if not np.isfinite(values).all():
         raise ConfigError(f"numbers gives {said}, and no finite answer comes of it; {way_out}")
-
-
-def line_by_line(solution: str) -> str:
-    """A solution with a line for each of its equalities."""
-    return "\n".join(_chain(part) for part in _parts(solution))
-
-
-def _parts(solution: str) -> list[str]:
-    """Cut at semicolons, and at commas that a further equation follows, where no bracket is open."""
-    parts, depth, begun = [], 0, 0
-    for place, sign in enumerate(solution):
-        depth += (sign in "([") - (sign in ")]")
-        if depth == 0 and sign in ",;\n" and solution[place + 1 : place + 2] in (" ", ""):
-            rest = re.split(r"[,;]\s", solution[place + 1 :])[0]
-            if sign == ";" or sign == "\n" or (" = " in rest and " = " in solution[begun:place]):
-                parts.append(solution[begun:place].strip())
-                begun = place + 1
-    return [part for part in (*parts, solution[begun:].strip()) if part]
-
-
-def _chain(part: str) -> str:
-    """One equality a line, each under the first sign of equality."""
-    first, *rest = part.split(" = ")
-    if len(rest) < 2:
-        return part
-    return f"\n{' ' * len(first)} = ".join([f"{first} = {rest[0]}", *rest[1:]])

@@ -30,7 +30,7 @@ class Posed(NamedTuple):
 
     @property
     def solution(self) -> str:
-        solved = self.exercise.solution(*self.exercise.given(self.numbers))
+        solved = self.exercise.solved(self.numbers)
         return f"{solved}\nin the step: {self.where}" if self.where else solved
 
     @property

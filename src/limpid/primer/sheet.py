@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import groupby
 
-from limpid.primer.chapter import chapter, written
+from limpid.primer.chapter import chapter
 from limpid.primer.exercise import Exercise, Numbers, numbers_of
 
 STYLE = """
@@ -59,7 +59,7 @@ def _all(each: Sequence[tuple[Exercise, Numbers]], made: Callable[[Exercise, Num
 
 
 def _title(name: str) -> str:
-    return chapter(name).title if name in written() else name.replace("-", " ").capitalize()
+    return chapter(name).title
 
 
 def _question(exercise: Exercise, numbers: Numbers) -> str:

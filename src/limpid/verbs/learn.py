@@ -60,11 +60,11 @@ class LearnFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("learn", LearnFlags, argv)
-    from limpid.primer.chapter import written
+    from limpid.primer.chapter import CHAPTERS
     from limpid.primer.exercises import EXERCISES
     from limpid.primer.puzzles import PUZZLES
 
-    known = [*written(), *EXERCISES, *PUZZLES]
+    known = [*CHAPTERS, *EXERCISES, *PUZZLES]
     for name in flags.names:
         if name not in known:
             raise ConfigError(f"no chapter or exercise is called {name!r}: choose one of {', '.join(known)}")
@@ -85,7 +85,7 @@ def verb(argv: Sequence[str]) -> int:
         raise ConfigError(
             f"{', '.join(flags.names)} are several: name one, or --due to be asked what is due, or --sheet FILE"
         )
-    if flags.names[0] in written():
+    if flags.names[0] in CHAPTERS:
         _goes_with(flags, f"{flags.names[0]} is a chapter: choose one of its exercises", "json")
         return _chapter(flags.names[0], flags.json)
     if flags.step is not None and flags.of is None:
@@ -119,7 +119,7 @@ def _file(flags: LearnFlags, file: str) -> int:
     """Write all chapters to one file."""
     from pathlib import Path
 
-    from limpid.primer.chapter import written
+    from limpid.primer.chapter import CHAPTERS
     from limpid.view.learn_file import write
 
     if flags.names or flags.sheet:
@@ -127,7 +127,7 @@ def _file(flags: LearnFlags, file: str) -> int:
         raise ConfigError(f"html is {file}, which all chapters are written to: leave out {other}")
     _goes_with(flags, "all chapters are written to a file")
     write(Path(file))
-    say(f"{file}: {len(written())} chapters, to open in a browser")
+    say(f"{file}: {len(CHAPTERS)} chapters, to open in a browser")
     return 0
 
 
@@ -236,7 +236,6 @@ def _with_numbers(name: str, text: str) -> Posed:
 
 def _one(posed: Asking, flags: LearnFlags, solved: bool = False) -> int:
     """Ask, or judge the answer that was given, or tell how it is solved."""
-    from limpid.primer.own_numbers import line_by_line
     from limpid.primer.posed import ask, keep
 
     solved = solved or flags.solution
@@ -253,7 +252,7 @@ def _one(posed: Asking, flags: LearnFlags, solved: bool = False) -> int:
         if judged is not None:
             say(judged.says)
         if solved:
-            say(line_by_line(posed.solution))
+            say(posed.solution)
         if judged is None and not solved:
             asked = ask(posed)
             keep(asked.sitting)

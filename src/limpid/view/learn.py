@@ -35,10 +35,10 @@ WORKED = "worked"
 
 @cache
 def contents() -> LearnContents:
-    """Every chapter that is written."""
-    from limpid.primer.chapter import written
+    """Every chapter."""
+    from limpid.primer.chapter import CHAPTERS
 
-    return LearnContents(tuple(map(_row, written())))
+    return LearnContents(tuple(map(_row, CHAPTERS)))
 
 
 @cache
@@ -47,18 +47,17 @@ def chapter_view(name: str) -> ChapterView:
 
     Raises  Refused for one that is not there
     """
-    from limpid.primer.chapter import Practice, chapter, written
+    from limpid.primer.chapter import CHAPTERS, Practice, chapter
     from limpid.primer.html import html
 
-    order = written()
-    if name not in order:
-        raise Refused(f"there is no chapter {name[:40]!r}: choose one of {', '.join(order)}", 404)
-    read, at = chapter(name), order.index(name)
+    if name not in CHAPTERS:
+        raise Refused(f"there is no chapter {name[:40]!r}: choose one of {', '.join(CHAPTERS)}", 404)
+    read, at = chapter(name), CHAPTERS.index(name)
     parts = tuple(
         ChapterPart(_kind(part), made, part.exercise.name if isinstance(part, Practice) else None)
         for part, made in zip(read.parts, html(read), strict=True)
     )
-    before, after = (_row(order[one]) if 0 <= one < len(order) else None for one in (at - 1, at + 1))
+    before, after = (_row(CHAPTERS[one]) if 0 <= one < len(CHAPTERS) else None for one in (at - 1, at + 1))
     return ChapterView(_row(name), read.opens, parts, before, after)
 
 
@@ -100,12 +99,12 @@ class Practised:
     def view(self, name: str, seed: int, run: str | None, step: int | None) -> ExerciseView:
         """An exercise with its numbers, its hints and its solution."""
         from limpid.primer.own_step import DRAWN
+        from limpid.primer.posed import Posed
 
         exercise = _exercise(name)
         numbers, where = self._numbers(exercise, seed, run, step)
-        solution = exercise.solution(*exercise.given(numbers))
-        question = exercise.question(numbers)
-        return ExerciseView(name, seed, question, exercise.hints, solution, name in DRAWN, where)
+        posed = Posed(exercise, numbers, f"{name} --seed {seed}")
+        return ExerciseView(name, seed, posed.question, posed.hints, posed.solution, name in DRAWN, where)
 
     def grade(self, asked: dict[str, Any]) -> GradeDocument:
         """What is said to an answer.

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from limpid.files import write_atomically
-from limpid.primer.chapter import Chapter, chapter, written
+from limpid.primer.chapter import CHAPTERS, Chapter, chapter
 from limpid.primer.html import html
 from limpid.view import bundle
 from limpid.view.file import POLICY
@@ -30,7 +30,7 @@ def page() -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = POLICY.format(digest=digest)
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{bundle.style("primer")}</style>'
-    chapters = [chapter(name) for name in written()]
+    chapters = [chapter(name) for name in CHAPTERS]
     inside = f"<main>{_contents(chapters)}{''.join(map(_chapter, chapters))}</main>"
     return bundle.document(head, f"<script>{script}</script>", title=TITLE, inside=inside)
 
