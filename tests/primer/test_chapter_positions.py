@@ -56,7 +56,7 @@ def test_the_worked_models_table_is_the_one_that_is_shown() -> None:
 
 
 def test_the_picture_shows_the_same_angle_twice() -> None:
-    settings = {"query": [2, 1], "key": [1, 1], "places": [[3, 1], [7, 5]]}
+    settings = {"q": [2, 1], "k": [1, 1], "places": [[3, 1], [7, 5]]}
     said, drawn = as_text("rotation", settings), as_svg("rotation", settings)
     apart = math.degrees(2 + math.atan2(1, 2) - math.atan2(1, 1))
     assert said.count(f"{apart:.1f}°   dot product −0.3391") == 2

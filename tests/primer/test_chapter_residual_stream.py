@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from limpid.maths.foundations import finite_difference
 from limpid.maths.norm import batch_norm, layer_norm, rms_norm
+from limpid.primer.cases.depth import BENDS, drawn, gradient_norms
 from limpid.primer.chapter import Text, chapter
 from limpid.primer.figures import as_svg, as_text
 from limpid.primer.figures.residual import _left
@@ -67,8 +69,32 @@ def test_a_gradient_lasts_where_parts_are_added() -> None:
     assert "The product is now 9.85; with slopes of −0.01 it would be 0.786" in said
 
 
+@pytest.mark.parametrize("bend", BENDS)
+@pytest.mark.parametrize("added", [True, False])
+def test_a_gradient_behind_random_layers_is_the_slope_of_what_they_make(bend: str, added: bool) -> None:
+    depth, width, scale = 5, 16, 0.9
+    numbers = drawn(width + depth * width * width)
+    weights = scale / 4 * numbers[width:].reshape(depth, width, width)
+    by_hand = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+               "nothing": lambda z: z}[bend]  # fmt: skip
+
+    def made(h: np.ndarray) -> float:
+        for weight in weights:
+            h = by_hand(weight @ h) + (h if added else 0)
+        return float(h.sum() / math.sqrt(width))
+
+    measured = finite_difference(made, numbers[:width])
+    assert gradient_norms(bend, scale, depth, added)[-1] == pytest.approx(np.linalg.norm(measured), rel=1e-6)
+
+
 @pytest.mark.parametrize(
-    ("name", "settings"), [("residual-block", {}), ("gradient-depth", {"slope": 0.1, "depth": 24})]
+    ("name", "settings"),
+    [
+        ("residual-block", {}),
+        ("gradient-depth", {"slope": 0.1, "depth": 24}),
+        ("gradient-flow", {"bend": "tanh", "scale": 0.7, "depth": 24}),
+        ("gradient-flow", {"bend": "sigmoid", "scale": 2, "depth": 3}),
+    ],
 )
 def test_pictures_fit_a_terminal_and_have_titles(name: str, settings: dict[str, float]) -> None:
     assert max(map(len, as_text(name, settings).splitlines())) <= 72

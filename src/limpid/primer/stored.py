@@ -50,7 +50,9 @@ def stored(value: float, name: str) -> float:
 
 def bits(value: float, name: str) -> Bits:
     """The bits of the nearest number that the format has."""
-    info, kept = ml_dtypes.finfo(DTYPES[name]), np.asarray(value, dtype=np.float64).astype(DTYPES[name])
+    info = ml_dtypes.finfo(DTYPES[name])
+    with np.errstate(over="ignore"):  # what is too large becomes infinite
+        kept = np.asarray(value, dtype=np.float64).astype(DTYPES[name])
     pattern = f"{int(kept.view(f'u{info.bits // 8}')):0{info.bits}b}"
     return Bits(pattern[0], pattern[1 : 1 + info.nexp], pattern[1 + info.nexp :], float(kept))
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import draws, letters, network, surfaces
+from limpid.primer.cases import depth, draws, letters, network, surfaces
 
 NAMES: Mapping[str, Any] = {
     "perplexity": perplexity,
     "surfaces": surfaces,
+    "depth": depth,
     "network": network,
     "letters": letters,
     "draws": draws,

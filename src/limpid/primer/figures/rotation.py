@@ -26,11 +26,11 @@ def turned(vector: Sequence[float], position: int) -> Array:
     return at_each[0, position, 0]
 
 
-def rotation_svg(query: Sequence[float], key: Sequence[float], places: Places) -> str:
+def rotation_svg(q: Sequence[float], k: Sequence[float], places: Places) -> str:
     """One circle for each pair of positions, with the query, the key and the angle between them."""
     parts = []
     for number, (t, s) in enumerate(places):
-        parts += _circle(number * ACROSS + ACROSS / 2, turned(query, t), turned(key, s), t, s)
+        parts += _circle(number * ACROSS + ACROSS / 2, turned(q, t), turned(k, s), t, s)
     title = "Query and key turned by their positions: the angle between them is the same"
     return drawing(ACROSS * len(places), HIGH + 22, title, parts)
 
@@ -61,16 +61,16 @@ def _between(x: float, y: float, q: Array, k: Array) -> str:
     return f'<polyline points="{path}" fill="none" stroke="{INK}" stroke-width="1.5"/>'
 
 
-def rotation_text(query: Sequence[float], key: Sequence[float], places: Places) -> str:
+def rotation_text(q: Sequence[float], k: Sequence[float], places: Places) -> str:
     """The turned vectors, the angle of each, and what lies between."""
     lines = [f"{'':14}{'vector':20}{'angle':>8}"]
     for t, s in places:
-        q, k = turned(query, t), turned(key, s)
-        angles = [math.degrees(math.atan2(one[1], one[0])) % 360 for one in (q, k)]
-        lines += [f"{name:14}{_rounded(one):20}{angle:7.1f}°"
-                  for name, one, angle in ((f"query at {t}", q, angles[0]), (f"key at {s}", k, angles[1]))]  # fmt: skip
+        query, key = turned(q, t), turned(k, s)
+        angles = [math.degrees(math.atan2(one[1], one[0])) % 360 for one in (query, key)]
+        named = zip((f"query at {t}", f"key at {s}"), (query, key), angles, strict=True)
+        lines += [f"{name:14}{_rounded(one):20}{angle:7.1f}°" for name, one, angle in named]
         between = (angles[0] - angles[1] + 180) % 360 - 180
-        lines.append(f"{'between':34}{between:7.1f}°   dot product {shown(dot(q, k), 4)}".replace("-", "−"))
+        lines.append(f"{'between':34}{between:7.1f}°   dot product {shown(dot(query, key), 4)}".replace("-", "−"))
     return "\n".join(lines)
 
 

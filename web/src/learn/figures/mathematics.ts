@@ -20,6 +20,12 @@ export function angle(a: Vector, b: Vector): number {
   return (Math.acos(Math.max(-1, Math.min(1, cosine(a, b)))) * 180) / Math.PI;
 }
 
+/** A vector of two entries as it stands at a position, turned by one radian for each. */
+export function turned([right = 0, up = 0]: Vector, position: number): [number, number] {
+  const [cosine, sine] = [Math.cos(position), Math.sin(position)];
+  return [cosine * right - sine * up, sine * right + cosine * up];
+}
+
 /** Probabilities of scores; the temperature is above 0. */
 export function softmax(z: Vector, temperature: number): number[] {
   const top = Math.max(...z);

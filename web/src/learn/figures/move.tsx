@@ -2,11 +2,14 @@
 import { type ComponentType, render } from "preact";
 
 import { Angle } from "./angle";
+import { Bits } from "./bits";
 import { Descent } from "./descent";
+import { Flow } from "./flow";
+import { Rotation } from "./rotation";
 import { Temperature } from "./temperature";
 
 /** By the name that a chapter gives the figure; a component takes its settings. */
-const MOVABLE: Record<string, ComponentType<any>> = { angle: Angle, descent: Descent, temperature: Temperature };
+const MOVABLE: Record<string, ComponentType<any>> = { angle: Angle, bits: Bits, descent: Descent, "gradient-flow": Flow, rotation: Rotation, temperature: Temperature };
 
 /** Draw what can be moved within an element; returns how to take it away. */
 export function move(root: Element): () => void {

@@ -25,3 +25,15 @@ export function Slider({ label, value, shown, onValue, ...range }: Props) {
 export function plain(value: number, digits = 4): string {
   return String(Number(value.toPrecision(digits))).replace("-", "−");
 }
+
+const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+/** A factor times a power of ten, 5.88 × 10²³; near one as it is. */
+export function scientific(value: number, digits = 3): string {
+  const size = Math.abs(value);
+  if (value === 0 || (size >= 1e-3 && size < 1e4)) return plain(value, digits);
+  const [factor = "", power = ""] = value.toExponential(digits - 1).split("e");
+  const raised = [...String(Number(power))].map((one) => (one === "-" ? "⁻" : RAISED[Number(one)])).join("");
+  const short = Number(factor);
+  return short === 1 ? `10${raised}` : `${short} × 10${raised}`.replace("-", "−");
+}
