@@ -1,6 +1,7 @@
 """The chapter on the residual stream has the values that were worked out by hand."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -75,12 +76,13 @@ def test_a_gradient_behind_random_layers_is_the_slope_of_what_they_make(bend: st
     depth, width, scale = 5, 16, 0.9
     numbers = drawn(width + depth * width * width)
     weights = scale / 4 * numbers[width:].reshape(depth, width, width)
-    by_hand = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
-               "nothing": lambda z: z}[bend]  # fmt: skip
+    by_hand: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "sigmoid": lambda z: 1 / (1 + np.exp(-z)), "nothing": np.copy,
+    }  # fmt: skip
 
     def made(h: np.ndarray) -> float:
         for weight in weights:
-            h = by_hand(weight @ h) + (h if added else 0)
+            h = by_hand[bend](weight @ h) + (h if added else 0)
         return float(h.sum() / math.sqrt(width))
 
     measured = finite_difference(made, numbers[:width])

@@ -87,10 +87,17 @@ def asked_of_the_page(cases: list[Any], folder: Path) -> list[Any]:
     """What the figures' own mathematics gives, run by Node."""
     from bundle import commands
 
-    esbuild, built = ROOT / "web/node_modules/.bin/esbuild", folder / "read.mjs"
-    words = [esbuild, "--bundle", "--platform=node", "--format=esm", f"--outfile={built}"]
+    built = folder / "read.mjs"
+    words = [
+        str(ROOT / "web/node_modules/.bin/esbuild"),
+        "--bundle",
+        "--platform=node",
+        "--format=esm",
+        f"--outfile={built}",
+    ]
     subprocess.run(words, check=True, capture_output=True, input=READ, text=True, cwd=SOURCES)
-    done = subprocess.run([*commands()[0], built], check=True, capture_output=True, input=json.dumps(cases), text=True)
+    run = [*commands()[0], str(built)]
+    done = subprocess.run(run, check=True, capture_output=True, input=json.dumps(cases), text=True)
     found: list[Any] = json.loads(done.stdout)
     return found
 
