@@ -14,6 +14,10 @@ StoredAs = Literal["fp32", "fp16", "bf16", "q8_0"]
 DEFAULT_TEMPERATURE = 0.8
 SMALLEST_NORMAL = 2.0**-126
 """Of float32."""
+WatermarkKey = Annotated[int, Within("[1, 4294967295]")]
+WatermarkGamma = Annotated[float, Within("(0, 1)")]
+GAMMA, DELTA = 0.25, 2.0
+"""Of a watermark, as transformers has them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +42,12 @@ class Sampling(Checked):
     """Beam search over this many continuations instead of drawing."""
     length_penalty: Annotated[float, Within("[-16, 16]", "a length to a larger power leaves float64")] = 1.0
     """A beam's log-probability is divided by its length to this power."""
+    watermark: WatermarkKey | None = None
+    """Key of a watermark, a secret number: `limpid evaluate --watermark KEY` finds it again in the text."""
+    watermark_gamma: WatermarkGamma = GAMMA
+    """Share of the vocabulary that is green, drawn anew after each token from it and the key."""
+    watermark_delta: Positive = DELTA
+    """Added to the logits of green tokens: the larger, the sooner it is found, and the more the text suffers."""
     stop: tuple[str, ...] = field(default=(), metadata={"escapes": True})
     """Text that ends the continuation, and is cut off; \\n is a line break; may be given several times."""
     seed: Whole = 0
@@ -59,6 +69,13 @@ class Sampling(Checked):
             self.num_beams > 1 or self.length_penalty == 1,
             f"length_penalty is {self.length_penalty}: it weighs beams against each other; give --num-beams too",
         )
+
+        for name, none in (("watermark_gamma", GAMMA), ("watermark_delta", DELTA)):
+            value = getattr(self, name)
+            require(
+                self.watermark is not None or value == none,
+                f"{name} is {value:g}, and there is no watermark: give --watermark KEY too, or leave it out",
+            )
 
     @property
     def heat(self) -> float:

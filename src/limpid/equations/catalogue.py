@@ -23,7 +23,7 @@ STAGES = {
     "loss": ("loss", "losses", "information", "alignment"),
     "backward": ("calculus", "curvature"),
     "update": ("update", "muon", "average", "optimisation", "schedule"),
-    "decoding": ("sampling",),
+    "decoding": ("sampling", "watermark"),
     "foundations": ("vectors", "axioms", "matrices", "probability", "normal", "joint", "information", "calculus"),
 }
 """Stages of the step, and the files and folders of the mathematics that serve them."""

@@ -59,6 +59,7 @@ def _plain_result(result: TextResult) -> dict[str, Any]:
         "stride": windows.stride,
         "blocks": None if result.blocks is None else {"count": len(result.blocks), "of": result.blocks.unit},
         "metrics": {metric.name.replace(" ", "_"): metric.as_dict() for metric in result.metrics},
+        "watermark": None if result.watermark is None else result.watermark.document(),
         "calibration": {
             "error": calibration.error,
             "chance": calibration.chance,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from limpid.config.arguments import checked
 from limpid.config.domain import Count, Positive, Whole, Within
 from limpid.config.options import Checked, from_dict, require
+from limpid.config.sampling import GAMMA, WatermarkGamma, WatermarkKey
 from limpid.evaluation.blocks import Blocks
 from limpid.evaluation.calibration import Calibration, calibration
 from limpid.evaluation.document import document
@@ -23,6 +24,7 @@ from limpid.evaluation.scored_text import ScoredText, encode_documents, score_te
 from limpid.evaluation.tasks import UNITS, TaskResult, better_at, read_task, run_task
 from limpid.evaluation.windows import Convention, Windows
 from limpid.files import user_path
+from limpid.generation.watermark import Detection, detect_all
 from limpid.loaded import LoadedModel
 from limpid.reporter import SILENT, Reporter
 from limpid.run import Run
@@ -52,6 +54,15 @@ class EvaluationConfig(Checked):
     max_completion_length: Count | None = None
     temperature: Positive | None = None
     max_records: Count | None = None
+    watermark: WatermarkKey | None = None  # key of a watermark to look for
+    watermark_gamma: WatermarkGamma = GAMMA
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.watermark is not None or self.watermark_gamma == GAMMA,
+            f"watermark_gamma is {self.watermark_gamma:g}, and no watermark is looked for: give --watermark KEY too",
+        )
 
     def windows(self, model: LoadedModel) -> Windows:
         """How this model's text is cut.
@@ -76,6 +87,7 @@ class TextResult:
     blocks: Blocks | None
     metrics: list[Metric]
     calibration: Calibration
+    watermark: Detection | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +168,7 @@ def evaluate(
     records  files to judge both models on, instead of the records that a tuned run held out
     reward   module:function, file.py:function or a reward model, of answers to the prompts of records
     config   of `limpid evaluate --help`: context, stride, convention, max_tokens, confidence, seed, text_field,
-             num_generations, max_completion_length, temperature, max_records
+             num_generations, max_completion_length, temperature, max_records, watermark, watermark_gamma
     Raises   LimpidError for models, text, tasks, records or rewards that cannot be used
     """
     how = from_dict(EvaluationConfig, config)
@@ -165,13 +177,13 @@ def evaluate(
     first = open_evaluated_model(what, head="any")
     tuned = first.run is not None and first.run.read_config().tune is not None
     judged = asked or (tuned and not given and not tasks)
-    _require_effect(how, judged)
+    reads = given or not (tasks or judged)
+    _require_effect(how, judged, reads)
     other = Checkpoint(first.run, 0) if tuned and against is None and first.run is not None else against
     models = (first,) if other is None else (first, open_evaluated_model(other, head="any"))
     evaluation = Evaluation(models, how)
     if judged:
         evaluation = replace(evaluation, records=_judge(evaluation, records, reward, reporter))
-    reads = given or not (tasks or judged)
     for model in models if reads or tasks else ():
         model.transformer.require_vocabulary()
     if reads:
@@ -199,8 +211,12 @@ def _judge(evaluation: Evaluation, records: tuple[str, ...], reward: tuple[str, 
     return judge(evaluation.models[::-1], asked, how.confidence, how.seed, reporter)
 
 
-def _require_effect(config: EvaluationConfig, judged: bool) -> None:
-    """Raise ConfigError for options of records where none are judged."""
+def _require_effect(config: EvaluationConfig, judged: bool, reads: bool) -> None:
+    """Raise ConfigError for options of records where none are judged, and of a text where none is read."""
+    require(
+        config.watermark is None or reads,
+        f"watermark is {config.watermark}, and no text is read to look for it in: give one",
+    )
     for name in ON_RECORDS if not judged else ():
         value = getattr(config, name)
         require(
@@ -228,7 +244,7 @@ def _read(
         part = "the start of one" if len(chosen) == 1 else f"{len(chosen):,}"
         notes.append(f"{part} of {len(documents):,} documents, drawn at random for --max-tokens")
     texts = tuple(
-        _result(score_text(model, [each[i] for i in chosen], window, reporter), config)
+        _result(model, [each[i] for i in chosen], window, config, reporter)
         for model, each, window in zip(evaluation.models, tokens, windows, strict=True)
     )
     between = None
@@ -243,10 +259,22 @@ def _cut(text: str, tokens: tuple[Any, Any], most: int) -> str:
     return text.encode()[:size].decode(errors="ignore")
 
 
-def _result(text: ScoredText, config: EvaluationConfig) -> TextResult:
+def _result(
+    model: LoadedModel,
+    documents: Sequence[tuple[Any, Any]],
+    windows: Windows,
+    config: EvaluationConfig,
+    reporter: Reporter,
+) -> TextResult:
+    text = score_text(model, documents, windows, reporter)
     blocks = text.blocks()
     measured = metrics(text, blocks, config.confidence, config.seed)
-    return TextResult(text, blocks, measured, calibration(text, blocks, config.confidence, config.seed))
+    calibrated = calibration(text, blocks, config.confidence, config.seed)
+    found = None
+    if config.watermark is not None:
+        vocab = model.transformer.config.vocab_size
+        found = detect_all((ids for ids, _ in documents), vocab, config.watermark, config.watermark_gamma)
+    return TextResult(text, blocks, measured, calibrated, found)
 
 
 def _caveats(models: tuple[LoadedModel, ...], own: bool) -> list[str]:

@@ -45,6 +45,8 @@ def _text(result: TextResult, evaluation: Evaluation) -> str:
         (metric.name, f"{metric.value:.5g}", "" if metric.estimate is None else _interval(metric.estimate), metric.unit)
         for metric in result.metrics
     ]
+    if result.watermark is not None:
+        rows.append(("watermark", f"{result.watermark.z:.2f}", f"p {result.watermark.p:.2g}", "standard deviations"))
     bins = result.calibration.bins
     drawn = curve(
         [one.confidence for one in bins],

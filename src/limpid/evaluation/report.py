@@ -30,6 +30,8 @@ def _results(evaluation: Evaluation) -> Iterator[RenderableType]:
     for result in evaluation.texts:
         yield from _head(result, evaluation)
         yield _table(result, evaluation.config.confidence)
+        if result.watermark is not None:
+            yield Text(f"watermark {evaluation.config.watermark}: {result.watermark}")
         yield Text()
     for note in evaluation.notes:
         yield Text(note, WARNING)

@@ -11,6 +11,7 @@ from limpid.generation.completion import Completion, Prompt, encode_prompt, requ
 from limpid.generation.decoder import Decoder
 from limpid.generation.detokenize import Detokenizer
 from limpid.generation.sampling import penalised
+from limpid.generation.watermark import greened
 from limpid.model import Cache
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: Prompt, sampling: 
             raise model.model.diverged()
         scores = logits.log_softmax(-1)
         seen = [torch.tensor(prompt_tokens + tokens) for _, tokens in running]
-        scores = penalised(scores, seen, sampling.repetition_penalty)
+        scores = greened(penalised(scores, seen, sampling.repetition_penalty), seen, sampling)
         scores = scores + torch.tensor([score for score, _ in running])[:, None]
         best, places = scores.flatten().topk(min(2 * beams, scores.numel()))
         following: list[tuple[float, list[int], int]] = []

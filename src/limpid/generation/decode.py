@@ -86,8 +86,8 @@ def _run(
 
     def draw(logits: Tensor, live: list[int]) -> list[tuple[int, Piece]]:
         """The next token of each of these rows, and what it adds."""
-        repeats = sampling.repetition_penalty != 1
-        seen = [torch.tensor(rows[row] + texts[row].tokens) for row in live] if repeats else []
+        looks_back = sampling.repetition_penalty != 1 or sampling.watermark is not None
+        seen = [torch.tensor(rows[row] + texts[row].tokens) for row in live] if looks_back else []
         own = [generators[row] for row in live]
         if not torch.isfinite(logits[:, -1].amax(-1)).all():  # which not a number, or infinity, would be
             raise model.model.diverged()

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from limpid.config import Sampling
 from limpid.errors import ConfigError
+from limpid.generation.watermark import greened
 
 
 def penalised(
-    logits: Float[Tensor, "batch vocab"], seen: list[Int[Tensor, " position"]], penalty: float
+    logits: Float[Tensor, "batch vocab"], seen: list[Int[Tensor, "_"]], penalty: float
 ) -> Float[Tensor, "batch vocab"]:
     """Make tokens that occurred less likely. Source: Keskar et al. 2019, section 4.1, arXiv:1909.05858."""
     if penalty == 1:
@@ -64,20 +65,20 @@ def row_generator(seed: int, row: int) -> torch.Generator:
 
 def next_tokens(
     logits: Float[Tensor, "batch vocab"],
-    seen: list[Int[Tensor, " position"]],
+    seen: list[Int[Tensor, "_"]],
     sampling: Sampling,
     generators: list[torch.Generator],
 ) -> Int[Tensor, " batch"]:
     """One token per row; each row draws from a generator of its own, so that no row depends on its neighbours.
 
-    Logits are numbers, or minus infinity where a token must not be drawn.
+    Logits are numbers, or minus infinity where a token must not be drawn; `seen` is read where an option asks for it.
     """
     logits = penalised(logits.float(), seen, sampling.repetition_penalty)
     if sampling.greedy:
-        return logits.argmax(-1)
+        return greened(logits, seen, sampling).argmax(-1)
     logits = logits - logits.amax(-1, keepdim=True)  # so that no temperature takes the likeliest beyond float32
-    probabilities = (logits / sampling.heat if sampling.plain else allowed(logits, sampling)).softmax(-1)
-    return drawn(probabilities, generators)
+    logits = logits / sampling.heat if sampling.plain else allowed(logits, sampling)
+    return drawn(greened(logits, seen, sampling).softmax(-1), generators)
 
 
 def drawn(probabilities: Float[Tensor, "batch vocab"], generators: list[torch.Generator]) -> Int[Tensor, " batch"]:

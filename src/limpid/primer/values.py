@@ -19,7 +19,22 @@ if TYPE_CHECKING:
 
 MATHEMATICS = re.compile(r"\$\$[^$]+\$\$|\$[^$]+\$")
 
-NUMPY = ("array", "exp", "log", "sqrt", "cos", "sin", "pi", "arange", "arccos", "degrees", "radians", "prod", "mean")
+NUMPY = (
+    "array",
+    "exp",
+    "log",
+    "sqrt",
+    "cos",
+    "sin",
+    "pi",
+    "arange",
+    "inf",
+    "arccos",
+    "degrees",
+    "radians",
+    "prod",
+    "mean",
+)
 
 
 def computed(markdown: str) -> str:

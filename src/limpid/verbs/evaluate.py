@@ -29,6 +29,7 @@ class EvaluateFlags(Threads):
     limpid evaluate tuned --reward judge.py:correct --num-generations 4
     limpid evaluate models/gpt2 book.txt --against last
     limpid evaluate last --tasks questions.jsonl
+    limpid evaluate last letter.txt --watermark 7654321
     """
 
     what: str = field(metadata={"positional": "MODEL"})
@@ -65,6 +66,10 @@ class EvaluateFlags(Threads):
     """Field of a JSON record, or column of a table or parquet file, that holds the text."""
     confidence: float = 0.95
     """How often intervals are to hold the truth."""
+    watermark: int | None = None
+    """Key of a watermark to look for in the text, as given to `limpid generate --watermark`."""
+    watermark_gamma: float = 0.25
+    """Its share of green tokens, as it was written with."""
     seed: int = 0
     """Resampling, --max-tokens and answers draw from it."""
     output: str | None = field(default=None, metadata={"short": "o"})
@@ -78,7 +83,7 @@ def verb(argv: Sequence[str]) -> int:
     from limpid.reporter import Reporter
 
     how = ("context", "stride", "convention", "max_tokens", "confidence", "seed", "text_field", "num_generations",
-           "max_completion_length", "temperature", "max_records")  # fmt: skip
+           "max_completion_length", "temperature", "max_records", "watermark", "watermark_gamma")  # fmt: skip
     with Reporter(flags.json) as reporter:
         reporter.progress("loading the model", 0)
         from limpid.evaluation.evaluation import evaluate

@@ -82,3 +82,6 @@ from limpid.maths.foundations.vectors import cosine_similarity as cosine_similar
 from limpid.maths.foundations.vectors import dot as dot
 from limpid.maths.foundations.vectors import neighbours as neighbours
 from limpid.maths.foundations.vectors import norm as norm
+from limpid.maths.foundations.watermark import green_probability as green_probability
+from limpid.maths.foundations.watermark import green_z as green_z
+from limpid.maths.foundations.watermark import raise_green as raise_green

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from limpid.maths.foundations import gaussian_maximum_likelihood
+from limpid.maths.foundations import gaussian_maximum_likelihood, green_z
 from limpid.maths.operation import Array
 from limpid.primer.exercise import Exercise, Numbers, Slip, shown
 
@@ -30,6 +30,16 @@ def _many(rng: np.random.Generator) -> Numbers:
 def _batches(rng: np.random.Generator) -> Numbers:
     b, c = rng.choice([1, 2, 4, 8, 16, 32, 64, 128], 2, replace=False)
     return {"v": round(float(rng.integers(2, 60)) / 10, 1), "b": int(b), "c": int(c)}
+
+
+def _greens(rng: np.random.Generator) -> Numbers:
+    n, gamma = int(rng.choice([100, 144, 196, 256, 400])), float(rng.choice([0.2, 0.25, 0.5]))
+    return {"n": n, "gamma": gamma, "g": round(gamma * n) + int(rng.integers(3, 4 * round(n**0.5)))}
+
+
+def _green_spread(n: int, gamma: float) -> float:
+    """Standard deviation of how many are green by chance."""
+    return math.sqrt(n * gamma * (1 - gamma))
 
 
 EXERCISES = (
@@ -110,5 +120,47 @@ EXERCISES = (
             Slip("of-one", lambda v, b, c: v / c, "{given} takes the first variance for that of one example."),
         ),
         hints=("What is the variance of one example?", "A batch of b divides it by b.", "Multiply by b, divide by c."),
+    ),
+    Exercise(
+        name="green-count",
+        chapter="variance",
+        first={"n": 256, "gamma": 0.25, "g": 88},
+        draw=_greens,
+        ask="A share of {gamma} of all tokens is green. Of {n} different pairs in a text {g} are green. How many "
+        "standard deviations is that above chance?",
+        right=lambda n, gamma, g: green_z(g, n, gamma),
+        solution=lambda n, gamma, g: (
+            f"chance makes {shown(gamma)} · {n} = {shown(gamma * n)}; the variance is {n} · {shown(gamma)} · "
+            f"{shown(1 - gamma)} = {shown(n * gamma * (1 - gamma))}, its root {shown(_green_spread(n, gamma))}; "
+            f"({g} − {shown(gamma * n)}) / {shown(_green_spread(n, gamma))} = {shown(green_z(g, n, gamma))}"
+        ),
+        slips=(
+            Slip(
+                "variance",
+                lambda n, gamma, g: (g - gamma * n) / (n * gamma * (1 - gamma)),
+                "{given} divides by the variance: the standard deviation is its root.",
+            ),
+            Slip(
+                "of-one",
+                lambda n, gamma, g: (g - gamma * n) / math.sqrt(gamma * (1 - gamma)),
+                "{given} divides by the deviation of a single token: here many are added up.",
+            ),
+            Slip(
+                "mean-as-variance",
+                lambda n, gamma, g: (g - gamma * n) / math.sqrt(gamma * n),
+                "{given} takes the mean for the variance: a number that is one or zero has γ (1 − γ).",
+            ),
+            Slip("excess", lambda n, gamma, g: g - gamma * n, "{given} is how many too many: divide by their spread."),
+            Slip(
+                "nothing-expected",
+                lambda n, gamma, g: g / _green_spread(n, gamma),
+                "{given} measures from 0: chance makes some green as well.",
+            ),
+        ),
+        hints=(
+            "How many would chance make?",
+            "The variance of each is γ (1 − γ), and variances add up.",
+            "Excess divided by the root of that.",
+        ),
     ),
 )
