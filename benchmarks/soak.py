@@ -41,17 +41,27 @@ def lay(folder: Path) -> None:
     (folder / "rewards.py").write_text(REWARD)
 
 
-def watch(process: psutil.Process, seconds: float) -> dict[str, np.ndarray]:
-    """Resident memory, handles and threads, once a second."""
-    seen: dict[str, list[float]] = {"at": [], "memory": [], "handles": [], "threads": []}
+def watch(process: psutil.Process, metrics: Path, seconds: float) -> dict[str, np.ndarray]:
+    """Resident memory, handles, threads, the processor's time in seconds and the last step, once a second."""
+    seen: dict[str, list[float]] = {"at": [], "memory": [], "handles": [], "threads": [], "processor": [], "step": []}
     began = time.time()
     while time.time() - began < seconds and process.is_running():
         seen["at"].append(time.time())
         seen["memory"].append(process.memory_info().rss)
         seen["handles"].append(process.num_fds())
         seen["threads"].append(process.num_threads())
+        seen["processor"].append(sum(process.cpu_times()[:2]))
+        seen["step"].append(last_step(metrics))
         time.sleep(1)
     return {name: np.array(values) for name, values in seen.items()}
+
+
+def last_step(metrics: Path) -> int:
+    """The last whole line's, without reading the others."""
+    with metrics.open("rb") as stream:
+        stream.seek(max(0, metrics.stat().st_size - (1 << 16)))
+        lines = [line for line in stream.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    return int(json.loads(lines[-1])["step"]) if lines else 0
 
 
 def slope(at: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
@@ -63,8 +73,16 @@ def slope(at: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
     return float(levels.mean()), line.slope, line.stderr * stats.t.ppf(0.975, BLOCKS - 2)
 
 
+def processor_speed(seen: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Times, and steps per second of the processor's time between them: what other programs take does not count."""
+    parts = np.array_split(np.arange(len(seen["at"])), 5 * BLOCKS)
+    ends = np.array([0, *(part[-1] for part in parts)])
+    taken, spent = np.diff(seen["step"][ends]), np.diff(seen["processor"][ends])
+    return seen["at"][ends[1:]], taken / spent
+
+
 def speed(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds after the start, and tokens per second of processor time's wall, of each step."""
+    """Seconds after the start, and tokens per second by the clock, of each step."""
     lines = [json.loads(line) for line in (folder / "runs/soaked/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "tokens_per_second" in line]
     return np.cumsum([line["seconds"] for line in steps]), np.array([line["tokens_per_second"] for line in steps])
@@ -76,7 +94,7 @@ def report(name: str, at: np.ndarray, values: np.ndarray, unit: str) -> None:
     level, rate, half = slope(at[kept], values[kept])
     span = at[kept][-1] - at[kept][0]
     print(
-        f"{name:10s} {level:14,.4g} {unit:9s} {100 * rate * span / level:+7.2f}% ± {100 * half * span / level:.2f}% in "
+        f"{name:12s} {level:14,.4g} {unit:9s} {100 * rate * span / level:+7.2f}% ± {100 * half * span / level:.2f}% in "
         f"{span / 60:.1f} minutes"
     )
 
@@ -94,7 +112,7 @@ def soak(words: list[str], minutes: float) -> None:
             child = subprocess.Popen([*limpid, *words], cwd=folder, env=environment, stdout=said, stderr=said)
         while not (folder / "runs/soaked/metrics.jsonl").is_file() and child.poll() is None:
             time.sleep(0.5)
-        seen = watch(psutil.Process(child.pid), 60 * minutes)
+        seen = watch(psutil.Process(child.pid), folder / "runs/soaked/metrics.jsonl", 60 * minutes)
         child.terminate()
         if child.wait() != 130:
             raise SystemExit((folder / "said").read_text())
@@ -103,6 +121,7 @@ def soak(words: list[str], minutes: float) -> None:
         for what, unit in (("memory", "bytes"), ("handles", ""), ("threads", "")):
             report(what, seen["at"], seen[what], unit)
         report("speed", at, rates, "tokens/s")
+        report("of processor", *processor_speed(seen), "steps/s")
 
 
 def main() -> None:
