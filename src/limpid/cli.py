@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import sys
 from collections.abc import Sequence
@@ -55,8 +56,25 @@ VERBS = (
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that no memory is left: Python's, PyTorch's for a device or processor, a mapping's."""
+    if isinstance(error, SystemError):  # a C extension failed without a reason, as one that gets no memory may
+        return not _memory_is_left()
     own = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return own or any(said in str(error) for said in ("DefaultCPUAllocator", os.strerror(errno.ENOMEM)))
+
+
+def _memory_is_left(size: int = 1 << 26) -> bool:
+    """Whether the system still gives this process so many bytes."""
+    try:
+        mmap.mmap(-1, size).close()
+    except OSError:
+        return False
+    return True
+
+
+def _complain(line: str) -> None:
+    """Say an error, as far as standard error takes it: a log may be what has no room left."""
+    with contextlib.suppress(OSError):
+        say(f"limpid: error: {line}", file=sys.stderr)
 
 
 def _as_typed(error: ConfigError, words: Sequence[str]) -> str:
@@ -99,15 +117,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LimpidError as error:
         said = _as_typed(error, words) if isinstance(error, ConfigError) else str(error)
         if not error.told:
-            say(f"limpid: error: {said}", file=sys.stderr)
+            _complain(said)
         return 2
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError, SystemError) as error:
         if not out_of_memory(error):
             raise
-        say(
-            f"limpid: error: memory ran out: {one_line(error)}; make it smaller, or close other programs",
-            file=sys.stderr,
-        )
+        _complain(f"memory ran out: {one_line(error)}; make it smaller, or close other programs")
         return 2
     except KeyboardInterrupt:
         return 130
@@ -116,6 +131,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # the system's refusal of something that no room has words for
         what = "" if error.filename is None else f" {error.filename}"
-        with contextlib.suppress(OSError):
-            say(f"limpid: error: the system refuses{what}: {error.strerror or error}", file=sys.stderr)
+        _complain(f"the system refuses{what}: {error.strerror or error}")
         return 2

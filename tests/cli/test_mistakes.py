@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import resource
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from cli.typed import refused
+from limpid.cli import main
 
 
 @pytest.mark.parametrize(
@@ -210,3 +213,37 @@ def test_a_file_for_whose_mapping_no_memory_is_left_is_one_line(
 
     monkeypatch.setattr(generate, "verb", mapped)
     assert "memory ran out" in refused(capsys, "generate", "small")
+
+
+def without_memory(words: Sequence[str]) -> int:
+    """What CPython says of a module that gets no memory while it is loaded, in a process that has none left."""
+    with open("/proc/self/statm") as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + (1 << 20), resource.RLIM_INFINITY))
+    raise SystemError("<function _find_and_load> returned NULL without setting an exception")
+
+
+def test_an_extension_that_fails_without_a_reason_lacks_memory_only_where_none_is_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from limpid.verbs import generate
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    monkeypatch.setattr(generate, "verb", without_memory)
+    try:
+        assert "memory ran out" in refused(capsys, "generate", "small")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+    def bare(words: Sequence[str]) -> int:
+        raise SystemError("of another cause")
+
+    monkeypatch.setattr(generate, "verb", bare)
+    with pytest.raises(SystemError, match="of another cause"):
+        main(["generate", "small"])
+
+
+def test_an_error_that_nothing_takes_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = open("/dev/full", "w")  # noqa: SIM115  closing it would fail, as writing does
+    monkeypatch.setattr(sys, "stderr", full)
+    assert main(["generate", "nowhere", "a"]) == 2

@@ -202,6 +202,42 @@ def test_a_stalled_rank_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
+def begun(rank: int, faulty: int, at: str) -> int:
+    """Begin a run of two processes, one of which stops as it opens some file of the run; the exit code."""
+
+    def heard(event: str, about: tuple[object, ...]) -> None:
+        if rank == faulty and event == "open" and at in str(about[0]):
+            stop()
+
+    sys.addaudithook(heard)
+    return main(["train", "text.txt", *OPTIONS.split(), "--timeout", "4"])
+
+
+@pytest.mark.parametrize(("faulty", "at"), [(0, "tokenizer.json"), (1, "000000.writing"), (1, "text.txt")])
+def test_a_rank_that_stalls_before_the_first_step_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, faulty: int, at: str
+) -> None:
+    monkeypatch.setenv("LIMPID_CACHE", str(here / "cache"))
+    monkeypatch.setattr(heartbeat, "SILENT", 2.0)
+    (here / "text.txt").write_text("the cat sees a tree\n" * 200)
+    ended = codes(forked(2, here, lambda rank: begun(rank, faulty, at)))
+    assert ended == [None if rank == faulty else 1 for rank in range(2)]
+    lines = [line for rank in range(2) for line in (here / f"said.{rank}").read_text().splitlines()]
+    assert [line for line in lines if line.startswith("limpid: error:")] == [
+        f"limpid: error: rank {faulty} stalled in starting: the others waited for it until --timeout, and nothing is "
+        "heard of it"
+    ]
+
+
+def test_what_the_main_process_does_alone_may_take_longer_than_the_others_would_wait(here: Path) -> None:
+    def work(rank: int) -> int:
+        with open_mesh() as mesh:
+            mesh.wait_at_most(1)
+            return mesh.decided(lambda: time.sleep(3) or 7)
+
+    assert codes(forked(2, here, work)) == [7, 7]
+
+
 def test_a_rank_that_is_late_is_named_with_what_it_does(here: Path) -> None:
     ended, lines = said(here, "reading data", lambda: time.sleep(6), timeout=2.0)
     assert ended[0] == 1

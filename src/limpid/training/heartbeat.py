@@ -22,6 +22,10 @@ Phase = Literal[
 ]  # fmt: skip
 PULSE = 1.0
 """Seconds between two signs of life."""
+PATIENCE = 1800.0
+"""Seconds that a process waits for a sign of another while that one works alone, until `--timeout` is known."""
+GLANCE = 0.05
+"""Seconds between two looks for the end of such work, at most."""
 SILENT = 30.0
 """Seconds without one after which the user is told: thirty are missing, and no lock of Python's is held so long."""
 ENDED = b"ended"
@@ -50,6 +54,8 @@ class Heartbeat:
         shared: Any = PrefixStore(f"limpid/heartbeat/{next(OPENED)}", store)
         self.store = shared
         self.rank, self.world = rank, world
+        self.patience = PATIENCE
+        self._works = itertools.count()
         self.say: Callable[[str], None] = lambda line: say(f"limpid: {line}", file=sys.stderr)
         self._left = threading.Event()
         self.at(0, "starting")
@@ -73,6 +79,29 @@ class Heartbeat:
     def pulses(self) -> list[bytes]:
         """Every process's latest sign of life; empty of one that gave none."""
         return list(_values(self.store, [f"pulse/{rank}" for rank in range(self.world)]))
+
+    def after_main(self) -> None:
+        """Wait while the main process, which calls this when it is done, works alone: as long as it gives signs of life.
+
+        All processes call it equally often. A collective would count the time that the work takes; this counts silence.
+
+        Raises  DistStoreError when nothing was heard of the main process for `patience` seconds
+        """
+        done, pulse = f"done/{next(self._works)}", "pulse/0"
+        if self.rank == 0:
+            self.store.set(done, "")
+            return
+        heard, since, pause = b"", time.monotonic(), GLANCE / 50
+        while not self.store.check([done]):
+            (latest,) = _values(self.store, [pulse])
+            if latest != heard:
+                heard, since = latest, time.monotonic()
+            elif time.monotonic() - since > self.patience:
+                from torch.distributed import DistStoreError
+
+                raise DistStoreError(f"timed out: nothing was heard of rank 0 for {self.patience:.0f} s")
+            time.sleep(pause)
+            pause = min(GLANCE, 1.5 * pause)
 
     def end(self) -> None:
         """Leave in good order, as far as the store is still there to be told."""

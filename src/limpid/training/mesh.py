@@ -88,7 +88,10 @@ class Mesh:
 
         sizes = {axis: getattr(self.parallel, axis) for axis in AXES}
         held = [axis for axis in AXES if sizes[axis] > 1 or (axis == "shard" and sizes["replicate"] > 1)]
-        return init_device_mesh(self.device.type, tuple(sizes[axis] for axis in held), mesh_dim_names=tuple(held))
+        axes = init_device_mesh(self.device.type, tuple(sizes[axis] for axis in held), mesh_dim_names=tuple(held))
+        if self.heartbeat is not None:
+            self.wait_at_most(self.heartbeat.patience)  # new groups wait for PyTorch's own 30 minutes
+        return axes
 
     @property
     def data_world(self) -> int:
@@ -131,10 +134,16 @@ class Mesh:
                 made = (work(), None)
             except Exception as error:  # the others wait for an answer, whatever it is
                 made = (None, error)
+        self._after_main()
         answer, failed = self.agree(made)
         if failed is not None:
             raise failed
         return answer  # type: ignore[return-value]
+
+    def _after_main(self) -> None:
+        """Until the main process has done what it does alone, however long that takes while it lives."""
+        if self.heartbeat is not None and self.group is None:  # threads that agree apart do not wait in one order
+            self.heartbeat.after_main()
 
     def all_sum(self, tensor: Tensor) -> Tensor:
         """The sum of every process's tensor, on every process."""
@@ -170,12 +179,12 @@ class Mesh:
     def main_first(self) -> Iterator[None]:
         """What the main process does before the others begin: they find what it left."""
         if not self.is_main:
-            self.wait()
+            self._after_main()
         try:
             yield
         finally:
             if self.is_main:
-                self.wait()
+                self._after_main()
 
     def joined(self, mine: Sequence[float], count: int) -> tuple[float, ...]:
         """One number for each of `count` items, from the processes that `share` dealt them to."""
@@ -247,6 +256,8 @@ class Mesh:
 
             for group in distributed_c10d._world.pg_map:
                 distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+        if self.heartbeat is not None:
+            self.heartbeat.patience = seconds
 
     def require_alike(self, what: str, mine: str) -> None:
         """Raises  DataError when a process holds something else than the main one"""

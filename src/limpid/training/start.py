@@ -71,6 +71,7 @@ def start(
     answerer  how a model answers prompts, for objectives that learn from its own answers
     """
     mesh = Mesh() if mesh is None else mesh.laid_out(config.run.parallel)
+    mesh.wait_at_most(config.run.timeout)
     asked = config
     require(
         own.objective is not None or config.model.head in ("vocabulary", head_of(config.tune)),
@@ -171,6 +172,8 @@ def resume(
     rows that it would have had. Nothing is written before everything was read and checked.
     """
     mesh = Mesh() if mesh is None else mesh
+    if mesh.world > 1:
+        mesh.wait_at_most(run.read_config().run.timeout)
     before, asked, step = mesh.decided(lambda: _taken_up(run, at))
     require_installed(before.run.report_to)
     config = before
