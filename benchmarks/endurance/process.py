@@ -11,7 +11,6 @@ import select
 import signal
 import stat
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -21,6 +20,8 @@ from pathlib import Path
 
 from benchmarks.robustness.bad.sandbox import obey_permissions
 
+MOST_SAID = 1 << 22
+"""Bytes of what a process says that are kept."""
 TRACEBACK = 70
 """Exit code of a process in which an exception came out."""
 WATCHED = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree")
@@ -153,16 +154,18 @@ def run(
     """
     from_child, told = os.pipe()
     answered, to_child = os.pipe()
+    said_from, output = os.pipe()  # no file: a limit of file sizes would cut what it says of it
     began, struck, events, hung, status = time.monotonic(), "", dict[int, int](), False, None
-    with tempfile.TemporaryFile() as output:
-        child = os.fork()
-        if child == 0:
-            os.close(from_child)
-            os.close(to_child)
-            _child(work, folder, Disturbance(moment, inside, told, answered), output.fileno())
-        os.close(told)
-        os.close(answered)
-        pause, open_pipe = 0.002, True
+    child = os.fork()
+    if child == 0:
+        os.close(from_child)
+        os.close(to_child)
+        os.close(said_from)
+        _child(work, folder, Disturbance(moment, inside, told, answered), output)
+    for end in (told, answered, output):
+        os.close(end)
+    said, pause, open_pipe = bytearray(), 0.002, True
+    with _listening(said_from, said):
         while status is None:
             if open_pipe and select.select([from_child], [], [], pause)[0]:
                 messages = os.read(from_child, 1 << 16)
@@ -188,9 +191,23 @@ def run(
             os.killpg(child, signal.SIGKILL)  # whatever it left behind
         os.close(from_child)
         os.close(to_child)
-        output.seek(0)
-        said = output.read(1 << 22).decode("utf-8", "replace")
-    return Ended(os.waitstatus_to_exitcode(status), said, time.monotonic() - began, struck, hung, events)
+    seconds = time.monotonic() - began
+    return Ended(os.waitstatus_to_exitcode(status), said.decode("utf-8", "replace"), seconds, struck, hung, events)
+
+
+@contextlib.contextmanager
+def _listening(pipe: int, said: bytearray) -> Iterator[None]:
+    """What processes write to a pipe, kept until all of them have ended."""
+
+    def listen() -> None:
+        while chunk := os.read(pipe, 1 << 16):
+            said.extend(chunk[: MOST_SAID - len(said)])
+        os.close(pipe)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    yield
+    listener.join(5)
 
 
 def _child(work: Callable[[Disturbance], object], folder: Path, disturbance: Disturbance, output: int) -> None:

@@ -230,10 +230,14 @@ def test_a_rank_that_stalls_before_the_first_step_is_named(
 
 
 def test_what_the_main_process_does_alone_may_take_longer_than_the_others_would_wait(here: Path) -> None:
+    def slow() -> int:
+        time.sleep(3)
+        return 7
+
     def work(rank: int) -> int:
         with open_mesh() as mesh:
             mesh.wait_at_most(1)
-            return mesh.decided(lambda: time.sleep(3) or 7)
+            return mesh.decided(slow)
 
     assert codes(forked(2, here, work)) == [7, 7]
 

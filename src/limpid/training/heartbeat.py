@@ -81,7 +81,7 @@ class Heartbeat:
         return list(_values(self.store, [f"pulse/{rank}" for rank in range(self.world)]))
 
     def after_main(self) -> None:
-        """Wait while the main process, which calls this when it is done, works alone: as long as it gives signs of life.
+        """Wait while the main process, which calls this when it is done, works alone, for as long as it lives.
 
         All processes call it equally often. A collective would count the time that the work takes; this counts silence.
 
