@@ -213,11 +213,11 @@ def begun(rank: int, faulty: int, at: str) -> int:
     return main(["train", "text.txt", *OPTIONS.split(), "--timeout", "4"])
 
 
-@pytest.mark.parametrize(("faulty", "at"), [(0, "tokenizer.json"), (1, "000000.writing"), (1, "text.txt")])
+@pytest.mark.parametrize(("faulty", "at"), [(0, "tokenizer.json"), (1, "000000.writing"), (1, "kept-tokens")])
 def test_a_rank_that_stalls_before_the_first_step_is_named(
     here: Path, monkeypatch: pytest.MonkeyPatch, faulty: int, at: str
 ) -> None:
-    monkeypatch.setenv("LIMPID_CACHE", str(here / "cache"))
+    monkeypatch.setenv("LIMPID_CACHE", str(here / "kept-tokens"))
     monkeypatch.setattr(heartbeat, "SILENT", 2.0)
     (here / "text.txt").write_text("the cat sees a tree\n" * 200)
     ended = codes(forked(2, here, lambda rank: begun(rank, faulty, at)))

@@ -46,8 +46,8 @@ def named_failures(mesh: Mesh, agreed: tuple[type[Exception], ...] = ()) -> Iter
             else:
                 failed = RankFailed(reason(mesh.heartbeat, error))
                 failed.told = not _first(mesh.heartbeat)
-        if isinstance(failed, LimpidError) and failed.told:
-            time.sleep(PATIENCE)  # torchrun ends all as soon as one has ended: first the one that says why
+            if isinstance(failed, LimpidError) and failed.told:
+                time.sleep(PATIENCE)  # torchrun ends all as soon as one has ended: first the one that says why
         if own:
             raise
         raise failed from error
