@@ -77,8 +77,11 @@ def test_a_gradient_behind_random_layers_is_the_slope_of_what_they_make(bend: st
     numbers = drawn(width + depth * width * width)
     weights = scale / 4 * numbers[width:].reshape(depth, width, width)
     by_hand: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        "tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "sigmoid": lambda z: 1 / (1 + np.exp(-z)), "nothing": np.copy,
-    }  # fmt: skip
+        "tanh": np.tanh,
+        "relu": lambda z: np.maximum(z, 0),
+        "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+        "nothing": np.copy,
+    }
 
     def made(h: np.ndarray) -> float:
         for weight in weights:
