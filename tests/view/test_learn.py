@@ -13,6 +13,8 @@ from limpid.primer.exercise import numbers_of, shown
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.own_step import own_numbers
 from limpid.primer.progress import sittings
+from limpid.primer.puzzles import PUZZLES
+from limpid.primer.puzzles.broken_step import OPENS, STAGES
 from limpid.tracing import worked
 
 Ask = Callable[..., TestClient]
@@ -64,6 +66,35 @@ def test_a_wrong_answer_is_named_and_what_is_no_answer_is_refused(client: TestCl
     assert "type a number" in said(exercise="length", answer="many")["error"]
     assert "seed is -1" in said(exercise="length", answer="7", seed=-1)["error"]
     assert "answer is missing" in said(exercise="length")["error"]
+
+
+def test_a_longer_exercise_is_asked_and_judged_as_in_the_terminal(client: TestClient) -> None:
+    assert [one["name"] for one in client.get("/api/learn").json()["longer"]] == list(PUZZLES)
+    for name, drawn in PUZZLES.items():
+        found, puzzle = client.get(f"/api/learn/longer/{name}?seed=7").json(), drawn(7)
+        assert (found["asked"], found["hints"], found["solution"]) == (
+            puzzle.asked,
+            list(puzzle.hints),
+            puzzle.solution,
+        )
+        assert found["choices"] == [one.label for one in puzzle.choices]
+        for place in range(len(puzzle.choices)):
+            asked = {"exercise": name, "seed": 7, "answer": str(place + 1), "tried": 1}
+            judged = puzzle.judged(str(place + 1), 1)
+            assert client.post("/api/learn/grade", json=asked).json() == judged._asdict()
+        kept = {"exercise": name, "tries": ["right"], "seed": 7}
+        assert client.post("/api/learn/sittings", json=kept).json()["exercises"][name]["right"] == 1
+    assert sittings()[-1].how == f"{name} --seed 7"
+    assert client.get("/api/learn/longer/nothing").status_code == 404
+    refused = client.post("/api/learn/grade", json={"exercise": "broken-step", "answer": "cat"}).json()["error"]
+    assert "type a number, 1 to 9" in refused
+
+
+def test_the_place_of_each_fault_is_one_of_a_recorded_step() -> None:
+    with worked.opened() as trace:
+        names = {*trace.names(), *(f"grad({name})" for name in trace.names())}
+    assert {*OPENS} == {stage.name for stage in STAGES}
+    assert {*OPENS.values()} <= names
 
 
 def test_numbers_of_a_step_are_graded_by_it(tmp_path: Path, client: TestClient) -> None:

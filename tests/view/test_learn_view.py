@@ -13,6 +13,7 @@ from tests.view.folders import made_run
 from limpid.primer.exercise import numbers_of
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.progress import sittings
+from limpid.primer.puzzles import PUZZLES
 from limpid.tracing import worked
 
 Open = Callable[[str], Page]
@@ -52,7 +53,7 @@ def exercise(page: Page, name: str) -> Locator:
 
 def test_one_walks_from_the_contents_through_the_chapters(learn: Open) -> None:
     page = learn("#/learn")
-    expect(page.locator(".chapters li").first).to_contain_text(re.compile(r"Notation.*\d+ min"))
+    expect(page.locator("ol.chapters li").first).to_contain_text(re.compile(r"Notation.*\d+ min"))
     assert serious(page) == []
     page.get_by_role("link", name="Notation").click()
     page.get_by_role("link", name=re.compile("Vectors →")).click()
@@ -111,7 +112,7 @@ def test_an_exercise_by_keyboard(learn: Open) -> None:
     page.reload()
     expect(exercise(page, "length").locator(".lines").first).to_have_text(asked)
     page.get_by_role("link", name="contents").click()
-    expect(page.locator(".chapters")).to_contain_text("length (tried)")  # for the solution was looked at
+    expect(page.locator("ol.chapters")).to_contain_text("length (tried)")  # for the solution was looked at
     assert [one.tries for one in sittings()] == [("no-root",)]
 
 
@@ -129,6 +130,47 @@ def test_numbers_of_ones_own_step_once_a_run_was_opened(learn: Open) -> None:
     expect(page.get_by_role("link", name=re.compile("of step 1 of 001"))).to_have_attribute(
         "href", re.compile("#/001/1/")
     )
+
+
+def test_a_broken_step_by_keyboard_from_the_contents_to_a_step_of_ones_own(learn: Open) -> None:
+    page = learn("#/001/1")
+    page.evaluate("location.hash = '#/learn'")
+    page.get_by_role("link", name="broken-step").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(exercise(page, "broken-step")).to_contain_text("scores        q kᵀ / √2")
+    said = exercise(page, "broken-step").get_by_role("status")
+    page.get_by_role("radio", name="7 loss").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("was wrong already")
+    for _ in range(6):
+        page.keyboard.press("ArrowUp")
+    expect(page.get_by_role("radio", name="1 scores")).to_be_checked()
+    page.keyboard.press("Enter")
+    expect(said).to_have_text("Right: 1.")
+    link = exercise(page, "broken-step").get_by_role("link", name="blocks.0.attention.scores of step 1 of 001")
+    expect(link).to_have_attribute("href", "#/001/1/blocks.0.attention.scores")
+    assert [(one.how, one.tries) for one in sittings()] == [("broken-step --seed 0", ("not-loss", "right"))]
+    page.get_by_role("button", name="other numbers").press("Enter")
+    page.wait_for_function("location.hash.includes('longer/broken-step?broken-step=')")
+    seed = int(page.url.rpartition("=")[2])
+    expect(exercise(page, "broken-step").locator(".given")).to_have_text(
+        PUZZLES["broken-step"](seed).asked.partition("\n")[2]
+    )
+    page.get_by_role("link", name="contents").click()
+    expect(page.locator("ul.chapters")).to_contain_text("broken-step (right)")
+
+
+@pytest.mark.parametrize("name", PUZZLES)
+def test_everybody_can_do_the_longer_ones(name: str, learn: Open) -> None:
+    page = learn(f"#/learn/longer/{name}?{name}=7")
+    expect(exercise(page, name).get_by_role("radio")).to_have_count(len(PUZZLES[name](7).choices))
+    page.get_by_role("button", name="solution").click()
+    assert serious(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert serious(page) == []
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert beyond_the_edge(page) == []
 
 
 def test_everybody_can_read_a_chapter(learn: Open) -> None:

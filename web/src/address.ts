@@ -26,7 +26,7 @@ export function parse(hash: string): Address {
   const [first = "", second, ...rest] = path.split("/").map(decode);
   if (first === "") return { view: "runs" };
   if (first === "plan") return { view: "plan", query };
-  if (first === "learn") return { view: "learn", chapter: second ?? "", query };
+  if (first === "learn") return { view: "learn", chapter: [second, ...rest].filter(Boolean).join("/"), query };
   if (first === "equations") return { view: "equations" };
   if (first === "worked" && second === undefined) return { view: "worked" };
   if (first === "given" && second === undefined) return { view: "given" };
@@ -54,7 +54,7 @@ export function print(address: Address): string {
     case "play":
       return asking(address.model ? `#/play/${encode(address.model)}` : "#/play", address.query);
     case "learn":
-      return asking(address.chapter ? `#/learn/${encode(address.chapter)}` : "#/learn", address.query);
+      return asking(address.chapter ? `#/learn/${address.chapter.split("/").map(encode).join("/")}` : "#/learn", address.query);
     case "plan":
       return asking("#/plan", address.query);
     case "what-if":

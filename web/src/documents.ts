@@ -255,7 +255,7 @@ export interface GradeDocument {
   says: string;
 }
 
-/** An answer, and the exercise and the numbers that it is to. */
+/** An answer, and the exercise, a longer one perhaps, and the numbers that it is to. */
 export interface GradeQuestion {
   exercise: string;
   answer: string;
@@ -296,9 +296,10 @@ export interface LabelsQuestion {
   note?: string;
 }
 
-/** Every chapter, in the order in which they are read. */
+/** Every chapter, in the order in which they are read, and the longer exercises. */
 export interface LearnContents {
   chapters: Array<ChapterRow>;
+  longer: Array<PuzzleRow>;
 }
 
 /** What the residual stream says of the next token at one position after one block. */
@@ -557,6 +558,24 @@ export interface PracticeView {
 export interface PrecisionChange {
   kind: "precision";
   format: string;
+}
+
+/** A longer exercise, which belongs to no one chapter. */
+export interface PuzzleRow {
+  name: string;
+  purpose: string;
+}
+
+/** A longer exercise with the numbers of its seed; an answer is the number of a choice, from 1 on. */
+export interface PuzzleView {
+  puzzle: string;
+  purpose: string;
+  seed: number;
+  asked: string;
+  choices: Array<string>;
+  hints: Array<string>;
+  solution: string;
+  opens: string;
 }
 
 /** One quantity of the forward pass: what made it, its numbers, its gradient, and how well both agree. */

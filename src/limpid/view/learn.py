@@ -19,13 +19,16 @@ from limpid.view.learn_documents import (
     PartKind,
     Practice,
     PracticeView,
+    PuzzleView,
     SittingQuestion,
 )
+from limpid.view.learn_puzzles import puzzle_view, rows
 from limpid.view.questions import read
 from limpid.view.steps import Steps
 
 if TYPE_CHECKING:
     from limpid.primer.exercise import Exercise, Numbers
+    from limpid.primer.posed import Asking, Posed
 
 LARGEST_SEED = 10**9
 MOST_TRIES = 1000
@@ -35,10 +38,10 @@ WORKED = "worked"
 
 @cache
 def contents() -> LearnContents:
-    """Every chapter."""
+    """Every chapter, and the longer exercises."""
     from limpid.primer.chapter import CHAPTERS
 
-    return LearnContents(tuple(map(_row, CHAPTERS)))
+    return LearnContents(tuple(map(_row, CHAPTERS)), rows())
 
 
 @cache
@@ -84,7 +87,7 @@ def keep(asked: dict[str, Any]) -> PracticeView:
     sat = read(SittingQuestion, asked)
     of = "" if sat.run is None else f" --of {sat.run}"
     step = "" if sat.run in (None, WORKED) else f" --step {sat.step}"
-    how = f"{_exercise(sat.exercise).name}{of}{step} --seed {sat.seed}"
+    how = f"{_known(sat.exercise)}{of}{step} --seed {sat.seed}"
     if sat.tries or sat.gave_up:
         record(Sitting(sat.exercise, how, now().isoformat(), sat.tries[:MOST_TRIES], max(0, sat.hints), sat.gave_up))
     return practice()
@@ -99,33 +102,41 @@ class Practised:
     def view(self, name: str, seed: int, run: str | None, step: int | None) -> ExerciseView:
         """An exercise with its numbers, its hints and its solution."""
         from limpid.primer.own_step import DRAWN
-        from limpid.primer.posed import Posed
 
-        exercise = _exercise(name)
-        numbers, where = self._numbers(exercise, seed, run, step)
-        posed = Posed(exercise, numbers, f"{name} --seed {seed}")
-        return ExerciseView(name, seed, posed.question, posed.hints, posed.solution, name in DRAWN, where)
+        posed = self._posed(_exercise(name), seed, run, step)
+        return ExerciseView(name, seed, posed.question, posed.hints, posed.solution, name in DRAWN, posed.where)
+
+    def longer(self, name: str, seed: int) -> PuzzleView:
+        """A longer exercise with the numbers of a seed."""
+        return puzzle_view(name, _seed(seed))
 
     def grade(self, asked: dict[str, Any]) -> GradeDocument:
         """What is said to an answer.
 
         Raises  Unreadable for what is no answer at all
         """
-        from limpid.primer.grade import grade
+        from limpid.primer.puzzles import PUZZLES
 
         question = read(GradeQuestion, asked)
-        exercise = _exercise(question.exercise)
-        numbers, _ = self._numbers(exercise, question.seed, question.run, question.step)
-        judged = grade(exercise, numbers, question.answer, max(0, question.tried))
+        name, seed, run, step = question.exercise, _seed(question.seed), question.run, question.step
+        if _known(name) in PUZZLES:
+            asking: Asking = PUZZLES[name](seed)
+        else:
+            asking = self._posed(_exercise(name), seed, run, step)
+        judged = asking.judged(question.answer, max(0, question.tried))
         return GradeDocument(cast(Outcome, judged.outcome), judged.note, judged.says)
+
+    def _posed(self, exercise: Exercise, seed: int, run: str | None, step: int | None) -> Posed:
+        from limpid.primer.posed import Posed
+
+        numbers, where = self._numbers(exercise, _seed(seed), run, step)
+        return Posed(exercise, numbers, f"{exercise.name} --seed {seed}", where)
 
     def _numbers(self, exercise: Exercise, seed: int, run: str | None, step: int | None) -> tuple[Numbers, str]:
         """Of a seed, or of a recorded step and the place of it that the seed chooses."""
         from limpid.primer.exercise import numbers_of
         from limpid.primer.own_step import own_numbers
 
-        if not 0 <= seed <= LARGEST_SEED:
-            raise Refused(f"seed is {seed}: choose one from 0 to {LARGEST_SEED:,}")
         if run is None:
             return numbers_of(exercise, seed), ""
         if run == WORKED:
@@ -150,6 +161,19 @@ def _kind(part: object) -> PartKind:
 
     kinds: dict[type, PartKind] = {Equation: "equation", Example: "example", Practice: "exercise", Figure: "figure"}
     return kinds.get(type(part), "text")
+
+
+def _seed(seed: int) -> int:
+    if not 0 <= seed <= LARGEST_SEED:
+        raise Refused(f"seed is {seed}: choose one from 0 to {LARGEST_SEED:,}")
+    return seed
+
+
+def _known(name: str) -> str:
+    """The name of an exercise, or of a longer one."""
+    from limpid.primer.puzzles import PUZZLES
+
+    return name if name in PUZZLES else _exercise(name).name
 
 
 def _exercise(name: str) -> Exercise:

@@ -24,10 +24,19 @@ class ChapterRow:
 
 
 @dataclass(frozen=True)
+class PuzzleRow:
+    """A longer exercise, which belongs to no one chapter."""
+
+    name: str
+    purpose: str
+
+
+@dataclass(frozen=True)
 class LearnContents:
-    """Every chapter, in the order in which they are read."""
+    """Every chapter, in the order in which they are read, and the longer exercises."""
 
     chapters: tuple[ChapterRow, ...]
+    longer: tuple[PuzzleRow, ...]
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,20 @@ class ExerciseView:
 
 
 @dataclass(frozen=True)
+class PuzzleView:
+    """A longer exercise with the numbers of its seed; an answer is the number of a choice, from 1 on."""
+
+    puzzle: str
+    purpose: str
+    seed: int
+    asked: str
+    choices: tuple[str, ...]
+    hints: tuple[str, ...]
+    solution: str
+    opens: str  # the entry of a recorded step where the same is done; nothing where there is none
+
+
+@dataclass(frozen=True)
 class GradeDocument:
     """What is said to an answer."""
 
@@ -74,7 +97,7 @@ class GradeDocument:
 
 @dataclass(frozen=True)
 class GradeQuestion(Question):
-    """An answer, and the exercise and the numbers that it is to."""
+    """An answer, and the exercise, a longer one perhaps, and the numbers that it is to."""
 
     exercise: str
     answer: str
@@ -114,5 +137,5 @@ class PracticeView:
 
 
 LEARN_DOCUMENTS = (
-    LearnContents, ChapterView, ExerciseView, GradeDocument, PracticeView, GradeQuestion, SittingQuestion,
+    LearnContents, ChapterView, ExerciseView, PuzzleView, GradeDocument, PracticeView, GradeQuestion, SittingQuestion,
 )  # fmt: skip

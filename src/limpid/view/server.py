@@ -98,6 +98,7 @@ class Site:
             Route("/api/learn/practice", in_thread(self.practice)),
             Route("/api/learn/sittings", with_body(self.sitting), methods=["POST"]),
             Route("/api/learn/exercises/{exercise}", in_thread(self.exercise)),
+            Route("/api/learn/longer/{puzzle}", in_thread(self.longer)),
             Route("/api/learn/{chapter}", in_thread(self.chapter)),
             Route("/api/play", with_body(self.ask_model), methods=["POST"]),
             Route("/api/plan", with_body(self.plan), methods=["POST"]),
@@ -278,6 +279,11 @@ class Site:
         run, step = request.query_params.get("run"), number(request, "step", 0, LAST)
         seed = number(request, "seed", 0, LARGEST_SEED)
         return answer(request, Practised(self.steps).view(request.path_params["exercise"], seed, run, step or None))
+
+    def longer(self, request: Request) -> Response:
+        """GET api/learn/longer/NAME?seed=: one of the longer exercises, with the numbers of a seed."""
+        seed = number(request, "seed", 0, LARGEST_SEED)
+        return answer(request, Practised(self.steps).longer(request.path_params["puzzle"], seed))
 
     def grade(self, request: Request, asked: dict[str, Any]) -> Response:
         """POST api/learn/grade: judge an answer."""

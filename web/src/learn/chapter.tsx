@@ -1,16 +1,15 @@
 // A chapter: its text with signs that say what they mean, figures to move, exercises to try, and where it happens in a step.
-import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import { print } from "../address";
-import { opened } from "../opened";
 import { useLoaded } from "../parts/loaded";
 import type { Api } from "../source/source";
+import { useChosen } from "./chosen";
 import type { ChapterPart, ChapterView } from "./documents";
 import { move } from "./figures/move";
+import { InYourStep } from "./in_your_step";
 import { chapterAt, type LearnAddress } from "./learn";
 import { Practice } from "./practice";
-import { FIRST, fromQuery, type Numbers, toQuery } from "./seeds";
 import { explainSigns, reachable } from "./signs";
 import { toAnswer } from "./wanted";
 
@@ -24,7 +23,7 @@ function Read({ api, chapter, query }: { api: Api; chapter: ChapterView; query: 
   const { row } = chapter;
   const article = useRef<HTMLElement>(null);
   const title = useRef<HTMLHeadingElement>(null);
-  const numbers = useNumbers(row.name, query);
+  const chosen = useChosen(row.name, query);
   useEffect(() => {
     scrollTo(0, 0);
     title.current?.focus({ preventScroll: true });
@@ -44,7 +43,7 @@ function Read({ api, chapter, query }: { api: Api; chapter: ChapterView; query: 
         part.exercise === null ? (
           <Html key={at} part={part} />
         ) : (
-          <Practice key={at} api={api} name={part.exercise} {...numbers(part.exercise)} />
+          <Practice key={at} api={api} name={part.exercise} {...chosen(part.exercise)} />
         ),
       )}
       <InYourStep entry={chapter.opens} />
@@ -55,21 +54,6 @@ function Read({ api, chapter, query }: { api: Api; chapter: ChapterView; query: 
       </nav>
     </article>
   );
-}
-
-/** Of each exercise the numbers, and how to choose others: both stand in the address. */
-function useNumbers(chapter: string, query: string): (exercise: string) => { numbers: Numbers; onNumbers: (numbers: Numbers) => void } {
-  const all = useSignal(fromQuery(query));
-  useEffect(() => {
-    all.value = fromQuery(query);
-  }, [query]);
-  return (exercise) => ({
-    numbers: all.value.get(exercise) ?? FIRST,
-    onNumbers: (numbers) => {
-      all.value = new Map(all.value).set(exercise, numbers);
-      history.replaceState(null, "", print({ view: "learn", chapter, query: toQuery(all.value) }));
-    },
-  });
 }
 
 /** The only other place that sets HTML: the chapters of limpid itself, never text of a run. */
@@ -93,22 +77,6 @@ function ToExercises({ names }: { names: readonly string[] }) {
           {name}
         </button>
       ))}
-    </p>
-  );
-}
-
-function InYourStep({ entry }: { entry: string }) {
-  const last = opened.value;
-  return (
-    <p>
-      In a step of yours:{" "}
-      {last && last.step !== null ? (
-        <a href={print({ view: "step", run: last.run, step: last.step, entry })}>
-          {entry} of step {last.step} of {last.run}
-        </a>
-      ) : (
-        <code>limpid explain last {entry}</code>
-      )}
     </p>
   );
 }

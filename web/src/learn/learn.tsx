@@ -7,12 +7,15 @@ import { apiOf, useAnswer } from "../service";
 import type { Api } from "../source/source";
 import { Chapter } from "./chapter";
 import type { ChapterRow, LearnContents, PracticeView } from "./documents";
+import { LONGER, Puzzle } from "./puzzle";
 
 export type LearnAddress = Extract<Address, { view: "learn" }>;
 
 export function Learn({ source, address }: ViewProps<LearnAddress>) {
   const api = apiOf(source);
-  return address.chapter ? <Chapter api={api} address={address} /> : <Contents api={api} />;
+  const { chapter, query } = address;
+  if (chapter.startsWith(LONGER)) return <Puzzle key={chapter} api={api} name={chapter.slice(LONGER.length)} query={query} />;
+  return chapter ? <Chapter api={api} address={address} /> : <Contents api={api} />;
 }
 
 export function chapterAt(row: ChapterRow): string {
@@ -41,6 +44,16 @@ function Contents({ api }: { api: Api }) {
           </li>
         ))}
       </ol>
+      <h2>Longer exercises</h2>
+      <ul class="chapters">
+        {found.longer.map(({ name, purpose }) => (
+          <li key={name}>
+            <a href={print({ view: "learn", chapter: LONGER + name, query: "" })}>{name}</a>
+            {standing(of[name]) && <span class="quiet">{standing(of[name])}</span>}
+            <p>{purpose}</p>
+          </li>
+        ))}
+      </ul>
       {practised.state === "refused" && <p class="quiet">What was answered is not known: {practised.reason}</p>}
     </div>
   );

@@ -7,11 +7,13 @@ const GAP = 6;
 
 /** Listen within an element; returns how to stop. */
 export function explainSigns(root: HTMLElement): () => void {
-  const note = document.createElement("dl");
+  const note = document.createElement("div");
+  const list = document.createElement("dl"); // not the note itself: a tooltip's role would take its own away
   note.className = "sign-note";
   note.id = `sign-note-${Math.random().toString(36).slice(2)}`;
   note.setAttribute("role", "tooltip");
   note.hidden = true;
+  note.append(list);
   root.append(note);
   let leaving = 0;
   let described: Element | null = null;
@@ -24,13 +26,15 @@ export function explainSigns(root: HTMLElement): () => void {
   const show = (signs: Element[], at: Element) => {
     clearTimeout(leaving);
     hide();
-    note.replaceChildren(...signs.flatMap(lines));
+    list.replaceChildren(...signs.flatMap(lines));
     note.hidden = false;
     at.setAttribute("aria-describedby", note.id);
     described = at;
     place(note, at.getBoundingClientRect());
   };
-  const leave = () => (leaving = window.setTimeout(hide, LINGERS));
+  const leave = () => {
+    if (described !== document.activeElement) leaving = window.setTimeout(hide, LINGERS); // the keyboard's note stays when the page scrolls below the pointer
+  };
 
   const over = ({ target, pointerType }: PointerEvent) => {
     const sign = signAt(target);

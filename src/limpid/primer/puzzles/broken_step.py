@@ -81,6 +81,12 @@ FAULTS = (
     Fault("stepped-twice", "b after", lambda of: np.asarray(gradient_step(of["b"], of["gradient"].sum(0), 2 * RATE)),
           "the step is taken twice"),
 )  # fmt: skip
+OPENS = {
+    "scores": "blocks.0.attention.scores", "weights": "blocks.0.attention.weights", "mixed": "blocks.0.attention.mixed",
+    "stream": "blocks.0.residual2", "logits": "logits", "probabilities": "log_probabilities", "loss": "loss",
+    "gradient": "grad(logits)", "b after": "logits.weight",
+}  # fmt: skip
+"""Where a recorded step has the same operation."""
 HINTS = (
     "Go from the top: does each quantity follow from those above it?",
     "Compute one entry of a quantity from what is printed above it; do the rows that should add up to 1 do so?",
@@ -132,7 +138,7 @@ def _posed(seed: int, given: Values, broken: Values, fault: Fault, right: Array)
         f"{fault.stage}: {fault.says}. From what is printed above it, it would be {_shown(right)}. "
         f"The doctor calls this {fault.rule}: limpid doctor --explain {fault.rule}"
     )
-    return Puzzle("broken-step", seed, asked, tuple(choices), wrong, solution, HINTS)
+    return Puzzle("broken-step", seed, asked, tuple(choices), wrong, solution, HINTS, OPENS[fault.stage])
 
 
 def _shown(value: Array) -> str:

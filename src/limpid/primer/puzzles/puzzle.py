@@ -32,6 +32,8 @@ class Puzzle:
     """The place of the right one among the choices."""
     solution: str
     hints: tuple[str, ...]
+    opens: str = ""
+    """The entry of a recorded step where the same is done; nothing where there is none."""
 
     @property
     def said(self) -> str:
