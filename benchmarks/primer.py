@@ -1,18 +1,25 @@
-"""The primer's exercises over many seeds: python -m benchmarks.primer [SEEDS]
+"""The primer's exercises over many seeds: python -m benchmarks.primer [SEEDS] [NAME …]
 
-Of each: seeds without numbers, right answers that are refused, slips that are not named, and how many random wrong
-numbers (the right ones times e to a normal number, four digits) are taken for a slip.
+Of each: seeds without numbers, draws in which two ways cannot be told apart, spellings of the right answer that are
+refused, slips that are not named, and how many random wrong numbers (the right ones times e to a normal number, four
+digits) are taken for a slip.
 """
 
 import math
+import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 
 from limpid.errors import ConfigError
-from limpid.primer.exercise import Answer, Exercise, numbers_of
+from limpid.primer.answer import Unreadable
+from limpid.primer.exercise import Answer, Exercise, Numbers, numbers_of, separable
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.grade import grade
+
+THOUSANDS = re.compile(r"-?[1-9]\d{0,2},\d{3}")
+"""What a comma parts into thousands."""
 
 
 def typed(answer: Answer, digits: int = 15) -> str:
@@ -28,36 +35,84 @@ def typed(answer: Answer, digits: int = 15) -> str:
     return f"[{', '.join(said)}]"
 
 
-def measured(exercise: Exercise, seeds: int) -> tuple[int, int, int, int, int]:
-    """Seeds without numbers, answers refused, slips not named, wrong numbers named, wrong numbers."""
+def spellings(answer: Answer) -> list[str]:
+    """The same answer in every notation that is read."""
+    plain = [f"{value:.15g}" for value in answer.values]
+    every = [typed(answer), str(answer), f"{typed(answer)}.", f" x = {typed(answer)} "]
+    match answer.form:
+        case "shape":
+            return [*every, " × ".join(plain), " by ".join(plain), f"({'x'.join(plain)})"]
+        case "undefined":
+            return [*every, "Undefined", "not defined", "no"]
+        case "list":
+            commas = [one.replace(".", ",") for one in plain]
+            every += ["; ".join(plain), ", ".join(plain), f"({', '.join(plain)})", f"[{' '.join(plain)}]"]
+            return [*every, f"[{'; '.join(commas)}]", typed(answer).replace("-", "−")]
+    (value,) = answer.values
+    comma = plain[0].replace(".", ",")
+    every += [
+        f"{value:.14e}",
+        plain[0] if THOUSANDS.fullmatch(comma) else comma,
+        plain[0].replace("-", "−"),
+        f"{100 * value:.15g}%",
+    ]
+    every += [f"{2 * value:.15g}/2", f"({value / 3:.16g}) · 3", f"{value:,.0f}" if value.is_integer() else plain[0]]
+    return [*every, f"√({value * value:.16g})", f"exp(ln({value:.16g}))"] if value > 0 else every
+
+
+def measured(exercise: Exercise, seeds: int) -> tuple[int, ...]:
+    """Seeds without numbers, draws not separable, spellings refused, slips not named, numbers named, wrong numbers."""
     rng = np.random.Generator(np.random.PCG64(0))
-    without = refused = unnamed = named = wrong = 0
+    without = close = refused = unnamed = named = wrong = 0
     for seed in range(1, seeds + 1):
         try:
             numbers = numbers_of(exercise, seed)
         except ConfigError:
             without += 1
             continue
-        right = exercise.answer(numbers)
-        refused += any(grade(exercise, numbers, text).outcome != "right" for text in (typed(right), str(right)))
-        for slip, made in exercise.wrong(numbers):
-            unnamed += grade(exercise, numbers, typed(made)).note != slip.note
+        close += not separable(exercise, numbers)
+        fixed = _fixed(exercise, numbers)
+        right = fixed.answer(numbers)
+        refused += sum(_outcome(fixed, numbers, text) != "right" for text in spellings(right))
+        for slip, made in fixed.wrong(numbers):
+            unnamed += grade(fixed, numbers, typed(made)).note != slip.note
         if right.values and right.form != "shape":
             values = tuple(x * math.exp(rng.normal()) + rng.normal() * (x == 0) for x in right.values)
-            named += grade(exercise, numbers, typed(Answer(values, right.form), 4)).outcome == "slip"
+            named += grade(fixed, numbers, typed(Answer(values, right.form), 4)).outcome == "slip"
             wrong += 1
-    return without, refused, unnamed, named, wrong
+    return without, close, refused, unnamed, named, wrong
+
+
+def _fixed(exercise: Exercise, numbers: Numbers) -> Exercise:
+    """The same with these numbers alone, each way computed once and not for every answer again."""
+    ways = [exercise.right, *(slip.way for slip in exercise.slips)]
+    right, *wrong = [one(*exercise.given(numbers)) for one in ways]
+    slips = tuple(
+        slip._replace(way=lambda *_, made=made: made) for slip, made in zip(exercise.slips, wrong, strict=True)
+    )
+    return replace(exercise, right=lambda *_: right, slips=slips)
+
+
+def _outcome(exercise: Exercise, numbers: Numbers, text: str) -> str:
+    try:
+        return grade(exercise, numbers, text).outcome
+    except Unreadable:
+        return "unread"
 
 
 def main() -> None:
     seeds = int(sys.argv[1]) if sys.argv[1:] else 10_000
-    print(f"{seeds:,} seeds | without numbers | right refused | slips not named | wrong numbers taken for a slip")
-    total = np.zeros(5, int)
-    for exercise in EXERCISES.values():
-        found = measured(exercise, seeds)
+    print(f"{seeds:,} seeds | without numbers | ambiguous | right refused | slips not named | wrong taken for a slip")
+    total = np.zeros(6, int)
+    for name in sys.argv[2:] or EXERCISES:
+        found = measured(EXERCISES[name], seeds)
         total += found
-        print(f"{exercise.name} | {found[0]} | {found[1]} | {found[2]} | {found[3]} of {found[4]}", flush=True)
-    print(f"all | {total[0]} | {total[1]} | {total[2]} | {total[3]} of {total[4]}")
+        print(_row(name, found), flush=True)
+    print(_row("all", total))
+
+
+def _row(name: str, found: tuple[int, ...] | np.ndarray) -> str:
+    return f"{name} | {' | '.join(map(str, found[:4]))} | {found[4]} of {found[5]}"
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def _parts(text: str) -> list[str]:
 
 
 def _one(text: str) -> str:
-    """A number without commas between thousands, and with a point for a comma before decimals."""
-    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text):
+    """A number without commas between thousands, and with a point for a comma before decimals, as in 0,375."""
+    if re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text):
         return text.replace(",", "")
     return text.replace(",", ".")
 
