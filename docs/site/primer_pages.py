@@ -21,6 +21,7 @@ limpid learn vectors                        # one of them
 limpid learn length                         # an exercise, with other numbers each time; a wrong answer is named
 limpid learn length --numbers 'v = [3, 4]'  # solved line by line with your own
 limpid learn broken-step                    # longer: find the operation of a printed step that went wrong
+limpid learn derive                         # type a backward pass; finite differences of the forward pass judge it
 limpid learn --due                          # what you are about to forget, asked again
 limpid learn --sheet sheet.html             # to print: exercises, then answers, then the likely slips
 ```

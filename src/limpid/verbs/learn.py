@@ -26,6 +26,7 @@ class LearnFlags:
     limpid learn dot --seed 7 --answer 22
     limpid learn scores --of last    with numbers of a step of yours
     limpid learn broken-step         the fault of a step; which-code, which-layout
+    limpid learn derive              a gradient, checked by finite differences
     limpid learn --due               what is to be asked again, with fresh numbers
     limpid learn length --numbers "v = [3, 4]"          solved with your numbers
     limpid learn --sheet sheet.html similarity softmax  to print, with answers
