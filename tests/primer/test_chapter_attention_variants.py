@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from limpid.maths.foundations import attention, tiled_attention
+from limpid.primer.cases import recurrent
 from limpid.primer.chapter import Text, chapter
 from limpid.primer.figures import as_svg, as_text
 
@@ -62,3 +64,28 @@ def test_the_picture_counts_its_scores() -> None:
     assert said.count("■") == 8 * 9 // 2 + 1 + 2 + 3 * 6
     assert all(f"{count} scores" in said and f"{count} scores" in drawn for count in (36, 21))
     assert max(map(len, said.splitlines())) <= 72
+
+
+@pytest.mark.parametrize("held", [0, 3])
+def test_gradients_through_time_are_those_of_pytorch(held: float) -> None:
+    """torch.nn.LSTM with the same draws, by autograd."""
+    sizes, width = [], recurrent.WIDTH
+    for seed in range(recurrent.MODELS):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        own = torch.nn.LSTM(width, width, dtype=torch.float64)
+        drawn = [rng.uniform(-(width**-0.5), width**-0.5, tuple(one.shape)) for one in list(own.parameters())[:3]]
+        offset = np.repeat([0, held, 0, 0], width).astype(float)
+        for parameter, numbers in zip(own.parameters(), (*drawn, offset), strict=True):
+            parameter.data = torch.tensor(numbers)
+        last = torch.tensor(rng.standard_normal(width))
+        x = torch.tensor(rng.standard_normal((recurrent.LENGTH, width)), requires_grad=True)
+        (own(x)[0][-1] @ last).backward()
+        sizes.append(x.grad.norm(dim=1).log().numpy()[::-1])
+    expected = np.exp(np.mean(sizes, 0))
+    assert recurrent.lstm_reach(held) == pytest.approx(expected / expected[1], rel=1e-9)
+
+
+def test_attention_reaches_the_first_token_as_well_as_the_last() -> None:
+    assert 0.3 < recurrent.attention_reach()[1:].min()
+    assert recurrent.attention_reach()[1:].max() < 3
+    assert "LSTM" in as_text("gradient-time", {"forget_bias": 3})

@@ -20,7 +20,7 @@ FIRST = {  # worked out by hand
     "softmax-of-equals": [1 / 3] * 3, "softmax-of-scores": [0.9999092, 4.5396e-5, 4.5396e-5], "surprise": [1.20397],
     "perplexity": [7.38906], "power-rule": [12], "gradient": [7, -5], "chain-of-two": [24], "backward-weight": [6, 12],
     "product-of-slopes": [0.0115292], "standard-deviation": [3],
-    "standard-error": [2], "batch-noise": [0.5], "green-count": [3.464102], "gradient-step": [5.1],
+    "standard-error": [2], "batch-noise": [0.5], "green-count": [3.464102], "cell-step": [2.6], "gradient-step": [5.1],
     "size-of-a-gradient": [7e9], "query-weights": [589_824], "why-divide": [8], "scores": [80_000],
     "causal-scores": [40_400], "momentum-window": [100], "clip-factor": [1 / 7], "adamw-first-step": [0.595],
     "exponent-bias": [127], "largest-number": [65_504], "bfloat16-gap": [0.5],

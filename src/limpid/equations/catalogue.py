@@ -17,7 +17,7 @@ from limpid.maths.update import UpdateRule
 STAGES = {
     "embedding": ("embedding",),
     "norm": ("norm",),
-    "attention": ("attention", "attention_variants", "attention_linear", "attention_tiled"),
+    "attention": ("attention", "attention_variants", "attention_linear", "attention_tiled", "recurrent"),
     "mlp": ("mlp", "activation", "linear", "dora", "dropout", "perceptron"),
     "logits": ("linear",),
     "loss": ("loss", "losses", "information", "alignment"),

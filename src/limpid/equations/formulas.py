@@ -35,6 +35,13 @@ def linear(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return weights @ value / weights.sum(-1, keepdim=True)
 
 
+def recurrent(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    """torch.nn's own LSTM with the same weights, on a batch of one."""
+    own = torch.nn.LSTM(x.shape[-1], weights[1].shape[-1], dtype=x.dtype)
+    named = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), weights, strict=True))
+    return torch.func.functional_call(own, named, (x[:, None],))[0][:, 0]
+
+
 def clipped(new: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
     ratio = (new - old).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
@@ -140,6 +147,9 @@ def formula_examples() -> list[FormulaExample]:
             foundations.binary_cross_entropy,
             (normal(7, scale=5), good.astype(int)),
             lambda z, y: torch.where(y > 0, F.softplus(-z), F.softplus(z)),  # its own loss of logits cancels near 0
+        ),
+        FormulaExample(
+            "lstm", foundations.lstm, (normal(7, 3), normal(20, 3), normal(20, 5), normal(20), normal(20)), recurrent
         ),
         FormulaExample(
             "attention",

@@ -49,7 +49,7 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     from limpid.maths import foundations, relu
-    from limpid.maths.activation import gelu
+    from limpid.maths.activation import gelu, sigmoid
     from limpid.maths.embedding import Rotary, SinusoidalPositions
     from limpid.maths.norm import batch_norm, layer_norm, rms_norm
     from limpid.primer.cases import NAMES
@@ -82,7 +82,7 @@ def environment() -> Environment:
     made.globals |= _of_training()
     made.filters |= {"scientific": scientific}
     made.globals |= {one.__name__: one for one in (rms_norm, layer_norm, batch_norm, Rotary, SinusoidalPositions)}
-    made.globals["gelu"] = gelu
+    made.globals |= {"gelu": gelu, "sigmoid": sigmoid.value}
     return made
 
 

@@ -69,6 +69,7 @@ from limpid.maths.foundations.probability import maximum_likelihood as maximum_l
 from limpid.maths.foundations.probability import softmax as softmax
 from limpid.maths.foundations.probability import speculative_operations as speculative_operations
 from limpid.maths.foundations.probability import speculative_speedup as speculative_speedup
+from limpid.maths.foundations.recurrent import lstm as lstm
 from limpid.maths.foundations.sampling import epsilon_cutoff as epsilon_cutoff
 from limpid.maths.foundations.sampling import eta_cutoff as eta_cutoff
 from limpid.maths.foundations.sampling import min_p as min_p

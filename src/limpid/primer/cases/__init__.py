@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import depth, draws, letters, network, surfaces
+from limpid.primer.cases import depth, draws, letters, network, recurrent, surfaces
 
 NAMES: Mapping[str, Any] = {
     "perplexity": perplexity,
@@ -15,5 +15,6 @@ NAMES: Mapping[str, Any] = {
     "network": network,
     "letters": letters,
     "draws": draws,
+    "recurrent": recurrent,
 }
 """As chapters call them."""

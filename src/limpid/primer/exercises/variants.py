@@ -29,6 +29,17 @@ def _seen(tokens: int, window: int | None) -> int:
     return int(CausalSoftmax(window).visible(tokens, tokens).sum())
 
 
+def _cell(rng: np.random.Generator) -> Numbers:
+    c, g = int(rng.integers(2, 10)) * int(rng.choice([-1, 1])), int(rng.integers(1, 10)) * int(rng.choice([-1, 1])) / 10
+    f, i = (round(float(share), 2) for share in rng.choice(np.arange(1, 20), 2, replace=False) / 20)
+    return {"c": c, "f": f, "i": i, "g": g}
+
+
+def _written(c: int, f: float, i: float, g: float) -> float:
+    """The cell after a token."""
+    return f * c + i * g
+
+
 EXERCISES = (
     Exercise(
         name="online-sum",
@@ -100,5 +111,39 @@ EXERCISES = (
             ),
         ),
         hints=("How many does the first token see, and the second?", "From which token on is the window full?", "Add."),
+    ),
+    Exercise(
+        name="cell-step",
+        chapter="attention-variants",
+        first={"c": 4, "f": 0.75, "i": 0.5, "g": -0.8},
+        draw=_cell,
+        ask="One entry of an LSTM's cell is {c}. Of it {f} is kept; of {g}, which there is to write, {i} is "
+        "written. What is the entry now?",
+        right=_written,
+        solution=lambda c, f, i, g: (
+            f"{shown(f)} · {shown(c)} + {shown(i)} · {shown(g)} = {shown(f * c)} + {shown(i * g)} = "
+            f"{shown(_written(c, f, i, g))}"
+        ),
+        slips=(
+            Slip(
+                "gates-exchanged",
+                lambda c, f, i, g: i * c + f * g,
+                "{given} gives each gate to the other: what is kept is of the cell, what is written of the new.",
+            ),
+            Slip("all-written", lambda c, f, i, g: f * c + g, "{given} writes all of it: it has a gate, too."),
+            Slip("all-kept", lambda c, f, i, g: c + i * g, "{given} keeps the whole cell: it has a gate, too."),
+            Slip(
+                "forgotten-share",
+                lambda c, f, i, g: (1 - f) * c + i * g,
+                "{given} takes away what is to be kept: this gate says how much stays.",
+            ),
+            Slip(
+                "one-gate",
+                lambda c, f, i, g: f * c + (1 - f) * g,
+                "{given} writes what the first gate leaves free: an LSTM has a second gate for writing.",
+            ),
+            Slip("old-lost", lambda c, f, i, g: i * g, "{given} is what is written: where is what was kept?"),
+        ),
+        hints=("How much of the old entry is left?", "How much is written?", "Add the two."),
     ),
 )
