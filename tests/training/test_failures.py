@@ -229,6 +229,22 @@ def test_a_rank_that_stalls_before_the_first_step_is_named(
     ]
 
 
+def test_a_main_process_that_is_killed_while_it_works_alone_is_missed_at_once(here: Path) -> None:
+    def work(rank: int) -> int:
+        with open_mesh() as mesh:
+            try:
+                with named_failures(mesh):
+                    mesh.decided(kill)
+            except RankFailed as error:
+                print(f"limpid: error: {error}")
+        return 1
+
+    began = time.monotonic()
+    assert codes(forked(2, here, work)) == [-signal.SIGKILL, 1]
+    assert time.monotonic() - began < heartbeat.PATIENCE / 60
+    assert "rank 0 ended without a word in starting" in (here / "said.1").read_text()
+
+
 def test_what_the_main_process_does_alone_may_take_longer_than_the_others_would_wait(here: Path) -> None:
     def slow() -> int:
         time.sleep(3)

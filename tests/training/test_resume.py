@@ -257,3 +257,14 @@ def test_a_tokenizer_that_is_damaged_is_written_again(run: Run) -> None:
     resume(run)
     assert run.tokenizer_file.read_bytes() == before
     assert load_tokenizer(Checkpoint(run, 7))
+
+
+def test_the_first_checkpoint_too_has_the_configuration(run: Run) -> None:
+    for step in run.checkpoint_steps()[1:]:
+        shutil.rmtree(run.checkpoint(step))
+    whole = run.config_file.read_bytes()
+    flip(run.config_file)
+    copy = run.checkpoint(0) / "config.toml"
+    assert copy.read_bytes() == whole
+    with pytest.raises((ConfigError, CheckpointError), match=re.escape(f"`cp {copy} {run.config_file}`")):
+        resume(run)

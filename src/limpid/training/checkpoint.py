@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,18 @@ def snapshot(state: State, config: TrainConfig, fingerprint: str) -> Snapshot:
     return Snapshot(state.step, files, record)
 
 
-def save(run: Run, state: State, config: TrainConfig, fingerprint: str) -> Path:
+def save(
+    run: Run, state: State, config: TrainConfig, fingerprint: str, keep_config: Callable[[Path], None] | None = None
+) -> Path:
     """Write the state after `state.step` steps and wait until it is there; returns its folder."""
-    return write(run, snapshot(state, config, fingerprint), state.mesh)
+    return write(run, snapshot(state, config, fingerprint), state.mesh, keep_config)
 
 
-def write(run: Run, state: Snapshot, mesh: Mesh) -> Path:
-    """Write a state, the same files from however many processes; returns its folder."""
+def write(run: Run, state: Snapshot, mesh: Mesh, keep_config: Callable[[Path], None] | None = None) -> Path:
+    """Write a state, the same files from however many processes; returns its folder.
+
+    keep_config  writes the configuration into the checkpoint's folder, where the run has no file of it yet to copy
+    """
     folder = run.checkpoint(state.step)
     with _folder_written_by(mesh, folder) as temporary:
         for file, tensors in state.files.items():
@@ -92,7 +97,7 @@ def write(run: Run, state: Snapshot, mesh: Mesh) -> Path:
             _write_tensors(mesh, temporary / file, tensors, metadata)
         if mesh.is_main:
             (temporary / "state.json").write_text(json.dumps(state.record, indent=1))
-            run.copy_config(temporary)
+            (keep_config or run.copy_config)(temporary)
             write_manifest(temporary)
     return folder
 

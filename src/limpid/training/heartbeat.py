@@ -12,9 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from limpid.terminal import say
+
+if TYPE_CHECKING:
+    from torch.distributed import Work
 
 Phase = Literal[
     "starting", "reading data", "forward", "backward", "gradients", "clip", "update", "evaluating", "sampling",
@@ -55,7 +58,6 @@ class Heartbeat:
         self.store = shared
         self.rank, self.world = rank, world
         self.patience = PATIENCE
-        self._works = itertools.count()
         self.say: Callable[[str], None] = lambda line: say(f"limpid: {line}", file=sys.stderr)
         self._left = threading.Event()
         self.at(0, "starting")
@@ -80,20 +82,17 @@ class Heartbeat:
         """Every process's latest sign of life; empty of one that gave none."""
         return list(_values(self.store, [f"pulse/{rank}" for rank in range(self.world)]))
 
-    def after_main(self) -> None:
-        """Wait while the main process, which calls this when it is done, works alone, for as long as it lives.
+    def wait_for_main(self, work: Work) -> None:
+        """Wait for what the main process sends after it worked alone, for as long as it lives.
 
-        All processes call it equally often. A collective would count the time that the work takes; this counts silence.
+        A collective's own limit counts the time that the work takes; this counts silence.
 
-        Raises  DistStoreError when nothing was heard of the main process for `patience` seconds
+        Raises  DistStoreError when nothing was heard of the main process for `patience` seconds; the collective's own
+                error as soon as the way to it is gone
         """
-        done, pulse = f"done/{next(self._works)}", "pulse/0"
-        if self.rank == 0:
-            self.store.set(done, "")
-            return
         heard, since, pause = b"", time.monotonic(), GLANCE / 50
-        while not self.store.check([done]):
-            (latest,) = _values(self.store, [pulse])
+        while not work.is_completed():
+            (latest,) = _values(self.store, ["pulse/0"])
             if latest != heard:
                 heard, since = latest, time.monotonic()
             elif time.monotonic() - since > self.patience:
@@ -102,6 +101,7 @@ class Heartbeat:
                 raise DistStoreError(f"timed out: nothing was heard of rank 0 for {self.patience:.0f} s")
             time.sleep(pause)
             pause = min(GLANCE, 1.5 * pause)
+        work.wait()
 
     def end(self) -> None:
         """Leave in good order, as far as the store is still there to be told."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from limpid.training.parallel.stage import Stage
 
 T = TypeVar("T")
+AS_LONG_AS_IT_LIVES = timedelta(days=365)
+"""The limit of a wait that ends with the main process's life."""
 
 
 def best_device() -> torch.device:
@@ -142,8 +144,19 @@ class Mesh:
 
     def _after_main(self) -> None:
         """Until the main process has done what it does alone, however long that takes while it lives."""
-        if self.heartbeat is not None and self.group is None:  # threads that agree apart do not wait in one order
-            self.heartbeat.after_main()
+        if self.heartbeat is None or self.group is not None:  # threads that agree apart wait as long as collectives do
+            return
+        import torch.distributed as dist
+        from torch.distributed import distributed_c10d
+
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        options.timeout = timedelta(seconds=self.heartbeat.patience) if self.is_main else AS_LONG_AS_IT_LIVES
+        work = distributed_c10d._get_default_group().broadcast([torch.zeros(1)], options)
+        if self.is_main:
+            work.wait()
+        else:
+            self.heartbeat.wait_for_main(work)
 
     def all_sum(self, tensor: Tensor) -> Tensor:
         """The sum of every process's tensor, on every process."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from limpid.config import TrainConfig
+from limpid.config.files import write_config
 from limpid.config.options import require, shown
 from limpid.config.parallel import require_divides
 from limpid.config.tuning import HEADS, head_of
@@ -103,7 +104,13 @@ def start(
     if mesh.is_main:
         write_tokenizer(run.path, tokens.tokenizer)
     began = time.perf_counter()
-    checkpoint.save(run, state, config, tokens.fingerprint)
+    checkpoint.save(
+        run,
+        state,
+        config,
+        tokens.fingerprint,
+        lambda folder: write_config(folder / run.config_file.name, asked, config),
+    )
     if step_budget is not None:
         step_budget.write_seconds = FINAL_WRITES * (time.perf_counter() - began)
     if mesh.is_main:
