@@ -12,12 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from limpid.terminal import say
-
-if TYPE_CHECKING:
-    from torch.distributed import Work
 
 Phase = Literal[
     "starting", "reading data", "forward", "backward", "gradients", "clip", "update", "evaluating", "sampling",
@@ -26,9 +23,7 @@ Phase = Literal[
 PULSE = 1.0
 """Seconds between two signs of life."""
 PATIENCE = 1800.0
-"""Seconds that a process waits for a sign of another while that one works alone, until `--timeout` is known."""
-GLANCE = 0.05
-"""Seconds between two looks for the end of such work, at most."""
+"""Seconds that processes wait for one another until `--timeout` is known: PyTorch's own for gloo."""
 SILENT = 30.0
 """Seconds without one after which the user is told: thirty are missing, and no lock of Python's is held so long."""
 ENDED = b"ended"
@@ -81,27 +76,6 @@ class Heartbeat:
     def pulses(self) -> list[bytes]:
         """Every process's latest sign of life; empty of one that gave none."""
         return list(_values(self.store, [f"pulse/{rank}" for rank in range(self.world)]))
-
-    def wait_for_main(self, work: Work) -> None:
-        """Wait for what the main process sends after it worked alone, for as long as it lives.
-
-        A collective's own limit counts the time that the work takes; this counts silence.
-
-        Raises  DistStoreError when nothing was heard of the main process for `patience` seconds; the collective's own
-                error as soon as the way to it is gone
-        """
-        heard, since, pause = b"", time.monotonic(), GLANCE / 50
-        while not work.is_completed():
-            (latest,) = _values(self.store, ["pulse/0"])
-            if latest != heard:
-                heard, since = latest, time.monotonic()
-            elif time.monotonic() - since > self.patience:
-                from torch.distributed import DistStoreError
-
-                raise DistStoreError(f"timed out: nothing was heard of rank 0 for {self.patience:.0f} s")
-            time.sleep(pause)
-            pause = min(GLANCE, 1.5 * pause)
-        work.wait()
 
     def end(self) -> None:
         """Leave in good order, as far as the store is still there to be told."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from limpid.training.parallel.stage import Stage
 
 T = TypeVar("T")
-AS_LONG_AS_IT_LIVES = timedelta(days=365)
-"""The limit of a wait that ends with the main process's life."""
+MOST_PAUSE = 60.0
+"""Seconds between two signs of life of a main process that works alone, at most."""
 
 
 def best_device() -> torch.device:
@@ -132,31 +133,56 @@ class Mesh:
             return work()
         made: tuple[T | None, Exception | None] = (None, None)
         if self.is_main:
-            try:
-                made = (work(), None)
-            except Exception as error:  # the others wait for an answer, whatever it is
-                made = (None, error)
-        self._after_main()
+            with self._working_alone():
+                try:
+                    made = (work(), None)
+                except Exception as error:  # the others wait for an answer, whatever it is
+                    made = (None, error)
+        else:
+            self._after_main()
         answer, failed = self.agree(made)
         if failed is not None:
             raise failed
         return answer  # type: ignore[return-value]
 
-    def _after_main(self) -> None:
-        """Until the main process has done what it does alone, however long that takes while it lives."""
-        if self.heartbeat is None or self.group is not None:  # threads that agree apart wait as long as collectives do
-            return
-        import torch.distributed as dist
-        from torch.distributed import distributed_c10d
+    @contextlib.contextmanager
+    def _working_alone(self) -> Iterator[None]:
+        """What the main process does alone, however long: it says meanwhile that it lives, and then that it is done.
 
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
-        options.timeout = timedelta(seconds=self.heartbeat.patience) if self.is_main else AS_LONG_AS_IT_LIVES
-        work = distributed_c10d._get_default_group().broadcast([torch.zeros(1)], options)
-        if self.is_main:
-            work.wait()
-        else:
-            self.heartbeat.wait_for_main(work)
+        A collective's limit would count the time that the work takes; so it counts silence alone, and a main process
+        that is gone is missed at once.
+        """
+        if self.heartbeat is None or self.group is not None:  # threads that agree apart do not work long
+            yield
+            return
+        ended, pause = threading.Event(), min(self.heartbeat.patience / 4, MOST_PAUSE)
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # told in the end again, where an error can be raised
+                while not ended.wait(pause):
+                    self._sent_by_main(False)
+
+        teller = threading.Thread(target=tell, daemon=True, name="still at work")
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
+            self._sent_by_main(True)
+
+    def _after_main(self) -> None:
+        """Until the main process has done what it does alone, as long as it says that it lives."""
+        if self.heartbeat is not None and self.group is None:
+            while not self._sent_by_main(False):
+                pass
+
+    def _sent_by_main(self, flag: bool) -> bool:
+        import torch.distributed as dist
+
+        sent = torch.tensor(float(flag))
+        dist.broadcast(sent, src=0)
+        return bool(sent)
 
     def all_sum(self, tensor: Tensor) -> Tensor:
         """The sum of every process's tensor, on every process."""
@@ -191,13 +217,12 @@ class Mesh:
     @contextlib.contextmanager
     def main_first(self) -> Iterator[None]:
         """What the main process does before the others begin: they find what it left."""
-        if not self.is_main:
+        if self.is_main:
+            with self._working_alone():
+                yield
+        else:
             self._after_main()
-        try:
             yield
-        finally:
-            if self.is_main:
-                self._after_main()
 
     def joined(self, mine: Sequence[float], count: int) -> tuple[float, ...]:
         """One number for each of `count` items, from the processes that `share` dealt them to."""
