@@ -86,6 +86,6 @@ def test_gradients_through_time_are_those_of_pytorch(held: float) -> None:
 
 
 def test_attention_reaches_the_first_token_as_well_as_the_last() -> None:
-    assert 0.3 < recurrent.attention_reach()[1:].min()
+    assert recurrent.attention_reach()[1:].min() > 0.3
     assert recurrent.attention_reach()[1:].max() < 3
     assert "LSTM" in as_text("gradient-time", {"forget_bias": 3})
