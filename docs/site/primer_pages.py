@@ -13,7 +13,7 @@ HEAD = """# Learn
 
 The mathematics of a language model, from a list of numbers to attention and beyond, by the code that trains: every
 number in the text is computed by it when these pages are built. Each chapter takes less than a quarter of an hour and
-uses nothing that was not explained before. Point at a sign to see what it means.
+uses nothing that was not explained before. Point at a sign, or reach its formula by Tab, to see what it means.
 
 ```sh
 limpid learn                                # the same chapters in the terminal, and what you have answered

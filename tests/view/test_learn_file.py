@@ -48,6 +48,20 @@ def test_it_reads_on_a_screen_a_phone_and_paper(page: Page, file: Path) -> None:
     assert page.locator("button:visible, input:visible").count() == 0
 
 
+def test_solutions_are_open_on_paper_and_folded_again(page: Page, file: Path) -> None:
+    page.goto(file.as_uri())
+    page.locator("#softmax summary").first.click()
+    folded, solved = page.locator("details:not([open])"), page.locator("#vectors details p").first
+    before = folded.count()
+    assert before > 20
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(folded).to_have_count(0)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(folded).to_have_count(before)
+    page.emulate_media(media="print")  # as where no script runs
+    assert solved.evaluate("(one) => one.checkVisibility({contentVisibilityAuto: true})")
+
+
 def test_it_takes_no_other_question(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["learn", "vectors", "--html", "x.html"]) == 2
     assert "leave out vectors" in capsys.readouterr().err
