@@ -51,7 +51,11 @@ def _page(read: Chapter) -> str:
         for part, made in zip(read.parts, html(read), strict=True)
     ]
     about = f'<p class="source">{inline(read.purpose)} About {read.minutes} min.</p>'
-    here = f"<p>In a step of yours: <code>limpid explain last {inline(read.opens)}</code></p>"
+    name = inline(read.opens)
+    here = (
+        f"<p>In a recorded step: <code>limpid explain --worked {name}</code>; in one of yours, after "
+        f"<code>limpid train</code>: <code>limpid explain last {name}</code></p>"
+    )
     return "\n\n".join([f"---\ntitle: {read.title}\n---", f"# {read.title}", about, *parts, here, ""])
 
 

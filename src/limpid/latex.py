@@ -183,19 +183,23 @@ def _bare(part: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _matrix(node: LatexEnvironmentNode) -> Node:
-    """Rows apart by semicolons, columns by commas."""
-    entries: list[Node] = []
+    """Row by row, as a list of lists: [[a, b], [c, d]]."""
+    rows: list[list[Node]] = [[]]
     apart = False
     for child in node.nodelist:
         if isinstance(child, LatexSpecialsNode) and child.specials_chars == "&":
-            entries, apart = [*entries, Node("atom", ",")], True
+            rows[-1].append(Node("atom", ","))
+            apart = True
         elif isinstance(child, LatexMacroNode) and child.macroname == "\\":
-            entries, apart = [*entries, Node("atom", ";")], True
+            rows.append([])
         else:
             tokens = list(_tokens([child]))
-            entries += [replace(token, spaced=token.spaced or apart) for token in tokens[:1]] + tokens[1:]
+            rows[-1] += [replace(token, spaced=token.spaced or apart) for token in tokens[:1]] + tokens[1:]
             apart = apart and not tokens
-    return Node("group", "(", (_grouped(entries),))
+    inside: list[Node] = []
+    for row in rows:
+        inside += [Node("atom", ",")] * bool(inside) + [Node("group", "[", (_grouped(row),), bool(inside))]
+    return Node("group", "[", (tuple(inside),))
 
 
 def _grouped(tokens: list[Node]) -> tuple[Node, ...]:

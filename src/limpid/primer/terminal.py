@@ -28,7 +28,8 @@ def show(chapter: Chapter, console: Console) -> None:
     about = f"[dim]{chapter.purpose} About {counted(chapter.minutes, 'minute')}.[/dim]"
     for part in (about, *(_shown(chapter, part) for part in chapter.parts)):
         console.print(Padding(part, (0, 0, 1, 0)), width=min(WIDTH, console.width))
-    console.print(f"In a step of yours: [bold]limpid explain last {chapter.opens}[/bold]")
+    console.print(f"In a recorded step: [bold]limpid explain --worked {chapter.opens}[/bold]")
+    console.print(f"In one of yours: [bold]limpid explain last {chapter.opens}[/bold]")
 
 
 def _shown(chapter: Chapter, part: Part) -> RenderableType:

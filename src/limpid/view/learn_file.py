@@ -54,5 +54,5 @@ def _chapter(read: Chapter) -> str:
     return (
         f'<article class="learn" id="{read.name}"><h1>{read.number} {escape(read.title)}</h1>'
         f'<p>{escape(read.purpose)} <span class="quiet">About {minutes}.</span></p>{parts}'
-        f"<p>In a step of yours: <code>limpid explain last {escape(read.opens)}</code></p></article>"
+        f"<p>In a recorded step: <code>limpid explain --worked {escape(read.opens)}</code></p></article>"
     )

@@ -12,7 +12,7 @@ from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.graph import Axis, Series, graph_svg, graph_text
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, arrow, drawing, words
 
-BOX, GAP, TALL = 92, 44, 150
+BOX, GAP, TALL = 92, 44, 178
 COLORS = (SECOND, INK, FIRST)
 MARKS = ("●", "×", "○")
 SMALLEST, LARGEST = 1e-8, 1e6
@@ -31,6 +31,7 @@ def two_passes_svg(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence
             parts += [arrow(left + BOX, 48, left + BOX + GAP, 48, FIRST)]
             parts += [arrow(left + BOX + GAP, 108, left + BOX, 108, SECOND)] if place else []
     parts += [words(10, 84, "forwards: values", "start", FIRST), words(10, 140, "backwards: slopes", "start", SECOND)]
+    parts.append(words(10, 166, f"derivatives of the weights: {_said(x, w, v, target)}", "start", SECOND))
     width = 20 + len(stations) * (BOX + GAP) - GAP
     return drawing(width, TALL, "Values go forwards, slopes of the loss come back", parts)
 
@@ -42,7 +43,13 @@ def two_passes_text(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequenc
         f"{'forwards →':10}{''.join(f'{value:>12}' for _, value, _ in stations)}",
         f"{'back     ←':10}{''.join(f'{bar:>12}' for _, _, bar in stations)}",
     ]
-    return "\n".join(rows)
+    return "\n".join([*rows, "", _said(x, w, v, target)])
+
+
+def _said(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence[float], target: float) -> str:
+    """The weights' derivatives, to which the passes lead."""
+    found = passed(x, np.array(w), v, target)
+    return f"W\u0305 = {shown(found.w_bar)}, V\u0305 = [{shown(found.v_bar)}]"
 
 
 def _stations(
@@ -54,7 +61,7 @@ def _stations(
         ("input x", shown(x), ""),
         ("z = W x", shown(found.z), shown(found.z_bar)),
         ("h = relu(z)", shown(found.h), shown(found.h_bar)),
-        ("y = v · h", shown(found.y), shown(found.y_bar)),
+        ("y = V h", shown(found.y), shown(found.y_bar)),
         ("loss", shown(found.loss), "1"),
     ]
 
@@ -80,7 +87,7 @@ def _axes(layers: int) -> tuple[Axis, Axis]:
 
 def _runs(gains: Sequence[float], layers: int) -> list[Series]:
     return [
-        Series(f"gain {shown(gain)}", list(enumerate(through_layers(gain, layers))), COLORS[place], MARKS[place])
+        Series(f"factor {shown(gain)}", list(enumerate(through_layers(gain, layers))), COLORS[place], MARKS[place])
         for place, gain in enumerate(gains)
     ]
 

@@ -25,7 +25,8 @@ def _drawn(minimum: float, start: float, rate: float, steps: int) -> tuple[Axis,
     found = [(w, (w - minimum) ** 2) for w in places(minimum, start, rate, steps)]
     x = Axis("weight w", low, high, [minimum - abs(start - minimum), minimum, minimum + abs(start - minimum)])
     y = Axis("loss", 0.0, reach**2, [0, (start - minimum) ** 2])
-    return x, y, [Series("", along, FIRST, "·"), Series("", found, SECOND, joined=False)]
+    steps_on_it = Series("", found, SECOND, joined=False, note="the weight after each step")
+    return x, y, [Series("", along, FIRST, "·", note="the loss"), steps_on_it]
 
 
 def descent_svg(minimum: float, start: float, rate: float, steps: int) -> str:

@@ -58,6 +58,8 @@ class Series(NamedTuple):
     mark: str = "●"
     """In characters."""
     joined: bool = True
+    note: str = ""
+    """What it is, said below the characters only: a name beside it would be in the way."""
 
 
 def graph_svg(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
@@ -112,7 +114,8 @@ def graph_text(x: Axis, y: Axis, series: Sequence[Series]) -> str:
         edge = "┤" if row in ticks else "│"
         lines.append(f"{ticks.get(row, ''):>{BEFORE}} {edge}{''.join(content).rstrip()}")
     lines += [f"{'':{BEFORE}} └{'─' * COLUMNS}", _under(x), f"{'':{BEFORE}}  {x.label}"]
-    return "\n".join([*lines, f"{'':{BEFORE}}  " + ", ".join(f"{one.mark} {one.name}" for one in series if one.name)])
+    said = dict.fromkeys(f"{one.mark} {one.name or one.note}" for one in series if one.name or one.note)
+    return "\n".join([*lines, f"{'':{BEFORE}}  " + ", ".join(said)])
 
 
 def _cells(one: Series, x: Axis, y: Axis) -> list[tuple[int, float]]:

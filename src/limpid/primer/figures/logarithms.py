@@ -13,6 +13,8 @@ from limpid.primer.figures.svg import FIRST, MUTED, SECOND
 X = Axis("x", -3.0, 8.0, (-2.0, 0.0, 2.0, 4.0, 6.0, 8.0))
 Y = Axis("y", -3.0, 8.0, (-2.0, 0.0, 2.0, 4.0, 6.0, 8.0))
 
+POINTS = "points of eˣ, and their images"
+
 
 def undoing_svg(powers: Sequence[float]) -> str:
     """Both curves, mirrored in the line between them, and points of one with their mirror images."""
@@ -27,11 +29,11 @@ def _series(powers: Sequence[float]) -> list[Series]:
     up = [(float(x), float(np.exp(x))) for x in np.linspace(X.lowest, np.log(Y.highest), 200)]
     points = [(x, float(np.exp(x))) for x in powers]
     return [
-        Series("", [(value, value) for value in (X.lowest, X.highest)], MUTED, "·"),
+        Series("y = x", [(value, value) for value in (X.lowest, X.highest)], MUTED, "·"),
         Series("eˣ", up, FIRST, "+"),
         Series("ln x", [(y, x) for x, y in up], SECOND, "o"),
-        Series("", [(y, x) for x, y in points], SECOND, "●", joined=False),
-        Series("", points, FIRST, "●", joined=False),
+        Series("", [(y, x) for x, y in points], SECOND, "●", joined=False, note=POINTS),
+        Series("", points, FIRST, "●", joined=False, note=POINTS),
     ]
 
 

@@ -10,12 +10,11 @@ from limpid.maths.foundations import cosine_similarity, dot, norm
 from limpid.maths.operation import Array
 from limpid.primer.exercise import shown
 from limpid.primer.figures.drawn import Drawn
+from limpid.primer.figures.plane import SHADOW, plane_text
 from limpid.primer.figures.svg import FIRST, MUTED, SECOND, arrow, boxed, drawing, line, scale, words
 
 STEP, HEIGHT = 64, 36
 SIDE, MARGIN = 260, 24
-RULER = 41
-"""Characters from cosine −1 to 1."""
 Vector = Sequence[float]
 
 
@@ -77,10 +76,10 @@ def angle_svg(a: Vector, b: Vector) -> str:
 
 
 def angle_text(a: Vector, b: Vector) -> str:
-    """The angle in words, and the cosine as a place between −1 and 1."""
-    place = round((cosine_similarity(a, b) + 1) / 2 * (RULER - 1))
-    ruler = "".join("●" if at == place else "┼" if at == RULER // 2 else "─" for at in range(RULER))
-    return f"a = {shown(a)}, b = {shown(b)}: {said(a, b)}\n−1 {ruler} 1\n{'0':>{RULER // 2 + 4}}"
+    """Both arrows in characters, the shadow of the second below the first, and the angle in words."""
+    shadow = np.asarray(a, float) * dot(a, b) / dot(a, a)
+    drawn = plane_text({"a": a, "b": b}, shadow=shadow)
+    return f"{drawn}\n\na = {shown(a)}, b = {shown(b)}: {said(a, b)}\n{SHADOW} the shadow of b on the line of a"
 
 
 def said(a: Vector, b: Vector) -> str:

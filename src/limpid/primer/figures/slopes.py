@@ -12,6 +12,8 @@ from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.graph import Axis, Series, graph_svg, graph_text
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND
 
+SECANTS = ("·", "+")
+"""How each line through two points is drawn in characters."""
 STEPS = tuple(float(f"1e{power}") for power in range(-13, 1))
 
 
@@ -39,10 +41,14 @@ def _lines(x: float, steps: Sequence[float]) -> list[Series]:
 
     rises = [one_sided(square, x, h) for h in steps]
     return [
-        *(Series(f"slope {shown(rise)}", straight(rise), MUTED, "·") for rise in rises),
+        *(
+            Series(f"slope {shown(rise)}", straight(rise), MUTED, mark)
+            for rise, mark in zip(rises, SECANTS, strict=True)
+        ),
         Series(f"slope {shown(slope(square, x))}", straight(slope(square, x)), SECOND, "×"),
         Series("x²", [(one, square(one)) for one in across], FIRST, "●"),
-        Series("", [(x, square(x)), *((x + h, square(x + h)) for h in steps)], INK, "○", joined=False),
+        Series("", [(x, square(x)), *((x + h, square(x + h)) for h in steps)], INK, "○", joined=False,
+               note="where they meet it"),
     ]
 
 

@@ -35,7 +35,7 @@ def _series(sizes: Sequence[int]) -> list[Series]:
     drawn = [(float(d), deviation(products(d))) for d in sizes]
     divided = [(float(d), deviation(products(d)) / d**0.5) for d in sizes]
     return [
-        Series("", curve, MUTED, "·"),
+        Series("", curve, MUTED, "·", note="root of the entries"),
         Series("drawn", drawn, FIRST, "●", joined=False),
         Series("divided", divided, SECOND, "○", joined=False),
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from limpid.maths.foundations import cosine_similarity
 from limpid.primer.exercise import shown
 from limpid.primer.figures.drawn import Drawn
+from limpid.primer.figures.plane import plane_text
 from limpid.primer.figures.svg import FIRST, MUTED, arrow, dot, drawing, line, scale, words
 
 SIDE, MARGIN = 260, 30
@@ -23,15 +23,9 @@ def points_svg(points: Mapping[str, Sequence[float]]) -> str:
 
 
 def points_text(points: Mapping[str, Sequence[float]]) -> str:
-    """Where each word is, and which of the others lies in the direction most like its own."""
-    lines = []
-    for word, place in points.items():
-        others = {other: float(cosine_similarity(place, there)) for other, there in points.items() if other != word}
-        nearest = max(others, key=others.__getitem__)
-        lines.append(
-            f"{word:12} {shown(place):12} nearest in direction: {nearest} (cosine {shown(others[nearest], 3)})"
-        )
-    return "\n".join(lines)
+    """The same arrows in characters, and where each ends."""
+    ends = ", ".join(f"{word} {shown(place)}" for word, place in points.items())
+    return f"{plane_text(points)}\n\n{ends}"
 
 
 FIGURES = {"points": Drawn(points_svg, points_text)}
