@@ -47,8 +47,14 @@ def _lines(x: float, steps: Sequence[float]) -> list[Series]:
         ),
         Series(f"slope {shown(slope(square, x))}", straight(slope(square, x)), SECOND, "×"),
         Series("x²", [(one, square(one)) for one in across], FIRST, "●"),
-        Series("", [(x, square(x)), *((x + h, square(x + h)) for h in steps)], INK, "○", joined=False,
-               note="where they meet it"),
+        Series(
+            "",
+            [(x, square(x)), *((x + h, square(x + h)) for h in steps)],
+            INK,
+            "○",
+            joined=False,
+            note="where they meet it",
+        ),
     ]
 
 
