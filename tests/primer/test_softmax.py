@@ -35,7 +35,7 @@ def test_a_difference_of_scores_is_the_logarithm_of_a_ratio() -> None:
 def test_log_sum_exp_keeps_what_a_probability_loses() -> None:
     total = math.log(math.exp(2) + math.exp(1) + math.exp(0.5))
     assert f"it is {total:.5f}, a little above the largest score" in prose()
-    assert f"less that: −{total - 2:.5f}" in prose()
+    assert f"$\\ln p_1 = 2 - {total:.5f} = -{total - 2:.5f}$" in prose()
     assert (
         "The second probability is stored as 0, and zero has no logarithm. The difference above gives −800" in prose()
     )
