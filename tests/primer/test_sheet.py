@@ -9,16 +9,16 @@ import pytest
 from limpid.cli import main
 from limpid.primer.exercise import numbers_of
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.sheet import sheet
+from limpid.primer.sheet import sections, sheet
 
 
-def sections(page: str) -> list[str]:
+def parts_of(page: str) -> list[str]:
     return re.findall(r"<section>.*?</section>", page, re.DOTALL)
 
 
 def test_each_exercise_is_asked_solved_and_has_its_slips() -> None:
     page = sheet(EXERCISES.values(), 7)
-    asked, solved, slips = sections(page)
+    asked, solved, slips = parts_of(page)
     for part in (asked, solved, slips):
         assert re.findall(r"<b>(\d+)</b>", part) == [str(number + 1) for number in range(len(EXERCISES))]
     for name, exercise in EXERCISES.items():
@@ -36,6 +36,16 @@ def test_it_stands_alone_and_is_whole() -> None:
     assert page.count("break-before: page") == 1
     assert page.count("<li>") == page.count("</li>") == 3 * len(EXERCISES)
     assert sheet(EXERCISES.values(), 0) == page
+
+
+def test_seeds_follow_one_another_and_answers_are_left_out() -> None:
+    chosen = [EXERCISES["length"], EXERCISES["dot"]]
+    asked = parts_of(sections(chosen, (1, 2), answers=False, slips=False))
+    assert ["seed 1:" in asked[0], "seed 2:" in asked[1], len(asked)] == [True, True, 2]
+    assert asked[0] == parts_of(sheet(chosen, 1))[0]
+    both = parts_of(sections(chosen, (1, 2), slips=False))
+    assert both[:2] == asked
+    assert both[3] == parts_of(sheet(chosen, 2))[1]
 
 
 def test_from_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

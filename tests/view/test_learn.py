@@ -15,6 +15,7 @@ from limpid.primer.own_step import own_numbers
 from limpid.primer.progress import sittings
 from limpid.primer.puzzles import PUZZLES
 from limpid.primer.puzzles.broken_step import OPENS, STAGES
+from limpid.primer.sheet import sections, sheet
 from limpid.tracing import worked
 
 Ask = Callable[..., TestClient]
@@ -88,6 +89,20 @@ def test_a_longer_exercise_is_asked_and_judged_as_in_the_terminal(client: TestCl
     assert client.get("/api/learn/longer/nothing").status_code == 404
     refused = client.post("/api/learn/grade", json={"exercise": "broken-step", "answer": "cat"}).json()["error"]
     assert "type a number, 1 to 9" in refused
+
+
+def test_a_sheet_is_the_terminals(client: TestClient) -> None:
+    asked = "/api/learn/sheet?seed=3&seed=4&exercise=dot&exercise=length"
+    chosen = [EXERCISES["length"], EXERCISES["dot"]]
+    found = client.get(f"{asked}&answers=1&slips=1").json()
+    assert found["html"] in sheet(chosen, 3, 4)
+    assert found["style"] in sheet(chosen, 3, 4)
+    assert client.get(asked).json()["html"] == sections(chosen, (3, 4), answers=False, slips=False)
+    assert "there is no exercise 'x'" in client.get(f"{asked}&exercise=x").json()["error"]
+    assert "nothing is chosen" in client.get("/api/learn/sheet?seed=3").json()["error"]
+    assert "seed is 'x'" in client.get("/api/learn/sheet?seed=x&exercise=dot").json()["error"]
+    many = "&".join(f"seed={seed}" for seed in range(41))
+    assert "41 seeds are more than 40" in client.get(f"/api/learn/sheet?{many}&exercise=dot").json()["error"]
 
 
 def test_the_place_of_each_fault_is_one_of_a_recorded_step() -> None:

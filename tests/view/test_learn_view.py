@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from tests.view.canned import HOME, TIMEOUT, beyond_the_edge, serious
 from tests.view.folders import made_run
 
+from limpid.primer.chapter import chapter
 from limpid.primer.exercise import numbers_of
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.progress import sittings
@@ -171,6 +172,36 @@ def test_everybody_can_do_the_longer_ones(name: str, learn: Open) -> None:
     assert serious(page) == []
     page.set_viewport_size({"width": 360, "height": 740})
     assert beyond_the_edge(page) == []
+
+
+def test_a_teacher_chooses_a_sheet_and_prints_it(learn: Open) -> None:
+    page = learn("#/learn")
+    page.get_by_role("link", name="a sheet of exercises to print").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page.get_by_role("button", name="print")).to_be_disabled()
+    similarity = page.get_by_role("group", name=chapter("similarity").title)
+    similarity.get_by_role("checkbox", name=chapter("similarity").title).press("Space")
+    expect(similarity.get_by_role("checkbox", name="dot", exact=True)).to_be_checked()
+    page.get_by_role("checkbox", name="length", exact=True).press("Space")
+    page.get_by_label("seeds, such as").fill("7, 8")
+    expect(page.locator(".sheet-paper section")).to_have_count(4)
+    expect(page.locator(".sheet-paper section h1")).to_have_text(["Exercises", "Exercises", "Answers", "Answers"])
+    asked = EXERCISES["length"].question(numbers_of(EXERCISES["length"], 8)).splitlines()
+    expect(page.locator(".sheet-paper section").nth(1)).to_contain_text(asked[0])
+    page.get_by_role("checkbox", name="with answers").press("Space")
+    expect(page.locator(".sheet-paper section")).to_have_count(2)
+    page.reload()
+    expect(page.locator(".sheet-paper section")).to_have_count(2)
+    page.get_by_role("checkbox", name="with the likely slips").press("Space")
+    expect(page.locator(".sheet-paper section")).to_have_count(4)
+    assert serious(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert serious(page) == []
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert beyond_the_edge(page) == []
+    page.emulate_media(media="print")
+    expect(page.get_by_role("heading", level=1).first).to_have_text("Exercises")
+    assert page.locator("input:visible, button:visible").count() == 0
 
 
 def test_everybody_can_read_a_chapter(learn: Open) -> None:

@@ -672,6 +672,12 @@ export interface Sample {
   text: string;
 }
 
+/** A sheet of exercises to print. */
+export interface SheetView {
+  style: string;
+  html: string;
+}
+
 /** What came of an exercise, to be kept with what was answered in the terminal. */
 export interface SittingQuestion {
   exercise: string;

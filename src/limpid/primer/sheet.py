@@ -11,7 +11,7 @@ from limpid.primer.exercise import Exercise, Numbers, numbers_of
 
 STYLE = """
 @page { size: A4; margin: 18mm 16mm }
-body { font: 11pt/1.45 "Noto Serif", Georgia, "DejaVu Serif", serif; color: #000; background: #fff;
+.sheet { font: 11pt/1.45 "Noto Serif", Georgia, "DejaVu Serif", serif; color: #000; background: #fff;
   max-width: 44rem; margin: 1.5rem auto; padding: 0 1rem }
 h1 { font-size: 15pt; margin: 0 0 .2rem } h2 { font-size: 12pt; margin: 1.3rem 0 .3rem }
 p { margin: .15rem 0 } ol, ul { margin: 0; padding: 0; list-style: none }
@@ -26,26 +26,36 @@ section + section { break-before: page }
 table { border-collapse: collapse; font-size: 9.5pt; width: 100% }
 td { vertical-align: top; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid #ddd }
 td:nth-child(1) { white-space: nowrap; width: 9rem } td:nth-child(2) { width: 7rem; overflow-wrap: anywhere }
-@media print { body { margin: 0; padding: 0; max-width: none } }
+@media (max-width: 30rem) { td { display: block; border: 0 } td:nth-child(n) { width: auto } }
+@media print { .sheet { margin: 0; padding: 0; max-width: none } }
 """
+NAMED = '<p class="name">Name: <span></span> &nbsp; Date: <span></span></p>'
+SLIPS = '<p class="about">A wrong answer, and the way that leads to it with these numbers.</p>'
 
 
-def sheet(exercises: Iterable[Exercise], seed: int) -> str:
-    """One page of HTML that needs nothing else; every exercise has the numbers of the seed."""
-    each = [(one, numbers_of(one, seed)) for one in exercises]
-    about = f"Numbers of seed {seed}: the same exercise is <code>limpid learn NAME --seed {seed}</code>."
-    named = '<p class="name">Name: <span></span> &nbsp; Date: <span></span></p>'
-    parts = (
-        ("Exercises", f'<p class="about">{about}</p>{named}', _question),
-        ("Answers", f'<p class="about">{about}</p>', _solved),
-        ("Slips", '<p class="about">A wrong answer, and the way that leads to it with these numbers.</p>', _slips),
-    )
-    body = "".join(f"<section><h1>{title}</h1>{head}{_all(each, made)}</section>\n" for title, head, made in parts)
+def sheet(exercises: Iterable[Exercise], *seeds: int) -> str:
+    """One page of HTML that needs nothing else: questions with the numbers of each seed, then answers, then slips."""
+    named = ", ".join(map(str, seeds))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/>'
-        f'<meta name="viewport" content="width=device-width"/><title>limpid: exercises, seed {seed}</title>'
-        f"<style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
+        f'<meta name="viewport" content="width=device-width"/><title>limpid: exercises, seed {named}</title>'
+        f'<style>{STYLE}</style></head>\n<body class="sheet">\n{sections(exercises, seeds)}</body></html>\n'
     )
+
+
+def sections(exercises: Iterable[Exercise], seeds: Sequence[int], answers: bool = True, slips: bool = True) -> str:
+    """The same without a page around it, for a room of class `sheet`; answers and slips where they are asked for."""
+    chosen = list(exercises)
+    parts = [("Exercises", NAMED, _question)]
+    parts += [("Answers", "", _solved)] if answers else []
+    parts += [("Slips", SLIPS, _slips)] if slips else []
+    made = []
+    for title, head, one in parts:
+        for seed in seeds:
+            each = [(exercise, numbers_of(exercise, seed)) for exercise in chosen]
+            about = f"Numbers of seed {seed}: the same exercise is <code>limpid learn NAME --seed {seed}</code>."
+            made.append(f'<section><h1>{title}</h1><p class="about">{about}</p>{head}{_all(each, one)}</section>\n')
+    return "".join(made)
 
 
 def _all(each: Sequence[tuple[Exercise, Numbers]], made: Callable[[Exercise, Numbers], str]) -> str:

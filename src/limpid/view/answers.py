@@ -142,8 +142,14 @@ def number(request: Request, name: str, otherwise: int, most: int) -> int:
     Raises  Refused for what is none, or too large
     """
     text = request.query_params.get(name)
-    if text is None:
-        return otherwise
+    return otherwise if text is None else whole(text, name, most)
+
+
+def whole(text: str, name: str, most: int) -> int:
+    """A whole number as it was typed.
+
+    Raises  Refused for what is none
+    """
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise Refused(f"{name} is {text[:40]!r}: expected a whole number")
     return min(int(text), most)

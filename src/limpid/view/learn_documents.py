@@ -87,6 +87,14 @@ class PuzzleView:
 
 
 @dataclass(frozen=True)
+class SheetView:
+    """A sheet of exercises to print."""
+
+    style: str  # for a room of class sheet
+    html: str  # our own
+
+
+@dataclass(frozen=True)
 class GradeDocument:
     """What is said to an answer."""
 
@@ -137,5 +145,6 @@ class PracticeView:
 
 
 LEARN_DOCUMENTS = (
-    LearnContents, ChapterView, ExerciseView, PuzzleView, GradeDocument, PracticeView, GradeQuestion, SittingQuestion,
+    LearnContents, ChapterView, ExerciseView, PuzzleView, SheetView, GradeDocument, PracticeView, GradeQuestion,
+    SittingQuestion,
 )  # fmt: skip

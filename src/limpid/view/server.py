@@ -20,13 +20,14 @@ from limpid.history.curves import Axis
 from limpid.source.find import MOST_DIGITS
 from limpid.tracing.cache import program
 from limpid.view import bundle, live
-from limpid.view.answers import Refused, answer, encoded, in_thread, number, packed, refusal, tagged, with_body
+from limpid.view.answers import Refused, answer, encoded, in_thread, number, packed, refusal, tagged, whole, with_body
 from limpid.view.compare import Compare
 from limpid.view.document import SliceKind
 from limpid.view.equations import equations_view
 from limpid.view.folder import Folder
 from limpid.view.jobs import Jobs, WatchedJob
 from limpid.view.learn import LARGEST_SEED, Practised, chapter_view, contents, keep, practice
+from limpid.view.learn_sheet import sheet_view
 from limpid.view.live import Streams, Watched
 from limpid.view.over_steps import OverTime
 from limpid.view.pairs import Pair
@@ -98,6 +99,7 @@ class Site:
             Route("/api/learn/practice", in_thread(self.practice)),
             Route("/api/learn/sittings", with_body(self.sitting), methods=["POST"]),
             Route("/api/learn/exercises/{exercise}", in_thread(self.exercise)),
+            Route("/api/learn/sheet", in_thread(self.sheet)),
             Route("/api/learn/longer/{puzzle}", in_thread(self.longer)),
             Route("/api/learn/{chapter}", in_thread(self.chapter)),
             Route("/api/play", with_body(self.ask_model), methods=["POST"]),
@@ -284,6 +286,12 @@ class Site:
         """GET api/learn/longer/NAME?seed=: one of the longer exercises, with the numbers of a seed."""
         seed = number(request, "seed", 0, LARGEST_SEED)
         return answer(request, Practised(self.steps).longer(request.path_params["puzzle"], seed))
+
+    def sheet(self, request: Request) -> Response:
+        """GET api/learn/sheet?exercise=&exercise=&seed=&seed=&answers=&slips=: exercises to print."""
+        seeds = [whole(text, "seed", LARGEST_SEED) for text in request.query_params.getlist("seed")]
+        asked = [request.query_params.get(one) == "1" for one in ("answers", "slips")]
+        return answer(request, sheet_view(request.query_params.getlist("exercise"), seeds, *asked))
 
     def grade(self, request: Request, asked: dict[str, Any]) -> Response:
         """POST api/learn/grade: judge an answer."""

@@ -1,2 +1,2 @@
 // What the server sends of the primer.
-export type { ChapterPart, ChapterRow, ChapterView, ExerciseView, GradeDocument, GradeQuestion, LearnContents, PracticeView, PuzzleView, SittingQuestion } from "../documents";
+export type { ChapterPart, ChapterRow, ChapterView, ExerciseView, GradeDocument, GradeQuestion, LearnContents, PracticeView, PuzzleView, SheetView, SittingQuestion } from "../documents";

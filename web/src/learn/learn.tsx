@@ -8,6 +8,7 @@ import type { Api } from "../source/source";
 import { Chapter } from "./chapter";
 import type { ChapterRow, LearnContents, PracticeView } from "./documents";
 import { LONGER, Puzzle } from "./puzzle";
+import { SHEET, Sheet } from "./sheet";
 
 export type LearnAddress = Extract<Address, { view: "learn" }>;
 
@@ -15,6 +16,7 @@ export function Learn({ source, address }: ViewProps<LearnAddress>) {
   const api = apiOf(source);
   const { chapter, query } = address;
   if (chapter.startsWith(LONGER)) return <Puzzle key={chapter} api={api} name={chapter.slice(LONGER.length)} query={query} />;
+  if (chapter === SHEET) return <Sheet api={api} query={query} />;
   return chapter ? <Chapter api={api} address={address} /> : <Contents api={api} />;
 }
 
@@ -54,6 +56,9 @@ function Contents({ api }: { api: Api }) {
           </li>
         ))}
       </ul>
+      <p>
+        For a class: <a href={print({ view: "learn", chapter: SHEET, query: "" })}>a sheet of exercises to print</a>.
+      </p>
       {practised.state === "refused" && <p class="quiet">What was answered is not known: {practised.reason}</p>}
     </div>
   );
