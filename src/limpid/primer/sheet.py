@@ -22,12 +22,12 @@ h2 { break-after: avoid }
 .how { font: 8.5pt "DejaVu Sans Mono", monospace; color: #444 }
 .about { font-size: 9.5pt; color: #333 }
 .name { margin: .6rem 0 1rem } .name span { display: inline-block; border-bottom: 1px solid #777; width: 14rem }
-section + section { break-before: page }
+section + section { break-before: page; margin-top: 2.5rem }
 table { border-collapse: collapse; font-size: 9.5pt; width: 100% }
 td { vertical-align: top; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid #ddd }
 td:nth-child(1) { white-space: nowrap; width: 9rem } td:nth-child(2) { width: 7rem; overflow-wrap: anywhere }
 @media (max-width: 30rem) { td { display: block; border: 0 } td:nth-child(n) { width: auto } }
-@media print { .sheet { margin: 0; padding: 0; max-width: none } }
+@media print { .sheet { margin: 0; padding: 0; max-width: none } section + section { margin: 0 } }
 """
 NAMED = '<p class="name">Name: <span></span> &nbsp; Date: <span></span></p>'
 SLIPS = '<p class="about">A wrong answer, and the way that leads to it with these numbers.</p>'

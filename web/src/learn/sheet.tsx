@@ -31,8 +31,9 @@ export function Sheet({ api, query }: { api: Api; query: string }) {
     history.replaceState(null, "", print({ view: "learn", chapter: SHEET, query: toQuery(choice.value) }));
   };
   if (!contents) return <p class="quiet loading">Looking for the exercises…</p>;
-  const { exercises, seeds, answers, slips } = choice.value;
-  const path = exercises.length && numbers(seeds).length ? `api/learn/sheet?${asked(choice.value)}` : null;
+  const { seeds, answers, slips } = choice.value;
+  const exercises = contents.chapters.flatMap((row) => row.exercises).filter((name) => choice.value.exercises.includes(name)); // an address may name others
+  const path = exercises.length && numbers(seeds).length ? `api/learn/sheet?${asked({ ...choice.value, exercises })}` : null;
   return (
     <div class="learn">
       <div class="sheet-form">
