@@ -8,6 +8,7 @@ from limpid.config import Sampling, TrainConfig
 from limpid.config.flags import field_texts, given
 from limpid.config.options import from_dict
 from limpid.errors import ConfigError
+from limpid.verbs.learn import LearnFlags
 
 
 def parsed(*words: str) -> TrainConfig:
@@ -45,6 +46,11 @@ def test_lists_and_none() -> None:
     assert config.run.record_steps == (1, 2, 5)
     assert config.update.max_grad_norm is None
     assert config.data.paths == ("-",)
+
+
+@pytest.mark.parametrize("text", ["none", "-1/3", "-0,5", "-5e3"])
+def test_an_answer_is_taken_as_it_was_typed(text: str) -> None:
+    assert from_dict(LearnFlags, given("learn", LearnFlags, ["dot", "--answer", text])).answer == text
 
 
 @pytest.mark.parametrize(

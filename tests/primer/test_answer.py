@@ -40,9 +40,73 @@ def test_a_shape_a_list_and_no_answer_are_told_apart() -> None:
 
 def test_how_exactly_a_number_was_typed() -> None:
     assert read("0.36").within == pytest.approx((0.005,))
-    assert [read(text).within for text in ("36%", "1/3", "7")] == [(0,)] * 3
+    assert [read(text).within for text in ("1/3", "e^2", "√49", "0")] == [(0,)] * 4
+    assert [read(text).within[0] for text in ("36%", "49", "1", "400")] == pytest.approx([0.005, 0.5, 0.1, 0.5])
+    same = ("1.22e6", "1.22·10^6", "1.22×10⁶", "1.22 * 10**6", "1,22 x 10^6", "1.22 million")
+    assert [read(text, "number").within[0] for text in same] == pytest.approx([5000] * 6)
+    assert [read(text).within[0] for text in ("1,220,000", "40,000", "2e24")] == pytest.approx([5000, 0.5, 2e23])
     assert read("36.5%").within == pytest.approx((0.0005,))
     assert read("1.20e3").within == pytest.approx((5,))
+
+
+LISTS = {
+    "36,16": [36, 16], "768,512": [768, 512], "12,6,2": [12, 6, 2], "0.7361,0.0996,0.1643": [0.7361, 0.0996, 0.1643],
+    "1,600, 1,472": [1600, 1472], "0,5 1,5": [0.5, 1.5], "0.5 1.5": [0.5, 1.5], "[1 -2 3]": [1, -2, 3], "[5]": [5],
+    "[[-12,6],[-4,12]]": [-12, 6, -4, 12], "[-12 6; -4 12]": None, "[[4], [2]]": [4, 2], "[3, 4], [1, 2]": [3, 4, 1, 2],
+    "[1 / 3, 2 - 1]": [1 / 3, 1], "7,-5": [7, -5], "[e³, 1]": [math.e**3, 1],
+}  # fmt: skip
+"""Where a list is asked for."""
+NUMBERS = {
+    "0,5": 0.5, "1,219,920": 1_219_920, "1 219 920": 1_219_920, "(1 + 2) / (3 + 4)": 3 / 7, "3 × 2": 6, "e³": math.e**3,
+    "2¹⁴-1": 2**14 - 1, "2560²": 2560**2, "378·10⁹": 378e9, "10⁻³": 0.001, "≈7.39": 7.39, "≈ 7,39": 7.39, "~7": 7,
+    "about 7": 7, "e^2 ≈ 7.39": 7.39, "f′(2) = 12": 12, "2.13×10²⁴": 2.13e24, "5 percent": 0.05, "e^{-2}": math.e**-2,
+    "½": 0.5,
+}  # fmt: skip
+"""Where a number is asked for."""
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_where_a_list_is_asked_for_a_comma_parts_it(text: str) -> None:
+    if (expected := LISTS[text]) is None:
+        with pytest.raises(Unreadable):
+            read(text, "list")
+    else:
+        found = read(text, "list")
+        assert (found.form, found.values) == ("list", pytest.approx(expected, rel=1e-12))
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_where_a_number_is_asked_for_it_is_one(text: str) -> None:
+    found = read(text, "number")
+    assert (found.form, found.values) == ("number", pytest.approx([NUMBERS[text]], rel=1e-12))
+
+
+@pytest.mark.parametrize("text", ["(10,9)", "[10, 9]", "10 × 9", "10x9", "10 by 9", "10 9", "10*9"])
+def test_where_a_shape_is_asked_for_programmers_may_write_it(text: str) -> None:
+    assert read(text, "shape") == ((10, 9), (0, 0), "shape", "")
+
+
+UNITS = {
+    ("112 GB", "gigabytes"): 112, ("112000 MB", "gigabytes"): 112, ("320 KiB", "bytes"): 327_680, ("7 B", "bytes"): 7,
+    ("7B", "numbers"): 7e9, ("7 billion parameters", "numbers"): 7e9, ("1000 steps", "steps"): 1000,
+    ("1 step", "steps"): 1, ("19 units", "units"): 19, ("1 bit", "nats"): math.log(2),
+    ("4.2e22 FLOPs", "FLOPs"): 4.2e22,
+    ("1,000 bytes per token", "bytes"): 1000, ("e^2 nats", "nats"): math.e**2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "asked"), UNITS)
+def test_a_unit_that_fits_is_read(text: str, asked: str) -> None:
+    found = read(text, "number", asked)
+    assert (found.values, found.unit) == (pytest.approx([UNITS[text, asked]], rel=1e-12), "")
+
+
+def test_a_unit_that_does_not_fit_is_named() -> None:
+    assert [read(text, "number", "nats").unit for text in ("90°", "7 GB", "3 steps", "7 billion cats")] == [
+        "°", "gb", "steps", "cats"
+    ]  # fmt: skip
+    with pytest.raises(Unreadable):
+        read("7 cats")
 
 
 NONE = ("", "cat", "import os", "__import__('os')", "9**9**9", "1/0", "ln(-1)", "1" * 300, "(", "[,]", "nan", "inf",
@@ -57,13 +121,17 @@ def test_what_is_no_answer_is_refused_in_a_line(text: str) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(alphabet="0123456789.,;+-*/^()[]e√ln xB%−×'\"_a", max_size=30))
-def test_nothing_typed_ends_in_pythons_own_error(text: str) -> None:
+@given(
+    st.text(alphabet="0123456789.,;+-*/^()[]{}e√ln xB%−×'\"_a³⁻⁹≈=°gb", max_size=30),
+    st.sampled_from(("", "number", "list", "shape")),
+    st.sampled_from(("", "bytes", "nats")),
+)
+def test_nothing_typed_ends_in_pythons_own_error(text: str, form: str, unit: str) -> None:
     try:
-        found = read(text)
+        found = read(text, form, unit)
     except Unreadable:
         return
-    assert all(math.isfinite(value) for value in found.values)
+    assert all(math.isfinite(value) for value in (*found.values, *found.within))
 
 
 @given(st.floats(-1e6, 1e6, allow_nan=False))

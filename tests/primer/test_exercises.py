@@ -66,7 +66,9 @@ def test_a_slip_never_tells_the_answer(exercise: Exercise) -> None:
         numbers = numbers_of(exercise, seed)
         right = exercise.answer(numbers)
         if right.form == "number" and abs(right.values[0]) > 12:
-            assert all(str(right) not in slip.says.format(given="") for slip in exercise.slips), seed
+            assert all(
+                str(right) not in slip.told(exercise.given(numbers), Answer((0.0,))) for slip in exercise.slips
+            ), seed
 
 
 @EACH
@@ -104,13 +106,6 @@ def test_two_slips_at_once_are_both_named() -> None:
     exercise = EXERCISES["chain-of-tokens"]
     judged = grade(exercise, exercise.first, "0.667494")
     assert judged.note == "mean+sign"
-
-
-def test_rounded_too_far_is_not_wrong() -> None:
-    exercise = EXERCISES["surprise"]
-    assert grade(exercise, exercise.first, "1.2").outcome == "right"
-    assert grade(exercise, {"p": 0.7}, "0.4").outcome == "rounded"
-    assert grade(exercise, exercise.first, "[1.2, 1]").note == "form-list"
 
 
 def test_hints_come_one_by_one_with_wrong_answers() -> None:

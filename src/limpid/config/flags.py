@@ -107,11 +107,15 @@ def _unexpected(verb: str, word: str, options: list[Option]) -> ConfigError:
 def _spelled_out(options: list[Option], argv: Sequence[str]) -> list[str]:
     """argv with dashes inside names, and every switch followed by its value: --x to --x=true."""
     switches = {flag for option in options if option.kind is bool for flag in option.flags}
+    verbatim = {flag for option in options if "verbatim" in option.field.metadata for flag in option.flags}
     ours = aliases([option.field.name for option in options])
     spelled: list[str] = []
     for index, word in enumerate(argv):
         if word == "--":
             return [*spelled, *argv[index:]]
+        if spelled and spelled[-1] in verbatim and not word.startswith("--"):
+            spelled[-1] += f"={word}"  # -1/3 is no option
+            continue
         if spelled and spelled[-1] in switches:
             said = word.lower() in SWITCH_WORDS
             spelled[-1] += f"={word}" if said else "=true"
@@ -210,6 +214,8 @@ def _add(group: Any, option: Option, hidden: bool = False) -> None:
     *short, name = (flag for flag in option.flags if "." not in flag)
 
     def read(text: str) -> Any:
+        if "verbatim" in option.field.metadata:  # text in which none is a word like any other
+            return text
         value = parse_value(option.kind, _unescaped(text) if "escapes" in option.field.metadata else text, name)
         return converted(option.kind, value, name)
 

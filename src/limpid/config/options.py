@@ -65,11 +65,13 @@ def from_dict(kind: type[T], plain: Mapping[str, Any], where: str = "") -> T:
             its interval
     """
     known = hints(kind)
+    verbatim = {one.name for one in dataclasses.fields(kind) if "verbatim" in one.metadata}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in plain.items():
         if key not in known:
             raise unknown_key(f"{where}{key}", known)
-        left_out = isinstance(value, str) and value == "none" and type(None) in get_args(known[key])  # TOML has no null
+        may_be = key not in verbatim and type(None) in get_args(known[key])
+        left_out = isinstance(value, str) and value == "none" and may_be  # TOML has no null
         values[key] = None if left_out else converted(known[key], value, f"{where}{key}")
     return kind(**values)
 

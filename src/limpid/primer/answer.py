@@ -1,4 +1,4 @@
-"""What a reader types as an answer, read generously: 1/3, √49, 0,5, ln 3, 7e9, 7B, 35%, [10, 6], 3x2, undefined."""
+"""What a reader types as an answer, read generously: 1/3, √49, e³, 0,5, ln 3, 7e9, 2·10⁹, 35%, [10, 6], 3x2, 112 GB."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from limpid.errors import LimpidError
+from limpid.primer.units import factor
 
 LONGEST = 200
 """Characters of an answer."""
 LARGEST_POWER = 1000
+COARSE = 0.1
+"""The largest share of a whole number that is taken for rounding: 49 may be 49.4, and 1 is not 1.4."""
+ROUND = 3
+"""Zeros at the end of a whole number, not of one digit alone, that are taken for rounding."""
 WORDS = {"thousand": "e3", "million": "e6", "billion": "e9", "trillion": "e12", "k": "e3", "m": "e6", "b": "e9"}
 FUNCTIONS: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
@@ -31,7 +36,12 @@ OPERATIONS: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-UNDEFINED = {"undefined", "not defined", "impossible", "none", "no"}
+UNDEFINED = {"undefined", "not defined", "impossible", "none", "nothing", "no"}
+SIGNS = {"×": "x", "·": "*", "⋅": "*", "−": "-", "–": "-", "√": "sqrt ", "^": "**", "π": "pi", "½": "(1/2)",
+         "{": "(", "}": ")", "\u00a0": " ", "\u202f": " "}  # fmt: skip
+RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+SIZE = "|".join(WORDS)
+WITH_UNIT = re.compile(rf"(.*?[\d.)])\s*((?:(?:{SIZE})\b)?)\s*(°|[a-z]+)(?: [a-z ]+)?")
 
 
 class Unreadable(LimpidError):
@@ -44,66 +54,132 @@ class Typed(NamedTuple):
     values: tuple[float, ...]
     within: tuple[float, ...]
     form: str  # number, list, shape, undefined
+    unit: str = ""
+    """One that does not measure what was asked for; in any other the values are those of the unit asked for."""
 
 
-def read(text: str) -> Typed:
-    """An answer as it was typed.
+def read(text: str, form: str = "", unit: str = "") -> Typed:
+    """An answer as it was typed, where this form and this unit are asked for: a comma parts a list, but not a number.
 
     Raises  Unreadable, in one line, with what can be typed
     """
     plain = _plain(text)
     if plain in UNDEFINED:
         return Typed((), (), "undefined")
-    if shape := re.fullmatch(r"\(?\s*(\d+)\s*(?:x|by)\s*(\d+)\s*\)?", plain):
-        return Typed(tuple(map(float, shape.groups())), (0.0, 0.0), "shape")
-    inside = re.fullmatch(r"[\[(](.*[,;\s].*)[\])]", plain)
-    if inside or re.search(r"[,;]", re.sub(r"(?<=\d),(?=\d)", "", plain)):
-        parts = _parts(inside.group(1) if inside else plain)
-        return Typed(tuple(_value(part, text) for part in parts), tuple(map(_within, parts)), "list")
-    one = _one(plain)
-    return Typed((_value(one, text),), (_within(one),), "number")
+    if shape := _shape(plain, form):
+        return shape
+    if parts := _rows(plain) or _parts(plain, form):
+        numbers = [_number(part) for part in parts]
+        return Typed(tuple(_value(one, text) for one in numbers), tuple(map(_within, numbers)), "list")
+    if form == "number":
+        plain = re.sub(r"(?<=\d)[ '](?=\d{3}\b)", "", plain)
+    plain, said = _unit(plain, unit) if form else (plain, "")
+    number, times = _number(plain), factor(said, unit) if said else 1.0
+    value, within = _value(number, text), _within(number)
+    if times is None:
+        return Typed((value,), (within,), "number", said)
+    return Typed((value * times,), (within * times,), "number")
 
 
 def _plain(text: str) -> str:
     """In ASCII, lower case, without what only decorates."""
     if len(text) > LONGEST:
         raise Unreadable(f"this answer has {len(text):,} characters; type a number, a list or a shape")
-    for wide, narrow in {"×": "x", "·": "*", "−": "-", "–": "-", "√": "sqrt ", "^": "**", "π": "pi", "⁻": "-"}.items():
+    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"**({found[0].translate(RAISED)})", text)
+    for wide, narrow in SIGNS.items():
         text = text.replace(wide, narrow)
-    return re.sub(r"^[a-z‖(),| ]*=\s*", "", text.strip().lower().rstrip("."))
+    text = re.sub(r"\s*\bpercent$", "%", text.strip().lower().rstrip("."))
+    if len(re.findall(r"[=≈~]", text)) == 1:
+        text = re.sub(r"^[^\[;]*[=≈~]\s*", "", text)
+    return re.sub(r"^(?:about|approximately|ca)\b\.?\s*", "", text)
 
 
-def _parts(text: str) -> list[str]:
-    """The entries of a list: parted by semicolons, else by commas before a space, else by commas, else by spaces."""
-    for mark in (r";\s*", r",\s+", r",", r"\s+"):
-        if re.search(mark, text):
-            return [part.strip() if mark == "," else _one(part.strip()) for part in re.split(mark, text)]
+def _shape(plain: str, form: str) -> Typed | None:
+    """Rows by columns; where a shape is asked for, as programmers write it too: (10, 9)."""
+    between = r"\s*(?:x|\*|by|[,;]|\s)\s*" if form == "shape" else r"\s*(?:x|by)\s*"
+    found = re.fullmatch(rf"[\[(]?\s*(\d+){between}(\d+)\s*[\])]?", plain)
+    if not found or form in ("number", "list"):
+        return None
+    return Typed(tuple(map(float, found.groups())), (0.0, 0.0), "shape")
+
+
+def _rows(plain: str) -> list[str]:
+    """The entries of a matrix, row by row; nothing where it is none."""
+    if not re.fullmatch(r"\[?(\s*\[[^\[\]]+\]\s*[,;]?\s*)+\]?", plain) or plain.count("[") < 2:
+        return []
+    rows = [_parts(f"[{row}]", "list") for row in re.findall(r"\[([^\[\]]+)\]", plain)]
+    return [entry for row in rows for entry in row] if len(set(map(len, rows))) == 1 else []
+
+
+def _parts(plain: str, form: str) -> list[str]:
+    """The entries of a list; nothing for a number."""
+    inside = _inside(plain)
+    if inside is None and form != "list" and not re.search(r"[,;]", re.sub(r"(?<=\d),(?=\d)", "", plain)):
+        return []
+    parts = _split(plain if inside is None else inside, spaces=inside is not None or form == "list")
+    return parts if len(parts) > 1 or plain.startswith("[") else []
+
+
+def _inside(plain: str) -> str | None:
+    """What stands in brackets that enclose everything: [10, 6] and (10, 6), but not (1 + 2) / (3 + 4)."""
+    depth = 0
+    for place, sign in enumerate(plain):
+        depth += (sign in "([") - (sign in ")]")
+        if depth == 0:
+            return plain[1:-1].strip() if place == len(plain) - 1 and place else None
+    return None
+
+
+def _split(text: str, spaces: bool) -> list[str]:
+    """Parted by semicolons, else by commas before a space, else by spaces between decimal commas, else by commas."""
+    words = text.split()
+    if ";" not in text and len(words) > 1 and all(re.fullmatch(r"-?\d+(,\d+)?", word) for word in words):
+        return [word.replace(",", ".") for word in words] if spaces else [text]
+    for mark in (r";", r",\s", r",", r"(?<![-+*/x])\s+(?![*/+x]|-\s)"):
+        if re.search(mark, text) and (spaces or mark[0] in ";,"):
+            return [part.strip() for part in re.split(mark, text)]
     return [text]
 
 
-def _one(text: str) -> str:
-    """A number without commas between thousands, and with a point for a comma before decimals, as in 0,375."""
-    if re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text):
-        return text.replace(",", "")
-    return text.replace(",", ".")
+def _unit(plain: str, asked: str) -> tuple[str, str]:
+    """A number, and the unit behind it, if there is one."""
+    found = WITH_UNIT.fullmatch(plain)
+    if found is None:
+        return plain, ""
+    number, size, unit = found.groups()
+    if not size and unit in WORDS and not (unit == "b" and factor(unit, asked) == 1):
+        return plain, ""
+    return (plain, "") if unit in CONSTANTS else (number + size, unit)
+
+
+def _number(text: str) -> str:
+    """A number as Python writes it: no commas between thousands, a point before decimals, powers of ten as e9."""
+    said = text.strip()
+    thousands = re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", said)
+    said = said.replace(",", "" if thousands else ".")
+    said = re.sub(rf"(?<=[\d.])\s*({SIZE})\b", lambda m: WORDS[m[1]], said)
+    said = re.sub(r"\b(sqrt|exp|ln|log10|log2|log)\s+(-?[\d.]+(?:e-?\d+)?)", r"\1(\2)", said)
+    said = re.sub(r"(?<=[\d)])\s*x\s*(?=[\d(])", "*", said)
+    ten = re.fullmatch(r"([-+]?[\d.]+)\s*\*\s*10\s*\*\*\s*(\(?)([-+]?\d+)\)?", said)
+    return f"{ten[1]}e{ten[3]}" if ten else said
 
 
 def _within(text: str) -> float:
-    """Half a unit of the last digit of a decimal number; 0 for whole numbers, fractions and what is computed."""
-    found = re.fullmatch(r"-?\d*\.(\d+)(?:e(-?\d+))?(%?)", text.strip())
-    if not found:
+    """Half a unit of the last digit of a number; whole thousands are taken for rounded; 0 for what is computed."""
+    found = re.fullmatch(r"[-+]?(\d*)(?:\.(\d*))?(?:e([-+]?\d+))?\s*(%?)", text)
+    if not found or not (found[1] or found[2]):
         return 0.0
-    digits, exponent, percent = found.groups()
-    return 0.5 * 10.0 ** (int(exponent or 0) - len(digits) - (2 if percent else 0))
+    whole, decimals, exponent, percent = found.groups()
+    unit = 10.0 ** (min(int(exponent or 0), 300) - (2 if percent else 0))
+    if decimals:
+        return 0.5 * unit * 10.0 ** -len(decimals)
+    zeros = len(whole) - len(whole.rstrip("0"))
+    last = 10.0**zeros if zeros >= ROUND and len(whole) > zeros + 1 else 1.0
+    return min(0.5 * last, COARSE * float(whole)) * unit
 
 
 def _value(text: str, whole: str) -> float:
-    said = text.strip()
-    percent = said.endswith("%")
-    said = said.removesuffix("%").strip()
-    said = re.sub(r"(?<=[\d.])\s*(thousand|million|billion|trillion|[kmb])\b", lambda m: WORDS[m.group(1)], said)
-    said = re.sub(r"\b(sqrt|exp|ln|log10|log2|log)\s+(-?[\d.]+(?:e-?\d+)?)", r"\1(\2)", said)
-    said = re.sub(r"(?<=\d)\s*x\s*(?=\d)", "*", said)
+    said = text.removesuffix("%").strip()
     try:
         number = _computed(ast.parse(said, mode="eval").body)
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
@@ -111,7 +187,7 @@ def _value(text: str, whole: str) -> float:
     if not math.isfinite(number):
         raise Unreadable(f"“{whole.strip()}” is not read as an answer: type a number (0.36, 1/3, √49, ln 3, 7e9), "
                          "a list ([10, 6]) or a shape (3x2)")  # fmt: skip
-    return number / 100 if percent else number
+    return number / 100 if text.endswith("%") else number
 
 
 def _computed(node: ast.expr) -> float:

@@ -78,8 +78,13 @@ class Slip(NamedTuple):
     """A tag without numbers, the same for every draw."""
     way: Callable[..., Any]
     """From the numbers to the wrong answer; None where the slip cannot be made with them."""
-    says: str
-    """Names what was done and asks for the missing move, without the solution; {given} is the wrong answer."""
+    says: str | Callable[..., str]
+    """Names what was done and asks for the missing move, without the solution; {given} is the wrong answer. A function
+    of the numbers where it depends on them."""
+
+    def told(self, given: tuple[Any, ...], made: Answer) -> str:
+        """What is said to this wrong answer."""
+        return (self.says(*given) if callable(self.says) else self.says).format(given=made)
 
 
 class Twist(NamedTuple):
@@ -88,6 +93,9 @@ class Twist(NamedTuple):
     note: str
     way: Callable[[float], float]
     says: str
+
+    def told(self, _: tuple[Any, ...], made: Answer) -> str:
+        return self.says.format(given=made)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,10 @@ class Exercise:
     twists: tuple[Twist, ...] = ()
     decimals: int | None = None
     """Places after the point that are asked for; None: exact where the answer is whole, else 0.5 %."""
+    about: float | None = None
+    """How far off an answer may lie, as a share of the right one, where the question asks for about how many."""
+    unit: str = ""
+    """What is counted: an answer may name it."""
 
     def question(self, numbers: Numbers) -> str:
         if callable(self.ask):
@@ -119,6 +131,12 @@ class Exercise:
     def answer(self, numbers: Numbers) -> Answer:
         return answer(self.right(*self.given(numbers)))
 
+    def form(self, numbers: Numbers) -> str:
+        """Number, list or shape; where the right answer is that there is none, what a slip takes it for."""
+        right = self.answer(numbers)
+        every = itertools.chain([right], (made for _, made in self.wrong(numbers) if right.form == "undefined"))
+        return next((one.form for one in every if one.form != "undefined"), "undefined")
+
     def solved(self, numbers: Numbers) -> str:
         """How one comes to the answer, one equality a line."""
         return line_by_line(self.solution(*self.given(numbers)))
@@ -127,6 +145,8 @@ class Exercise:
         """How far from the right number an answer may lie."""
         if self.decimals is not None:
             return 0.5 * 10.0**-self.decimals
+        if self.about is not None:
+            return self.about * abs(value)
         return 0.0 if float(value).is_integer() else 0.005 * abs(value)
 
     def wrong(self, numbers: Numbers) -> Iterator[tuple[Slip | Twist, Answer]]:

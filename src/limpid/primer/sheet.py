@@ -84,8 +84,9 @@ def _solved(exercise: Exercise, numbers: Numbers) -> str:
 
 
 def _slips(exercise: Exercise, numbers: Numbers) -> str:
+    given = exercise.given(numbers)
     rows = [
-        f"<tr><td>{slip.note}</td><td>{escape(str(made))}</td><td>{escape(slip.says.format(given=made))}</td></tr>"
+        f"<tr><td>{slip.note}</td><td>{escape(str(made))}</td><td>{escape(slip.told(given, made))}</td></tr>"
         for slip, made in exercise.wrong(numbers)
     ]
     return f'<p class="how">{exercise.name}</p><table>{"".join(rows)}</table>'

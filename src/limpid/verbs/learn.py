@@ -43,7 +43,7 @@ class LearnFlags:
     """Which step of it; the last one unless given."""
     numbers: str | None = None
     """Solve it with your own numbers, such as 'v = [3, 4]' or 'a = [1, √2]; b = [0, 1/3]'."""
-    answer: str | None = None
+    answer: str | None = field(default=None, metadata={"verbatim": True})
     """Judge this answer, and ask nothing: exit code 0 when it is right, else 1."""
     solution: bool = False
     """Print the question and how it is solved."""

@@ -57,8 +57,13 @@ EXERCISES = (
             ),
             Slip(
                 "one-factor",
-                lambda outputs, inputs, rank: rank * inputs if inputs != outputs else rank * outputs,
-                "{given} is one of the two factors.",
+                lambda outputs, inputs, rank: rank * inputs,
+                "{given} is A, one of the two factors: B is trained too.",
+            ),
+            Slip(
+                "other-factor",
+                lambda outputs, inputs, rank: rank * outputs if outputs != inputs else None,
+                "{given} is B, one of the two factors: A is trained too.",
             ),
             Slip(
                 "product",
@@ -76,6 +81,7 @@ EXERCISES = (
             "A has as many rows as the rank, and as many columns as the matrix.",
             "Add the sizes of both.",
         ),
+        unit="parameters",
     ),
     Exercise(
         name="reward-loss",
@@ -94,6 +100,11 @@ EXERCISES = (
                 "swapped",
                 lambda chosen, rejected: reward_loss(rejected, chosen),
                 "{given} is the loss had the other answer been chosen.",
+            ),
+            Slip(
+                "sign",
+                lambda chosen, rejected: -reward_loss(chosen, rejected),
+                "{given} lacks the minus: ln of a number below 1 is negative, and the loss is −ln.",
             ),
             Slip(
                 "no-logarithm",
@@ -122,6 +133,7 @@ EXERCISES = (
             "The loss is −ln of that.",
         ),
         twists=(BASE_2,),
+        unit="nats",
     ),
     Exercise(
         name="group-advantage",
@@ -139,7 +151,7 @@ EXERCISES = (
             Slip(
                 "not-divided",
                 lambda rewards: float(group(rewards, scale="none")[0]),
-                "{given} is how far it lies above the mean: divide by the standard deviation.",
+                "{given} is how far it lies from the mean: divide by the standard deviation.",
             ),
             Slip(
                 "not-centred",
@@ -158,7 +170,7 @@ EXERCISES = (
             ),
         ),
         hints=(
-            "What is the mean of the four rewards, and how far is the first above it?",
+            "What is the mean of the four rewards, and how far is the first above it, or below?",
             "Add the squares of all four distances, divide by n − 1, take the root.",
             "The distance of the first, divided by this root.",
         ),

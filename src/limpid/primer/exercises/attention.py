@@ -27,8 +27,8 @@ EXERCISES = (
         chapter="attention",
         first={"d_model": 768, "heads": 12, "d_head": 64},
         draw=_heads,
-        ask="d_model is {d_model}; there are {heads} heads of size {d_head}. How many weights have all heads' query "
-        "matrices together?",
+        ask="The vector of a token has {d_model} numbers; there are {heads} heads of size {d_head}. How many weights "
+        "have all heads' query matrices together?",
         right=lambda d_model, heads, d_head: heads * d_model * d_head,
         solution=lambda d_model, heads, d_head: (
             f"a head has ({shown(d_model)} × {d_head}), {heads} of them {shown(heads * d_model * d_head)}"
@@ -40,7 +40,7 @@ EXERCISES = (
             Slip(
                 "full-size-a-head",
                 lambda d_model, heads, d_head: heads * d_model**2,
-                "{given} gives every head the full size: each has a part of d_model.",
+                "{given} gives every head queries as long as the token's vector: they have the size of a head.",
             ),
             Slip(
                 "query-key-value",
@@ -49,10 +49,11 @@ EXERCISES = (
             ),
         ),
         hints=(
-            "What comes into a head has d_model numbers.",
-            "Its queries have d_head numbers.",
+            "What comes into a head is the whole vector of a token.",
+            "Its queries have as many numbers as the head has size.",
             "Multiply by the heads.",
         ),
+        unit="weights",
     ),
     Exercise(
         name="why-divide",
@@ -106,6 +107,7 @@ EXERCISES = (
             ),
         ),
         hints=("How many pairs of tokens are there, each with itself too?", "So many for each head."),
+        unit="scores",
     ),
     Exercise(
         name="causal-scores",
@@ -133,5 +135,6 @@ EXERCISES = (
             Slip("one-head", lambda tokens, heads: tokens * (tokens + 1) // 2, "{given} is one head's."),
         ),
         hints=("The first token sees one, the second two.", "Add up to the last.", "So many for each head."),
+        unit="scores",
     ),
 )

@@ -139,7 +139,7 @@ EXERCISES = (
         hints=(
             "A step is the rate times the gradient.",
             "It goes against the gradient: minus.",
-            "Minus a negative is plus.",
+            "Mind both signs: minus a negative is plus.",
         ),
         decimals=3,
     ),
@@ -170,5 +170,6 @@ EXERCISES = (
             ),
         ),
         hints=("The gradient says how the loss changes with each parameter.", "One number for each."),
+        unit="numbers",
     ),
 )

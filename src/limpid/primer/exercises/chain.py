@@ -8,7 +8,7 @@ from limpid.maths.foundations import chain_rule, gradient
 from limpid.maths.operation import Array
 from limpid.primer.cases.network import Passed, passed
 from limpid.primer.exercise import Exercise, Numbers, Slip, shown
-from limpid.primer.exercises.twists import SIGN
+from limpid.primer.exercises.twists import sign
 
 
 def _inside(rng: np.random.Generator) -> Numbers:
@@ -119,7 +119,7 @@ EXERCISES = (
             "The derivative of the loss at y is y less its target.",
             "Backwards: times the factor before y; relu lets it pass where z is positive; times x.",
         ),
-        twists=(SIGN,),
+        twists=(sign("The derivative of the loss at y is y less its target, not the other way round."),),
     ),
     Exercise(
         name="product-of-slopes",

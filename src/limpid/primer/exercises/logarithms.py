@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from limpid.primer.exercise import Exercise, Slip, shown
-from limpid.primer.exercises.twists import SIGN
+from limpid.primer.exercises.twists import sign
 
 EXERCISES = (
     Exercise(
@@ -78,7 +78,7 @@ EXERCISES = (
             ),
         ),
         hints=("ln undoes exp.", "So what is ln(e^5)?", "Add both."),
-        twists=(SIGN,),
+        twists=(sign("ln undoes e^: no minus comes in."),),
     ),
     Exercise(
         name="log-laws",

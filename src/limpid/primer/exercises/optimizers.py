@@ -66,7 +66,7 @@ EXERCISES = (
             Slip(
                 "off-by-one",
                 lambda beta: round(beta / (1 - beta), 6),
-                "{given} divides β: what is divided is the whole, 1.",
+                "{given} is β / (1 − β); asked for is 1 / (1 − β).",
             ),
             Slip("inverse", lambda beta: 1 / beta, "{given} is one over β: what is kept, not what is replaced."),
             Slip(
@@ -76,6 +76,7 @@ EXERCISES = (
             ),
         ),
         hints=("Which share of the mean is replaced in one step?", "It is 1 − β.", "One over that share."),
+        unit="steps",
     ),
     Exercise(
         name="clip-factor",
@@ -94,6 +95,11 @@ EXERCISES = (
                 "first-alone",
                 lambda a, b, limit: limit / math.hypot(*a),
                 "{given} clips the first gradient by its own norm: one norm is taken over both.",
+            ),
+            Slip(
+                "second-alone",
+                lambda a, b, limit: limit / math.hypot(*b),
+                "{given} clips the second gradient by its own norm: one norm is taken over both.",
             ),
             Slip(
                 "no-root",
@@ -147,6 +153,7 @@ EXERCISES = (
                 lambda theta, g, rate, decay: _adamw(theta, g, rate, decay) - theta * (1 - rate) * decay,
                 "{given} shrinks θ by the share λ: the share is η λ.",
             ),
+            Slip("decay-alone", _decayed, "{given} is θ once it has shrunk: the step of the gradient follows."),
             Slip("not-corrected", _uncorrected, "{given} takes m and v as they are: both began at 0, so correct them."),
             Slip(
                 "no-root",

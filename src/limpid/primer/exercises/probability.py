@@ -9,7 +9,7 @@ import numpy as np
 from limpid.maths.foundations import bayes, conditional, joint_log_probability, normal_probability, softmax, surprise
 from limpid.maths.operation import Array
 from limpid.primer.exercise import Exercise, Numbers, Slip, shown
-from limpid.primer.exercises.twists import BASE_2, BASE_10, SIGN
+from limpid.primer.exercises.twists import BASE_2, BASE_10, sign
 
 
 def _all_but_one(rng: np.random.Generator) -> Numbers:
@@ -77,6 +77,12 @@ def _softmax_in_words(z: Array) -> str:
     return f"exp gives {shown(powers)}, together {shown(powers.sum())}; each divided by that: {shown(softmax(z))}"
 
 
+LARGEST_ALONE = Slip(
+    "largest-alone",
+    lambda z, temperature=1: np.eye(len(z))[np.argmax(z)],
+    "{given} gives everything to the largest, or is rounded: the others have shares too. Give 4 decimals.",
+)
+
 EXERCISES = (
     Exercise(
         name="what-is-left",
@@ -92,7 +98,7 @@ EXERCISES = (
             Slip("equal", lambda p: 0.25, "{given} would be its share if all four were equal."),
         ),
         hints=("What do all probabilities add up to?", "Add the three.", "Take that from 1."),
-        twists=(SIGN,),
+        twists=(sign("A probability is never negative: take the sum from 1."),),
         decimals=3,
     ),
     Exercise(
@@ -147,7 +153,7 @@ EXERCISES = (
             Slip("mean", lambda p: float(np.log(p).mean()), "{given} is the mean of the logarithms: they are added."),
         ),
         hints=("Multiply them.", "Or: take the logarithm of each.", "Add the logarithms."),
-        twists=(SIGN, BASE_2, BASE_10),
+        twists=(sign("The logarithm of a number below 1 is negative."), BASE_2, BASE_10),
     ),
     Exercise(
         name="turn-round",
@@ -199,10 +205,10 @@ EXERCISES = (
             + ", ".join(f"P(X ≤ {shown(x)}) = {_below(x):.4f}" for x in (low, high))
             + f". What is P({shown(low)} ≤ X ≤ {shown(high)})?"
         ),
-        right=lambda low, high: normal_probability(low, high),
+        right=lambda low, high: round(normal_probability(low, high), 4),
         solution=lambda low, high: (
             f"what lies below {shown(high)}, less what lies below {shown(low)}: "
-            f"{_below(high):.4f} − {_below(low):.4f}, which is {shown(normal_probability(low, high))} before rounding"
+            f"{_below(high):.4f} − {_below(low):.4f}, or {shown(normal_probability(low, high), 4)} rounded at the end"
         ),
         slips=(
             Slip("added", lambda low, high: _below(high) + _below(low), "{given} adds them: take one from the other."),
@@ -214,7 +220,7 @@ EXERCISES = (
             ),
         ),
         hints=("P(X ≤ x) is the area to the left of x.", "Take the left area from the right one."),
-        twists=(SIGN,),
+        twists=(sign("A probability is never negative: the smaller is taken from the larger."),),
         decimals=3,
     ),
     Exercise(
@@ -228,7 +234,9 @@ EXERCISES = (
         slips=(
             Slip("zeros", lambda z: np.zeros(len(z)), "{given}: shares add up to 1."),
             Slip(
-                "ones", lambda z: np.ones(len(z)), "{given} adds up to {given}: divide by the sum of the exponentials."
+                "ones",
+                lambda z: np.ones(len(z)),
+                lambda z: f"{{given}} adds up to {len(z)}: divide by the sum of the exponentials.",
             ),
         ),
         hints=("Exponentiate each.", "They are equal, whatever they are.", "Each is one of so many equal shares."),
@@ -242,6 +250,7 @@ EXERCISES = (
         right=softmax,
         solution=_softmax_in_words,
         slips=(
+            LARGEST_ALONE,
             Slip("no-exponential", _shares, "{given} are shares of the numbers themselves: exponentiate them first."),
             Slip("not-normalised", lambda z: np.exp(z), "{given} are the exponentials: divide each by their sum."),
             Slip("base-2", lambda z: softmax(z * math.log(2)), "{given} takes powers of 2: softmax takes those of e."),
@@ -261,6 +270,7 @@ EXERCISES = (
             f"divided by {shown(temperature)}: {shown(z / temperature)}; {_softmax_in_words(z / temperature)}"
         ),
         slips=(
+            LARGEST_ALONE,
             Slip("no-temperature", lambda z, temperature: softmax(z), "{given} leaves the temperature at 1."),
             Slip(
                 "multiplied",
@@ -286,8 +296,8 @@ EXERCISES = (
         chapter="softmax",
         first={"a": 3, "b": 1},
         draw=_gap,
-        ask="Of many scores one is {a} and another {b}. After softmax, how many times the share of "
-        "the second is that of the first?",
+        ask="Two of the scores are {a} and {b}. After softmax, how many times as large is the first one's share as the "
+        "second one's?",
         right=lambda a, b: math.exp(a - b),
         solution=lambda a, b: (
             f"e^{shown(a)} over e^{shown(b)}, the sum below both cancels: e^{shown(a - b)} = {shown(math.exp(a - b))}"
@@ -322,7 +332,8 @@ EXERCISES = (
             Slip("of-the-rest", lambda p: float(surprise(1 - p)), "{given} is the loss had the token not come."),
         ),
         hints=("The loss is the surprise.", "Surprise is −ln p.", "The logarithm of a number below 1 is negative."),
-        twists=(SIGN, BASE_2, BASE_10),
+        twists=(sign("ln of a number below 1 is negative, so that −ln is positive."), BASE_2, BASE_10),
+        unit="nats",
     ),
     Exercise(
         name="perplexity",

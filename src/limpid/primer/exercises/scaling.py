@@ -77,6 +77,8 @@ EXERCISES = (
             "The backward pass costs twice the forward pass.",
             "Six FLOPs for each parameter and each token.",
         ),
+        about=0.05,
+        unit="FLOPs",
     ),
     Exercise(
         name="training-memory",
@@ -113,6 +115,7 @@ EXERCISES = (
             "Two and two, and three times four.",
             "A billion parameters of one byte each are a gigabyte.",
         ),
+        unit="gigabytes",
     ),
     Exercise(
         name="cache-of-a-token",
@@ -153,5 +156,6 @@ EXERCISES = (
             "Each has as many numbers as there are heads of keys and values, times their size.",
             "Times the layers, times the bytes of a number.",
         ),
+        unit="bytes",
     ),
 )

@@ -109,7 +109,14 @@ EXERCISES = (
             f"one example has {shown(v)} · {b} = {shown(v * b)}; {c} have {shown(v * b)} / {c} = {shown(v * b / c)}"
         ),
         slips=(
-            Slip("turned-round", lambda v, b, c: v * c / b, "{given}: more examples make it smaller, not larger."),
+            Slip(
+                "turned-round",
+                lambda v, b, c: v * c / b,
+                lambda v, b, c: (
+                    f"{{given}} makes it {'larger' if c > b else 'smaller'}: batches of {c} have "
+                    f"{'more' if c > b else 'fewer'} examples than batches of {b}."
+                ),
+            ),
             Slip(
                 "root",
                 lambda v, b, c: v * math.sqrt(b / c),

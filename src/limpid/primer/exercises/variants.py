@@ -111,6 +111,7 @@ EXERCISES = (
             ),
         ),
         hints=("How many does the first token see, and the second?", "From which token on is the window full?", "Add."),
+        unit="scores",
     ),
     Exercise(
         name="cell-step",

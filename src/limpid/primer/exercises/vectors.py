@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from limpid.maths.foundations import cosine_similarity, dot, norm
@@ -40,6 +42,11 @@ def _two_lengths(rng: np.random.Generator) -> Numbers:
     return {"a": _signed(rng, np.array(PAIRS[one])), "b": np.array(PAIRS[other])}
 
 
+def _angle(a: Array, b: Array) -> float:
+    """In radians."""
+    return math.acos(cosine_similarity(a, b))
+
+
 def _products(a: Array, b: Array) -> str:
     return " + ".join(f"({shown(x)} · {shown(y)})" for x, y in zip(a, b, strict=True))
 
@@ -63,8 +70,10 @@ EXERCISES = (
                 lambda v: v.sum() if (v < 0).any() else None,
                 "{given} comes of the entries as they are: each has to be squared, then added.",
             ),
+            Slip("negative", lambda v: -norm(v), "{given}: a length is never negative; of both roots it is the other."),
         ),
         hints=("Square every entry.", "Add the squares.", "The length is the square root of their sum."),
+        unit="units",
     ),
     Exercise(
         name="dot",
@@ -81,6 +90,7 @@ EXERCISES = (
                 lambda a, b: np.where((a == 0) | (b == 0), a + b, a * b).sum(),
                 "{given} is what comes out when a product with 0 is taken as the other number: it is 0.",
             ),
+            Slip("sign", lambda a, b: -dot(a, b), "{given} has the other sign: minus times minus is plus."),
             Slip("sum-of-all", lambda a, b: (a + b).sum(), "{given} adds all entries: multiply entry by entry first."),
             Slip(
                 "no-signs",
@@ -109,6 +119,8 @@ EXERCISES = (
                 lambda a, b: np.abs(a * b).sum() / (norm(a) * norm(b)),
                 "{given} is what comes out when a minus is lost among the products.",
             ),
+            Slip("angle", lambda a, b: 90.0, "{given} is the angle, in degrees: its cosine is asked for."),
+            Slip("angle-in-radians", lambda a, b: math.pi / 2, "{given} is the angle itself: its cosine is asked for."),
             Slip("same-direction", lambda a, b: 1.0, "{given} is the cosine of two vectors that point the same way."),
         ),
         hints=("Form the dot product, with its signs.", "Divide it by both lengths.", "What is 0 divided by anything?"),
@@ -132,6 +144,8 @@ EXERCISES = (
                 lambda a, b: dot(a, b) / (dot(a, a) * dot(b, b)),
                 "{given} divides by the squares of the lengths: take their roots.",
             ),
+            Slip("angle", lambda a, b: math.degrees(_angle(a, b)), "{given} is the angle: its cosine is asked for."),
+            Slip("angle-in-radians", _angle, "{given} is the angle, in radians: its cosine is asked for."),
             Slip(
                 "lengths-added",
                 lambda a, b: dot(a, b) / (norm(a) + norm(b)),
