@@ -22,6 +22,9 @@ THOUSANDS = re.compile(r"-?[1-9]\d{0,2},\d{3}")
 """What a comma parts into thousands."""
 
 
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
 def typed(answer: Answer, digits: int = 15) -> str:
     """An answer as a reader would type it."""
     said = [f"{value:.{digits}g}" for value in answer.values]
@@ -41,19 +44,30 @@ def spellings(answer: Answer) -> list[str]:
     every = [typed(answer), str(answer), f"{typed(answer)}.", f" x = {typed(answer)} "]
     match answer.form:
         case "shape":
-            return [*every, " × ".join(plain), " by ".join(plain), f"({'x'.join(plain)})"]
+            pairs = [f"({', '.join(plain)})", f"[{','.join(plain)}]", " ".join(plain)]
+            return [*every, *pairs, " × ".join(plain), " by ".join(plain), f"({'x'.join(plain)})"]
         case "undefined":
-            return [*every, "Undefined", "not defined", "no"]
+            return [*every, "Undefined", "not defined", "no", "none"]
         case "list":
             commas = [one.replace(".", ",") for one in plain]
-            every += ["; ".join(plain), ", ".join(plain), f"({', '.join(plain)})", f"[{' '.join(plain)}]"]
+            every += [
+                "; ".join(plain),
+                ", ".join(plain),
+                f"({', '.join(plain)})",
+                f"[{' '.join(plain)}]",
+                ",".join(plain),
+            ]
             return [*every, f"[{'; '.join(commas)}]", typed(answer).replace("-", "−")]
     (value,) = answer.values
     comma = plain[0].replace(".", ",")
+    mantissa, exponent = f"{value:.14e}".split("e")
     every += [
         f"{value:.14e}",
         plain[0] if THOUSANDS.fullmatch(comma) else comma,
         plain[0].replace("-", "−"),
+        f"≈ {plain[0]}",
+        f"{mantissa}*10^{int(exponent)}",
+        f"{mantissa} × 10{str(int(exponent)).translate(RAISED)}",
         f"{100 * value:.15g}%",
     ]
     every += [f"{2 * value:.15g}/2", f"({value / 3:.16g}) · 3", f"{value:,.0f}" if value.is_integer() else plain[0]]
