@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from limpid.planning.architecture import Architecture, architecture
+from limpid.planning.cluster import Layout
 from limpid.planning.flops import forward_flops_per_token
 from limpid.planning.laws.scaling import APPROACH_3, REFIT, six_n_d
-from limpid.planning.memory import cache_bytes_per_token
+from limpid.planning.memory import cache_bytes_per_token, training
 from limpid.planning.number_formats import BYTES, TRAINING_BYTES
 from limpid.planning.parameters import COMPONENTS, count
 from limpid.planning.published import published
@@ -40,9 +42,35 @@ def cache_per_token(layers: int, kv_heads: int, d_head: int) -> float:
     return cache_bytes_per_token(model, BF16)
 
 
+PARTS = ("weights", "gradients", "optimizer", "activations")
+
+
+def device_bytes(model: str, layout: Layout) -> dict[str, float]:
+    """Of the fullest device in a training step of a published model, by part, and together.
+
+    Raises  ConfigError for a model that cannot be cut so
+    """
+    figures = {one.name: float(one.value) for one in training(published(model), layout)}
+    total = figures["memory.total"]
+    states = {part: figures[f"memory.{part}"] for part in PARTS[:3]}
+    return {**states, "activations": total - sum(states.values()), "total": total}
+
+
+def layouts(devices: int = 8, context: int = 2048) -> dict[str, Layout]:
+    """Ways to lay a step over so many devices, by what they are called."""
+    plain = Layout(devices, context=context)
+    return {
+        "copies": plain, "copies, ZeRO one": replace(plain, zero=1), "copies, ZeRO two": replace(plain, zero=2),
+        "copies, ZeRO three": replace(plain, zero=3), "tensor": replace(plain, tensor=devices),
+        "pipeline": replace(plain, pipeline=devices),
+        "copies, ZeRO three, all recomputed": replace(plain, zero=3, recompute="full"),
+    }  # fmt: skip
+
+
 NAMES: dict[str, Any] = {
     "published": published, "count": count, "counted": counted, "bytes_each": bytes_each, "six_n_d": six_n_d,
-    "training_bytes": training_bytes, "cache_per_token": cache_per_token, "BF16": BF16, "HOFFMANN": APPROACH_3,
-    "REFIT": REFIT, "forward_flops_per_token": forward_flops_per_token,
+    "training_bytes": training_bytes, "layouts": layouts, "device_bytes": device_bytes,
+    "cache_per_token": cache_per_token, "BF16": BF16, "HOFFMANN": APPROACH_3, "REFIT": REFIT,
+    "forward_flops_per_token": forward_flops_per_token,
 }  # fmt: skip
 """What a chapter may compute with."""

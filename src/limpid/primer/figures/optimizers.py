@@ -12,6 +12,7 @@ from limpid.maths.operation import Array
 from limpid.maths.update import SGD, AdamW, Momentum, UpdateRule
 from limpid.primer.exercise import shown
 from limpid.primer.figures.drawn import Drawn
+from limpid.primer.figures.graph import Axis, Series, graph_text
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, curve, dot, drawing, line, scale, words
 from limpid.primer.updates import path
 from limpid.schedule import learning_rate
@@ -22,6 +23,9 @@ RULES: dict[str, tuple[UpdateRule, str]] = {
     "AdamW": (AdamW(), SECOND),
 }
 WIDTH, HEIGHT, MARGIN = 560, 240, 30
+MARKS = ("·", "○", "●")
+SEEN = 20
+"""Steps whose places are shown in characters."""
 
 
 def _paths(
@@ -57,12 +61,22 @@ def valley_svg(steepness: float, start: Sequence[float], rates: dict[str, float]
 
 
 def valley_text(steepness: float, start: Sequence[float], rates: dict[str, float], steps: int) -> str:
-    """The loss of each rule after some of the steps."""
+    """The first steps of each rule as places, and the loss after some of them."""
+    wide, high = 1.15 * abs(start[0]), 1.6 * abs(start[1])
+    ways = [
+        Series(name, [(float(a), float(b)) for a, b in places[: SEEN + 1]], mark=mark, joined=False)
+        for (name, (places, _)), mark in zip(_paths(steepness, start, rates, steps).items(), MARKS, strict=True)
+    ]
+    drawn = graph_text(
+        Axis(f"along; the places before the first step and after each of {SEEN}", -wide / 5, wide, (0.0, start[0])),
+        Axis("across", -high, high, (-start[1], 0.0, start[1])),
+        ways,
+    )
     shown_at = sorted({0, 1, 2, steps // 4, steps // 2, steps})
     lines = ["loss after".ljust(18) + "".join(f"{f'step {step}':>9}" for step in shown_at)]
     for name, (_, losses) in _paths(steepness, start, rates, steps).items():
         lines.append(name.ljust(18) + "".join(f"{shown(losses[step], 3):>9}" for step in shown_at))
-    return "\n".join(lines)
+    return "\n".join([drawn, "", *lines])
 
 
 Shape = Literal["cosine", "linear", "warmup_stable_decay"]

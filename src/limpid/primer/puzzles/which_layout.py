@@ -9,10 +9,9 @@ import numpy as np
 
 from limpid.errors import ConfigError
 from limpid.planning.cluster import Layout
-from limpid.planning.memory import training
-from limpid.planning.published import published
 from limpid.primer.exercise import DRAWS
 from limpid.primer.puzzles.puzzle import Choice, Puzzle
+from limpid.primer.sizes import PARTS, device_bytes
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
 DEVICES, MEMORIES = (4, 8, 16, 32), (24, 40, 80)
@@ -25,7 +24,6 @@ HINTS = (
     "ZeRO 1 divides the optimizer's among copies, 2 the gradients too, 3 the weights too; tensor and pipeline cut all.",
     "What is left are activations: recomputation keeps only what enters each block.",
 )  # fmt: skip
-PARTS = ("weights", "gradients", "optimizer", "activations")
 
 
 def puzzle(seed: int) -> Puzzle:
@@ -59,18 +57,10 @@ def _layouts(model: str, devices: int) -> list[tuple[Layout, dict[str, float]]]:
                 for recompute in ("none", "full"):
                     layout = replace(plain, zero=zero, recompute=recompute)
                     try:
-                        found.append((layout, _bytes(model, layout)))
+                        found.append((layout, device_bytes(model, layout)))
                     except ConfigError:  # the model cannot be cut so
                         continue
     return found
-
-
-def _bytes(model: str, layout: Layout) -> dict[str, float]:
-    """Of the fullest device, by part."""
-    figures = {one.name: float(one.value) for one in training(published(model), layout)}
-    total = figures["memory.total"]
-    states = {part: figures[f"memory.{part}"] for part in PARTS[:3]}
-    return {**states, "activations": total - sum(states.values()), "total": total}
 
 
 def _posed(
@@ -78,7 +68,7 @@ def _posed(
 ) -> Puzzle:
     asked = (
         f"{model} is trained on {devices} devices of {memory} GB each, in bf16 with AdamW, one sequence of "
-        f"{CONTEXT:,} tokens on each copy. Which layout fits?"
+        f"{CONTEXT:,} tokens on each copy. Which layout fits? The words are explained in limpid learn scaling."
     )
     choices = tuple(
         Choice(_said(layout), "does-not-fit", f"That takes {_account(needed)}, and there are {memory}.")
