@@ -17,6 +17,7 @@ from limpid.primer.puzzles import PUZZLES
 from limpid.primer.puzzles import broken_step as broken
 from limpid.primer.puzzles import which_code as code
 from limpid.primer.puzzles import which_layout as layouts
+from limpid.primer.sizes import device_bytes
 
 SEEDS = range(60)
 CHOSEN = {name: one for name, one in PUZZLES.items() if one(0).choices}
@@ -115,7 +116,7 @@ def test_its_bytes_are_those_of_a_plan(capsys: pytest.CaptureFixture[str]) -> No
     words = puzzle.solution.split("limpid plan ")[1].split()
     assert main(["plan", *words, "--json"]) == 0
     assert str(round(_total(json.loads(capsys.readouterr().out)) / 1e9, 1)) in puzzle.solution
-    one = layouts._bytes("llama-2-7b", Layout(8, zero=3, context=2048))
+    one = device_bytes("llama-2-7b", Layout(8, zero=3, context=2048))
     assert one["weights"] == pytest.approx(6_738_415_616 * 2 / 8)
 
 
