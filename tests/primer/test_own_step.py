@@ -10,7 +10,7 @@ import small
 from limpid.cli import main
 from limpid.errors import ConfigError
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.own_step import DRAWN, own_numbers
+from limpid.primer.own_step import DRAWN, WITHOUT, own_numbers
 from limpid.tracing import Trace
 from limpid.tracing.worked import opened
 
@@ -71,14 +71,73 @@ def test_a_weight_of_the_trace_lies_between_numbers_so_far_apart(trace: Trace, s
     assert answered("momentum-window", trace, seed)[0] == (pytest.approx(20),)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+def entry(trace: Trace, said: str) -> float:
+    """An entry as a solution names it: `name[1, 2]`."""
+    name, index = said.strip().removesuffix("]").rsplit("[", 1)
+    return trace.array(name, tuple(map(int, index.split(", ")))).item()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_of_attention_are_those_of_the_trace(trace: Trace, seed: int) -> None:
+    (mixed,), where = answered("attend", trace, seed)
+    assert mixed == pytest.approx(entry(trace, where), rel=5e-3, abs=1e-6)
+    (ratio,), where = answered("gap", trace, seed)
+    first, second = where.split(" / ")
+    assert ratio == pytest.approx(entry(trace, first) / entry(trace, second), rel=1e-3)
+    (left,), where = answered("what-is-left", trace, seed)
+    assert left == pytest.approx(entry(trace, where), abs=1e-5)
+    (total,), where = answered("online-sum", trace, seed)
+    assert total == pytest.approx(1 / entry(trace, where.removeprefix("1 / ")), rel=1e-3)
+    turned, where = answered("rotate", trace, seed)
+    first, second = where.split(" and [… ")
+    other = f"{first.rsplit(', ', 1)[0]}, {second}"
+    assert turned == pytest.approx([entry(trace, first), entry(trace, other)], rel=2e-3, abs=1e-5)
+    (logarithm,), where = answered("chain-of-tokens", trace, seed)
+    assert logarithm == pytest.approx(sum(entry(trace, one) for one in where.split(" + ")), rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_first_update_is_that_of_the_trace(trace: Trace, seed: int) -> None:
+    with opened() as worked:
+        (after,), where = answered("adamw-first-step", worked, seed)
+        name, index = where.split(")")
+        assert after == pytest.approx(entry(worked, f"{name}){index}"), abs=1e-6)
+    with pytest.raises(ConfigError, match="this step is update 4 by adamw"):
+        own_numbers("adamw-first-step", trace, seed)
+
+
+def test_more_sizes_are_those_of_the_trace(trace: Trace, tmp_path: Path) -> None:
+    assert answered("product-shape", trace, 0)[0] == trace.array("blocks.0.mlp.up").shape[1:]
+    cached = [
+        trace.array(f"blocks.{block}.attention.{one}", (0, 0)).size for block in (0, 1) for one in ("key", "value")
+    ]
+    assert answered("cache-of-a-token", trace, 0)[0] == (2 * sum(cached),)
+    assert answered("why-divide", trace, 0)[0] == (pytest.approx(np.sqrt(8)),)
+    windowed = small.config(small.corpus(tmp_path / "text"), model={"attention_window": 5}, max_steps=4, eval_steps=0)
+    narrow = limpid.trace(limpid.train(windowed, str(tmp_path / "run")))
+    assert answered("window-scores", narrow, 0)[0] == (
+        np.count_nonzero(narrow.array("blocks.0.attention.weights", (0, 0))),
+    )
+    with pytest.raises(ConfigError, match="no block of this step has a window"):
+        own_numbers("window-scores", trace, 0)
+
+
+def test_what_no_step_holds_is_told_why(trace: Trace) -> None:
+    assert not DRAWN.keys() & WITHOUT.keys()
+    assert WITHOUT.keys() <= EXERCISES.keys()
+    for name, why in WITHOUT.items():
+        with pytest.raises(ConfigError, match=why):
+            own_numbers(name, trace, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in DRAWN if name not in ("rotate", "window-scores", "online-sum")])
 def test_the_worked_model_has_every_one_of_them(name: str) -> None:
     with opened() as worked:
         assert np.isfinite(answered(name, worked, 1)[0]).all()
 
 
 def test_an_exercise_that_no_step_holds_says_which_do(trace: Trace) -> None:
-    with pytest.raises(ConfigError, match="choose one of dot, layer-sizes"):
+    with pytest.raises(ConfigError, match="choose one of dot, softmax-of-scores"):
         own_numbers("length", trace, 0)
 
 
