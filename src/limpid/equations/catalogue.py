@@ -22,7 +22,7 @@ STAGES = {
     "logits": ("linear",),
     "loss": ("loss", "losses", "information", "alignment"),
     "backward": ("calculus", "curvature"),
-    "update": ("update", "muon", "average", "optimisation", "schedule"),
+    "update": ("update", "muon", "average", "optimisation", "schedule", "tangent"),
     "decoding": ("sampling", "watermark"),
     "foundations": ("vectors", "axioms", "matrices", "probability", "normal", "joint", "information", "calculus"),
 }

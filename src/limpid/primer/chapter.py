@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHAPTERS = (
     "notation", "vectors", "similarity", "matrices", "logarithms", "probability", "softmax", "cross-entropy",
-    "derivatives", "chain-rule", "gradient-descent", "variance", "attention", "residual-stream", "positions",
+    "derivatives", "chain-rule", "gradient-descent", "variance", "width", "attention", "residual-stream", "positions",
     "optimizers", "precision", "scaling", "attention-variants", "alignment",
 )  # fmt: skip
 """In the order in which they are read: nothing is used before the chapter that explains it."""

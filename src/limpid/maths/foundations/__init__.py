@@ -78,6 +78,9 @@ from limpid.maths.foundations.sampling import repetition_penalty as repetition_p
 from limpid.maths.foundations.sampling import top_k as top_k
 from limpid.maths.foundations.sampling import top_p as top_p
 from limpid.maths.foundations.sampling import typical as typical
+from limpid.maths.foundations.tangent import least_norm as least_norm
+from limpid.maths.foundations.tangent import tangent_change as tangent_change
+from limpid.maths.foundations.tangent import tangent_kernel as tangent_kernel
 from limpid.maths.foundations.vectors import analogy as analogy
 from limpid.maths.foundations.vectors import cosine_similarity as cosine_similarity
 from limpid.maths.foundations.vectors import dot as dot

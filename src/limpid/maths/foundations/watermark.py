@@ -7,7 +7,7 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float
 
-from limpid.errors import DomainError, ShapeError
+from limpid.errors import DomainError
 from limpid.maths.formula import floats, formula
 from limpid.maths.operation import Array, Branch
 
@@ -27,10 +27,7 @@ def raise_green(
     Limits  a token that is certain stays certain: where there is nothing to choose nothing is marked
     Raises  ShapeError where the two differ in shape
     """
-    logits = floats(logits)
-    if np.shape(green) != logits.shape:
-        raise ShapeError(f"logits have shape {logits.shape}, green {np.shape(green)}: they have to be alike")
-    return logits + delta * np.asarray(green)
+    return floats(logits) + delta * np.asarray(green)
 
 
 @formula(r"p'_G = \frac{e^\delta p_G}{1 - p_G + e^\delta p_G}", Branch.PROBABILITY, PAPER.format("section 4"))

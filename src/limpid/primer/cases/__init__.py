@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import depth, draws, letters, network, recurrent, surfaces
+from limpid.primer.cases import depth, draws, letters, network, recurrent, surfaces, width
 
 NAMES: Mapping[str, Any] = {
     "perplexity": perplexity,
@@ -16,5 +16,6 @@ NAMES: Mapping[str, Any] = {
     "letters": letters,
     "draws": draws,
     "recurrent": recurrent,
+    "width": width,
 }
 """As chapters call them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from limpid.maths.foundations import definiteness, finite_difference, gradient, gradient_step, hessian
+from limpid.maths.foundations import definiteness, eigen, finite_difference, gradient, gradient_step, hessian
 from limpid.maths.operation import Array
 
 Function = Callable[[Any], Any]
@@ -41,6 +41,21 @@ def saddle(at: Any) -> Any:
 def levelled(x: Any) -> Any:
     """The hyperbolic tangent: it levels off at −1 and 1."""
     return np.tanh(x)
+
+
+def flat(at: Any) -> Any:
+    """tanh x + tanh y."""
+    return np.tanh(at[0]) + np.tanh(at[1])
+
+
+def one_example(at: Any) -> Any:
+    """Half of (x + 2 y − 5)²: one equation for two numbers."""
+    return (at[0] + 2 * at[1] - 5) ** 2 / 2
+
+
+def bends(f: Function, at: Any) -> Array:
+    """Eigenvalues of the Hessian, the smallest first."""
+    return np.sort(eigen(hessian(f, np.asarray(at, dtype=np.float64))).values)
 
 
 def one_sided(f: Function, x: float, h: float) -> float:

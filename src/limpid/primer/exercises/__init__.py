@@ -16,6 +16,7 @@ from limpid.primer.exercises import (
     transformer,
     variants,
     vectors,
+    width,
 )
 
 EXERCISES: dict[str, Exercise] = {
@@ -28,6 +29,7 @@ EXERCISES: dict[str, Exercise] = {
         calculus,
         chain,
         statistics,
+        width,
         attention,
         transformer,
         variants,

@@ -23,7 +23,7 @@ def reach_text(forget_bias: float) -> str:
 def _reach(forget_bias: float) -> tuple[Axis, Axis, list[Series]]:
     x = Axis("tokens back", 0, LENGTH, range(0, LENGTH + 1, 20))
     y = Axis("what is left of the gradient", LEAST, 1e2, [10.0**power for power in range(0, -25, -6)], logarithmic=True)
-    ways = (("attention", attention_reach(), FIRST, "●"), ("LSTM, held open", lstm_reach(forget_bias), MUTED, "+"),
+    ways = (("attention", attention_reach(), FIRST, "●"), ("held open", lstm_reach(forget_bias), MUTED, "+"),
             ("LSTM", lstm_reach(0), SECOND, "○"))  # fmt: skip
     return (
         x,

@@ -1,0 +1,102 @@
+"""Networks of one hidden layer: how well they can fit, and how they move in a step, by their width."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from limpid.maths.activation import ReLU, Tanh
+from limpid.maths.foundations import back_propagate, gradient_step, perceptron, tangent_change, tangent_kernel
+from limpid.maths.operation import Array
+
+X = np.linspace(0, 1, 1001)
+POINTS, TARGETS = np.array([[-1.0], [0.5], [1.0]]), np.array([0.5, -1.0, 1.0])
+RATE, DRAWS = 0.1, 20
+NONE = np.zeros(1)
+
+
+def wave(x: Array) -> Array:
+    """The function that is fitted: one turn of a sine."""
+    return np.asarray(np.sin(2 * np.pi * x))
+
+
+def fitted(width: int, x: Array = X) -> Array:
+    """Of a network of so many ReLUs whose bends lie at equal distances, and which meets the wave at each of them."""
+    bends = np.arange(width) / width
+    slopes = width * np.diff(wave(np.append(bends, 1.0)))
+    changes = np.diff(slopes, prepend=0.0)
+    weights = [np.ones((width, 1)), changes[None]]
+    return np.asarray(perceptron(x[:, None], weights, [-bends, np.full(1, wave(NONE)[0])], ReLU()).z[1][:, 0])
+
+
+def worst(width: int) -> float:
+    """The largest error of that network."""
+    return float(np.abs(fitted(width) - wave(X)).max())
+
+
+class Net(NamedTuple):
+    """y = v · tanh(u x + b) / √width."""
+
+    u: Array  # (width, 1)
+    b: Array  # (width,)
+    v: Array  # (1, width)
+
+    def outputs(self, x: Array) -> Array:
+        layers = perceptron(x, [self.u, self.v], [self.b, NONE], Tanh())
+        return np.asarray(layers.z[1][:, 0] / len(self.b) ** 0.5)
+
+    def gradients(self, x: Array) -> Array:
+        """Of each output with respect to u, b and v, a row per point."""
+        return np.array([self._gradient(point[None]) for point in x])
+
+    def _gradient(self, point: Array) -> Array:
+        weights = [self.u, self.v]
+        layers = perceptron(point, weights, [self.b, NONE], Tanh())
+        by_weight, by_bias, _ = back_propagate(np.full((1, 1), len(self.b) ** -0.5), layers, weights, Tanh())
+        return np.concatenate((by_weight[0].ravel(), by_bias[0], by_weight[1].ravel()))
+
+    def stepped(self, rate: float) -> Net:
+        """After a step on half the squared error at the points."""
+        flat = np.concatenate((self.u.ravel(), self.b, self.v.ravel()))
+        loss_gradient = (self.outputs(POINTS) - TARGETS) @ self.gradients(POINTS)
+        u, b, v = np.split(gradient_step(flat, loss_gradient, rate), 3)
+        return Net(u[:, None], b, v[None])
+
+
+def drawn(width: int, seed: int) -> Net:
+    """A network whose weights are drawn with the variance 1."""
+    u, b, v = np.random.Generator(np.random.PCG64(seed)).standard_normal((3, width))
+    return Net(u[:, None], b, v[None])
+
+
+class Moved(NamedTuple):
+    """Outputs before a step, how the kernel says they change, and how they do."""
+
+    kernel: Array  # (point, point)
+    before: Array
+    predicted: Array
+    changed: Array
+
+
+@cache
+def moved(width: int, rate: float, seed: int = 0) -> Moved:
+    """One step of a network."""
+    net = drawn(width, seed)
+    kernel, before = tangent_kernel(net.gradients(POINTS)), net.outputs(POINTS)
+    predicted = tangent_change(kernel, before - TARGETS, rate)
+    return Moved(kernel, before, predicted, net.stepped(rate).outputs(POINTS) - before)
+
+
+@cache
+def drift(width: int, steps: int = 50) -> float:
+    """By what share of itself the kernel changes in so many steps, mean of 20 networks."""
+    found = []
+    for seed in range(DRAWS):
+        net = drawn(width, seed)
+        first = tangent_kernel(net.gradients(POINTS))
+        for _ in range(steps):
+            net = net.stepped(RATE)
+        found.append(np.linalg.norm(tangent_kernel(net.gradients(POINTS)) - first) / np.linalg.norm(first))
+    return float(np.mean(found))
