@@ -26,6 +26,9 @@ limpid learn --due                          # what you are about to forget, aske
 limpid learn --sheet sheet.html             # to print: exercises, then answers, then the likely slips
 ```
 
+[Beside d2l.ai, 3Blue1Brown, Brilliant, Khan Academy and Transformer Explainer's textbook](../textbooks.md), point by
+point.
+
 """
 
 

@@ -2,7 +2,8 @@
 
 A formula is read as a tree, and the tree is written so that its structure can be read again: a slash between two
 factors without spaces is one fraction, whose parts are in brackets where they are more than one factor; a slash with
-spaces is the formula's own. A macro that is not known is an error, not a gap.
+spaces is the formula's own. ∂ and the sign right behind it are one factor. A macro that is not known is an
+error, not a gap.
 """
 
 from __future__ import annotations
@@ -277,6 +278,8 @@ def _apart(nodes: Sequence[Node], place: int) -> bool:
         and (first or before.text in "∂∇")
     ):
         return False
+    if before.kind == "atom" and before.text == "∂":
+        return False
     if before.kind == "frac" or _base(node).kind != "group":
         return True
     return node.spaced or (before.kind == "atom" and before.text in BINARY)
@@ -306,6 +309,8 @@ def _one(node: Node) -> str:
 
 
 def _is_factor(part: Sequence[Node]) -> bool:
-    """Whether a part of a fraction needs no brackets: one node, or a function right before its bracket."""
+    """Whether a part of a fraction needs no brackets: one node, ∂ and one, or a function right before its bracket."""
+    if len(part) == 2 and part[0].kind == "atom" and part[0].text == "∂" and part[1].kind != "frac":
+        return True
     called = len(part) == 2 and not part[1].spaced and _base(part[1]).kind == "group" and _base(part[0]).kind == "atom"
     return (len(part) == 1 and part[0].kind != "frac") or (called and not _apart(part, 1))

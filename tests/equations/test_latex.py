@@ -41,8 +41,10 @@ class Reader:
         return tuple(found)
 
     def run(self) -> tuple[Any, ...]:
-        """One factor, and the bracket that stands right behind it."""
+        """One factor, and the bracket that stands right behind it; ∂, and what does."""
         first = self.factor()
+        if first == ("atom", "∂") and self.tight():
+            return (first, self.factor())
         calls = base_of(first)[0] == "atom" and base_of(first)[1] not in "-±∓∂∇=,;/+|"
         return (first, self.factor()) if calls and self.tight() and self.peek() in ("(", "[") else (first,)
 
