@@ -204,6 +204,20 @@ def test_a_teacher_chooses_a_sheet_and_prints_it(learn: Open) -> None:
     assert page.locator("input:visible, button:visible").count() == 0
 
 
+def test_a_wide_table_is_reached_by_keys_while_it_scrolls(learn: Open) -> None:
+    page = learn("#/learn/softmax")
+    table = page.locator("article table").first
+    expect(table).not_to_have_attribute("tabindex", "0")
+    page.set_viewport_size({"width": 360, "height": 740})
+    expect(table).to_have_attribute("tabindex", "0")
+    assert serious(page) == []
+    table.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    page.set_viewport_size({"width": 1280, "height": 740})
+    expect(table).not_to_have_attribute("tabindex", "0")
+
+
 def test_everybody_can_read_a_chapter(learn: Open) -> None:
     page = learn("#/learn/similarity")
     expect(exercise(page, "dot").locator(".lines").first).to_be_visible()

@@ -10,6 +10,7 @@ import { move } from "./figures/move";
 import { InYourStep } from "./in_your_step";
 import { chapterAt, type LearnAddress } from "./learn";
 import { Practice } from "./practice";
+import { reachScrolled } from "./scrolled";
 import { explainSigns, reachable } from "./signs";
 import { toAnswer } from "./wanted";
 
@@ -62,7 +63,10 @@ function Html({ part }: { part: ChapterPart }) {
   useEffect(() => {
     if (!place.current) return;
     reachable(place.current);
-    return move(place.current);
+    const ends = [move(place.current), reachScrolled(place.current)];
+    return () => {
+      for (const end of ends) end();
+    };
   }, [part]);
   return <div ref={place} class={`part-${part.kind}`} dangerouslySetInnerHTML={{ __html: part.html }} />;
 }
