@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from limpid.notebook import mimebundle
 from limpid.primer.exercise import Exercise, Numbers
 from limpid.primer.exercises import EXERCISES
+from limpid.primer.notebook import chapter_html
 from limpid.primer.values import computed
 
 if TYPE_CHECKING:
@@ -105,6 +107,11 @@ class Chapter:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         return tuple(_parts(computed(self.source)))
+
+    def _repr_html_(self) -> str:
+        return chapter_html(self)
+
+    _repr_mimebundle_ = mimebundle
 
     @property
     def number(self) -> int:

@@ -10,6 +10,7 @@ from limpid.errors import LimpidError
 from limpid.primer.answer import Unreadable
 from limpid.primer.exercise import Exercise, Numbers
 from limpid.primer.grade import Grade, grade
+from limpid.primer.notebook import asked_html
 from limpid.primer.progress import Sitting, now, record
 from limpid.terminal import say
 
@@ -44,6 +45,9 @@ class Posed(NamedTuple):
     def judged(self, text: str, tried: int = 0) -> Grade:
         """What an answer is worth; raises Unreadable."""
         return grade(self.exercise, self.numbers, text, tried)
+
+    def _repr_html_(self) -> str:
+        return asked_html(self)
 
     def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting:
         return Sitting(self.exercise.name, self.said, now().isoformat(), tries, hints, gave_up)

@@ -17,6 +17,7 @@ from limpid.doctor.finding import Finding
 from limpid.planning.figure import COUNTS
 from limpid.planning.published import known
 from limpid.planning.report import Plan
+from limpid.primer.chapter import Chapter
 from limpid.run import RUNS, Run
 from limpid.source import RecordedStep, find_run
 from limpid.tracing import Trace
@@ -43,13 +44,15 @@ class Shown:
 
 
 def shown(result: Any) -> Shown:
-    """A recorded step, a run, a plan, a finding or a comparison."""
+    """A recorded step, a run, a plan, a chapter of the primer, a finding or a comparison."""
     if isinstance(result, Run):
         return Shown(_app(Site.of(result.path.absolute().parent)), of_run(result.path.absolute().name))
     if isinstance(result, Trace):
         return _of_trace(result)
     if isinstance(result, Plan):
         return _of_plan(result)
+    if isinstance(result, Chapter):
+        return Shown(_app(Site.of(RUNS.absolute())), f"#/learn/{result.name}")
     if isinstance(result, Finding):
         return _given(GivenDocument(finding=result))
     return _given(GivenDocument(comparison=compared(result), notes=_notes(result)))

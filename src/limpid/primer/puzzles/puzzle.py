@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from limpid.primer.answer import LONGEST, Unreadable
 from limpid.primer.grade import Grade
+from limpid.primer.notebook import asked_html
 from limpid.primer.progress import Sitting, now
 
 
@@ -59,6 +60,9 @@ class Puzzle:
 
     def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting:
         return Sitting(self.name, self.said, now().isoformat(), tries, hints, gave_up)
+
+    def _repr_html_(self) -> str:
+        return asked_html(self)
 
     def _place(self, text: str) -> int:
         said = " ".join(text[:LONGEST].casefold().split()).strip(".()")

@@ -13,6 +13,7 @@ from limpid.maths.foundations import finite_difference
 from limpid.maths.operation import Array
 from limpid.primer.exercise import shown
 from limpid.primer.grade import Grade
+from limpid.primer.notebook import asked_html
 from limpid.primer.progress import Sitting, now
 from limpid.primer.puzzles.derive import of_matrices, of_vectors
 from limpid.primer.puzzles.derive.case import Case
@@ -90,6 +91,9 @@ class Derivation:
 
     def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting:
         return Sitting(self.name, self.said, now().isoformat(), tries, hints, gave_up)
+
+    def _repr_html_(self) -> str:
+        return asked_html(self)
 
     @cached_property
     def names(self) -> tuple[dict[str, Any], ...]:
