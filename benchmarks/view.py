@@ -108,25 +108,31 @@ def runs() -> None:
             timed(client, "the same of a run not seen before", "/api/runs/008/metrics?columns=loss", times=0)
 
 
-def step() -> None:
-    """A real step, recorded and redone."""
+def recorded(folder: Path, model: ModelConfig, batch_size: int) -> Run:
+    """A real run of two steps in a folder, the second one recorded and redone."""
     import limpid
     from limpid.view import worker
 
+    text = folder / "text.txt"
+    text.write_text(" ".join(f"word{i * i % 997}" for i in range(60_000)))
+    config = TrainConfig(
+        model, DataConfig(paths=(str(text),)), UpdateConfig(),
+        RunConfig(max_steps=2, batch_size=batch_size, eval_steps=0, save_steps=1, precision="fp32", doctor=False),
+    )  # fmt: skip
+    run = limpid.train(config, str(folder / "runs/001"))
+    size = sum(math.prod(one.shape) for one in parameters(run.read_config().model))
+    began = time.perf_counter()
+    worker.record({"run": str(run.path), "step": 2}, lambda doing, done, total: None)
+    print(f"{size:,} parameters, {run.recorded_step(2).stat().st_size / 1e6:,.0f} MB; recorded and redone in "
+          f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+    return run
+
+
+def step() -> None:
+    """A real step, recorded and redone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        text = folder / "text.txt"
-        text.write_text(" ".join(f"word{i * i % 997}" for i in range(60_000)))
-        config = TrainConfig(
-            TEN_MILLION, DataConfig(paths=(str(text),)), UpdateConfig(),
-            RunConfig(max_steps=2, batch_size=4, eval_steps=0, save_steps=1, precision="fp32", doctor=False),
-        )  # fmt: skip
-        run = limpid.train(config, str(folder / "runs/001"))
-        size = sum(math.prod(one.shape) for one in parameters(run.read_config().model))
-        began = time.perf_counter()
-        worker.record({"run": str(run.path), "step": 2}, lambda doing, done, total: None)
-        print(f"{size:,} parameters, {run.recorded_step(2).stat().st_size / 1e6:,.0f} MB; recorded and redone in "
-              f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+        recorded(folder, TEN_MILLION, 4)
         at = "/api/runs/001/steps/2"
         scores = "blocks.3.attention.scores"
         with served(folder / "runs") as client:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import offline
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from limpid.tracing import Trace
 from limpid.tracing.worked import opened
@@ -67,6 +67,19 @@ def test_every_station_says_what_it_is_and_how_well_it_agrees(step: Page, trace:
     for station in trace.step.stations[:-2]:
         assert step.locator(".flow-row.forward .box", has_text=station.title).count() == 1
         assert step.locator(".flow-row.backward .box", has_text=station.title).count() == 1
+
+
+def test_where_an_entry_stands_is_unfolded_and_gone_to(step: Page) -> None:
+    show(step, "#/worked/1/blocks.0.mlp.up[0,2,5]")
+    written_out(step, "blocks.0.mlp.up[0,2,5]")
+    place = step.locator('section[aria-label="blocks.0.mlp.up"]')
+    step.locator("details.station", has=place).locator("> summary").click()
+    expect(place).to_have_count(0)
+    step.get_by_role("link", name="where it stands").click()
+    expect(place).to_be_in_viewport()
+    comparison = place.locator(".comparison").first
+    comparison.locator("summary").click()
+    expect(comparison.locator("dl")).to_contain_text("allowed")
 
 
 def test_a_walk_by_clicks_from_a_logit_back_to_a_token(step: Page, trace: Trace) -> None:

@@ -120,6 +120,14 @@ def test_one_entry_is_explained(client: TestClient, trace: Trace) -> None:
     assert view["mathml"][view["entry"]["made"]["equation"]].startswith("<math")
 
 
+def test_heads_and_features_run_along_in_tiles_as_they_do_whole(client: TestClient) -> None:
+    name = "blocks.0.attention.query"
+    whole, _ = arrays(client, f"slice?entry={name}[0]")
+    tile, _ = arrays(client, f"tiles?name={name}&index=0")
+    assert whole["data"].ndim == 3
+    np.testing.assert_array_equal(tile["max"], whole["data"].reshape(len(whole["data"]), -1).astype(np.float32))
+
+
 def test_one_entry_that_is_not_a_number_is_seen_in_every_tile_over_it(
     viewed: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +181,7 @@ def test_one_entry_that_is_not_a_number_is_seen_in_every_tile_over_it(
         ("slice?entry=" + "x" * 600, 400),
         ("slice?entry=../../etc/passwd", 400),
         ("slice?entry=tokens&kind=exact", 404),
-        (f"tiles?name={SCORES}", 400),
+        (f"tiles?name={SCORES}&index=0,0,0", 400),
         (f"tiles?name={SCORES}&index=0,0&level=1", 400),
         (f"tiles?name={SCORES}&index=0,0&row=1", 400),
         (f"tiles?name={SCORES}&index=0,0&level=99999999999", 400),

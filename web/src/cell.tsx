@@ -8,7 +8,7 @@ import { links, views } from "./views";
 
 void opened().then((channel) =>
   draw({
-    source: new Http(channel.api, true),
+    source: new Http(channel.api),
     home: parse(location.hash),
     links,
     views: { ...views, given: Given },

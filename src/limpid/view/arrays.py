@@ -186,16 +186,33 @@ def send_tile(name: str, matrix: Readable, levels: Pyramid, level: int, row: int
 
 
 def within_matrix(array: Readable, asked: Asked) -> Readable:
-    """The last two axes of an array at the leading indices; what has fewer is one row."""
+    """What leading indices leave of an array: its first axis down, the others along, as heads and features do.
+
+    What has fewer than two axes is one row.
+    """
     shape, leading = array.shape, max(0, len(array.shape) - 2)
     index, _ = asked.of(shape)
-    if len(index) != leading or any(isinstance(part, slice) for part in index):
-        raise Refused(f"{asked.name} has shape {list(shape)}: give {leading} leading indices")
+    if len(index) > leading or any(isinstance(part, slice) for part in index):
+        raise Refused(f"{asked.name} has shape {list(shape)}: give at most {leading} leading indices")
     if not shape or len(shape) == 1:
         return np.asarray(array[...]).reshape(1, -1)
+    if len(index) < leading:
+        return _joined(array, index)
     return Derived(
         shape[leading:], lambda part: np.asarray(array[(*index, *(part if isinstance(part, tuple) else (part,)))])
     )
+
+
+def _joined(array: Readable, index: tuple[int | slice, ...]) -> Readable:
+    """All axes but the first that is left as one."""
+    rows, *along = array.shape[len(index) :]
+
+    def read(part: Any) -> Any:
+        down, across = part if isinstance(part, tuple) else (part, slice(None))
+        found = np.asarray(array[(*index, down)])
+        return found.reshape(*found.shape[: found.ndim - len(along)], -1)[..., across]
+
+    return Derived((rows, math.prod(along)), read)
 
 
 def _word(value: Any) -> str:

@@ -20,7 +20,9 @@ from limpid.history.curves import Axis
 from limpid.source.find import MOST_DIGITS
 from limpid.tracing.cache import program
 from limpid.view import bundle, live
-from limpid.view.answers import Refused, answer, encoded, in_thread, number, packed, refusal, tagged, whole, with_body
+from limpid.view.answers import (
+    Refused, answer, encoded, in_thread, number, numbers, packed, refusal, tagged, whole, with_body,
+)  # fmt: skip
 from limpid.view.compare import Compare
 from limpid.view.document import SliceKind
 from limpid.view.equations import equations_view
@@ -185,7 +187,7 @@ class Site:
         """Arrays of a step, which the browser keeps as long as the step is the same."""
         run, step = _step(request)
         tag = _tag(f"{self.steps.stamp(run, step)} {request.url.path}?{request.url.query}")
-        return tagged(request, tag, lambda: Response(make(run, step), media_type="application/octet-stream"))
+        return tagged(request, tag, lambda: numbers(request, make(run, step)))
 
     def explain(self, request: Request) -> Response:
         """GET api/runs/R/steps/N/explain?entry=."""
@@ -349,13 +351,13 @@ def _word(request: Request, name: str) -> str:
 def _slice_of(request: Request, pair: Callable[[str, str], Pair]) -> Response:
     """A part of one side of two arrays."""
     asked, side = parsed(_word(request, "entry")), _word(request, "side")
-    return Response(pair(asked.name, side).slice(asked, side), media_type="application/octet-stream")
+    return numbers(request, pair(asked.name, side).slice(asked, side))
 
 
 def _tile_of(request: Request, pair: Callable[[str, str], Pair]) -> Response:
     """A tile of one side of two arrays."""
     asked, side, place = _matrix(request), _word(request, "side"), _tile(request)
-    return Response(pair(asked.name, side).tiles(asked, side, *place), media_type="application/octet-stream")
+    return numbers(request, pair(asked.name, side).tiles(asked, side, *place))
 
 
 def _matrix(request: Request) -> Asked:

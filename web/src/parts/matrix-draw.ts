@@ -15,6 +15,8 @@ export interface Grid {
 
 /** Pixels that a matrix may be high. */
 const TALLEST = 520;
+/** Pixels of its caption and its legend. */
+const AROUND = 52;
 
 /** Sizes of a cell in pixels of the page: with room for three digits where there are few. */
 export function cellSize({ rows, columns }: { rows: number; columns: number }, room: number): { width: number; height: number } {
@@ -23,6 +25,12 @@ export function cellSize({ rows, columns }: { rows: number; columns: number }, r
   const least = square && columns * 11 <= 1.8 * room ? 11 : 1; // so that the tokens of attention are read
   const side = Math.max(least, Math.min(20, Math.floor(room / columns), Math.floor(TALLEST / rows)));
   return { width: side, height: rows === 1 ? 20 : square ? side : Math.max(side, Math.min(12, Math.floor(TALLEST / rows))) };
+}
+
+/** The room that a matrix takes with its caption and its legend, in pixels. */
+export function roomOf(size: { rows: number; columns: number }, room: number): { width: number; height: number } {
+  const cell = cellSize(size, room);
+  return { width: size.columns * cell.width, height: size.rows * cell.height + AROUND };
 }
 
 export function scaleOf(data: ArrayLike<number>, hidden: (i: number) => boolean): number {

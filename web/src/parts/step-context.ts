@@ -38,6 +38,14 @@ export function isWhole(view: StepView, name: string): boolean {
   return !made || String(made.shape) === String(view.arrays[name]?.shape);
 }
 
+/** A record that is sent whole, array by array, in bytes. */
+const SMALL = 4_000_000;
+
+/** Whether arrays are asked for when they come near the screen. */
+export function waits({ source, view }: Shown): boolean {
+  return source.isServed && view.record_bytes > SMALL;
+}
+
 /** The text along an axis, where there is any. */
 export function labels(view: StepView, axis: string, size: number, row: number): string[] | null {
   if (axis === "position" || axis === "query" || axis === "key") {

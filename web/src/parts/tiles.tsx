@@ -18,9 +18,20 @@ type Props = Omit<MatrixProps, "data" | "hidden" | "rows" | "columns"> & {
   columns: number;
 };
 
+/** The level at which all of a matrix is one tile. */
+function topOf(rows: number, columns: number): number {
+  return Math.max(0, Math.ceil(Math.log2(Math.max(rows, columns) / SIDE)));
+}
+
+/** What is drawn of a matrix at first: all of it, or its topmost tile. */
+export function atFirst({ rows, columns }: { rows: number; columns: number }): { rows: number; columns: number } {
+  const size = rows * columns > LARGEST ? 2 ** topOf(rows, columns) : 1;
+  return { rows: Math.ceil(rows / size), columns: Math.ceil(columns / size) };
+}
+
 export function Tiles(props: Props) {
   const { source, name, index, kind = "value", rows, columns } = props;
-  const top = Math.max(0, Math.ceil(Math.log2(Math.max(rows, columns) / SIDE)));
+  const top = topOf(rows, columns);
   const at = useSignal({ level: top, row: 0, column: 0 });
   const { level, row, column } = at.value;
   const tile = useLoaded<Tile>(() => source.tiles({ name, index, kind, level, row, column }), [source, name, kind, `${index}`, level, row, column]);

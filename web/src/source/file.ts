@@ -65,7 +65,6 @@ async function unpacked(id: string): Promise<ArrayBuffer> {
 }
 
 class FileStep implements StepSource {
-  readonly paced = false;
   readonly isServed = false;
   private readonly explainer: Explainer;
 

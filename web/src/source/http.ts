@@ -26,14 +26,11 @@ export class Http implements Source {
   private equationsPage: Promise<EquationsView> | null = null;
   private steps = new Map<string, HttpStep>();
 
-  constructor(
-    readonly api: Api = server,
-    private readonly paced = false,
-  ) {}
+  constructor(readonly api: Api = server) {}
 
   step(run: string, step: number): StepSource {
     const path = `api/runs/${encodeURIComponent(run)}/steps/${step}`;
-    const found = this.steps.get(path) ?? new HttpStep(this.api, path, this.paced);
+    const found = this.steps.get(path) ?? new HttpStep(this.api, path);
     this.steps.set(path, found);
     return found;
   }
@@ -50,7 +47,6 @@ class HttpStep implements StepSource {
   constructor(
     private readonly api: Api,
     private readonly path: string,
-    readonly paced: boolean,
   ) {}
 
   document(heard: Heard = () => undefined): Promise<StepView> {

@@ -35,8 +35,6 @@ export interface TileRequest {
 export type Heard = (doing: string) => void;
 
 export interface StepSource {
-  /** Whether arrays come slowly: those that nobody looks at are better not asked for. */
-  readonly paced: boolean;
   /** Whether a server stands behind it, which knows the run, too. */
   isServed: boolean;
   document(heard?: Heard): Promise<StepView>;

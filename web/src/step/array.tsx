@@ -4,8 +4,9 @@ import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
 import { Matrix } from "../parts/matrix";
 import { Seen } from "../parts/seen";
-import { LARGEST, Tiles } from "../parts/tiles";
-import { go, isWhole, labels, useStep } from "../parts/step-context";
+import { roomOf } from "../parts/matrix-draw";
+import { atFirst, LARGEST, Tiles } from "../parts/tiles";
+import { go, isWhole, labels, useStep, waits } from "../parts/step-context";
 import { pinned } from "./pins";
 import { Value } from "../parts/value";
 import type { Kind, Slice } from "../source/source";
@@ -27,11 +28,13 @@ export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: 
   if (!place) return null;
   const laid = layout(place.shape, place.axes, row);
   const each = laid.panels.length > 1 ? Math.max(96, Math.min(220, Math.floor(room / Math.min(2, laid.panels.length)))) : room;
+  const inPanel = laid.panels.length > 1 && laid.columns <= 6 ? room : each;
+  const taken = roomOf(atFirst(laid), inPanel);
   return (
     <div class={laid.panels.length > 1 ? "panels" : "panel"}>
       {!isWhole(shown.view, bare) && <p class="quiet corner">a corner, {place.shape.join(" × ")}: the file holds no more</p>}
       {laid.panels.map((panel) => (
-        <Seen key={`${panel.index}`} waits={shown.source.paced} name={written({ name, index: panel.index })}>
+        <Seen key={`${panel.index}`} waits={waits(shown)} name={written({ name, index: panel.index })} {...taken}>
           <Panel
             name={name}
             bare={bare}
@@ -39,7 +42,7 @@ export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: 
             laid={laid}
             index={panel.index}
             frame={frame}
-            room={laid.panels.length > 1 && laid.columns <= 6 ? room : each}
+            room={inPanel}
             caption={[caption, panel.title].filter(Boolean).join(", ")}
           />
         </Seen>
@@ -89,7 +92,7 @@ function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelPro
     named: (r: number, c: number) => written({ name: around, index: indexAt(laid, index, r, c) }),
   };
   if (large) return <Tiles {...common} source={source} name={name} index={index} kind={kind} rows={laid.rows} columns={laid.columns} />;
-  if (!slice) return <p class="quiet loading">reading {common.title} …</p>;
+  if (!slice) return <Reading name={common.title} {...roomOf(laid, room)} />;
   if (laid.rows * laid.columns === 1)
     return (
       <p class={`scalar ${frame ?? ""}`}>
@@ -97,6 +100,15 @@ function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelPro
       </p>
     );
   return <Matrix {...common} rows={laid.rows} columns={laid.columns} data={slice.data} hidden={slice.hidden} />;
+}
+
+/** An array that does not stand there yet, as large as it will be. */
+function Reading({ name, width, height }: { name: string; width: number; height: number }) {
+  return (
+    <p class="quiet loading not-seen" style={{ width: `${width}px`, height: `${height}px` }}>
+      reading {name} …
+    </p>
+  );
 }
 
 function kindText(kind: Kind): string {

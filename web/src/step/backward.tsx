@@ -1,8 +1,8 @@
 // The backward pass in its own order: from the loss to the tokens, what each operation passes back.
-import { useSignal } from "@preact/signals";
 import { useStep } from "../parts/step-context";
 import { Comparison, Mark } from "../parts/verdict";
 import { Equation } from "../parts/equation";
+import { Folded } from "../parts/folded";
 import { Value } from "../parts/value";
 import { ArrayView } from "./array";
 import { worst } from "./marks";
@@ -35,16 +35,17 @@ export function Backward() {
 
 function Passed({ name }: { name: string }) {
   const { view } = useStep();
-  const opened = useSignal(false);
   const one = view.step.quantities.find((quantity) => quantity.name === name);
   if (!one) return null;
+  const summary = (
+    <>
+      <code>grad({one.name})</code> <Mark check={one.backward} /> <span class="quiet">norm </span>
+      <Value value={one.grad_norm ?? 0} digits={4} />
+    </>
+  );
   return (
-    <details class="moved" onToggle={(event) => (opened.value = event.currentTarget.open)}>
-      <summary>
-        <code>grad({one.name})</code> <Mark check={one.backward} /> <span class="quiet">norm </span>
-        <Value value={one.grad_norm ?? 0} digits={4} />
-      </summary>
-      {opened.value && (
+    <Folded class="moved" summary={summary}>
+      {() => (
         <>
           <ArrayView name={one.name} kind="gradient" frame="backward" caption="gradient" room={640} />
           {one.adjoint.map(
@@ -62,6 +63,6 @@ function Passed({ name }: { name: string }) {
           <p class="quiet">of {own(one.name)}, {one.source}</p>
         </>
       )}
-    </details>
+    </Folded>
   );
 }

@@ -78,7 +78,7 @@ function Surprise() {
   const largest = Math.max(1e-9, ...labels.map(([, nats]) => (nats === null ? 0 : numeric(nats))));
   if (!labels.length) return null;
   return (
-    <p class="surprise" aria-label="the text; darker where the model was more surprised">
+    <p class="surprise" aria-label="the text; coloured more strongly where the model was more surprised">
       <span class="token">{visible(first)}</span>
       {labels.slice(0, SHOWN).map(([text, nats], at) => (
         <span

@@ -1,7 +1,8 @@
 // One quantity of the forward pass: how it was made, its numbers, its gradient, and how far both agree.
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { QuantityDocument } from "../documents";
 import type { Kind } from "../source/source";
+import { arrive } from "../parts/arrive";
 import { Equation } from "../parts/equation";
 import { general, numeric, si } from "../numbers";
 import { useStep } from "../parts/step-context";
@@ -97,14 +98,21 @@ export function Name({ name }: { name: string }) {
   );
 }
 
+/** A place that is asked for and stands in a folded station, which opens and goes there. */
+export const wanted = signal<string | null>(null);
+
 /** The fragment is the address of a view, so that places within one are scrolled to, their folds opened. */
 export function show(event: Event | null, id: string): void {
   event?.preventDefault();
+  wanted.value = null;
   const found = document.getElementById(id);
-  if (!found) return;
+  if (!found) {
+    wanted.value = id;
+    return;
+  }
   for (let at: HTMLElement | null = found; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
   requestAnimationFrame(() => {
-    found.scrollIntoView({ block: "start" });
+    arrive(found);
     const heading = found.querySelector<HTMLElement>("summary, h2, h3");
     if (heading && heading.tagName !== "SUMMARY") heading.tabIndex = -1;
     heading?.focus({ preventScroll: true });

@@ -1,10 +1,12 @@
 // One stage of the forward pass: its quantities in order, and what it learns.
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { StationDocument } from "../documents";
 import { si } from "../numbers";
-import { useStep } from "../parts/step-context";
+import { Seen } from "../parts/seen";
+import { useStep, waits } from "../parts/step-context";
 import { Parameter } from "./parameter";
-import { Quantity } from "./quantity";
+import { anchor, Quantity, show, wanted } from "./quantity";
 import { StationMark } from "./marks";
 import { Lens } from "./lens";
 import { LossAccount } from "./loss";
@@ -12,11 +14,19 @@ import { Pins } from "./pins";
 import { Writers } from "./writers";
 
 export function Station({ station, open }: { station: StationDocument; open: boolean }) {
-  const { view } = useStep();
+  const shown = useStep();
+  const { view } = shown;
   const opened = useSignal(open);
   const quantities = view.step.quantities.filter((one) => station.quantities.includes(one.name));
   const parameters = view.step.parameters.filter((one) => station.parameters.includes(one.name));
   const branches = [...new Set(quantities.map((one) => one.branch))];
+  const asked = wanted.value !== null && [...quantities, ...parameters].some((one) => anchor(one.name) === wanted.value);
+  useEffect(() => {
+    if (asked) opened.value = true;
+  }, [asked]);
+  useEffect(() => {
+    if (asked && opened.value) show(null, wanted.value ?? "");
+  }, [asked, opened.value]);
   return (
     <details
       class={`station ${station.station}`}
@@ -41,8 +51,12 @@ export function Station({ station, open }: { station: StationDocument; open: boo
           {quantities.map((one) => (
             <Quantity key={one.name} quantity={one} />
           ))}
-          {station.station === "logits" && <Writers />}
-          {station.station === "logits" && <Lens />}
+          {station.station === "logits" && (
+            <Seen waits={waits(shown)} name="who wrote the logit, and the logit lens" width={640} height={520}>
+              <Writers />
+              <Lens />
+            </Seen>
+          )}
           {station.station === "loss" && <LossAccount />}
           {parameters.map((one) => (
             <Parameter key={one.name} parameter={one} />

@@ -35,7 +35,7 @@ export function Step({ source, address }: ViewProps<Extract<Address, { view: "st
     if (axes?.[0] === "batch" && first !== undefined) row.value = first;
   }, [address.entry, view]);
   useEffect(() => {
-    if (entry && view && walk.value.length <= 1) document.getElementById(anchor(bare(entry.name)))?.scrollIntoView({ block: "start" });
+    if (entry && view && walk.value.length <= 1) show(null, anchor(bare(entry.name)));
   }, [view]);
   if (!view)
     return (

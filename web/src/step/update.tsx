@@ -1,5 +1,7 @@
 // The update: clipping, the rule's equations, and what it made of every parameter.
+import type { ParameterDocument } from "../documents";
 import { Equation } from "../parts/equation";
+import { Folded } from "../parts/folded";
 import { useStep } from "../parts/step-context";
 import { Comparison, Mark } from "../parts/verdict";
 import { Value } from "../parts/value";
@@ -43,22 +45,31 @@ export function Update() {
         </section>
       ))}
       {parameters.map((one) => (
-        <details key={one.name} class="moved">
-          <summary>
-            <code>{one.name}</code> <Mark check={worst(one.checks)} />{" "}
-            <span class="quiet">
-              changed by <Value value={one.relative_change} digits={3} /> of its norm
-            </span>
-          </summary>
-          <Moved name={one.name} />
-          <div class="comparisons">
-            {one.checks.map((check) => (
-              <Comparison key={check.name} check={check} />
-            ))}
-          </div>
-        </details>
+        <Folded key={one.name} class="moved" summary={<Change of={one} />}>
+          {() => (
+            <>
+              <Moved name={one.name} />
+              <div class="comparisons">
+                {one.checks.map((check) => (
+                  <Comparison key={check.name} check={check} />
+                ))}
+              </div>
+            </>
+          )}
+        </Folded>
       ))}
     </details>
+  );
+}
+
+function Change({ of }: { of: ParameterDocument }) {
+  return (
+    <>
+      <code>{of.name}</code> <Mark check={worst(of.checks)} />{" "}
+      <span class="quiet">
+        changed by <Value value={of.relative_change} digits={3} /> of its norm
+      </span>
+    </>
   );
 }
 
