@@ -91,3 +91,15 @@ def beyond_the_edge(page: Page) -> list[str]:
           [...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > innerWidth + 1
             && !one.closest('.scroll')).map((one) => `${one.tagName}.${one.className}`)"""
     )
+
+
+def everybody_reads(page: Page, controls: str) -> None:
+    """What is shown is read by a screen reader, in the dark, on a telephone, and on paper, where no control stands."""
+    assert serious(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert serious(page) == []
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert beyond_the_edge(page) == []
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator(controls).filter(visible=True).count() == 0
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"

@@ -56,7 +56,8 @@ def test_an_exercise_is_the_same_as_in_the_terminal(client: TestClient) -> None:
 
 def test_a_wrong_answer_is_named_and_what_is_no_answer_is_refused(client: TestClient) -> None:
     def said(**asked: object) -> dict[str, str]:
-        return client.post("/api/learn/grade", json=asked).json()  # type: ignore[no-any-return]
+        answered: dict[str, str] = client.post("/api/learn/grade", json=asked).json()
+        return answered
 
     assert said(exercise="length", answer="7")["outcome"] == "right"
     assert said(exercise="length", answer="49")["note"] == "no-root"

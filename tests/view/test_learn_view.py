@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 from starlette.testclient import TestClient
-from tests.view.canned import HOME, TIMEOUT, beyond_the_edge, serious
+from tests.view.canned import HOME, TIMEOUT, beyond_the_edge, everybody_reads, serious
 from tests.view.folders import made_run
 
 from limpid.primer.chapter import chapter
@@ -221,11 +221,4 @@ def test_a_wide_table_is_reached_by_keys_while_it_scrolls(learn: Open) -> None:
 def test_everybody_can_read_a_chapter(learn: Open) -> None:
     page = learn("#/learn/similarity")
     expect(exercise(page, "dot").locator(".lines").first).to_be_visible()
-    assert serious(page) == []
-    page.emulate_media(color_scheme="dark")
-    assert serious(page) == []
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert beyond_the_edge(page) == []
-    page.emulate_media(media="print", color_scheme="dark")
-    assert page.locator("input:visible, button:visible").count() == 0
-    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+    everybody_reads(page, "input, button")

@@ -21,8 +21,18 @@ from limpid.source.find import MOST_DIGITS
 from limpid.tracing.cache import program
 from limpid.view import bundle, live
 from limpid.view.answers import (
-    Refused, answer, encoded, in_thread, number, numbers, packed, refusal, tagged, whole, with_body,
-)  # fmt: skip
+    Refused,
+    answer,
+    encoded,
+    in_thread,
+    number,
+    numbers,
+    packed,
+    refusal,
+    tagged,
+    whole,
+    with_body,
+)
 from limpid.view.compare import Compare
 from limpid.view.document import SliceKind
 from limpid.view.equations import equations_view
