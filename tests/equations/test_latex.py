@@ -115,6 +115,7 @@ def test_every_printed_equation_has_the_structure_of_its_latex(latex: str) -> No
         (r"\bar{\phi(k)}_j", "bar(φ(k))_j"),
         (r"\beta \ln\tfrac{\pi(y)}{\pi_0(y)}", "β ln(π(y)/π_0(y))"),
         (r"\max(0, x)^2", "max(0, x)^2"),
+        (r"\begin{pmatrix} a & -b \\ c_i & d \end{pmatrix} x", "[[a, -b], [c_i, d]] x"),
     ],
 )
 def test_brackets_stand_where_a_reader_needs_them(latex: str, text: str) -> None:

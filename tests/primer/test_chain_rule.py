@@ -44,3 +44,8 @@ def test_pictures_fit_a_terminal() -> None:
         if isinstance(part, Figure):
             assert max(map(len, as_text(part.name, part.settings).splitlines())) <= 72
             assert as_svg(part.name, part.settings).startswith("<svg")
+
+
+def test_the_picture_of_both_passes_ends_at_the_weights() -> None:
+    text = as_text("two-passes", {"x": [1, 2], "w": [[2, 1], [1, -1]], "v": [1, 3], "target": 6})
+    assert text.endswith("W\u0305 = [[−2, −4], [0, 0]], V\u0305 = [[−8, 0]]")

@@ -6,7 +6,7 @@ from limpid.planning.laws.scaling import APPROACH_3, REFIT, six_n_d
 from limpid.planning.parameters import count
 from limpid.planning.published import published
 from limpid.primer.chapter import Text, chapter
-from limpid.primer.sizes import cache_per_token, training_bytes
+from limpid.primer.sizes import cache_per_token, device_bytes, layouts, training_bytes
 
 
 def said() -> str:
@@ -47,3 +47,11 @@ def test_half_the_size_needs_so_much_more_text() -> None:
     n, d = REFIT.optimum(1e21)
     assert REFIT.loss(n / 2, 2.5 * d) == pytest.approx(REFIT.loss(n, d), rel=2e-3)
     assert "with 2.5 times the text" in said()
+
+
+def test_zero_divides_what_every_copy_holds() -> None:
+    takes = {said: device_bytes("llama-2-7b", layout) for said, layout in layouts().items()}
+    whole, divided = takes["copies"], takes["copies, ZeRO three"]
+    for part in ("weights", "gradients", "optimizer"):
+        assert divided[part] == pytest.approx(whole[part] / 8, rel=1e-3)
+    assert takes["copies, ZeRO three, all recomputed"]["activations"] < 0.2 * divided["activations"]

@@ -49,3 +49,12 @@ def test_opposite_arrows_and_signs_are_drawn() -> None:
     assert "angle 180°, cosine −1" in as_text("angle", {"a": [1, 2], "b": [-2, -4]})
     assert "nan" not in as_svg("angle", {"a": [1, 2], "b": [-2, -4]})
     assert "-2 + 12 = 10" in as_text("product-and-sum", {"a": [-1, 3], "b": [2, 4]}).replace("−", "-")
+
+
+def test_arrows_and_the_shadow_are_drawn_to_one_scale() -> None:
+    lines = as_text("angle", {"a": [4, 0], "b": [2, 3]}).splitlines()
+    assert lines[0].index("●") == pytest.approx(lines[13].index("●") / 2, abs=1)
+    assert lines[13].count("▒") == pytest.approx(lines[13].index("●") / 2, abs=1)
+    drawn = as_text("points", {"points": {"cat": [2, 5], "dog": [3, 4], "car": [6, 1]}})
+    assert drawn.splitlines()[0].endswith("● cat")
+    assert drawn.endswith("cat [2, 5], dog [3, 4], car [6, 1]")

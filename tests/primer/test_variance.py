@@ -21,6 +21,11 @@ def test_four_numbers_and_dice() -> None:
     assert "5.8333" in TEXT
 
 
+def test_few_numbers_tell_their_variance_when_the_divisor_is_one_less() -> None:
+    assert draws.estimated(4, 3) == pytest.approx(35 / 12, rel=0.01)
+    assert draws.estimated(4, 4) == pytest.approx(35 / 12 * 3 / 4, rel=0.01)
+
+
 @pytest.mark.parametrize("n", [4, 16, 64])
 def test_means_scatter_by_the_root_of_their_number(n: int) -> None:
     assert draws.deviation(draws.means(n)) == pytest.approx((35 / 12 / n) ** 0.5, rel=0.04)
