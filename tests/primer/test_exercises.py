@@ -11,6 +11,7 @@ from limpid.primer.exercises import EXERCISES
 from limpid.primer.grade import grade
 
 FIRST = {  # worked out by hand
+    "add-vectors": [6, 4, 1], "scale-vector": [6, -3, 12],
     "length": [7], "dot": [22], "right-angle": [0], "cosine": [0.96], "matrix-vector": [10, 6],
     "layer-sizes": [768, 512], "matrix-matrix": [4, 9, 3, 12], "transpose": [4, 15, 13],
     "product-shape": [3, 2], "product-order": [], "exponentials": [1, 2.71828, 0.36788],

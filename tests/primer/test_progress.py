@@ -251,7 +251,7 @@ def test_what_is_due_is_asked_with_fresh_numbers(
         record(sitting("right", at=NOW - 9 * DAY, exercise=name))
     assert main(["learn"]) == 0
     listing = capsys.readouterr().out
-    assert "1 of 1 right, 1 due  length" in listing
+    assert "1 of 3 right, 1 due  add-vectors, scale-vector, length" in listing
     assert "2 exercises due: limpid learn --due" in listing
     assert main(["learn", "--due", "--json", "vectors"]) == 0
     assert json.loads(capsys.readouterr().out) == {"due": ["length"]}

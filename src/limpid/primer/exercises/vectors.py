@@ -42,6 +42,20 @@ def _two_lengths(rng: np.random.Generator) -> Numbers:
     return {"a": _signed(rng, np.array(PAIRS[one])), "b": np.array(PAIRS[other])}
 
 
+def _with_signs(rng: np.random.Generator) -> Array:
+    return _signed(rng, rng.integers(1, 10, 3))
+
+
+def _sums(a: Array, b: Array) -> str:
+    each = (f"{shown(x)} {'−' if y < 0 else '+'} {shown(abs(y))}" for x, y in zip(a, b, strict=True))
+    return f"[{', '.join(each)}]"
+
+
+def _multiples(k: float, v: Array) -> str:
+    each = (shown(x) if x >= 0 else f"({shown(x)})" for x in v)
+    return f"[{', '.join(f'{shown(k)} · {said}' for said in each)}]"
+
+
 def _angle(a: Array, b: Array) -> float:
     """In radians."""
     return math.acos(cosine_similarity(a, b))
@@ -52,6 +66,53 @@ def _products(a: Array, b: Array) -> str:
 
 
 EXERCISES = (
+    Exercise(
+        name="add-vectors",
+        chapter="vectors",
+        first={"a": np.array([2, -1, 3]), "b": np.array([4, 5, -2])},
+        draw=lambda rng: {"a": _with_signs(rng), "b": _with_signs(rng)},
+        ask="a = {a} and b = {b}. What is a + b? Give the list.",
+        right=lambda a, b: a + b,
+        solution=lambda a, b: f"a + b = {_sums(a, b)} = {shown(a + b)}",
+        slips=(
+            Slip("subtracted", lambda a, b: a - b, "{given} is a − b: add the entries of b."),
+            Slip("turned-round", lambda a, b: b - a, "{given} is b − a: add the entries of a."),
+            Slip("multiplied", lambda a, b: a * b, "{given} multiplies entry by entry: add them."),
+            Slip("no-signs", lambda a, b: np.abs(a) + np.abs(b), "{given} forgets that some entries are negative."),
+            Slip(
+                "joined",
+                lambda a, b: np.concatenate([a, b]),
+                "{given} writes one behind the other: a sum has as many entries as each of them.",
+            ),
+            Slip(
+                "one-number",
+                lambda a, b: (a + b).sum(),
+                "{given} adds up everything: the sum of two vectors is a vector.",
+            ),
+        ),
+        hints=("Add the first entry of b to the first of a.", "Adding a negative number takes away.", "So each entry."),
+    ),
+    Exercise(
+        name="scale-vector",
+        chapter="vectors",
+        first={"k": 3, "v": np.array([2, -1, 4])},
+        draw=lambda rng: {"k": int(rng.choice([-5, -4, -3, -2, 2, 3, 4, 5])), "v": _with_signs(rng)},
+        ask="v = {v}. What is {k} · v? Give the list.",
+        right=lambda k, v: k * v,
+        solution=lambda k, v: f"{shown(k)} · v = {_multiples(k, v)} = {shown(k * v)}",
+        slips=(
+            Slip("added", lambda k, v: k + v, "{given} adds the number to every entry: multiply by it."),
+            Slip(
+                "first-alone",
+                lambda k, v: np.concatenate([k * v[:1], v[1:]]),
+                "{given} multiplies the first entry alone: the number goes to each.",
+            ),
+            Slip("no-signs", lambda k, v: np.abs(k * v), "{given} forgets that some of these numbers are negative."),
+            Slip("other-sign", lambda k, v: -k * v, "{given} has all signs the wrong way: minus times minus is plus."),
+            Slip("one-number", lambda k, v: k * v.sum(), "{given} adds up the entries: they stay a list."),
+        ),
+        hints=("Multiply the first entry by the number.", "Then the others too.", "Mind the signs."),
+    ),
     Exercise(
         name="length",
         chapter="vectors",
