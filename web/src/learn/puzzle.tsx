@@ -54,16 +54,30 @@ function Asked({ api, puzzle, numbers }: { api: Api; puzzle: PuzzleView; numbers
           </pre>
         )}
         <Sitting api={api} name={name} numbers={numbers} hints={hints} solution={solution} answer={chosen} onDone={() => (done.value = true)}>
-          <fieldset class="choices" aria-describedby={`says-${name}`}>
-            <legend>Answer</legend>
-            {choices.map((choice, at) => (
-              <label key={choice}>
-                <input type="radio" name={`choice-${name}`} value={at + 1} onChange={() => (chosen.value = String(at + 1))} />
-                <b>{at + 1}</b>
-                <span>{choice}</span>
-              </label>
-            ))}
-          </fieldset>
+          {choices.length === 0 ? (
+            <label class="field">
+              <span>Answer</span>
+              <input
+                type="text"
+                size={48}
+                autocomplete="off"
+                spellcheck={false}
+                aria-describedby={`says-${name}`}
+                onInput={(event) => (chosen.value = event.currentTarget.value)}
+              />
+            </label>
+          ) : (
+            <fieldset class="choices" aria-describedby={`says-${name}`}>
+              <legend>Answer</legend>
+              {choices.map((choice, at) => (
+                <label key={choice}>
+                  <input type="radio" name={`choice-${name}`} value={at + 1} onChange={() => (chosen.value = String(at + 1))} />
+                  <b>{at + 1}</b>
+                  <span>{choice}</span>
+                </label>
+              ))}
+            </fieldset>
+          )}
         </Sitting>
         {done.value && opens && <InYourStep entry={opens} />}
       </section>
