@@ -39,7 +39,7 @@ def test_nothing_need_be_told() -> None:
     """As a context manager alone, loss, inputs and steps are seen through the calls themselves."""
     losses, doctor = Loop().run(tell=False)
     assert doctor.steps == STEPS
-    assert doctor.history.losses.all == pytest.approx(losses)
+    assert doctor.history.losses.all.tolist() == pytest.approx(losses)
     assert rules(doctor.findings) == []
 
 

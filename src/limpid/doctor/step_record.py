@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
+from array import array
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,11 @@ from limpid.doctor.rules.loss_scaling import LOSS_NOT_SCALED
 from limpid.doctor.streams import Stream
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.watched import Watched
+
+KEPT = 64
+"""Looks back at what is sampled."""
+MOST_POINTS = 2048
+"""Of each of the loop's own metrics: all of them are looked at every few steps."""
 
 
 class LogitLevel(NamedTuple):
@@ -179,14 +185,17 @@ class StepRecord:
 class History:
     """What earlier steps were like; `take` adds one."""
 
-    curves: Curves = field(default_factory=lambda: Curves("", "the loop's own metrics"))
+    curves: Curves = field(default_factory=lambda: Curves("", "the loop's own metrics", most=MOST_POINTS))
     losses: Stream = field(default_factory=Stream)
     norms: Stream = field(default_factory=Stream)
     loss_was_added: bool = False  # whether the last step had a loss that counts
     loss_went_below_zero: bool = False
-    rates: list[float] = field(default_factory=list)  # the largest of each update
+    rates: array[float] = field(default_factory=lambda: array("d"))  # the largest of each update
+    top_rate: float = 0.0  # the largest of them
+    moves: int = 0  # how many of them are above 0
     last_rates: list[float] = field(default_factory=list)  # of the parameter groups, at the last update
-    schedule_steps: list[int] = field(default_factory=list)  # of each step
+    schedule_steps: list[int] = field(default_factory=list)  # of each of the first 64 steps
+    schedule_advanced: bool = False  # at any step
     updates: list[tuple[int, UpdateSample]] = field(default_factory=list)
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
     levels: list[tuple[int, LogitLevel]] = field(default_factory=list)
@@ -219,21 +228,28 @@ class History:
         """Add a step, before rules judge it."""
         if record.has_rates:
             self.rates.append(max(record.group_rates.values()))
+            self.top_rate = max(self.top_rate, self.rates[-1])
+            self.moves += self.rates[-1] > 0
         if watched.schedulers:  # stepped after step() was called, a step's own count can lag by one
-            self.schedule_steps.append(record.events.count("schedule"))
+            advances = record.events.count("schedule")
+            self.schedule_advanced |= advances > 0
+            if len(self.schedule_steps) < KEPT:
+                self.schedule_steps.append(advances)
         self._take_loss(record)
         self._take_norm(watched, record)
         self._take_metrics(record)
         if record.judged_update is not None:
             self.updates.append((record.number, record.judged_update))
-            del self.updates[:-64]
+            del self.updates[:-KEPT]
             for _, update in self.updates[-3:-2]:
                 update.start.clear()
         if record.attentions:
             index = max(range(len(record.attentions)), key=lambda i: record.attentions[i].largest)
             self.scores.append((record.number, record.attentions[index].largest, index))
+            del self.scores[1:-KEPT]  # where it began, and where it is
         if record.level is not None and math.isfinite(record.level.log_z):
             self.levels.append((record.number, record.level))
+            del self.levels[1:-KEPT]
         for gradient in record.downhill[:1]:  # not a teacher's probabilities, nor a multiple: their loss may be near 0
             tokens = gradient.ids is not None and gradient.misfit < 0.3 and 0.9 < record.sum_of_weights < 1.1
             self.next_token_classes = gradient.shape[-1] if tokens else 0
@@ -261,13 +277,14 @@ class History:
         if record.true_norm > 0:
             self.norms.add(record.true_norm, GRADIENT_EXPLODES["z"])
 
-    def losses_before(self, record: StepRecord) -> list[float]:
-        """Losses of earlier steps that count."""
-        return self.losses.all[:-1] if self.loss_was_added else self.losses.all
+    def losses_before(self, last: int | None = None) -> list[float]:
+        """Losses of earlier steps that count, or the last ones of them."""
+        end = len(self.losses.all) - self.loss_was_added
+        return self.losses.all[0 if last is None else max(0, end - last) : end].tolist()
 
-    def losses_and(self, record: StepRecord) -> list[float]:
+    def losses_and(self, record: StepRecord, last: int | None = None) -> list[float]:
         """The same, and the loss of this step whatever it is."""
-        return [*self.losses_before(record), *([record.loss] if record.loss is not None else [])]
+        return [*self.losses_before(last), *([record.loss] if record.loss is not None else [])]
 
     @property
     def loss_has_level(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from collections import deque
+from collections.abc import Sequence
 from statistics import median
 
 WINDOW = 64
@@ -15,7 +17,7 @@ class Stream:
 
     def __init__(self, window: int = WINDOW) -> None:
         self.values: deque[float] = deque(maxlen=window)  # logarithms of the past that counted as normal
-        self.all: list[float] = []
+        self.all = array("d")  # a run may have a million steps
         self.outside = 0  # steps in a row that were outside
         self.z_of_last = 0.0  # robust z of the last value, before it was part of the past
 
@@ -37,7 +39,7 @@ class Stream:
         # a falling loss is not scatter: half of the fall across the window would hide the rest, so none is added
         return (math.log(max(value, 1e-30)) - middle) / max(spread, 1e-3)
 
-    def recent(self, count: int) -> list[float]:
+    def recent(self, count: int) -> Sequence[float]:
         return self.all[-count:]
 
     @property
@@ -52,7 +54,7 @@ class Stream:
         return 1.4826 * median(abs(b - a) for a, b in itertools.pairwise(last)) / math.sqrt(2) if len(last) > 2 else 0.0
 
 
-def steady(values: list[float]) -> bool:
+def steady(values: Sequence[float]) -> bool:
     """Whether the second half is neither lower nor higher than the first beyond its own error."""
     half = len(values) // 2
     if half < 10:

@@ -150,6 +150,7 @@ class Curves:
     tuning: Tuning | None = None
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, None] = field(default_factory=dict)  # names of numbers that say nothing to us, in order
+    most: int | None = None  # points of a series that a loop keeps while it runs; None for all
 
     def add(self, step: int, entry: Iterable[tuple[str, Any]]) -> None:
         """One line of the record."""
@@ -162,9 +163,16 @@ class Curves:
             points = self.series.setdefault(ours, [])
             if not (points and points[-1][0] == step and taken and ours == "loss"):
                 points.append((step, number))
+                self._thin(points)
             taken = taken or ours in ("loss", "learning_rate", "grad_norm")
         if taken and (not self.order or self.order[-1] != step):
             self.order.append(step)
+            self._thin(self.order)
+
+    def _thin(self, points: list[Any]) -> None:
+        """Leave out every other point of the middle where there are too many: series of the same steps lose the same."""
+        if self.most is not None and len(points) > self.most:
+            del points[self.most // 4 : -self.most // 4 : 2]
 
     def values(self, name: str) -> list[float]:
         return [value for _, value in self.series.get(name, [])]

@@ -129,7 +129,7 @@ def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[
     rule, update = LEARNING_RATE_TOO_HIGH, record.judged_update
     if update is None:
         return
-    losses, ratios = history.losses_and(record), _recent_ratios(history)
+    losses, ratios = history.losses_and(record, 10), _recent_ratios(history)
     if len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
         return
     if min(ratios[-int(rule["samples"]) :]) > rule["at_once"] and losses[-1] > (1 + rule["rise"]) * losses[0] > 0:
@@ -142,10 +142,13 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
     rule, update = LEARNING_RATE_TOO_HIGH, record.judged_update
     if update is None:
         return
-    losses, ratios = history.losses_before(record), _recent_ratios(history)
-    if len(ratios) < rule["samples"] or len(losses) < 10 or record.number < 10:
+    ratios = _recent_ratios(history)
+    if len(ratios) < rule["samples"] or record.number < 10:
         return
     if not min(ratios[-int(rule["samples"]) :]) > rule["ratio"]:
+        return
+    losses = history.losses_before()
+    if len(losses) < 10:
         return
     now, start = median(losses[-5:]), losses[0]
     best = min(median(losses[i : i + 5]) for i in range(len(losses) - 4))
@@ -167,9 +170,12 @@ def after_a_rise(watched: Watched, record: StepRecord, history: History) -> Iter
     """
     if record.judged_update is None:
         return
-    rule, rates, losses = LEARNING_RATE_TOO_HIGH, history.rates[-10:], history.losses_and(record)
+    rule, rates = LEARNING_RATE_TOO_HIGH, history.rates[-10:]
     since = next((i for i in range(1, len(rates)) if rates[-i] > rule["raised"] * rates[-i - 1] > 0), None)
-    if since is None or not 3 < since < len(losses) - 1:
+    if since is None:
+        return
+    losses = history.losses_and(record)
+    if not 3 < since < len(losses) - 1:
         return
     before, now = median(losses[max(0, len(losses) - since - 3) : -since + 1]), median(losses[-3:])
     ratios = [(u.median_ratio(), u) for number, u in history.updates if number > record.number - since]
@@ -211,7 +217,7 @@ def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> I
     ]
     if not wanted:
         return
-    now, top = max(recent[-1].rates), max([*history.rates, watched.peak_rate])
+    now, top = max(recent[-1].rates), max(history.top_rate, watched.peak_rate)
     at_the_top = top / now if now else 1.0  # a schedule may end at 0: the rate is judged by its peak
     lost = median(wanted) * at_the_top < rule["rounding"]
     ratio = max(update.median_ratio() for update in recent)

@@ -59,6 +59,8 @@ LOSS_DIVERGES = Rule(
     tries_smaller_step=True,
 )
 
+LONGEST = 5000
+"""Steps back that a plateau is looked for."""
 LOSS_PLATEAU = Rule(
     "loss-plateau",
     FAMILY,
@@ -189,8 +191,8 @@ def plateau(watched: Watched, record: StepRecord, history: History) -> Iterator[
     losses, rates = history.losses.all, history.rates
     if len(losses) < LOSS_PLATEAU["steps"] or len(losses) % 100 or not rates:
         return
-    half = losses[len(losses) // 2 :]
-    high = rates[-1] >= LOSS_PLATEAU["rate"] * max(rates) and rates[-1] <= rates[-min(50, len(rates))]
+    half = losses[-min(len(losses) // 2, LONGEST) :]
+    high = rates[-1] >= LOSS_PLATEAU["rate"] * history.top_rate and rates[-1] <= rates[-min(50, len(rates))]
     if high and steady(half):
         yield LOSS_PLATEAU.finding(
             severity="notice",

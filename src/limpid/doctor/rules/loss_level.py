@@ -161,7 +161,7 @@ def below_floor(watched: Watched, record: StepRecord, history: History) -> Itera
 
 @on_step(LOSS_CONSTANT)
 def constant(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    rule, losses = LOSS_CONSTANT, history.losses_before(record)
+    rule, losses = LOSS_CONSTANT, history.losses_before(1)
     other = len(history.rows.batches) > 1 and history.rows.batches[-1] != history.rows.batches[-2]
     moves = bool(record.norm) and record.has_rates and history.rates[-1] > 0
     wide = any(root.element_size() >= 4 for root in record.roots)  # half precision has few numbers

@@ -82,7 +82,7 @@ def cannot_move(exam: Exam) -> Iterator[Finding]:
 def never_moved(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     from limpid.doctor.factors import factors_of
 
-    updates = sum(rate > 0 for rate in history.rates)
+    updates = history.moves
     if not record.updated or not record.sampled or not NEVER_MOVE["updates"] <= updates <= 20:
         return
     pairs = factors_of(watched.info.model)

@@ -135,7 +135,7 @@ def _holds(row: list[int], wanted: list[int]) -> bool:
 def stays_at_ln_2(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A loss of pairs that is exactly ln 2, step by step, while updates are made: both models are one."""
     steps = int(REFERENCE_MOVES["steps"]) + 1
-    losses, rates = history.losses_and(record)[-steps:], history.rates[-steps:]
+    losses, rates = history.losses_and(record, steps)[-steps:], history.rates[-steps:]
     exact = len(losses) == steps and max(abs(loss - LN_2) for loss in losses) < 2.0**-20
     if exact and record.norm and min(rates, default=0.0) > 0 and history.times("ln 2") == 1:
         yield REFERENCE_MOVES.finding(

@@ -95,7 +95,7 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
         return
     if history.in_a_row(LEARNING_RATE_ZERO.slug, history.rates[-1] == 0) != ZEROS:
         return
-    peak = max(history.rates)
+    peak = history.top_rate
     if peak == 0:
         yield _zero(record.number, f"at each of the last {ZEROS:g} steps", int(ZEROS))
     elif not watched.total_steps or record.number < SCHEDULE_ENDS_EARLY["before"] * watched.total_steps:
@@ -186,9 +186,11 @@ def faded(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     rule, rates = SCHEDULE_ENDS_EARLY, history.rates
     if not record.has_rates or len(rates) < rule["least"] or not watched.schedulers:
         return
-    top, now, done = max(rates), rates[-1], len(rates)
+    top, now, done = history.top_rate, rates[-1], len(rates)
+    if now >= rule["low"] * top:
+        return
     low = sum(1 for rate in rates if rate < rule["low"] * top)
-    falls = now < rule["low"] * top and rates.index(top) < done - low  # it is no warm-up
+    falls = rates.index(top) < done - low  # it is no warm-up
     if not falls or low <= rule["share"] * max(done, watched.total_steps or 0):
         return
     yield rule.finding(

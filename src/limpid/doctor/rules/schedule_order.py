@@ -126,7 +126,7 @@ def advances_too_often(watched: Watched, record: StepRecord, history: History) -
 def never_advances(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A schedule that nobody steps, while it holds the rate down or a good part of the run goes by."""
     rule = SCHEDULE_PER_MICRO_BATCH
-    if not watched.schedulers or any(history.schedule_steps) or not record.rates or record.number < rule["never"]:
+    if not watched.schedulers or history.schedule_advanced or not record.rates or record.number < rule["never"]:
         return
     given, now = watched.peak_rate, max(record.rates)
     held = 0 < now < rule["held"] * given
