@@ -170,7 +170,7 @@ class Curves:
             self._thin(self.order)
 
     def _thin(self, points: list[Any]) -> None:
-        """Leave out every other point of the middle where there are too many: series of the same steps lose the same."""
+        """Leave out every other point of the middle where there are too many: series of one length lose the same."""
         if self.most is not None and len(points) > self.most:
             del points[self.most // 4 : -self.most // 4 : 2]
 
