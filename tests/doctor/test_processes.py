@@ -112,7 +112,7 @@ def one_rank(rank: int, port: int, folder: str) -> None:
                 "noticed": [finding.rule for finding in doctor.findings if finding.severity == "notice"],
                 "says": [f"{finding.says} {finding.cause}" for finding in doctor.findings],
                 "skipped": dict(doctor.skipped),
-                "norms": doctor.history.norms.all,
+                "norms": doctor.history.norms.all.tolist(),
             }
     Path(folder, f"{rank}.json").write_text(json.dumps(said))
     dist.destroy_process_group()

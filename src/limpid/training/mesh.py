@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from limpid.config.parallel import AXES, Parallel, parallel_of
 from limpid.errors import ConfigError, DataError
 from limpid.model.spread import whole
+from limpid.training import alone
 from limpid.training.elastic import meeting
 from limpid.training.heartbeat import Heartbeat, Phase
 from limpid.training.parallel import sharding
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from limpid.training.parallel.stage import Stage
 
 T = TypeVar("T")
-MOST_PAUSE = 60.0
-"""Seconds between two signs of life of a main process that works alone, at most."""
 
 
 def best_device() -> torch.device:
@@ -133,56 +131,25 @@ class Mesh:
             return work()
         made: tuple[T | None, Exception | None] = (None, None)
         if self.is_main:
-            with self._working_alone():
+            with alone.working(self._patience):
                 try:
                     made = (work(), None)
                 except Exception as error:  # the others wait for an answer, whatever it is
                     made = (None, error)
         else:
-            self._after_main()
+            alone.wait(self._patience)
         answer, failed = self.agree(made)
         if failed is not None:
             raise failed
         return answer  # type: ignore[return-value]
 
-    @contextlib.contextmanager
-    def _working_alone(self) -> Iterator[None]:
-        """What the main process does alone, however long: it says meanwhile that it lives, and then that it is done.
+    @property
+    def _patience(self) -> float | None:
+        """Seconds that the others wait for what the main process does alone; None where none waits, or not long.
 
-        A collective's limit would count the time that the work takes; so it counts silence alone, and a main process
-        that is gone is missed at once.
+        Threads that agree apart do nothing that takes long.
         """
-        if self.heartbeat is None or self.group is not None:  # threads that agree apart do not work long
-            yield
-            return
-        ended, pause = threading.Event(), min(self.heartbeat.patience / 4, MOST_PAUSE)
-
-        def tell() -> None:
-            with contextlib.suppress(RuntimeError):  # told in the end again, where an error can be raised
-                while not ended.wait(pause):
-                    self._sent_by_main(False)
-
-        teller = threading.Thread(target=tell, daemon=True, name="still at work")
-        teller.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            teller.join()
-            self._sent_by_main(True)
-
-    def _after_main(self) -> None:
-        """Until the main process has done what it does alone, as long as it says that it lives."""
-        if self.heartbeat is not None and self.group is None:
-            while not self._sent_by_main(False):
-                pass
-
-    def _sent_by_main(self, flag: bool) -> bool:
-        import torch.distributed as dist
-
-        sent = torch.tensor(float(flag))
-        dist.broadcast(sent, src=0)
-        return bool(sent)
+        return None if self.heartbeat is None or self.group is not None else self.heartbeat.patience
 
     def all_sum(self, tensor: Tensor) -> Tensor:
         """The sum of every process's tensor, on every process."""
@@ -218,10 +185,10 @@ class Mesh:
     def main_first(self) -> Iterator[None]:
         """What the main process does before the others begin: they find what it left."""
         if self.is_main:
-            with self._working_alone():
+            with alone.working(self._patience):
                 yield
         else:
-            self._after_main()
+            alone.wait(self._patience)
             yield
 
     def joined(self, mine: Sequence[float], count: int) -> tuple[float, ...]:
