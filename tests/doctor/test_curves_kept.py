@@ -7,7 +7,8 @@ from limpid.doctor.step_record import MOST_POINTS
 def test_series_of_a_long_run_stay_short_and_go_on_together() -> None:
     curves = Curves("", "", most=MOST_POINTS)
     for step in range(1, 100_001):
-        curves.add(step, [("chosen", 1.0 / step), ("rejected", -1.0 / step), *([("kl", 0.5)] if step % 7 == 0 else [])])
+        now_and_then = [("kl", 0.5)] if step % 7 == 0 else []
+        curves.add(step, [("rewards/chosen", 1.0 / step), ("rewards/rejected", -1.0 / step), *now_and_then])
     chosen, rejected = curves.series["chosen"], curves.series["rejected"]
     assert len(chosen) <= MOST_POINTS
     assert [step for step, _ in chosen] == [step for step, _ in rejected]
