@@ -1,5 +1,8 @@
 """What is said to an answer: rounding is no slip, and a slip is not taken for rounding."""
 
+import io
+from pathlib import Path
+
 import pytest
 
 from limpid.cli import main
@@ -89,6 +92,22 @@ def test_none_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Asked for is one number." in capsys.readouterr().out
     assert main(["learn", "dot", "--seed", "0", "--answer", "-1/3"]) == 1
     assert "Not −0.333333." in capsys.readouterr().out
+
+
+def test_a_name_that_is_misspelled_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["learn", "lenght"]) == 2
+    assert "did you mean length?" in capsys.readouterr().err
+
+
+def test_hints_go_on_where_they_were_and_say_when_they_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LIMPID_LEARN", str(tmp_path / "learn.json"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("hint\n5\nhint\nhint\nhint\n"))
+    assert main(["learn", "length", "--seed", "0"]) == 1
+    first, second, third = EXERCISES["length"].hints
+    said = capsys.readouterr().out.splitlines()[2:]
+    assert said == [first, f"Not 5. {second}", second, third, f"{third} That was the last hint: type solution."]
 
 
 def test_a_list_that_is_wrong_keeps_its_brackets() -> None:

@@ -83,7 +83,7 @@ def ask(posed: Asking) -> Asked:
     shows = sys.stdin is not None and sys.stdin.isatty()
     if shows:
         say("An answer; or hint, or solution.")
-    hints = itertools.chain(posed.hints, itertools.repeat(posed.hints[-1]))
+    hints = itertools.chain(posed.hints, itertools.repeat(f"{posed.hints[-1]} That was the last hint: type solution."))
     tries: tuple[str, ...] = ()
     helped = 0
     while True:
@@ -99,7 +99,7 @@ def ask(posed: Asking) -> Asked:
             return Asked(posed.sitting(tries, helped, gave_up=True), left=False)
         else:
             try:
-                judged = posed.judged(text, len(tries))
+                judged = posed.judged(text, len(tries) + helped)
             except Unreadable as error:
                 say(str(error))
                 continue

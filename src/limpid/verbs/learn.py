@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.config.flags import read
+from limpid.config.names import probably_meant
 from limpid.errors import ConfigError
 from limpid.terminal import command, counted, say, say_json
 
@@ -68,7 +69,9 @@ def verb(argv: Sequence[str]) -> int:
     known = [*CHAPTERS, *EXERCISES, *PUZZLES]
     for name in flags.names:
         if name not in known:
-            raise ConfigError(f"no chapter or exercise is called {name!r}: choose one of {', '.join(known)}")
+            close = probably_meant(name, known)
+            way_out = f"did you mean {close}?" if close else f"choose one of {', '.join(known)}"
+            raise ConfigError(f"no chapter or exercise is called {name!r}: {way_out}")
     if flags.seed is not None and flags.seed < 0:
         raise ConfigError(f"seed is {flags.seed}: 0 or more")
     if flags.html is not None:
