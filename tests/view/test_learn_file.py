@@ -35,7 +35,7 @@ def test_it_reads_on_a_screen_a_phone_and_paper(page: Page, file: Path) -> None:
     expect(page.get_by_role("heading", name="1 Vectors")).to_be_in_viewport()
     page.locator("#vectors [data-says='the first entry of the vector v']").first.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("the first entry of the vector v")
-    solution = page.locator("#vectors details").first
+    solution = page.locator("[data-exercise='length'] details").first
     expect(solution).not_to_have_attribute("open", "")
     solution.locator("summary").press("Enter")
     expect(solution).to_contain_text("= 7")
