@@ -106,7 +106,7 @@ def test_an_exercise_by_keyboard(learn: Open) -> None:
     answer.press("Enter")
     expect(said).to_have_text("Right: 7.")
     exercise(page, "length").get_by_role("button", name="other numbers").press("Enter")
-    page.wait_for_function("location.hash.includes('length=')")
+    expect(page).to_have_url(re.compile(re.escape("length=")))
     seed = int(page.url.rpartition("=")[2])
     asked = EXERCISES["length"].question(numbers_of(EXERCISES["length"], seed))
     expect(exercise(page, "length").locator(".lines").first).to_have_text(asked)
@@ -126,7 +126,7 @@ def test_numbers_of_ones_own_step_once_a_run_was_opened(learn: Open) -> None:
     page.get_by_role("link", name="Cross-entropy").click()
     expect(offered).to_have_text("with numbers of my step")
     offered.click()
-    page.wait_for_function("location.hash.includes('perplexity=0@001/1')")
+    expect(page).to_have_url(re.compile(re.escape("perplexity=0@001/1")))
     expect(exercise(page, "perplexity")).to_contain_text("of step 1 of 001")
     expect(page.get_by_role("link", name=re.compile("of step 1 of 001"))).to_have_attribute(
         "href", re.compile("#/001/1/")
@@ -153,7 +153,7 @@ def test_a_broken_step_by_keyboard_from_the_contents_to_a_step_of_ones_own(learn
     expect(link).to_have_attribute("href", "#/001/1/blocks.0.attention.scores")
     assert [(one.how, one.tries) for one in sittings()] == [("broken-step --seed 0", ("not-loss", "right"))]
     page.get_by_role("button", name="other numbers").press("Enter")
-    page.wait_for_function("location.hash.includes('longer/broken-step?broken-step=')")
+    expect(page).to_have_url(re.compile(re.escape("longer/broken-step?broken-step=")))
     seed = int(page.url.rpartition("=")[2])
     expect(exercise(page, "broken-step").locator(".given")).to_have_text(
         PUZZLES["broken-step"](seed).asked.partition("\n")[2]
