@@ -14,8 +14,9 @@ import uvicorn
 from starlette.testclient import TestClient
 from tests.view.folders import made_run
 
-from limpid.errors import ConfigError
+from limpid.errors import CheckpointError, ConfigError
 from limpid.lock import hold, release
+from limpid.run import RUNS
 from limpid.view import live, prompt
 from limpid.view.safety import LARGEST_BODY, Bucket
 from limpid.view.server import application
@@ -268,3 +269,10 @@ def test_a_run_is_shown_in_its_folder(tmp_path: Path) -> None:
     run = made_run(tmp_path, "001", 1)
     assert folder_of(run.path) == (tmp_path, "001")
     assert folder_of(tmp_path) == (tmp_path, "")
+
+
+def test_without_any_run_the_page_is_served_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert folder_of(RUNS) == (RUNS, "")
+    with pytest.raises(CheckpointError, match="elsewhere is no folder of runs"):
+        folder_of(Path("elsewhere"))

@@ -68,7 +68,7 @@ def folder_of(what: Path) -> tuple[Path, str]:
     place = what if what.is_dir() or what == RUNS else RUNS / what
     if (place / "config.toml").is_file():
         return place.absolute().parent, place.absolute().name
-    if place.is_dir():
+    if place.is_dir() or what == RUNS:  # plans, equations and the primer need no run
         return place, ""
     here = f"{RUNS}/ holds {len(known_runs())} runs" if RUNS.is_dir() else "limpid train makes one under runs/"
     raise CheckpointError(f"{what} is no folder of runs, nor a run: {here}")

@@ -49,7 +49,7 @@ function Asked({ api, puzzle, numbers }: { api: Api; puzzle: PuzzleView; numbers
       <section class="exercise" aria-label={`Exercise: ${name}`}>
         <p class="lines">{asked}</p>
         {given.length > 0 && (
-          <pre class="given" role="region" aria-label="what is given" tabIndex={0}>
+          <pre class={choices.length === 0 ? "given" : "given aligned"} role="region" aria-label="what is given" tabIndex={0}>
             {given.join("\n")}
           </pre>
         )}

@@ -73,7 +73,7 @@ function Table({ first, api }: { first: RunList; api: Api }) {
   if (first.runs.length === 0) {
     return (
       <p>
-        No run lies in <code>{first.folder}</code> yet: <code>limpid train</code> makes one.
+        No run lies in <code>{first.folder}</code> yet: <code>limpid train</code> makes one. Plan, learn and equations need none.
       </p>
     );
   }

@@ -13,7 +13,7 @@ from limpid.maths.operation import Array
 
 X = np.linspace(0, 1, 1001)
 POINTS, TARGETS = np.array([[-1.0], [0.5], [1.0]]), np.array([0.5, -1.0, 1.0])
-RATE, DRAWS = 0.1, 20
+RATE, DRAWS, STEPS = 0.1, 10, 50
 NONE = np.zeros(1)
 
 
@@ -51,16 +51,18 @@ class Net(NamedTuple):
         """Of each output with respect to u, b and v, a row per point."""
         return np.array([self._gradient(point[None]) for point in x])
 
-    def _gradient(self, point: Array) -> Array:
+    def _gradient(self, x: Array, of_outputs: Array | float = 1.0) -> Array:
+        """Of the outputs' sum, or of what has the gradient `of_outputs`."""
         weights = [self.u, self.v]
-        layers = perceptron(point, weights, [self.b, NONE], Tanh())
-        by_weight, by_bias, _ = back_propagate(np.full((1, 1), len(self.b) ** -0.5), layers, weights, Tanh())
+        layers = perceptron(x, weights, [self.b, NONE], Tanh())
+        given = np.broadcast_to(of_outputs, len(x))[:, None] * len(self.b) ** -0.5
+        by_weight, by_bias, _ = back_propagate(given, layers, weights, Tanh())
         return np.concatenate((by_weight[0].ravel(), by_bias[0], by_weight[1].ravel()))
 
     def stepped(self, rate: float) -> Net:
         """After a step on half the squared error at the points."""
         flat = np.concatenate((self.u.ravel(), self.b, self.v.ravel()))
-        loss_gradient = (self.outputs(POINTS) - TARGETS) @ self.gradients(POINTS)
+        loss_gradient = self._gradient(POINTS, self.outputs(POINTS) - TARGETS)
         u, b, v = np.split(gradient_step(flat, loss_gradient, rate), 3)
         return Net(u[:, None], b, v[None])
 
@@ -90,8 +92,8 @@ def moved(width: int, rate: float, seed: int = 0) -> Moved:
 
 
 @cache
-def drift(width: int, steps: int = 50) -> float:
-    """By what share of itself the kernel changes in so many steps, mean of 20 networks."""
+def drift(width: int, steps: int = STEPS) -> float:
+    """By what share of itself the kernel changes in so many steps, mean over networks."""
     found = []
     for seed in range(DRAWS):
         net = drawn(width, seed)
