@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -22,3 +23,13 @@ def mimebundle(result: Any, include: Any = None, exclude: Any = None) -> dict[st
         return {}
     bundle: dict[str, Any] = import_module(VIEWER).mimebundle(result)
     return bundle
+
+
+def html_by(module: str, function: str) -> Callable[[Any], str]:
+    """The method `_repr_html_` of a result that a file above it writes out: named, not imported, as the view is."""
+
+    def written(result: Any) -> str:
+        html: str = getattr(import_module(module), function)(result)
+        return html
+
+    return written

@@ -23,7 +23,7 @@ from limpid.errors import ConfigError
 from limpid.maths.foundations import green_z
 
 
-def green_tokens(key: int, previous: int, gamma: float, vocab_size: int) -> Int64[Tensor, " green"]:
+def green_tokens(key: int, previous: int, gamma: float, vocab_size: int) -> Int64[Tensor, " listed"]:
     """The tokens that are green after another one.
 
     Source: Kirchenbauer et al. 2023, algorithm 2, arXiv:2301.10226, with the draw of transformers

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from limpid.notebook import mimebundle
+from limpid.notebook import html_by, mimebundle
 from limpid.primer.exercise import Exercise, Numbers
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.notebook import chapter_html
 from limpid.primer.values import computed
 
 if TYPE_CHECKING:
@@ -108,9 +107,7 @@ class Chapter:
     def parts(self) -> tuple[Part, ...]:
         return tuple(_parts(computed(self.source)))
 
-    def _repr_html_(self) -> str:
-        return chapter_html(self)
-
+    _repr_html_ = html_by("limpid.primer.notebook", "chapter_html")
     _repr_mimebundle_ = mimebundle
 
     @property

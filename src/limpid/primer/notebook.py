@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from limpid.html import text, titled
+from limpid.primer.html import html
 
 if TYPE_CHECKING:
     from limpid.primer.chapter import Chapter
@@ -17,8 +18,6 @@ AS_IS = "white-space:pre-wrap;font-family:monospace"
 
 def chapter_html(read: Chapter) -> str:
     """All of a chapter: formulas as MathML, figures as SVG, solutions folded."""
-    from limpid.primer.html import html
-
     title = f"<h2>{read.number} {text(read.title)}</h2><p>{text(read.purpose)} About {read.minutes} min.</p>"
     return f'<div style="{STYLE}">{title}{"".join(html(read))}</div>'
 
