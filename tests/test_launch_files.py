@@ -10,7 +10,7 @@ import yaml
 LAUNCH = Path(__file__).parents[1] / "examples" / "launch"
 STANDS_IN = {
     "srun": 'shift; exec "$@"\n',  # after --kill-on-bad-exit
-    "scontrol": "echo node7; echo node8\n",
+    "scontrol": "seq -f node%g 7 20000\n",  # more than a pipe holds: who reads the first one alone would end it
     "torchrun": 'printf "%s\\n" "$@"\n',
     "nvidia-smi": "exit 1\n",
 }
