@@ -223,8 +223,9 @@ def effective_rank(w: Float[Array, "m n"]) -> float:
     sigma = svd(w).singular_values
     if not sigma.any():
         return 0.0
-    share = sigma[sigma > 0] / sigma.max()  # so that no sum overflows
+    share = sigma / sigma.max()  # so that no sum overflows
     p = share / share.sum()
+    p = p[p > 0]  # a share may be too small for a number
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
