@@ -27,9 +27,10 @@ except ImportError:
     atheris = None
 
 plain = atheris is None or "--plain" in sys.argv
-with (
-    contextlib.nullcontext() if plain else atheris.instrument_imports(include=["limpid"], enable_loader_override=False)
-):
+ELSEWHERE = [] if {"config", "architecture", "all"} & set(sys.argv) else ["limpid.config"]
+"""What every target reads first, unchanged, is not followed: that is three quarters of the time."""
+followed = {"include": ["limpid"], "exclude": ELSEWHERE, "enable_loader_override": False}
+with contextlib.nullcontext() if plain else atheris.instrument_imports(**followed):
     from benchmarks.fuzz.inputs import SECONDS, Board, Finding, limit_memory, outcome
     from benchmarks.fuzz.mutate import mutated
     from benchmarks.fuzz.seeds import isolated, make

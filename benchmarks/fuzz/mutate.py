@@ -41,6 +41,13 @@ def raw(data: bytes, rng: random.Random) -> bytes:
     return bytes(content)
 
 
+def stretched(data: bytes, rng: random.Random) -> bytes:
+    """A few bytes of it, or some that stand between words, so often that what takes their square or more is slow."""
+    at = rng.randrange(len(data) + 1)
+    few = rng.choice((data[at : at + rng.choice((1, 2, 4, 16))], b" ", b"a", b"1", b"[", b"(", b"\n", b"a ", b"1,"))
+    return data[:at] + few * rng.choice((30, 200, 3_000, 20_000)) + data[at:]
+
+
 def value(plain: Any, rng: random.Random) -> Any:
     """A document with one thing in it changed."""
     if not isinstance(plain, dict | list) or not plain or rng.random() < 0.1:
@@ -125,4 +132,4 @@ def mutated(data: bytes, form: Form, rng: random.Random) -> bytes:
     """One malformed input."""
     for _ in range(rng.choice((1, 1, 2, 5))):
         data = form(data, rng) if rng.random() < 0.75 else raw(data, rng)
-    return data
+    return data if rng.random() < 0.95 else stretched(data, rng)

@@ -259,3 +259,12 @@ def test_a_pipe_in_the_place_of_events_is_not_waited_for(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "events.out.tfevents.1")
     with pytest.raises(CheckpointError, match=r"tfevents\.1 is no file"):
         read_record(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "long", ["a" + " " * 300_000, "a" * 300_000, "ab " * 100_000, "1" * 300_000 + "x", "a=" * 150_000]
+)
+def test_a_line_without_end_is_passed_over(long: str, tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    log.write_text("".join(f"iter {step}: loss {4 - step / 10:.4f}, time 20.00ms\n{long}\n" for step in range(5)))
+    assert read_record(log).values("loss") == pytest.approx([4.0, 3.9, 3.8, 3.7, 3.6])

@@ -1,5 +1,6 @@
 """Answers as people type them."""
 
+import contextlib
 import math
 
 import pytest
@@ -140,3 +141,9 @@ def test_nothing_typed_ends_in_pythons_own_error(text: str, form: str, unit: str
 @given(st.floats(-1e6, 1e6, allow_nan=False))
 def test_a_number_is_read_as_it_was_printed(number: float) -> None:
     assert read(repr(number)).values == (number,)
+
+
+@pytest.mark.parametrize("text", ["[1]   " * 33, "[1] , " * 33, "=" * 200, "1 " * 100, "(" * 200, "1" * 200, " " * 200])
+def test_what_repeats_itself_is_read_or_refused_at_once(text: str) -> None:
+    with contextlib.suppress(Unreadable):
+        assert read(f"{text[:-1]}x").form

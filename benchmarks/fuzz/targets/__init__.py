@@ -1,7 +1,7 @@
 """All that limpid reads."""
 
 from benchmarks.fuzz import mutate
-from benchmarks.fuzz.targets import files, runs
+from benchmarks.fuzz.targets import files, runs, typed
 from benchmarks.fuzz.targets.target import Target
 
 
@@ -30,4 +30,8 @@ TARGETS = {
     "template": Target(mutate.json_form, files.template),
     "adapter": Target(either(mutate.json_form, mutate.safetensors_form), files.adapter),
     "folder": Target(either(mutate.json_form, mutate.safetensors_form), files.folder),
+    "answer": Target(mutate.raw, typed.answer),
+    "numbers": Target(mutate.raw, typed.numbers),
+    "derivative": Target(mutate.raw, typed.derivative),
+    "entry": Target(mutate.raw, typed.entry),
 }

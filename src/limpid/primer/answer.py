@@ -105,7 +105,7 @@ def _shape(plain: str, form: str) -> Typed | None:
 
 def _rows(plain: str) -> list[str]:
     """The entries of a matrix, row by row; nothing where it is none."""
-    if not re.fullmatch(r"\[?(\s*\[[^\[\]]+\]\s*[,;]?\s*)+\]?", plain) or plain.count("[") < 2:
+    if not re.fullmatch(r"\[? ?(?:\[[^\[\]]+\](?: ?[,;])? ?)+\]?", " ".join(plain.split())) or plain.count("[") < 2:
         return []
     rows = [_parts(f"[{row}]", "list") for row in re.findall(r"\[([^\[\]]+)\]", plain)]
     return [entry for row in rows for entry in row] if len(set(map(len, rows))) == 1 else []

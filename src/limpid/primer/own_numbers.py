@@ -22,7 +22,7 @@ LARGEST = 1e9
 """Of a number, unless the exercise draws such itself: squares and products of these keep all their digits."""
 SEEDS = range(1, 33)
 """Draws from which it is seen what a number has to be."""
-REFUSED = (LimpidError, ArithmeticError, ValueError, TypeError, IndexError, AssertionError)
+REFUSED = (LimpidError, ArithmeticError, ValueError, TypeError, IndexError, AssertionError, MemoryError)
 """What an exercise raises for numbers that it can do nothing with."""
 
 
@@ -55,12 +55,24 @@ def _assigned(text: str, way_out: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError):
         pass
     found: dict[str, Any] = {}
-    for part in filter(str.strip, re.split(r"[;\n]+(?![^\[]*\])", text)):
+    for part in filter(str.strip, _parts(text)):
         name, equals, value = (one.strip() for one in part.partition("="))
         if not equals or not name.isidentifier() or name in found:
             raise ConfigError(f"numbers has {part.strip()!r}, which gives no value a name of its own: {way_out}")
         found[name] = _typed(name, value, way_out)
     return found
+
+
+def _parts(text: str) -> list[str]:
+    """What semicolons and ends of lines part outside of brackets."""
+    parts, depth = [""], 0
+    for mark in text:
+        depth += (mark == "[") - (mark == "]")
+        if mark in ";\n" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += mark
+    return parts
 
 
 def _typed(name: str, value: str, way_out: str) -> Any:

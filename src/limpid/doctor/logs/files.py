@@ -105,23 +105,29 @@ def separated_values(path: Path, text: str) -> Curves:
     return curves
 
 
-NUMBER = r"(-?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?|-?nan|-?inf)"
-FIND = re.compile(rf"([A-Za-z][\w /\-]*?)\s*[:=]?\s+{NUMBER}\b|([A-Za-z][\w/\-]*)\s*[:=]\s*{NUMBER}", re.IGNORECASE)
-"""`name value`, `name: value`, `name=value` on a line of a console log."""
+NUMBER = r"(-?\d[\d,]{0,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,5})?|-?nan|-?inf)"
+FIND = re.compile(
+    rf"(?<![A-Za-z])(?:([A-Za-z][\w /\-]{{0,100}}?) ?[:=]? {NUMBER}\b|([A-Za-z][\w/\-]{{0,100}}) ?[:=] ?{NUMBER})",
+    re.IGNORECASE,
+)
+"""`name value`, `name: value`, `name=value` on a line of a console log; bounded, else a long line takes its square."""
+IN_DICT = re.compile(rf"['\"]([\w/]{{1,100}})['\"]: ?['\"]?{NUMBER}")
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+LONGEST_LINE = 10_000
+"""Characters that are looked at: a tensor or an image that was printed is longer."""
 
 
 def console_log(path: Path, text: str) -> Curves:
     """Lines of a console: nanoGPT's `iter 10: loss 3.2, …`, `step 250: train loss …, val loss …`, and their like."""
     curves = Curves(str(path), "console log")
     count = 0
-    for line in re.split(r"[\r\n]+", text):
-        numbers = {(a or c).strip().lower(): b or d for a, b, c, d in FIND.findall(re.sub(r"\x1b\[[\d;]*m", "", line))}
+    for whole in re.split(r"[\r\n]+", text):
+        line = " ".join(COLOUR.sub("", whole[:LONGEST_LINE]).split())
+        numbers = {(a or c).strip().lower(): b or d for a, b, c, d in FIND.findall(line)}
         where = next((numbers[word] for word in numbers if word.split(" ")[-1] in STEPS), None)
         cleaned = {re.split(r" [|-] ", name)[-1].strip(): value for name, value in numbers.items()}
         if "'loss'" in line or '"loss"' in line:  # a printed dict
-            cleaned |= {
-                k.lower(): v for k, v in re.findall(r"['\"]([\w/]+)['\"]:\s*['\"]?(-?[\d.eE+-]+|nan|inf)", line)
-            }
+            cleaned |= {name.lower(): value for name, value in IN_DICT.findall(line)}
             where = where or cleaned.get("step") or cleaned.get("global_step")
         if not any(spelled(name) in TRANSLATION for name in cleaned):
             continue
