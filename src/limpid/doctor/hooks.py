@@ -32,6 +32,7 @@ class LoopListener(Protocol):
     def on_binary(self, given: Any, target: Any) -> None: ...
     def on_other_update(self, optimizer: Any) -> None: ...
     def on_backward(self, root: Any) -> None: ...
+    def on_backward_ended(self) -> None: ...
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None: ...
     def on_update_begins(self, optimizer: Any) -> None: ...
     def on_update_ended(self, optimizer: Any) -> None: ...
@@ -208,7 +209,7 @@ def _patch() -> None:
     """Wrap backward, clipping and losses, unless they are wrapped already."""
     if _originals:
         return
-    _wrap(torch.autograd, "backward", ("tensors",), "on_backward")
+    _wrap(torch.autograd, "backward", ("tensors",), "on_backward", "on_backward_ended")
     _wrap(clip_grad, "_clip_grads_with_norm_", ("parameters", "max_norm", "total_norm"), "on_clip")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference")
@@ -225,8 +226,8 @@ def _updated(optimizer: Any, *_: Any) -> None:
             listener.on_other_update(optimizer)
 
 
-def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str) -> None:
-    """Report the first arguments of a function, by position or name, to every listener before it runs."""
+def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: str = "") -> None:
+    """Report the first arguments of a function, by position or name, to every listener before it runs, and its end."""
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -238,7 +239,11 @@ def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str) -> Non
             for ref in LISTENERS:
                 if (listener := ref()) is not None:
                     getattr(listener, event)(*(given.get(parameter) for parameter in parameters))
-        return original(*args, **kwargs)
+        result = original(*args, **kwargs)
+        for ref in LISTENERS if end and not torch.compiler.is_compiling() else ():
+            if (listener := ref()) is not None:
+                getattr(listener, end)()
+        return result
 
     _originals.append((owner, name, original))
     setattr(owner, name, wrapped)

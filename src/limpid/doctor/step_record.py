@@ -16,8 +16,10 @@ from torch import Tensor
 
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro, nothing_to_learn
+from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.logs.table import Curves, preferred
 from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.ranks import RankHistory, RankLines
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.gradients import GRADIENT_EXPLODES
@@ -82,7 +84,10 @@ class StepRecord:
     # gradients
     loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # of the logits, by forward pass
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
+    passes: PassGradients | None = None  # on steps whose loss is read
+    units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
     left_over: float = 0.0  # largest gradient of the step before that was there when backward began
+    left_in: list[str] = field(default_factory=list)  # the tensors that have one
     no_gradients: bool = False
     in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
     scale: float = 1.0  # the loss scale
@@ -216,6 +221,7 @@ class History:
     spacings: float = 0.0  # of the format that small updates have added up to
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
+    idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     never_advanced: bool = False
     references: dict[object, float] = field(default_factory=dict)  # log-probability of an answer when first seen, nats
     returned: deque[float] = field(default_factory=lambda: deque(maxlen=64))  # its change since then, over its rounding

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from limpid.doctor import update_sample
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, micro_batches
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
+from limpid.doctor.idle_units import idle_units, linear_maps
+from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
@@ -48,6 +50,9 @@ class StepRecorder(PassRecorder):
         self.steps = first_step - 1
         self._taken: list[tuple[Any, update_sample.Before]] = []
         self._sentinels = watched.sentinels()
+        self._stepped: list[Tensor] = []  # what the update of the step before was given
+        self._stepping: list[Tensor] = []  # and that of this one
+        self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self.next_step()
 
     # the step
@@ -58,6 +63,8 @@ class StepRecorder(PassRecorder):
         self.record = StepRecord(number)
         self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._unsettled()
         self.record.read = age <= EARLY or number % self.every == 0
+        self._stepped, self._stepping = self._stepping, []
+        self._depth = 0  # of backward passes: checkpointing makes one inside another
 
     def _unsettled(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""
@@ -175,14 +182,36 @@ class StepRecorder(PassRecorder):
         record.events.append("backward")
         if isinstance(tensor, Tensor) and tensor.numel() == 1:
             record.roots.append(tensor.detach())
+        self._depth += 1
+        if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
+            record.passes = record.passes or PassGradients(self._trained())
+            record.passes.begins()
+
+    @guarded
+    def on_backward_ended(self) -> None:
+        self._depth -= 1
+        if self.record.passes is not None and self._depth == 0 and not self.record.updated:
+            self.record.passes.ended()
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        """What an optimizer trains, by name."""
+        held = {id(p) for p in self.watched.held}
+        return {n: p for n, p in self.watched.info.parameters.items() if p.requires_grad and id(p) in held}
 
     def _look_for_left_over(self, record: StepRecord) -> None:
         """Gradients that are there before the first backward pass of a step."""
         if record.number == self.first_step or (record.number > self.first_step + 10 and not record.sampled):
             return
-        for parameter in self._sentinels:
-            if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter.grad).numel():
-                record.left_over = max(record.left_over, float(local(parameter.grad).abs().max()))
+        stepped = {id(p): p for p in self._stepped}  # what another optimizer holds may wait for its own step
+        looked_at = self._sentinels if not self.watched.optimizers else stepped.values()
+        if not record.sampled:
+            looked_at = [p for p in self._sentinels if id(p) in stepped or not self.watched.optimizers]
+        there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse]
+        kept = [(p, local(grad)) for p, grad in there if local(grad).numel()]
+        for (parameter, _), largest in zip(kept, update_sample.largest([g for _, g in kept]), strict=True):
+            record.left_over = max(record.left_over, largest)
+            if largest > 0:
+                record.left_in.append(self.watched.info.names.get(id(parameter), "?"))
 
     def _look_at_modes(self, record: StepRecord) -> None:
         info = self.watched.info
@@ -207,6 +236,7 @@ class StepRecorder(PassRecorder):
         if record.updated and record.reported and len(self.watched.optimizers) <= 1:
             return
         record.events.append("update")
+        self._stepping += [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         own = {id(group) for group in optimizer.param_groups}
@@ -219,6 +249,10 @@ class StepRecorder(PassRecorder):
         record.no_gradients = not gradients or (
             record.sampled and bool(dense) and float(update_sample.norm_of(dense)) == 0
         )
+        if record.passes is not None:
+            record.passes.updating()
+        if record.sampled and Probe.UNITS in self.probes and not record.broken:
+            record.units = idle_units(self._maps)
         if record.clips and record.sampled and Probe.CLIPPING in self.probes:
             record.unclipped = update_sample.unclipped(record.clips, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])

@@ -170,6 +170,8 @@ def _adam(
     if known is None:
         return 0.0, float("nan"), 0.0, None
     mean, root = known
+    if _is_rectified(optimizer, state, group):
+        return 0.0, float("nan"), 0.0, None
     eps, rate, decay = float(group["eps"]), float(group["lr"]), float(group.get("weight_decay") or 0)
     direction = rate * mean / (root + eps)
     if decoupled(optimizer, group):
@@ -182,10 +184,28 @@ def _adam(
     )
 
 
+def _is_rectified(optimizer: Any, state: dict[str, Any], group: dict[str, Any]) -> bool:
+    """Whether an update of RAdam is not Adam's by more than a factor: its variance is not known yet.
+
+    Liu et al. 2019, algorithm 2, arXiv:1908.03265: below 2 / (1 - β₂) steps or so it steps along m̂, or by a fraction.
+    """
+    young = float(state.get("step", 1)) < 2 / (1 - float(group["betas"][1]))
+    return type(optimizer).__name__.lower().startswith("radam") and young
+
+
 def norm_of(gradients: list[Tensor]) -> Tensor:
     norms = torch._foreach_norm(gradients)
     where = norms[0].device
     return torch.stack([n.to(where, torch.float32) for n in norms]).norm()
+
+
+def largest(tensors: list[Tensor]) -> list[float]:
+    """The largest magnitude in each, with one wait for the device."""
+    if not tensors:
+        return []
+    norms = torch._foreach_norm(tensors, math.inf)
+    found: list[float] = torch.stack([n.to(norms[0].device, torch.float32) for n in norms]).tolist()
+    return found
 
 
 def unclipped(clips: list[tuple[set[int], Tensor]], optimizer: Any) -> tuple[float, float]:

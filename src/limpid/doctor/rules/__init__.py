@@ -40,6 +40,7 @@ from limpid.doctor.rules import (
     schedule,
     schedule_order,
     token_ids,
+    units,
     updates,
 )
 
@@ -54,6 +55,7 @@ FAMILIES = (
     leaks,
     gradients,
     gradient_flow,
+    units,
     initialisation,
     attention,
     positions,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.rule import Probe, Rule, Threshold
+from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
     from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
 
 FAMILY = "accumulation"
 FROM_GRADIENT = "of a cross-entropy the gradient of the logits is w (p - e_y): it tells labels and their weights"
@@ -57,6 +59,29 @@ NOT_DIVIDED = Rule(
     fix="divide each micro-batch's summed loss by all labels of the step",
     refuted_by="weights that add up to 1",
     explains=("clipped-every-step",),
+)
+
+
+PASSES_UNEQUAL = Rule(
+    "passes-count-unequally",
+    FAMILY,
+    detects="Gradients of earlier backward passes of a step that are cleared or shrunk before the later ones add to "
+    "them.",
+    equation=r"g = \textstyle\sum_j a_j\, g_j,\; a_j = \prod_{i > j} s_i = a_k = 1",
+    source="definition: addition in param.grad; s_i is what gradients are multiplied by between two passes",
+    threshold="exact: between two passes of one step, on other rows and with the same weights, gradients change by a "
+    "factor, and the update is made with what the last pass left: a fault where a pass reaches it by less than "
+    "{lost:.0%}, a warning below {share:.0%}, at {steps:g} steps whose loss is read, in a row",
+    thresholds={
+        "lost": Threshold(0.01, "cleared, or as good as"),
+        "share": Threshold(0.9, "what differs by less weighs rows by less than chance does"),
+        "steps": Threshold(2, "once may be a batch that was thrown away"),
+    },
+    cost="64 elements of 16 tensors before and after each backward pass, in the first steps and every 50th",
+    needs=(Probe.PASSES, Probe.EVENTS),
+    fix="once per step: zero_grad before its first backward pass; unscale and clip after its last one",
+    refuted_by="gradients that are the same at the end of a pass and at the beginning of the next",
+    explains=("loss-plateau", "clipped-every-step"),
 )
 
 
@@ -153,3 +178,58 @@ def rows_averaged(formula: Formula) -> Finding | None:
         sure=0.9,
         evidence={"ratio": spread},
     )
+
+
+@on_step(PASSES_UNEQUAL)
+def between_passes(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """What happens to gradients between two backward passes of one step.
+
+    Several optimizers wipe each other's gradients by intent; a step towards flat places makes its passes on the same
+    rows or at other weights; who joins gradients of several losses steps with none of them.
+    """
+    rule, passes = PASSES_UNEQUAL, record.passes
+    if passes is None or not record.updated:
+        return
+    plain = len(watched.optimizers) == 1 and passes.used and not passes.weights_moved and _on_other_rows(record)
+    shares = passes.shares() if plain else {}
+    name = min(shares, key=lambda name: shares[name], default="")
+    if history.in_a_row(rule.slug, bool(name) and shares[name] < rule["share"]) != rule["steps"]:
+        return
+    least, uneven = shares[name], [name for name, share in shares.items() if share < rule["share"]]
+    lost = least < rule["lost"]
+    told = passes.passes > 2 or _rows(record.micros) >= _rows(record.calls)  # else one pass may be a look
+    how = "cleared" if lost else "clipped" if "clip" in _between(record.events) else "multiplied"
+    what = "do not reach the update at all" if lost else f"reach the update by {least:.0%}"
+    everywhere = "" if len(uneven) == len(shares) else f" in {len(uneven)} of {len(shares)} tensors looked at"
+    yield rule.finding(
+        severity=("fault" if lost else "warning") if told else "notice",
+        step=record.number,
+        where=name,
+        says=f"gradients of earlier micro-batches {what}{everywhere}: between the {passes.passes} backward passes of a "
+        f"step they are {how}.",
+        cause=f"zero_grad between the backward passes of one step: only the last of {passes.passes} is learned from"
+        if lost
+        else f"gradients are {how} inside the loop over micro-batches, each time all that is there",
+        sure=0.95,
+        evidence={"passes": passes.passes, "least_share": least, "tensors": uneven[:32], "order": record.events[:24]},
+    )
+
+
+def _on_other_rows(record: StepRecord) -> bool:
+    """Whether each backward pass had rows of its own."""
+    import torch
+
+    ids = [call.ids for call in record.calls if call.ids is not None]
+    again = any(torch.equal(a, b) for i, a in enumerate(ids) for b in ids[:i] if a.shape == b.shape)
+    return record.passes is not None and len(ids) >= record.passes.passes and not again
+
+
+def _rows(held: Sequence[Any]) -> int:
+    """Rows of token ids that micro-batches, or calls, hold."""
+    return sum(len(one.ids) for one in held if one.ids is not None)
+
+
+def _between(events: Sequence[str]) -> Sequence[str]:
+    """What happens between the first and the last backward pass."""
+    where = [i for i, event in enumerate(events) if event == "backward"]
+    return events[where[0] : where[-1]] if where else ()

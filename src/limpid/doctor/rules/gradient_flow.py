@@ -105,6 +105,9 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         for name, module in exam.model.named_modules()
         if name and name not in flow.called and any(True for _ in module.parameters(recurse=False))
     ]
+    waiting = _waits_for_tokens(exam)
+    unused = [name for name in unused if not any(f"{name}.".startswith(f"{expert}.") for expert in waiting)]
+    trained = {n: p for n, p in trained.items() if not any(n.startswith(f"{expert}.") for expert in waiting)}
     without = [name for name in trained if norms.get(name) is None]
     idle = [name for name in without if any(name.startswith(module + ".") for module in unused)]
     if idle:
@@ -150,6 +153,21 @@ def _last_cut(blocks: list[str], dead: list[str], alive: list[str], modules: lis
     if dead and alive and blocks.index(dead[-1]) + 1 == blocks.index(alive[0]):
         return dead[-1]
     return modules[-1] if modules else ""
+
+
+def _waits_for_tokens(exam: Exam) -> list[str]:
+    """Modules of a list of equals inside a block, of which only some have a gradient: experts that are chosen from."""
+    from torch import nn
+
+    taught = [name for name, norm in exam.gradient_norms.items() if norm]
+    found = []
+    for name, module in exam.model.named_modules():
+        if isinstance(module, nn.ModuleList) and exam.info.block_of(name) not in (None, name):
+            each = [f"{name}.{key}" for key in module._modules]
+            idle = [one for one in each if not any(n.startswith(f"{one}.") for n in taught)]
+            alike = len({type(child) for child in module}) == 1
+            found += idle if alike and len(idle) < len(module) else []
+    return found
 
 
 def _excused(exam: Exam, name: str) -> bool:

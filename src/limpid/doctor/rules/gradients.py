@@ -152,14 +152,17 @@ GRADIENT_EXPLODES = Rule(
 def left_over(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.left_over or not math.isfinite(record.left_over):
         return
-    first = history.norms.all[0] if history.norms.all else math.nan
+    first, left = history.norms.all[0] if history.norms.all else math.nan, record.left_in
+    trained = len(watched.held)
+    some = record.sampled and len(left) < trained
+    where = f" of {len(left)} of {trained} tensors ({', '.join(left[:3])})" if some else ""
     yield GRADIENTS_NOT_CLEARED.finding(
         severity="fault",
         step=record.number,
-        where="optimizer",
-        says=f"gradients of earlier steps are still there when backward begins: step {record.number} uses the sum of "
-        f"{record.number} batches (norm {record.norm or math.nan:.3g}; the first batch alone {first:.3g}).",
-        evidence={"largest_left": record.left_over, "first_norm": first},
+        where=left[0] if some else "optimizer",
+        says=f"gradients{where} of earlier steps are still there when backward begins: step {record.number} uses the "
+        f"sum of {record.number} batches (norm {record.norm or math.nan:.3g}; the first batch alone {first:.3g}).",
+        evidence={"largest_left": record.left_over, "first_norm": first, "tensors": left[:32]},
     )
 
 

@@ -1,0 +1,82 @@
+"""Gradients between the backward passes of one step: nobody may change them there, or passes count unequally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from limpid.doctor.weights import sample
+
+TENSORS, ELEMENTS = 16, 64
+SAME = 1e-6
+"""Relative difference of gradients that float32 rounds to."""
+PARALLEL = 1e-3
+"""1 less the cosine of gradients that are one but for a factor, in half precision too."""
+
+
+class PassGradients:
+    """Samples of gradients and weights at the borders of the backward passes of a step.
+
+    What pass j added reaches the update times the product of all factors of the gaps after it.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
+        """`parameters` are what the optimizer trains; up to 16 of them are looked at."""
+        usable = {name: p for name, p in parameters.items() if not is_lazy(p) and not p.is_meta and p.numel()}
+        names = list(usable)[:: max(1, -(-len(usable) // TENSORS))]
+        self.parameters = {name: usable[name] for name in names}
+        self.passes = 0
+        self.factors: list[Tensor] = []  # of each gap, (tensor,): what the gradients there were multiplied by
+        self.weights_moved = False  # the passes were not made at one point
+        self.used = False  # the update is made with what the last pass left, not with gradients made of several
+        self._left: list[Tensor] = []  # gradients after the last pass
+        self._weights: list[Tensor] = []
+
+    def begins(self) -> None:
+        """A backward pass is about to add to the gradients."""
+        weights = [sample(p, ELEMENTS).clone() for p in self.parameters.values()]
+        if self._left:
+            self.weights_moved |= any(not torch.equal(a, b) for a, b in zip(weights, self._weights, strict=True))
+            self.factors.append(_factors(self._left, self._gradients()))
+        self._weights = weights
+
+    def ended(self) -> None:
+        """It has added to them."""
+        self.passes += 1
+        self._left = self._gradients()
+
+    def shares(self) -> dict[str, float]:
+        """Of each tensor that a pass had a gradient of, the least share in which any pass reaches the update."""
+        if not self.factors:
+            return {}
+        least = torch.stack(self.factors).flip(0).cumprod(0).amin(0)
+        return {name: share for name, share in zip(self.parameters, least.tolist(), strict=True) if share == share}
+
+    def updating(self) -> None:
+        """The update is about to use the gradients: are they those that the last pass left, but for one factor?"""
+        if self.factors:
+            kept = [(a, b) for a, b in zip(self._left, self._gradients(), strict=True) if bool(a.any())]
+            cosines = [float(torch.cosine_similarity(a, b, dim=0)) for a, b in kept]
+            self.used = bool(cosines) and min(cosines) > 1 - PARALLEL
+
+    def _gradients(self) -> list[Tensor]:
+        return [
+            torch.zeros_like(sample(p, ELEMENTS), dtype=torch.float32)
+            if p.grad is None or p.grad.is_sparse
+            else sample(p.grad, ELEMENTS).float().clone()
+            for p in self.parameters.values()
+        ]
+
+
+def _factors(before: Sequence[Tensor], after: Sequence[Tensor]) -> Tensor:
+    """Of each tensor s in after = s before; nan where that does not hold, or there was nothing."""
+    found = []
+    for a, b in zip(before, after, strict=True):
+        size = a.double().square().sum()
+        s = (a.double() * b.double()).sum() / size
+        left = (b.double() - s * a.double()).norm() / size.sqrt()
+        found.append(torch.where(left <= SAME, s, torch.nan))
+    return torch.stack(found).cpu()
