@@ -1,7 +1,7 @@
 // The step that is on show: what every part of its view needs.
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import type { Signal } from "@preact/signals";
+import type { ReadonlySignal, Signal } from "@preact/signals";
 import type { PlacedFinding, StepView } from "../documents";
 import { print, written, type Entry } from "../address";
 import type { StepSource } from "../source/source";
@@ -13,10 +13,10 @@ export interface Shown {
   step: number;
   /** Which row of the batch is on show. */
   row: Signal<number>;
-  /** The entry that the address names. */
-  entry: Entry | null;
+  /** The entry that the address names: what reads it is drawn again when it changes, and nothing else is. */
+  entry: ReadonlySignal<Entry | null>;
   /** What the doctor found in the run, where it points into this step. */
-  findings: PlacedFinding[];
+  findings: ReadonlySignal<PlacedFinding[]>;
 }
 
 export const StepContext = createContext<Shown | null>(null);

@@ -1,4 +1,5 @@
 // One array of the step as heat maps: a matrix, or one for each head.
+import { useComputed } from "@preact/signals";
 import { written } from "../address";
 import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
@@ -72,8 +73,12 @@ function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelPro
     [source, name, kind, String(index)],
   );
   const around = kind === "gradient" ? `grad(${name})` : name;
-  const chosen = shown.entry && same(shown.entry.name, bare) ? placeOf(laid, shown.entry.index) : null;
-  const here = chosen && laid.panels[chosen.panel]?.index.join() === index.join() ? chosen : null;
+  const onShow = useComputed(() => {
+    const entry = shown.entry.value;
+    const inside = entry && same(entry.name, bare) && index.every((i, axis) => entry.index[axis] === i);
+    return inside ? entry.index.join() : null; // a text: the panels that it does not stand in stay as they are
+  }).value;
+  const here = onShow === null ? null : placeOf(laid, onShow ? onShow.split(",").map(Number) : []);
   const open = (r: number, c: number) => go(shown, { name: around, index: indexAt(laid, index, r, c) });
   const common = {
     title: written({ name: around, index }),

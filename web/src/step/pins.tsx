@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Finding as FindingDocument, PlacedFinding, StepDocument } from "../documents";
 import { print, written } from "../address";
-import { useStep } from "../parts/step-context";
+import { type Shown, useStep } from "../parts/step-context";
 import { EntryLink } from "../parts/value";
 import { Finding } from "../runs/findings";
 
@@ -12,7 +12,7 @@ const SIGNS = { notice: "i", warning: "!", fault: "×" };
 export function Pins({ station, name }: { station?: string; name?: string }) {
   const { findings, view } = useStep();
   const opened = useSignal<number | null>(null);
-  const own = findings.filter((one) => (name === undefined ? one.station === station : bare(one.name) === name));
+  const own = findings.value.filter((one) => (name === undefined ? one.station === station : bare(one.name) === name));
   const card = own.find((one) => one.number === opened.value);
   const begins = name === undefined ? origins(view.step, station ?? "") : [];
   if (!own.length && !begins.length) return null;
@@ -61,7 +61,7 @@ function Card({ placed: { finding, number, name, index } }: { placed: PlacedFind
 /** A mark in the flow: how many findings a station has, by the worst of them. */
 export function Badge({ station }: { station: string }) {
   const { findings, view } = useStep();
-  const own = findings.filter((one) => one.station === station).map((one) => one.finding.severity);
+  const own = findings.value.filter((one) => one.station === station).map((one) => one.finding.severity);
   const severity = (["fault", "warning", "notice"] as const).find((one) => own.includes(one));
   const begins = origins(view.step, station).length > 0;
   if (!severity && !begins) return null;
@@ -88,9 +88,9 @@ export function NotFiniteFrom({ name }: { name: string }) {
 }
 
 /** Entries of an array that a pin stands on: origins of what is not finite, and what a finding names. */
-export function pinned({ findings, view }: { findings: PlacedFinding[]; view: { step: StepDocument } }, name: string): number[][] {
+export function pinned({ findings, view }: Pick<Shown, "findings" | "view">, name: string): number[][] {
   const odd = view.step.verdict.not_finite.filter((one) => one.quantity === name).map((one) => one.index);
-  const named = findings.filter((one) => one.name === name && one.index.length > 0).map((one) => one.index);
+  const named = findings.value.filter((one) => one.name === name && one.index.length > 0).map((one) => one.index);
   return [...odd, ...named];
 }
 

@@ -1,8 +1,8 @@
 // One step, opened: a flow that one can walk, and beside it the entry that was clicked.
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
-import type { StepView } from "../documents";
-import { entry as parsed, type Address } from "../address";
+import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
+import type { PlacedFinding, StepView } from "../documents";
+import { entry as parsed, type Address, type Entry } from "../address";
 import type { ViewProps } from "../page";
 import { useLoaded } from "../parts/loaded";
 import { Search, type Found } from "../parts/search";
@@ -19,48 +19,66 @@ import "../style/step.css";
 
 /** Stages that are open at first: of deep models the first and the last ones. */
 const OPEN = 6;
+const NONE: PlacedFinding[] = [];
 
 export function Step({ source, address }: ViewProps<Extract<Address, { view: "step" }>>) {
   const step = useMemo(() => source.step(address.run, address.step), [source, address.run, address.step]);
   const doing = useSignal("");
   const view = useLoaded<StepView>(() => step.document((said) => (doing.value = said)), [step]);
-  const findings = useLoaded(() => step.findings(), [step]);
+  const found = useLoaded(() => step.findings(), [step]);
   const row = useSignal(0);
-  const entry = address.entry === null ? null : parsed(address.entry);
-  useEffect(() => {
-    if (address.entry === null) return;
+  const entry = useSignal<Entry | null>(null);
+  const findings = useSignal(NONE);
+  useLayoutEffect(() => {
+    findings.value = found ?? NONE;
+  }, [found]);
+  useLayoutEffect(() => {
+    const asked = address.entry === null ? null : parsed(address.entry);
+    entry.value = asked;
+    if (address.entry === null || !asked) return;
     visit(address.entry);
-    const [first] = parsed(address.entry).index;
-    const axes = view?.arrays[bare(parsed(address.entry).name)]?.axes;
+    const [first] = asked.index;
+    const axes = view?.arrays[bare(asked.name)]?.axes;
     if (axes?.[0] === "batch" && first !== undefined) row.value = first;
   }, [address.entry, view]);
   useEffect(() => {
-    if (entry && view && walk.value.length <= 1) show(null, anchor(bare(entry.name)));
+    if (entry.value && view && walk.value.length <= 1) show(null, anchor(bare(entry.value.name)));
   }, [view]);
-  if (!view)
+  const shown = useMemo<Shown | null>(
+    () => view && { source: step, view, run: address.run, step: address.step, row, entry, findings },
+    [step, view, address.run, address.step],
+  );
+  const whole = useMemo(() => shown && <Whole shown={shown} />, [shown]); // the same element is not drawn again when the entry changes
+  if (!shown)
     return (
       <p class="quiet loading" role="status">
         opening step {address.step} of {address.run} … {doing}
       </p>
     );
-  const shown: Shown = { source: step, view, run: address.run, step: address.step, row, entry, findings: findings ?? [] };
-  const forward = view.step.stations.filter((one) => one.station !== "backward" && one.station !== "update");
   return (
     <StepContext.Provider value={shown}>
-      <div class={`step${entry ? " with-entry" : ""}`}>
-        <div class="step-flow">
-          <Head />
-          <Search label="Find a quantity, a parameter, a station" all={names(shown)} />
-          <Flow />
-          {forward.map((one, at) => (
-            <Station key={one.title} station={one} open={forward.length <= OPEN || at < 2 || at >= forward.length - 2} />
-          ))}
-          <Backward />
-          <Update />
-        </div>
-        {entry && <EntryPanel entry={entry} />}
+      <div class={`step${address.entry === null ? "" : " with-entry"}`}>
+        {whole}
+        {address.entry !== null && <EntryPanel entry={parsed(address.entry)} />}
       </div>
     </StepContext.Provider>
+  );
+}
+
+/** All of the step: its head, the way through it, its stations. */
+function Whole({ shown }: { shown: Shown }) {
+  const forward = shown.view.step.stations.filter((one) => one.station !== "backward" && one.station !== "update");
+  return (
+    <div class="step-flow">
+      <Head />
+      <Search label="Find a quantity, a parameter, a station" all={names(shown)} />
+      <Flow />
+      {forward.map((one, at) => (
+        <Station key={one.title} station={one} open={forward.length <= OPEN || at < 2 || at >= forward.length - 2} />
+      ))}
+      <Backward />
+      <Update />
+    </div>
   );
 }
 

@@ -1,6 +1,6 @@
 // Who wrote the logit: the residual stream is a sum of what each part wrote, and the last norm, at the scale that it has
 // here, is linear in it. So the logit is a sum over the parts, exactly.
-import { useSignal } from "@preact/signals";
+import { useComputed, useSignal } from "@preact/signals";
 import type { QuantityDocument, StepDocument } from "../documents";
 import { entry as parsed } from "../address";
 import { general, signed } from "../numbers";
@@ -27,7 +27,11 @@ export function Writers() {
   const logits = view.step.quantities.find((one) => one.name === "logits");
   const stands = logits ? view.arrays["logits"]?.shape : undefined;
   const last = (view.tokens[shown.row.value]?.length ?? 1) - 1;
-  const asked = shown.entry && parsed(shown.entry.name).name === "logits" && shown.entry.index.length === 3 ? shown.entry.index : null;
+  const onShow = useComputed(() => {
+    const entry = shown.entry.value;
+    return entry && parsed(entry.name).name === "logits" && entry.index.length === 3 ? entry.index.join() : "";
+  }).value;
+  const asked = onShow ? onShow.split(",").map(Number) : null;
   const position = useSignal(last);
   const token = useSignal<number | null>(null);
   const at = [shown.row.value, asked?.[1] ?? position.value];

@@ -22,9 +22,10 @@ export function Worked({ source }: ViewProps<Extract<Address, { view: "worked" }
   const from = useMemo(() => source.step(run, step), [source]);
   const view = useLoaded<StepView>(() => from.document(), [from]);
   const row = useSignal(0);
+  const [entry, findings] = [useSignal(null), useSignal([])];
   if (!view) return <p class="quiet loading">opening the step …</p>;
   return (
-    <StepContext.Provider value={{ source: from, view, run, step, row, entry: null, findings: [] }}>
+    <StepContext.Provider value={{ source: from, view, run, step, row, entry, findings }}>
       <Numbers source={source} from={from} view={view} />
     </StepContext.Provider>
   );
