@@ -4,13 +4,14 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import uvicorn
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.view.canned import serious
@@ -19,7 +20,7 @@ from tests.view.folders import made_run
 from limpid.doctor.finding import Finding
 from limpid.reporter import SILENT
 from limpid.tracing import Trace, worked
-from limpid.view import worker
+from limpid.view import bundle, worker
 from limpid.view.server import application
 from limpid.view.serving import listen
 
@@ -87,6 +88,54 @@ def test_the_logit_lens_ends_at_the_models_own_prediction(page: Page, home: str,
     expect(page.locator(".entry-panel h2")).to_have_text("blocks.0.norm2[0,2,0]")
     picture = saved(page, "logit lens")
     assert words[str(int(np.argmax(shares)))] in "".join(picture.itertext())
+
+
+def test_another_entry_leaves_what_does_not_show_it_as_it_is(page: Page, home: str) -> None:
+    page.goto(f"{home}#/001/1/{SCORES}[0,0,1,1]")
+    written_out = page.locator(".entry-panel .facts strong")
+    written_out.wait_for()
+    profile = page.context.new_cdp_session(page)
+    profile.send("Profiler.enable")
+    profile.send("Profiler.startPreciseCoverage", {"callCount": True})
+    page.locator('.entry-panel [aria-label="how it was made"] a[data-entry]').first.click()
+    expect(page.locator(".entry-panel h2")).not_to_contain_text(SCORES)
+    written_out.wait_for()
+    calls = profile.send("Profiler.takePreciseCoverage")["result"]
+    assert drawn(calls, "one entry, written out") > 0
+    for part in ("the stations of the step", "row of the batch", "numbers of"):
+        assert drawn(calls, part) == 0, part
+
+
+def drawn(calls: list[dict[str, Any]], words: str) -> int:
+    """How often the function was called that some words of the page stand in."""
+    for script in calls:
+        file = bundle.STATIC / script["url"].rpartition("/")[2]
+        at = file.read_text(encoding="utf-8").find(words) if file.is_file() else -1
+        ranges = [one["ranges"][0] for one in script["functions"]]
+        around = [one for one in ranges if one["startOffset"] <= at < one["endOffset"]]
+        if at >= 0:
+            return int(min(around, key=lambda one: one["endOffset"] - one["startOffset"])["count"]) if around else 0
+    raise AssertionError(f"no script that ran holds {words!r}")
+
+
+def test_of_a_larger_step_what_comes_near_the_screen_is_made(page: Page, home: str, trace: Trace) -> None:
+    def larger(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "record_bytes": 10**9})
+
+    page.route("**/api/runs/001/steps/1", larger)
+    page.goto(f"{home}#/001/1")
+    page.locator(".quantity .facts").first.wait_for()
+    for one in trace.step.quantities:
+        expect(page.locator(f'section[aria-label="{one.name}"] h3')).to_have_count(1)
+    logits = page.locator('section[aria-label="logits"]')
+    expect(logits.locator("math")).to_have_count(0)
+    expect(page.locator(".chain li, .station.update .moved")).to_have_count(0)
+    logits.scroll_into_view_if_needed()
+    expect(logits.locator("math").first).to_be_visible()
+    expect(logits.get_by_role("grid").first).to_be_visible()
+    page.locator("#station-update").scroll_into_view_if_needed()
+    expect(page.locator(".station.update .moved")).to_have_count(len(trace.step.parameters))
 
 
 def test_an_entry_over_the_steps_leads_to_the_same_entry_of_another_step(page: Page, home: str, trace: Trace) -> None:

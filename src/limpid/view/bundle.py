@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from limpid.errors import ConfigError
 
 STATIC = Path(__file__).parent / "static"
+IMPORTED = re.compile(r"""(?:from|import)["']\./([A-Za-z0-9-]+\.js)["']""")
 
 
 def script(of: str = "limpid") -> str:
@@ -49,7 +51,8 @@ def document(head: str, body: str, *, title: str = "limpid", inside: str = "") -
 
 
 def served() -> str:
-    """The document that a server sends; script and style lie beside it in static/."""
+    """The document that a server sends; script and style lie beside it in static/, named so that they come together."""
     no_icon = '<link rel="icon" href="data:,">'  # which a browser would ask for
-    head = f'{no_icon}<link rel="stylesheet" href="static/limpid.css">'
+    needed = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in IMPORTED.findall(script()))
+    head = f'{no_icon}<link rel="stylesheet" href="static/limpid.css">{needed}'
     return document(head, '<script type="module" src="static/limpid.js"></script>')

@@ -1,5 +1,5 @@
 // The heat map of one matrix on a canvas, and as SVG.
-import { colour, css, inkOn, type Palette } from "./colours";
+import { colour, css, inkOn, type Palette, type Rgb } from "./colours";
 import { general, signed } from "../numbers";
 import { escaped, svgFile } from "./svg";
 
@@ -72,14 +72,19 @@ export function draw(canvas: HTMLCanvasElement, grid: Grid, cell: { width: numbe
     }
 }
 
+const MASKED: Rgb = [127, 127, 127];
+
 /** Cells of a pixel or two: one image, scaled without blurring. */
 function drawPixels(context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, grid: Grid, palette: Palette): void {
   const image = new ImageData(grid.columns, grid.rows);
   for (let row = 0, at = 0; row < grid.rows; row++)
     for (let column = 0; column < grid.columns; column++, at += 4) {
       const hidden = grid.hidden(row, column);
-      const [red, green, blue] = hidden ? ([127, 127, 127] as const) : colour(grid.at(row, column), grid.scale, palette);
-      image.data.set([red, green, blue, hidden ? 60 : 255], at);
+      const fill = hidden ? MASKED : colour(grid.at(row, column), grid.scale, palette);
+      image.data[at] = fill[0];
+      image.data[at + 1] = fill[1];
+      image.data[at + 2] = fill[2];
+      image.data[at + 3] = hidden ? 60 : 255;
     }
   const small = new OffscreenCanvas(grid.columns, grid.rows);
   small.getContext("2d")?.putImageData(image, 0, 0);

@@ -60,7 +60,8 @@ export function Matrix(props: MatrixProps) {
   const point = (event: MouseEvent) => {
     const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
     const [x, y] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
-    cursor.value = { row: clamp(Math.floor(y * rows), rows), column: clamp(Math.floor(x * columns), columns) };
+    const to = { row: clamp(Math.floor(y * rows), rows), column: clamp(Math.floor(x * columns), columns) };
+    if (to.row !== cursor.value.row || to.column !== cursor.value.column) cursor.value = to; // within a cell nothing changes
     pointed.value = true;
   };
   const key = (event: KeyboardEvent) => {

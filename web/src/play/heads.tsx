@@ -1,4 +1,6 @@
 // Where each head of each layer looks from the last token: small strips, of which one colours the text.
+import { type Signal, useComputed } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import { visible, percent } from "../format";
 import { Save } from "../parts/save";
 import type { Token } from "./documents";
@@ -12,14 +14,13 @@ export interface Head {
 interface Props {
   attention: number[][][];
   tokens: Token[];
-  chosen: Head | null;
-  onHead: (head: Head | null) => void;
+  chosen: Signal<Head | null>;
 }
 
 export const WIDTH = 60;
 export const HEIGHT = 26;
 
-export function Heads({ attention, tokens, chosen, onHead }: Props) {
+export function Heads({ attention, tokens, chosen }: Props) {
   const last = tokens[tokens.length - 1];
   return (
     <section class="heads-of" aria-labelledby="heads-of">
@@ -43,22 +44,36 @@ export function Heads({ attention, tokens, chosen, onHead }: Props) {
             {attention.map((heads, layer) => (
               <tr key={layer}>
                 <th scope="row">block {layer}</th>
-                {heads.map((weights, head) => {
-                  const pressed = chosen?.layer === layer && chosen.head === head;
-                  return (
-                    <td key={head}>
-                      <button type="button" aria-pressed={pressed} aria-label={`block ${layer}, head ${head}: ${mostSeen(weights, tokens)}`} title={mostSeen(weights, tokens)} onClick={() => onHead(pressed ? null : { layer, head })}>
-                        <Strip weights={weights} />
-                      </button>
-                    </td>
-                  );
-                })}
+                {heads.map((weights, head) => (
+                  <td key={head}>
+                    <Look weights={weights} tokens={tokens} at={{ layer, head }} chosen={chosen} />
+                  </td>
+                ))}
               </tr>
             ))}
           </tbody>
         </table>
       </div>
     </section>
+  );
+}
+
+interface LookProps {
+  weights: number[];
+  tokens: Token[];
+  at: Head;
+  chosen: Signal<Head | null>;
+}
+
+/** One head: drawn again where it is chosen, and where it is no longer. */
+function Look({ weights, tokens, at: { layer, head }, chosen }: LookProps) {
+  const pressed = useComputed(() => chosen.value?.layer === layer && chosen.value.head === head).value;
+  const strip = useMemo(() => <Strip weights={weights} />, [weights]);
+  const said = useMemo(() => mostSeen(weights, tokens), [weights, tokens]);
+  return (
+    <button type="button" aria-pressed={pressed} aria-label={`block ${layer}, head ${head}: ${said}`} title={said} onClick={() => (chosen.value = pressed ? null : { layer, head })}>
+      {strip}
+    </button>
   );
 }
 

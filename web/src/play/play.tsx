@@ -1,5 +1,5 @@
 // A prompt, what comes next, and how the choice is made; with one model, or two beside each other.
-import { useSignal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 
 import type { Address } from "../address";
@@ -9,7 +9,7 @@ import type { RunList } from "../runs/documents";
 import { apiOf, floats, reasonOf, useAnswer } from "../service";
 import type { Api } from "../source/source";
 import { Distribution } from "./distribution";
-import type { PlayDocument, PlayRequest } from "./documents";
+import type { PlayDocument, PlayRequest, Token } from "./documents";
 import { Heads, type Head } from "./heads";
 import { divergence, distribution, drawn, PLAIN, type Sampling, type Scores, scoresOf } from "./sampling";
 import { Sliders } from "./sliders";
@@ -105,10 +105,11 @@ function Table({ api, model, query }: { api: Api; model: string; query: URLSearc
       {!said && !a.failed && <Waiting doing={`loading ${first.value || "a model"}`} share={null} />}
       {said && shown && (
         <>
-          <Tokens
+          <Coloured
+            head={head}
+            said={said.document}
             tokens={tokens}
             at={at}
-            weights={head.value && at >= 0 ? weightsOf(said.document, head.value) : null}
             onToken={(place) => {
               left.value = 0;
               asked.value = { prompt: "", tokens: tokens.slice(0, place + 1).map((token) => token.id) };
@@ -144,13 +145,26 @@ function Table({ api, model, query }: { api: Api; model: string; query: URLSearc
               </div>
             </section>
             {said.document.attention && (
-              <Heads attention={said.document.attention} tokens={said.document.prompt} chosen={head.value} onHead={(chosen) => (head.value = chosen)} />
+              <Heads attention={said.document.attention} tokens={said.document.prompt} chosen={head} />
             )}
           </div>
         </>
       )}
     </>
   );
+}
+
+interface ColouredProps {
+  head: Signal<Head | null>;
+  said: PlayDocument;
+  tokens: Token[];
+  at: number;
+  onToken: (place: number) => void;
+}
+
+/** The text, coloured by where a head looks: another head draws this again, and nothing else of the page. */
+function Coloured({ head, said, ...rest }: ColouredProps) {
+  return <Tokens {...rest} weights={head.value && rest.at >= 0 ? weightsOf(said, head.value) : null} />;
 }
 
 function Second({ other, sampling, first, name, onToken }: { other: Asked; sampling: Sampling; first: Float64Array; name: string; onToken: (id: number) => void }) {

@@ -1,5 +1,6 @@
 // One array of the step as heat maps: a matrix, or one for each head.
 import { useComputed } from "@preact/signals";
+import type { ArrayPlace } from "../documents";
 import { written } from "../address";
 import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
@@ -21,16 +22,15 @@ interface Props {
   room?: number;
 }
 
-export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: Props) {
+const ROOM = 420;
+
+export function ArrayView({ name, kind = "value", frame, caption, room = ROOM }: Props) {
   const shown = useStep();
   const row = shown.row.value;
   const bare = name.replace(/^(?:m|v|update)\((.+)\)$/, "$1");
   const place = shown.view.arrays[bare];
   if (!place) return null;
-  const laid = layout(place.shape, place.axes, row);
-  const each = laid.panels.length > 1 ? Math.max(96, Math.min(220, Math.floor(room / Math.min(2, laid.panels.length)))) : room;
-  const inPanel = laid.panels.length > 1 && laid.columns <= 6 ? room : each;
-  const taken = roomOf(atFirst(laid), inPanel);
+  const { laid, inPanel, taken } = sized(place, row, room);
   return (
     <div class={laid.panels.length > 1 ? "panels" : "panel"}>
       {!isWhole(shown.view, bare) && <p class="quiet corner">a corner, {place.shape.join(" × ")}: the file holds no more</p>}
@@ -50,6 +50,21 @@ export function ArrayView({ name, kind = "value", frame, caption, room = 420 }: 
       ))}
     </div>
   );
+}
+
+/** How an array is laid out, and the room that each of its panels takes, in pixels. */
+function sized(place: ArrayPlace, row: number, room: number) {
+  const laid = layout(place.shape, place.axes, row);
+  const each = laid.panels.length > 1 ? Math.max(96, Math.min(220, Math.floor(room / Math.min(2, laid.panels.length)))) : room;
+  const inPanel = laid.panels.length > 1 && laid.columns <= 6 ? room : each;
+  return { laid, inPanel, taken: roomOf(atFirst(laid), inPanel) };
+}
+
+/** About how high an array is, its panels in pairs, in pixels. */
+export function heightOf(place: ArrayPlace | undefined): number {
+  if (!place) return 0;
+  const { laid, taken } = sized(place, 0, ROOM);
+  return Math.ceil(laid.panels.length / 2) * taken.height;
 }
 
 interface PanelProps {

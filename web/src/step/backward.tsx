@@ -1,5 +1,6 @@
 // The backward pass in its own order: from the loss to the tokens, what each operation passes back.
-import { useStep } from "../parts/step-context";
+import { Seen } from "../parts/seen";
+import { useStep, waits } from "../parts/step-context";
 import { Comparison, Mark } from "../parts/verdict";
 import { Equation } from "../parts/equation";
 import { Folded } from "../parts/folded";
@@ -9,8 +10,12 @@ import { worst } from "./marks";
 import { Pins } from "./pins";
 import { Name, own } from "./quantity";
 
+/** Pixels of a folded line. */
+export const LINE = 33;
+
 export function Backward() {
-  const { view } = useStep();
+  const shown = useStep();
+  const { view } = shown;
   const reached = view.step.quantities.filter((one) => one.grad_norm !== null).reverse();
   const found = reached.map((one) => one.backward).filter((one) => one !== null);
   return (
@@ -22,13 +27,15 @@ export function Backward() {
       </summary>
       <Pins station="backward" />
       <p class="quiet">From the loss to the tokens by the chain rule: each operation passes the gradient of its result back to what it was made of.</p>
-      <ol class="chain">
-        {reached.map((one) => (
-          <li key={one.name}>
-            <Passed name={one.name} />
-          </li>
-        ))}
-      </ol>
+      <Seen waits={waits(shown)} name="" width={640} height={reached.length * LINE}>
+        <ol class="chain">
+          {reached.map((one) => (
+            <li key={one.name}>
+              <Passed name={one.name} />
+            </li>
+          ))}
+        </ol>
+      </Seen>
     </details>
   );
 }

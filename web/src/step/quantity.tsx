@@ -5,25 +5,42 @@ import type { Kind } from "../source/source";
 import { arrive } from "../parts/arrive";
 import { Equation } from "../parts/equation";
 import { general, numeric, si } from "../numbers";
-import { useStep } from "../parts/step-context";
+import { Seen } from "../parts/seen";
+import { useStep, waits } from "../parts/step-context";
 import { Comparison } from "../parts/verdict";
 import { Value } from "../parts/value";
-import { ArrayView } from "./array";
+import { ArrayView, heightOf } from "./array";
 import { NotFiniteFrom, Pins } from "./pins";
 
-/** One quantity, its two sides next to each other. */
+/** Pixels around the arrays of a quantity: facts, equation, comparisons. */
+const AROUND = 130;
+
+/** One quantity: its name at once, the rest when it comes near the screen. */
 export function Quantity({ quantity }: { quantity: QuantityDocument }) {
+  const shown = useStep();
+  const { name } = quantity;
+  return (
+    <section class="quantity" id={anchor(name)} aria-label={name}>
+      <h3>
+        <code>{own(name)}</code> <span class="shape">{shape(quantity.shape, quantity.axes)}</span>{" "}
+        <span class="branch">{quantity.branch}</span>
+      </h3>
+      <Seen waits={waits(shown)} name="" width={640} height={AROUND + heightOf(shown.view.arrays[name])}>
+        <Sides quantity={quantity} />
+      </Seen>
+    </section>
+  );
+}
+
+/** How it was made and its gradient, next to each other. */
+function Sides({ quantity }: { quantity: QuantityDocument }) {
   const { view } = useStep();
   const { statistics, adjoint, inputs } = quantity;
   const kind = useSignal<Kind>("value");
   const kinds = (view.arrays[quantity.name]?.kinds ?? []).filter((one) => one !== "gradient");
   const passes = adjoint.flatMap((line, place) => (line ? [{ line, to: inputs[place] ?? "" }] : []));
   return (
-    <section class="quantity" id={anchor(quantity.name)} aria-label={quantity.name}>
-      <h3>
-        <code>{own(quantity.name)}</code> <span class="shape">{shape(quantity.shape, quantity.axes)}</span>{" "}
-        <span class="branch">{quantity.branch}</span>
-      </h3>
+    <>
       <p class="quiet facts">
         made by {quantity.operation} of{" "}
         {inputs.map((name, at) => (
@@ -74,7 +91,7 @@ export function Quantity({ quantity }: { quantity: QuantityDocument }) {
         {quantity.grad_norm !== null && quantity.backward && <Comparison check={quantity.backward} />}
         <span class="quiet">{quantity.source}</span>
       </div>
-    </section>
+    </>
   );
 }
 

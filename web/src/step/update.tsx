@@ -2,16 +2,19 @@
 import type { ParameterDocument } from "../documents";
 import { Equation } from "../parts/equation";
 import { Folded } from "../parts/folded";
-import { useStep } from "../parts/step-context";
+import { Seen } from "../parts/seen";
+import { useStep, waits } from "../parts/step-context";
 import { Comparison, Mark } from "../parts/verdict";
 import { Value } from "../parts/value";
 import { ArrayView } from "./array";
+import { LINE } from "./backward";
 import { worst } from "./marks";
 import { Pins } from "./pins";
 import { own } from "./quantity";
 
 export function Update() {
-  const { view } = useStep();
+  const shown = useStep();
+  const { view } = shown;
   const { update, parameters } = view.step;
   return (
     <details class="station update" id="station-update" open>
@@ -44,20 +47,22 @@ export function Update() {
           <p class="quiet">{rule.source}</p>
         </section>
       ))}
-      {parameters.map((one) => (
-        <Folded key={one.name} class="moved" summary={<Change of={one} />}>
-          {() => (
-            <>
-              <Moved name={one.name} />
-              <div class="comparisons">
-                {one.checks.map((check) => (
-                  <Comparison key={check.name} check={check} />
-                ))}
-              </div>
-            </>
-          )}
-        </Folded>
-      ))}
+      <Seen waits={waits(shown)} name="" width={640} height={parameters.length * LINE}>
+        {parameters.map((one) => (
+          <Folded key={one.name} class="moved" summary={<Change of={one} />}>
+            {() => (
+              <>
+                <Moved name={one.name} />
+                <div class="comparisons">
+                  {one.checks.map((check) => (
+                    <Comparison key={check.name} check={check} />
+                  ))}
+                </div>
+              </>
+            )}
+          </Folded>
+        ))}
+      </Seen>
     </details>
   );
 }
