@@ -61,7 +61,13 @@ NUMBERS = {
     "0,5": 0.5, "1,219,920": 1_219_920, "1 219 920": 1_219_920, "(1 + 2) / (3 + 4)": 3 / 7, "3 × 2": 6, "e³": math.e**3,
     "2¹⁴-1": 2**14 - 1, "2560²": 2560**2, "378·10⁹": 378e9, "10⁻³": 0.001, "≈7.39": 7.39, "≈ 7,39": 7.39, "~7": 7,
     "about 7": 7, "e^2 ≈ 7.39": 7.39, "f′(2) = 12": 12, "2.13×10²⁴": 2.13e24, "5 percent": 0.05, "e^{-2}": math.e**-2,
-    "½": 0.5,
+    "½": 0.5, "2√3": 12**0.5, "2 √3": 12**0.5, "2(4)3": 24, "(1+1)(2+2)": 8, "3e": 3 * math.e,
+    "1.5e^-2+1": 1 + 1.5 * math.e**-2,
+    "2 ln 3": 2 * math.log(3), "2π": math.tau, "log10(100)": 2, "log 2": math.log(2), "√3/2": 3**0.5 / 2,
+    "1.5e-2": 0.015, "ln √e": 0.5,
+    "cos 60°": 0.5, "cos(60 degrees)": 0.5, "2cos(π/3)": 1, "sin(2·15°)": 0.5, "sin π/2": 0, "cos 0": 1,
+    "-ln σ(1)": math.log(1 + math.exp(-1)), "-ln sigmoid(1)": math.log(1 + math.exp(-1)), "tanh 1": math.tanh(1),
+    "7 bn": 7e9, "7G": 7e9,
 }  # fmt: skip
 """Where a number is asked for."""
 
@@ -113,7 +119,8 @@ def test_a_unit_that_does_not_fit_is_named() -> None:
         read("7 cats")
 
 
-NONE = ("", "cat", "import os", "__import__('os')", "9**9**9", "1/0", "ln(-1)", "1" * 300, "(", "[,]", "nan", "inf",
+NONE = ("", "cat", "cos(60)", "log5", "2(", "cos",
+        "import os", "__import__('os')", "9**9**9", "1/0", "ln(-1)", "1" * 300, "(", "[,]", "nan", "inf",
         "().__class__", "1 if 1 else 2", "[[1,2],[3]]", "(-8)^0.5")  # fmt: skip
 
 
@@ -126,7 +133,7 @@ def test_what_is_no_answer_is_refused_in_a_line(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.text(alphabet="0123456789.,;+-*/^()[]{}e√ln xB%−×'\"_a³⁻⁹≈=°gb", max_size=30),
+    st.text(alphabet="0123456789.,;+-*/^()[]{}e√ln xB%−×'\"_a³⁻⁹≈=°gbσπcos", max_size=30),
     st.sampled_from(("", "number", "list", "shape")),
     st.sampled_from(("", "bytes", "nats")),
 )

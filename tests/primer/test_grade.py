@@ -83,6 +83,25 @@ def test_a_unit_that_fits_is_read_and_another_is_named() -> None:
         judged("training-memory", "112 steps")
     with pytest.raises(Unreadable, match="type it without a unit"):
         judged("cosine", "0.96 GB")
+    assert judged("green-count", "3.46 standard deviations").outcome == "right"
+    with pytest.raises(Unreadable, match="is in zillions: type it in numbers"):
+        judged("size-of-a-gradient", "7 zillions")
+    assert judged("training-memory", "112e9").says == "Right in bytes; asked for are gigabytes."
+    assert judged("training-memory", "112 GiB").says.startswith("Not 120.259 gigabytes.")
+    assert judged("training-memory", "14").note != "unit"
+
+
+def test_a_slip_is_told_with_the_digits_that_were_typed() -> None:
+    assert judged("standard-deviation", "3.46").says.startswith("3.46 divides by one less")
+    assert judged("interval", "0.8413").says.startswith("0.8413 counts everything below")
+
+
+@pytest.mark.parametrize("seed", range(1, 8))
+def test_a_sign_is_explained_by_what_the_question_holds(seed: int) -> None:
+    exercise = EXERCISES["dot"]
+    numbers = numbers_of(exercise, seed)
+    (wrong,) = exercise.answer({**numbers, "a": -numbers["a"]}).values
+    assert "negative where one factor is, not both" in grade(exercise, numbers, str(wrong)).says
 
 
 def test_none_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a reader types as an answer, read generously: 1/3, √49, e³, 0,5, ln 3, 7e9, 2·10⁹, 35%, [10, 6], 3x2, 112 GB."""
+"""What a reader types as an answer, read generously: 1/3, 2√3, e³, 0,5, cos 60°, 7e9, 35%, [10, 6], 3x2, 112 GB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from limpid.errors import LimpidError
+from limpid.maths.activation import sigmoid
 from limpid.primer.units import factor
 
 LONGEST = 200
@@ -19,7 +22,21 @@ COARSE = 0.1
 """The largest share of a whole number that is taken for rounding: 49 may be 49.4, and 1 is not 1.4."""
 ROUND = 3
 """Zeros at the end of a whole number, not of one digit alone, that are taken for rounding."""
-WORDS = {"thousand": "e3", "million": "e6", "billion": "e9", "trillion": "e12", "k": "e3", "m": "e6", "b": "e9"}
+WORDS = {"thousand": "e3", "million": "e6", "billion": "e9", "trillion": "e12", "k": "e3", "m": "e6", "b": "e9",
+         "mn": "e6", "bn": "e9", "g": "e9", "tn": "e12", "t": "e12"}  # fmt: skip
+
+
+def _of_angle(made: Callable[[float], float]) -> Callable[[float], float]:
+    """Of an angle in radians; one beyond a whole turn has lost its sign of degrees."""
+
+    def value(angle: float) -> float:
+        if abs(angle) > math.tau * (1 + 1e-9):
+            raise ValueError(angle)
+        return made(angle)
+
+    return value
+
+
 FUNCTIONS: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
     "exp": math.exp,
@@ -27,7 +44,12 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "log": math.log,
     "log2": math.log2,
     "log10": math.log10,
+    "cos": _of_angle(math.cos),
+    "sin": _of_angle(math.sin),
+    "tanh": math.tanh,
+    "sigmoid": lambda x: float(sigmoid.value(np.asarray(x))),
 }
+NAME = "sqrt|exp|ln|cos|sin|tanh|sigmoid"
 CONSTANTS = {"e": math.e, "pi": math.pi}
 OPERATIONS: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -36,11 +58,14 @@ OPERATIONS: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-UNDEFINED = {"undefined", "not defined", "impossible", "none", "nothing", "no"}
-SIGNS = {"×": "x", "·": "*", "⋅": "*", "−": "-", "–": "-", "√": "sqrt ", "^": "**", "π": "pi", "½": "(1/2)",
-         "{": "(", "}": ")", "\u00a0": " ", "\u202f": " "}  # fmt: skip
+UNDEFINED = {"undefined", "not defined", "impossible", "not possible", "none", "it has none", "nothing", "no"}
+SIGNS = {"×": "x", "·": "*", "⋅": "*", "−": "-", "–": "-", "√": "sqrt ", "σ": "sigmoid ", "^": "**", "π": "pi",
+         "½": "(1/2)", "{": "(", "}": ")", "\u00a0": " ", "\u202f": " "}  # fmt: skip
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 SIZE = "|".join(WORDS)
+FACTOR = rf"(?:{NAME}|log(?:10|2)?)(?![a-z])|pi\b|e(?!\w|[-+]\d)|\("
+PRODUCT = re.compile(rf"(\blog(?:10|2)\s*\(?)|(?<=[\d.)])\s*(?={FACTOR})|(?<=\))\s*(?=[\d.])")
+"""Where two factors stand side by side: 2√3, 3 e^-2, 2(4)3; a logarithm's own 10 or 2 is none."""
 WITH_UNIT = re.compile(rf"(.*?[\d.)])\s*((?:(?:{SIZE})\b)?)\s*(°|[a-z]+)(?: [a-z ]+)?")
 
 
@@ -91,6 +116,9 @@ def _plain(text: str) -> str:
     text = re.sub(r"\s*\bpercent$", "%", text.strip().lower().rstrip("."))
     if len(re.findall(r"[=≈~]", text)) == 1:
         text = re.sub(r"^[^\[;]*[=≈~]\s*", "", text)
+    text = re.sub(r"(?<=\d)\s*degrees?\b", "°", text)
+    if re.search(r"\b(?:cos|sin)\b", text):
+        text = re.sub(r"([\d.]+)\s*°", r"(\1*pi/180)", text)
     return re.sub(r"^(?:about|approximately|ca)\b\.?\s*", "", text)
 
 
@@ -158,8 +186,10 @@ def _number(text: str) -> str:
     thousands = re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", said)
     said = said.replace(",", "" if thousands else ".")
     said = re.sub(rf"(?<=[\d.])\s*({SIZE})\b", lambda m: WORDS[m[1]], said)
-    said = re.sub(r"\b(sqrt|exp|ln|log10|log2|log)\s+(-?[\d.]+(?:e-?\d+)?)", r"\1(\2)", said)
     said = re.sub(r"(?<=[\d)])\s*x\s*(?=[\d(])", "*", said)
+    said = PRODUCT.sub(lambda found: found[1] or "*", said)
+    said = re.sub(rf"\b((?:{NAME})\s*|log(?:10|2)?\s+)(-?(?:[\d.]+(?:e-?\d+)?|e\b|pi\b))", r"\1(\2)", said)
+    said = re.sub(rf"\b({NAME})\s+((?:{NAME})\s*\([^()]*\))", r"\1(\2)", said)
     ten = re.fullmatch(r"([-+]?[\d.]+)\s*\*\s*10\s*\*\*\s*(\(?)([-+]?\d+)\)?", said)
     return f"{ten[1]}e{ten[3]}" if ten else said
 
@@ -185,8 +215,8 @@ def _value(text: str, whole: str) -> float:
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
         number = math.nan
     if not math.isfinite(number):
-        raise Unreadable(f"“{whole.strip()}” is not read as an answer: type a number (0.36, 1/3, √49, ln 3, 7e9), "
-                         "a list ([10, 6]) or a shape (3x2)")  # fmt: skip
+        raise Unreadable(f"“{whole.strip()}” is not read as an answer: type a number (0.36, 1/3, √49, ln 3, "
+                         "cos 60°, 7e9), a list ([10, 6]) or a shape (3x2)")  # fmt: skip
     return number / 100 if text.endswith("%") else number
 
 

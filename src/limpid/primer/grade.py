@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 from limpid.primer.answer import Typed, Unreadable, read
-from limpid.primer.exercise import Answer, Exercise, Numbers
+from limpid.primer.exercise import Answer, Exercise, Numbers, Slip, Twist
+from limpid.primer.units import is_known, smallest
 
 LEAST_DIGITS = 3
 """Significant digits without which a slip is not named, unless its answer is exactly what was typed."""
@@ -28,7 +30,7 @@ class Way(NamedTuple):
 
     note: str
     made: Answer
-    says: str
+    told: Callable[[Answer], str]
 
 
 def grade(exercise: Exercise, numbers: Numbers, text: str, tried: int = 0) -> Grade:
@@ -43,8 +45,8 @@ def grade(exercise: Exercise, numbers: Numbers, text: str, tried: int = 0) -> Gr
             return Grade("right", "right", f"Right: {right}.")
         if rounded := _rounded(exercise, numbers, typed, tolerances):
             return rounded
-    if (way := _slip(exercise, numbers, typed)) is not None:
-        return Grade("slip", way.note, way.says)
+    if (not typed.unit or is_known(typed.unit)) and (way := _slip(exercise, numbers, typed)) is not None:
+        return Grade("slip", way.note, way.told(Answer(typed.values, typed.form)))
     if typed.unit:
         asked = f"in {exercise.unit}, or the number alone" if exercise.unit else "without a unit"
         raise Unreadable(f"“{text.strip()}” is in {typed.unit}: type it {asked}")
@@ -75,14 +77,17 @@ def _slip(exercise: Exercise, numbers: Numbers, typed: Typed) -> Way | None:
 def _ways(exercise: Exercise, numbers: Numbers) -> Iterator[Way]:
     given = exercise.given(numbers)
     for slip, made in exercise.wrong(numbers):
-        yield Way(slip.note, made, slip.told(given, made))
+        yield Way(slip.note, made, partial(slip.told, given))
 
 
 def _twice(exercise: Exercise, numbers: Numbers) -> Iterator[Way]:
     given = exercise.given(numbers)
     for slip, twist, made in exercise.wrong_twice(numbers):
-        says = f"Two things at once. {slip.told(given, made)} And then: {twist.told(given, made)}"
-        yield Way(f"{slip.note}+{twist.note}", made, says)
+        yield Way(f"{slip.note}+{twist.note}", made, partial(_both, given, slip, twist))
+
+
+def _both(given: tuple[Any, ...], slip: Slip, twist: Twist, typed: Answer) -> str:
+    return f"Two things at once. {slip.told(given, typed)} And then: {twist.told(given, typed)}"
 
 
 def _form(exercise: Exercise, typed: Typed, right: Answer, tried: int) -> Grade:
@@ -95,7 +100,11 @@ def _form(exercise: Exercise, typed: Typed, right: Answer, tried: int) -> Grade:
         return Grade(
             "wrong", "length", f"The list has {len(right.values)} numbers, here are {len(typed.values)}. {hint}"
         )
-    return Grade("wrong", "wrong", f"Not {Answer(typed.values, typed.form)}. {hint}")
+    unit, size = smallest(exercise.unit) if exercise.unit else ("", 1.0)
+    if size != 1 and typed.form == "number" and abs(typed.values[0] / size / right.values[0] - 1) <= PRINTED:
+        return Grade("wrong", "unit", f"Right in {unit}; asked for are {exercise.unit}.")
+    said = f"Not {Answer(typed.values, typed.form)} {exercise.unit if size != 1 else ''}".rstrip()
+    return Grade("wrong", "wrong", f"{said}. {hint}")
 
 
 def _alike(typed: Typed, made: Answer) -> bool:

@@ -169,5 +169,6 @@ EXERCISES = (
             "The variance of each is γ (1 − γ), and variances add up.",
             "Excess divided by the root of that.",
         ),
+        unit="standard deviations",
     ),
 )

@@ -151,7 +151,11 @@ EXERCISES = (
                 lambda a, b: np.where((a == 0) | (b == 0), a + b, a * b).sum(),
                 "{given} is what comes out when a product with 0 is taken as the other number: it is 0.",
             ),
-            Slip("sign", lambda a, b: -dot(a, b), "{given} has the other sign: minus times minus is plus."),
+            Slip(
+                "sign",
+                lambda a, b: -dot(a, b),
+                "{given} has the other sign: a product is negative where one factor is, not both.",
+            ),
             Slip("sum-of-all", lambda a, b: (a + b).sum(), "{given} adds all entries: multiply entry by entry first."),
             Slip(
                 "no-signs",
