@@ -6,15 +6,18 @@ digits) are taken for a slip.
 """
 
 import math
+import operator
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from limpid.errors import ConfigError
 from limpid.primer.answer import Unreadable
-from limpid.primer.exercise import Answer, Exercise, Numbers, numbers_of, separable
+from limpid.primer.exercise import Answer, Exercise, Numbers, answer, numbers_of, separable
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.grade import grade
 
@@ -25,10 +28,10 @@ THOUSANDS = re.compile(r"-?[1-9]\d{0,2},\d{3}")
 RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
-def typed(answer: Answer, digits: int = 15) -> str:
+def typed(of: Answer, digits: int = 15) -> str:
     """An answer as a reader would type it."""
-    said = [f"{value:.{digits}g}" for value in answer.values]
-    match answer.form:
+    said = [f"{value:.{digits}g}" for value in of.values]
+    match of.form:
         case "number":
             return said[0]
         case "shape":
@@ -38,11 +41,11 @@ def typed(answer: Answer, digits: int = 15) -> str:
     return f"[{', '.join(said)}]"
 
 
-def spellings(answer: Answer) -> list[str]:
+def spellings(of: Answer) -> list[str]:
     """The same answer in every notation that is read."""
-    plain = [f"{value:.15g}" for value in answer.values]
-    every = [typed(answer), str(answer), f"{typed(answer)}.", f" x = {typed(answer)} "]
-    match answer.form:
+    plain = [f"{value:.15g}" for value in of.values]
+    every = [typed(of), str(of), f"{typed(of)}.", f" x = {typed(of)} "]
+    match of.form:
         case "shape":
             pairs = [f"({', '.join(plain)})", f"[{','.join(plain)}]", " ".join(plain)]
             return [*every, *pairs, " × ".join(plain), " by ".join(plain), f"({'x'.join(plain)})"]
@@ -57,8 +60,8 @@ def spellings(answer: Answer) -> list[str]:
                 f"[{' '.join(plain)}]",
                 ",".join(plain),
             ]
-            return [*every, f"[{'; '.join(commas)}]", typed(answer).replace("-", "−")]
-    (value,) = answer.values
+            return [*every, f"[{'; '.join(commas)}]", typed(of).replace("-", "−")]
+    (value,) = of.values
     comma = plain[0].replace(".", ",")
     mantissa, exponent = f"{value:.14e}".split("e")
     every += [
@@ -76,7 +79,7 @@ def spellings(answer: Answer) -> list[str]:
 
 def measured(exercise: Exercise, seeds: int) -> tuple[int, ...]:
     """Seeds without numbers, draws not separable, spellings refused, slips not named, numbers named, wrong numbers."""
-    rng = np.random.Generator(np.random.PCG64(0))
+    rng, exercise = np.random.Generator(np.random.PCG64(0)), _remembered(exercise)
     without = close = refused = unnamed = named = wrong = 0
     for seed in range(1, seeds + 1):
         try:
@@ -85,26 +88,35 @@ def measured(exercise: Exercise, seeds: int) -> tuple[int, ...]:
             without += 1
             continue
         close += not separable(exercise, numbers)
-        fixed = _fixed(exercise, numbers)
-        right = fixed.answer(numbers)
-        refused += sum(_outcome(fixed, numbers, text) != "right" for text in spellings(right))
-        for slip, made in fixed.wrong(numbers):
-            unnamed += grade(fixed, numbers, typed(made)).note != slip.note
+        right = exercise.answer(numbers)
+        refused += sum(_outcome(exercise, numbers, text) != "right" for text in set(spellings(right)))
+        for slip, made in exercise.wrong(numbers):
+            unnamed += grade(exercise, numbers, typed(made)).note != slip.note
         if right.values and right.form != "shape":
             values = tuple(x * math.exp(rng.normal()) + rng.normal() * (x == 0) for x in right.values)
-            named += grade(fixed, numbers, typed(Answer(values, right.form), 4)).outcome == "slip"
+            named += grade(exercise, numbers, typed(Answer(values, right.form), 4)).outcome == "slip"
             wrong += 1
     return without, close, refused, unnamed, named, wrong
 
 
-def _fixed(exercise: Exercise, numbers: Numbers) -> Exercise:
-    """The same with these numbers alone, each way computed once and not for every answer again."""
-    ways = [exercise.right, *(slip.way for slip in exercise.slips)]
-    right, *wrong = [one(*exercise.given(numbers)) for one in ways]
-    slips = tuple(
-        slip._replace(way=lambda *_, made=made: made) for slip, made in zip(exercise.slips, wrong, strict=True)
-    )
-    return replace(exercise, right=lambda *_: right, slips=slips)
+def _remembered(exercise: Exercise) -> Exercise:
+    """The same, each way computed once for the same numbers and not for every answer again."""
+    slips = tuple(slip._replace(way=_once(slip.way)) for slip in exercise.slips)
+    return replace(exercise, right=_once(exercise.right), slips=slips)
+
+
+def _once(way: Callable[..., Any]) -> Callable[..., Answer | None]:
+    last: tuple[Any, ...] | None = None
+    made: Answer | None = None
+
+    def same(*given: Any) -> Answer | None:
+        nonlocal last, made
+        if last is None or not all(map(operator.is_, given, last)):
+            found = way(*given)
+            last, made = given, None if found is None else answer(found)
+        return made
+
+    return same
 
 
 def _outcome(exercise: Exercise, numbers: Numbers, text: str) -> str:

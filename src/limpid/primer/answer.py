@@ -59,13 +59,16 @@ OPERATIONS: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
 }
 UNDEFINED = {"undefined", "not defined", "impossible", "not possible", "none", "it has none", "nothing", "no"}
-SIGNS = {"×": "x", "·": "*", "⋅": "*", "−": "-", "–": "-", "√": "sqrt ", "σ": "sigmoid ", "^": "**", "π": "pi",
-         "½": "(1/2)", "{": "(", "}": ")", "\u00a0": " ", "\u202f": " "}  # fmt: skip
+SIGNS = str.maketrans({
+    "×": "x", "·": "*", "⋅": "*", "−": "-", "–": "-", "√": "sqrt ", "σ": "sigmoid ", "^": "**", "π": "pi",
+    "½": "(1/2)", "{": "(", "}": ")", "\u00a0": " ", "\u202f": " ",
+})  # fmt: skip
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 SIZE = "|".join(WORDS)
 FACTOR = rf"(?:{NAME}|log(?:10|2)?)(?![a-z])|pi\b|e(?!\w|[-+]\d)|\("
 PRODUCT = re.compile(rf"(\blog(?:10|2)\s*\(?)|(?<=[\d.)])\s*(?={FACTOR})|(?<=\))\s*(?=[\d.])")
 """Where two factors stand side by side: 2√3, 3 e^-2, 2(4)3; a logarithm's own 10 or 2 is none."""
+ROWS = r"\[? ?(?:\[[^\[\]]+\](?: ?[,;])? ?)+\]?"
 WITH_UNIT = re.compile(rf"(.*?[\d.)])\s*((?:(?:{SIZE})\b)?)\s*(°|[a-z]+)(?: [a-z ]+)?")
 
 
@@ -111,9 +114,7 @@ def _plain(text: str) -> str:
     if len(text) > LONGEST:
         raise Unreadable(f"this answer has {len(text):,} characters; type a number, a list or a shape")
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"**({found[0].translate(RAISED)})", text)
-    for wide, narrow in SIGNS.items():
-        text = text.replace(wide, narrow)
-    text = re.sub(r"\s*\bpercent$", "%", text.strip().lower().rstrip("."))
+    text = re.sub(r"\s*\bpercent$", "%", text.translate(SIGNS).strip().lower().rstrip("."))
     if len(re.findall(r"[=≈~]", text)) == 1:
         text = re.sub(r"^[^\[;]*[=≈~]\s*", "", text)
     text = re.sub(r"(?<=\d)\s*degrees?\b", "°", text)
@@ -133,7 +134,7 @@ def _shape(plain: str, form: str) -> Typed | None:
 
 def _rows(plain: str) -> list[str]:
     """The entries of a matrix, row by row; nothing where it is none."""
-    if not re.fullmatch(r"\[? ?(?:\[[^\[\]]+\](?: ?[,;])? ?)+\]?", " ".join(plain.split())) or plain.count("[") < 2:
+    if plain.count("[") < 2 or not re.fullmatch(ROWS, " ".join(plain.split())):
         return []
     rows = [_parts(f"[{row}]", "list") for row in re.findall(r"\[([^\[\]]+)\]", plain)]
     return [entry for row in rows for entry in row] if len(set(map(len, rows))) == 1 else []
