@@ -48,6 +48,7 @@ class Probe(Enum):
     UNITS = "rows and columns of gradients that are 0"
     CLIPPING = "the gradients that clipping is given"
     UPDATES = "a sample of each tensor before and after the update"
+    WEIGHTS_KEPT = "a few elements of three tensors after each update"
     ROWS = "a hash and a histogram of each row"
     REPLAY = "random state and arguments of each forward pass, to repeat it"
     RANKS = "a line of numbers from each process"

@@ -53,6 +53,19 @@ class LogitLevel(NamedTuple):
         return cls(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
 
 
+class GroupRate:
+    """The rates of a parameter group so far."""
+
+    def __init__(self, rate: float) -> None:
+        self.low = self.high = self.last = rate
+        self.updates = self.changes = 0
+
+    def add(self, rate: float) -> None:
+        self.updates += 1
+        self.changes += rate != self.last
+        self.low, self.high, self.last = min(self.low, rate), max(self.high, rate), rate
+
+
 @dataclass
 class StepRecord:
     """What happened between two updates."""
@@ -89,6 +102,8 @@ class StepRecord:
     left_over: float = 0.0  # largest gradient of the step before that was there when backward began
     left_in: list[str] = field(default_factory=list)  # the tensors that have one
     no_gradients: bool = False
+    moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown
+    after_evaluation: bool = False  # whether passes without gradients came in between
     in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
     scale: float = 1.0  # the loss scale
     norm: float | None = None  # of the gradient, before clipping
@@ -196,6 +211,7 @@ class History:
     loss_was_added: bool = False  # whether the last step had a loss that counts
     loss_went_below_zero: bool = False
     rates: array[float] = field(default_factory=lambda: array("d"))  # the largest of each update
+    group_rates: dict[int, GroupRate] = field(default_factory=dict)  # by group
     top_rate: float = 0.0  # the largest of them
     moves: int = 0  # how many of them are above 0
     last_rates: list[float] = field(default_factory=list)  # of the parameter groups, at the last update
@@ -221,6 +237,8 @@ class History:
     spacings: float = 0.0  # of the format that small updates have added up to
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
+    count: float = 0.0  # steps that the optimizer counts
+    steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     never_advanced: bool = False
     references: dict[object, float] = field(default_factory=dict)  # log-probability of an answer when first seen, nats
@@ -236,6 +254,8 @@ class History:
             self.rates.append(max(record.group_rates.values()))
             self.top_rate = max(self.top_rate, self.rates[-1])
             self.moves += self.rates[-1] > 0
+            for index, rate in record.group_rates.items():
+                self.group_rates.setdefault(index, GroupRate(rate)).add(rate)
         if watched.schedulers:  # stepped after step() was called, a step's own count can lag by one
             advances = record.events.count("schedule")
             self.schedule_advanced |= advances > 0

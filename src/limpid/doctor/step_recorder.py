@@ -24,10 +24,12 @@ from limpid.doctor.rule import Probe
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
-from limpid.doctor.weights import local
+from limpid.doctor.weights import local, sample
 
 EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
+FEW = 8
+"""Elements of a tensor that are kept from one step to the next."""
 SCORES = 2**20
 """Entries of the scores of each attention that a look during training measures."""
 
@@ -50,6 +52,8 @@ class StepRecorder(PassRecorder):
         self.steps = first_step - 1
         self._taken: list[tuple[Any, update_sample.Before]] = []
         self._sentinels = watched.sentinels()
+        self._kept: list[Tensor] = []  # of the sentinels, as the last update left them
+        self._evaluated = False  # whether a pass without gradients has come since
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
@@ -131,6 +135,7 @@ class StepRecorder(PassRecorder):
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         info = self.watched.info
         if not self.gradients_on:
+            self._evaluated |= outer
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
                 self.history.random_evaluations += 1
             return
@@ -143,6 +148,8 @@ class StepRecorder(PassRecorder):
             record.inner_called = True
         if not outer and record.outer_called:
             return
+        if self._kept and not record.calls:
+            self._compare_weights(record)
         call = Call.to(info.model, args, kwargs)
         self.judge.called(call, record.number)
         record.events.append("forward")
@@ -157,6 +164,13 @@ class StepRecorder(PassRecorder):
             if Probe.ATTENTION in self.probes:
                 self._attention = AttentionProbe(SCORES)
                 self._attention.__enter__()
+
+    def _compare_weights(self, record: StepRecord) -> None:
+        """Whether the weights are still as the last update left them: after evaluations, and on sampled steps."""
+        if self._evaluated or record.sampled:
+            moved = [not torch.equal(sample(p, FEW), w) for p, w in zip(self._sentinels, self._kept, strict=True)]
+            record.moved_since, record.after_evaluation = any(moved), self._evaluated
+        self._kept, self._evaluated = [], False
 
     @guarded
     def on_other_update(self, optimizer: Any) -> None:
@@ -285,6 +299,8 @@ class StepRecorder(PassRecorder):
             else:
                 self._taken.append((its, before))
         record.updated = True
+        if Probe.WEIGHTS_KEPT in self.probes:
+            self._kept, self._evaluated = [sample(p, FEW).clone() for p in self._sentinels], False
         if record.reported:
             self.end()
 

@@ -44,6 +44,11 @@ class Watched:
     tuning: Tuning | None = None
     tokenizer: Any = None
 
+    def __post_init__(self) -> None:
+        self.given_rates = {  # of each group, as it was given before any schedule
+            index: float(group.get("initial_lr") or group["lr"]) for index, group in self.groups if "lr" in group
+        }
+
     @cached_property
     def chat_form(self) -> ChatForm:
         """How the model is talked to, as far as its tokenizer or its own configurations say."""

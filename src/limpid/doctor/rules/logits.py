@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
 
 if TYPE_CHECKING:
+    from limpid.doctor.exam import Exam
     from limpid.doctor.loss_gradient import LossGradient
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
@@ -46,6 +47,49 @@ LOGITS_DRIFT = Rule(
     refuted_by="|log Z| below 30 and level",
     explains=("loss-spike", "loss-diverges", "overflow-in-half", "loss-below-floor"),
 )
+
+
+LOGITS_BOUNDED = Rule(
+    "logits-bounded",
+    FAMILY,
+    detects="Logits that cannot come far enough apart, whatever is learned: the loss has a floor above 0.",
+    equation=r"L \ge \ln(1 + (V - 1)\, e^{-\Delta}),\; \Delta = \max z - \min z",
+    source="softmax of V - 1 logits at one end and the target's at the other; Gemma Team 2024, section 2, "
+    "arXiv:2408.00118 (soft caps of 30)",
+    threshold="logits that stop growing while gains and matrices behind the blocks grow ten-thousandfold, under a "
+    "cross-entropy of these logits whose floor is {floor:g} nat or more; a fault from {fault:g} on",
+    thresholds={
+        "floor": Threshold(0.05, "5 % of perplexity: caps in use leave 1e-6"),
+        "fault": Threshold(0.5, "a floor that any text's entropy is not far above"),
+    },
+    cost="three forward passes of a few rows before the first step",
+    needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.LOSS_GRADIENT),
+    cause="a tanh, a clamp, a sigmoid or a soft cap on the logits that is too low for this vocabulary",
+    fix="no squashing, or a cap c with (V - 1) exp(-2c) far below 1: 15 or more",
+    refuted_by="logits that grow with the head",
+    explains=("loss-plateau", "loss-never-falls"),
+)
+
+
+@before_first_step(LOGITS_BOUNDED)
+def bounded(exam: Exam) -> Iterator[Finding]:
+    from limpid.doctor.logit_reach import floor, reach
+
+    for first in exam.loss_gradients[:1]:
+        if not first.is_of_language or first.misfit > LOGITS_BOUNDED["floor"]:
+            continue
+        span, classes = reach(exam), first.shape[-1]
+        least = 0.0 if span is None else floor(classes, span)
+        if span is None or least < LOGITS_BOUNDED["floor"]:
+            continue
+        yield LOGITS_BOUNDED.finding(
+            severity="fault" if least >= LOGITS_BOUNDED["fault"] else "warning",
+            where="logits",
+            says=f"logits come at most {span:.3g} apart, however large the weights: of {classes:,} classes the loss "
+            f"cannot fall below {least:.2f} nats (a guess that knows nothing has {math.log(classes):.2f}).",
+            sure=0.95,
+            evidence={"span": span, "floor": least, "classes": classes},
+        )
 
 
 @on_step(LOGITS_DRIFT)

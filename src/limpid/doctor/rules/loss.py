@@ -74,7 +74,13 @@ SOFTMAX_TWICE = Rule(
     needs=NEEDS,
     fix="pass logits to cross_entropy (or log-probabilities to nll_loss)",
     refuted_by="a gradient that fits cross-entropy of the logits themselves",
-    explains=("loss-plateau", "loss-formula-unusual", "half-gradients-flush-to-zero", "epsilon-dominates"),
+    explains=(
+        "loss-plateau",
+        "loss-formula-unusual",
+        "half-gradients-flush-to-zero",
+        "epsilon-dominates",
+        "logits-bounded",
+    ),
 )
 
 FORMULA_UNUSUAL = Rule(
@@ -102,6 +108,7 @@ FORMULA_UNUSUAL = Rule(
     cause="another objective, or extra terms",
     fix="nothing, if that is meant",
     refuted_by="weights that add up to 1",
+    explains=("logits-bounded",),
 )
 
 
