@@ -99,7 +99,7 @@ class StepRecord:
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
     passes: PassGradients | None = None  # on steps whose loss is read
     units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
-    left_over: float = 0.0  # largest gradient of the step before that was there when backward began
+    left_over: float = 0.0  # largest norm of a gradient of the step before that was there when backward began
     left_in: list[str] = field(default_factory=list)  # the tensors that have one
     no_gradients: bool = False
     moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown

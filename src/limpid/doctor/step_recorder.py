@@ -222,9 +222,9 @@ class StepRecorder(PassRecorder):
             looked_at = [p for p in self._sentinels if id(p) in stepped or not self.watched.optimizers]
         there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse]
         kept = [(p, local(grad)) for p, grad in there if local(grad).numel()]
-        for (parameter, _), largest in zip(kept, update_sample.largest([g for _, g in kept]), strict=True):
-            record.left_over = max(record.left_over, largest)
-            if largest > 0:
+        for (parameter, _), norm in zip(kept, update_sample.norms_of([g for _, g in kept]), strict=True):
+            record.left_over = max(record.left_over, norm)
+            if norm > 0:
                 record.left_in.append(self.watched.info.names.get(id(parameter), "?"))
 
     def _look_at_modes(self, record: StepRecord) -> None:

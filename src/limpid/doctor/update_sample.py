@@ -199,11 +199,11 @@ def norm_of(gradients: list[Tensor]) -> Tensor:
     return torch.stack([n.to(where, torch.float32) for n in norms]).norm()
 
 
-def largest(tensors: list[Tensor]) -> list[float]:
-    """The largest magnitude in each, with one wait for the device."""
+def norms_of(tensors: list[Tensor]) -> list[float]:
+    """The norm of each, with one wait for the device."""
     if not tensors:
         return []
-    norms = torch._foreach_norm(tensors, math.inf)
+    norms = torch._foreach_norm(tensors)
     found: list[float] = torch.stack([n.to(norms[0].device, torch.float32) for n in norms]).tolist()
     return found
 

@@ -28,7 +28,7 @@ GRADIENTS_NOT_CLEARED = Rule(
     equation=r"g_t^{\text{used}} = \sum_{s \le t} g_s",
     source="definition; the order of zero_grad, backward and step",
     threshold="exact: a gradient that is neither None nor 0 when the first backward pass of a step begins",
-    cost="the largest element of three small tensors, in the first ten steps and on sampled ones",
+    cost="the norm of three small tensors in the first ten steps, of all on sampled ones",
     needs=(Probe.LEFT_OVER,),
     cause="zero_grad is missing, or clears other parameters than those that train",
     fix="optimizer.zero_grad(set_to_none=True) once per step, before its first backward",
@@ -162,7 +162,7 @@ def left_over(watched: Watched, record: StepRecord, history: History) -> Iterato
         where=left[0] if some else "optimizer",
         says=f"gradients{where} of earlier steps are still there when backward begins: step {record.number} uses the "
         f"sum of {record.number} batches (norm {record.norm or math.nan:.3g}; the first batch alone {first:.3g}).",
-        evidence={"largest_left": record.left_over, "first_norm": first, "tensors": left[:32]},
+        evidence={"largest_norm_left": record.left_over, "first_norm": first, "tensors": left[:32]},
     )
 
 

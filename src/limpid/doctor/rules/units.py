@@ -33,7 +33,7 @@ SLICE_UNTAUGHT = Rule(
         "share": Threshold(0.1, "the least that is a head, or a part of a joint projection"),
         "chance": Threshold(1e9, "a thousand matrices at a thousand looks"),
     },
-    cost="two reductions over each gradient on sampled steps",
+    cost="eight columns and rows of each gradient on sampled steps, and all of those that are 0 there",
     needs=(Probe.PARAMETERS, Probe.UNITS),
     cause="a part of the output is detached, overwritten or never read, or a part of the input is masked away",
     fix="look at where this part of the output goes, or this part of the input comes from; freeze it if that is meant",
@@ -55,7 +55,7 @@ UNITS_DEAD = Rule(
         "half": Threshold(0.5, "trained models with ReLU have layers with as many"),
         "most": Threshold(0.9, "what is left carries next to nothing"),
     },
-    cost="two reductions over each gradient on sampled steps",
+    cost="eight columns and rows of each gradient on sampled steps, and all of those that are 0 there",
     needs=(Probe.PARAMETERS, Probe.UNITS),
     cause="a rate or an initialisation that has pushed the inputs of a ReLU below 0, or one activation after another "
     "that lets nothing through",
