@@ -255,6 +255,7 @@ def interactions(bench: Bench) -> None:
         bench.interaction("back, forward", page, (back, WRITTEN), (forward, WRITTEN))
         boxes = page.locator(".flow-row.forward a.box").all()
         bench.interaction("go to a station", page, *(_station(page, boxes[at]) for at in (-1, 5, 0, 7, -2, 3, 1)))
+        page.locator("section[aria-label='embed.tokens.weight']").scroll_into_view_if_needed()  # made when it is near
         table = page.locator(".tiles", has=page.get_by_role("grid", name="embed.tokens.weight")).first
         table.scroll_into_view_if_needed()
         bench.interaction("zoom into a heat map, and out", page, *_zooms(table))
