@@ -42,6 +42,17 @@ def test_no_sign_is_used_before_its_explanation(name: str) -> None:
     assert not late, f"not introduced by a sentence before an equation has them, or never used: {late}"
 
 
+def test_a_sign_between_two_sides_stands_in_a_sentence_before_an_equation_has_it() -> None:
+    """Inequalities, arrows and infinity are no letters, and so no chapter's list of symbols has them."""
+    first: dict[str, bool] = {}
+    for name in CHAPTERS:
+        for latex, in_text in equations(chapter(name)):
+            for sign in re.findall(r"\\(?:le|ge|approx|Rightarrow|propto|infty)(?![a-z])", latex):
+                first.setdefault(sign, in_text)
+    assert len(first) == 6
+    assert all(first.values()), first
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_no_number_is_typed(name: str) -> None:
     from importlib.resources import files

@@ -52,7 +52,7 @@ def test_about_how_many_is_answered_in_every_notation(text: str) -> None:
 
 
 def test_a_list_without_spaces_is_a_list() -> None:
-    right = {"gradient": "7,-5", "layer-sizes": "768,512", "transpose": "4,15,13", "matrix-matrix": "[[4,9],[3,12]]"}
+    right = {"gradient": "7,-5", "layer-sizes": "768 × 512", "transpose": "4,15,13", "matrix-matrix": "[[4,9],[3,12]]"}
     assert {judged(name, text).outcome for name, text in right.items()} == {"right"}
     assert judged("layer-sizes", "512,768").note == "swapped"
     assert judged("product-shape", "(3,2)").outcome == "right"

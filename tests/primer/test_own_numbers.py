@@ -94,6 +94,7 @@ LINES = {
     "‖v‖ = √(3² + 4²) = √25 = 5": "‖v‖ = √(3² + 4²)\n    = √25\n    = 5",
     "a = 1, b = 2; c (d; e) = 3": "a = 1\nb = 2\nc (d; e) = 3",
     "1/3 each, whatever the number": "1/3 each, whatever the number",
+    "a = b = 1\nm = 2 = 3": "a = b\n  = 1\nm = 2\n  = 3",
     "x = [1, 2], y = [3, 4]": "x = [1, 2]\ny = [3, 4]",
     "0.3 · 0.5 = 0.15, and its logarithm is −1.9": "0.3 · 0.5 = 0.15, and its logarithm is −1.9",
 }

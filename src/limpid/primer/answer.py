@@ -124,12 +124,12 @@ def _plain(text: str) -> str:
 
 
 def _shape(plain: str, form: str) -> Typed | None:
-    """Rows by columns; where a shape is asked for, as programmers write it too: (10, 9)."""
+    """Rows by columns, which are a list too; where a shape is asked for, as programmers write it: (10, 9)."""
     between = r"\s*(?:x|\*|by|[,;]|\s)\s*" if form == "shape" else r"\s*(?:x|by)\s*"
     found = re.fullmatch(rf"[\[(]?\s*(\d+){between}(\d+)\s*[\])]?", plain)
-    if not found or form in ("number", "list"):
+    if not found or form == "number":
         return None
-    return Typed(tuple(map(float, found.groups())), (0.0, 0.0), "shape")
+    return Typed(tuple(map(float, found.groups())), (0.0, 0.0), form or "shape")
 
 
 def _rows(plain: str) -> list[str]:

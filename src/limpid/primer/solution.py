@@ -11,13 +11,13 @@ def line_by_line(solution: str) -> str:
 
 
 def _parts(solution: str) -> list[str]:
-    """Cut at semicolons, and at commas that a further equation follows, where no bracket is open."""
+    """Cut at ends of lines, at semicolons, and at commas that a further equation follows, where no bracket is open."""
     parts, depth, begun = [], 0, 0
     for place, sign in enumerate(solution):
         depth += (sign in "([") - (sign in ")]")
-        if depth == 0 and sign in ",;\n" and solution[place + 1 : place + 2] in (" ", ""):
-            rest = re.split(r"[,;]\s", solution[place + 1 :])[0]
-            if sign == ";" or sign == "\n" or (" = " in rest and " = " in solution[begun:place]):
+        if sign == "\n" or (depth == 0 and sign in ",;" and solution[place + 1 : place + 2] in (" ", "")):
+            rest = re.split(r"[,;\n]\s?", solution[place + 1 :])[0]
+            if sign != "," or (" = " in rest and " = " in solution[begun:place]):
                 parts.append(solution[begun:place].strip())
                 begun = place + 1
     return [part for part in (*parts, solution[begun:].strip()) if part]

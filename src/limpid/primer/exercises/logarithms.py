@@ -64,7 +64,7 @@ EXERCISES = (
         draw=lambda rng: {"a": int(rng.integers(2, 12)), "b": int(rng.integers(2, 12))},
         ask="What is ln(e^{a}) + ln(e^{b})?",
         right=lambda a, b: math.fsum((a, b)),
-        solution=lambda a, b: f"ln(e^{a}) = {a} and ln(e^{b}) = {b}, together {a + b}",
+        solution=lambda a, b: f"ln(e^{a}) = {a}; ln(e^{b}) = {b}; together {a} + {b} = {a + b}",
         slips=(
             Slip("multiplied", lambda a, b: a * b, "{given} is the product: logarithms turn products into sums."),
             Slip(
@@ -77,7 +77,7 @@ EXERCISES = (
                 "{given}: both logarithms undo their exponential.",
             ),
         ),
-        hints=("ln undoes exp.", "So what is ln(e^5)?", "Add both."),
+        hints=("ln undoes exp.", "The logarithm of a power of e is that power.", "Add both."),
         twists=(sign("ln undoes e^: no minus comes in."),),
     ),
     Exercise(
@@ -87,7 +87,9 @@ EXERCISES = (
         draw=lambda rng: {"a": int(rng.integers(2, 13)), "b": int(rng.integers(2, 13))},
         ask="ln x = {a} and ln y = {b}. What is ln(x² / y)?",
         right=lambda a, b: math.fsum((2 * a, -b)),
-        solution=lambda a, b: f"ln x² = 2 · {a} = {2 * a}, and dividing by y takes ln y away: {shown(2 * a - b)}",
+        solution=lambda a, b: (
+            f"ln x² = 2 ln x = {2 * a}; ln(x² / y) = ln x² − ln y = {2 * a} − {b} = {shown(2 * a - b)}"
+        ),
         slips=(
             Slip("no-square", lambda a, b: a - b, "{given} is ln(x / y): what does the square of x do to ln x?"),
             Slip("squared", lambda a, b: a * a - b, "{given} squares ln x: a power becomes a factor, not a power."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from limpid.maths.foundations import matmul
@@ -35,12 +37,19 @@ def _wide(rng: np.random.Generator) -> Numbers:
     return {"w": rng.integers(-4, 6, (2, 3)), "v": rng.integers(-4, 6, 2)}
 
 
-def _rows(w: np.ndarray, v: np.ndarray) -> str:
-    each = (
-        f"{' + '.join(f'({shown(x)} · {shown(y)})' for x, y in zip(row, v, strict=True))} = {shown(row @ v)}"
-        for row in w
-    )
-    return "; ".join(each)
+def _rows(w: np.ndarray, v: np.ndarray, said: str = "row {i} with v") -> str:
+    """The dot product of each row with a vector, and which one it is."""
+    return "; ".join(f"{said.format(i=i)}: {_dot(row, v)}" for i, row in enumerate(w, 1))
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> str:
+    return f"{' + '.join(f'({shown(x)} · {shown(y)})' for x, y in zip(a, b, strict=True))} = {shown(a @ b)}"
+
+
+def _entries(a: np.ndarray, b: np.ndarray) -> str:
+    """The entries of a product, row by row."""
+    pairs = itertools.product(enumerate(a, 1), enumerate(b.T, 1))
+    return "; ".join(f"row {i} of A with column {k} of B: {_dot(row, column)}" for (i, row), (k, column) in pairs)
 
 
 EXERCISES = (
@@ -51,7 +60,7 @@ EXERCISES = (
         draw=_square,
         ask="W = {w} (row by row) and v = {v}. What is W v?",
         right=matmul,
-        solution=lambda w, v: f"each row with v: {_rows(w, v)}",
+        solution=lambda w, v: _rows(w, v),
         slips=(
             Slip("transposed", lambda w, v: matmul(w.T, v), "{given} takes the columns of W with v: it is its rows."),
             Slip(
@@ -107,10 +116,7 @@ EXERCISES = (
         draw=_two_squares,
         ask="A = {a} and B = {b}, both row by row. What is A B? Give its four entries row by row, as one list.",
         right=lambda a, b: matmul(a, b).ravel(),
-        solution=lambda a, b: (
-            f"A with the first column of B: {_rows(a, b[:, 0])}; with the second: {_rows(a, b[:, 1])}; "
-            f"row by row {shown(matmul(a, b).ravel())}"
-        ),
+        solution=lambda a, b: _entries(a, b),
         slips=(
             Slip(
                 "elementwise", lambda a, b: (a * b).ravel(), "{given} multiplies place by place: it is row by column."
@@ -140,7 +146,7 @@ EXERCISES = (
         draw=_wide,
         ask="W = {w} (row by row) and v = {v}. What is Wᵀ v, with the transpose of W?",
         right=lambda w, v: matmul(w.T, v),
-        solution=lambda w, v: f"the columns of W are the rows of Wᵀ; each with v: {_rows(w.T, v)}",
+        solution=lambda w, v: _rows(w.T, v, "column {i} of W with v"),
         slips=(
             Slip(
                 "reshaped",

@@ -86,7 +86,7 @@ EXERCISES = (
         first={"parameters": 7},
         draw=lambda rng: {"parameters": int(rng.integers(1, 500))},
         ask="A model of {parameters} billion parameters is trained with AdamW in mixed precision: weights and "
-        "gradients of 2 bytes each, and in 4 bytes each a master and two moments. How many gigabytes is that?",
+        "gradients of 2 bytes each, and in 4 bytes each a master and two running means. How many gigabytes is that?",
         right=_gigabytes,
         solution=lambda parameters: (
             f"{' + '.join(shown(each) for each in bytes_each().values())} = {shown(sum(bytes_each().values()))} bytes "
@@ -97,7 +97,7 @@ EXERCISES = (
             Slip(
                 "no-optimizer",
                 lambda parameters: 4 * parameters,
-                "{given} holds weights and gradients: masters and moments come on top.",
+                "{given} holds weights and gradients: masters and running means come on top.",
             ),
             Slip(
                 "one-missing",
@@ -107,7 +107,7 @@ EXERCISES = (
             Slip(
                 "two-missing",
                 lambda parameters: 8 * parameters,
-                "{given} leaves out two of the numbers of 4 bytes: a master and two moments.",
+                "{given} leaves out two of the numbers of 4 bytes: a master and two running means.",
             ),
         ),
         hints=(

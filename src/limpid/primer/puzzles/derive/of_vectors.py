@@ -91,6 +91,7 @@ CASES = (
             Slip("loss-instead", "p - g", "That is for the loss −ln p of a target, and here any loss may follow."),
             Slip("outer-factor", "g - sum(g * p)", "In ∂p_j/∂z_i = p_j ([i = j] − p_i), which factor has i alone?"),
         ),
+        "[i = j] is 1 where i is j, else 0\n"
         "∂p_j/∂z_i = p_j ([i = j] − p_i)\n∂L/∂z_i = Σ_j g_j p_j ([i = j] − p_i) = p_i (g_i − Σ_j g_j p_j)",
         ("Write ∂p_j/∂z_i by the quotient rule; the denominator depends on every z_i.",
          "Then add over all j: ∂L/∂z_i = Σ_j g_j ∂p_j/∂z_i."),
@@ -121,6 +122,7 @@ CASES = (
             Slip("softmax-instead", "p * (g - sum(g * p))", "That is softmax without its logarithm."),
             Slip("sum-without-p", "g - sum(g)", "How does ln(sum(exp(z))) move with z_i?"),
         ),
+        "[i = j] is 1 where i is j, else 0\n"
         "∂y_j/∂z_i = [i = j] − p_i\n∂L/∂z_i = Σ_j g_j ([i = j] − p_i) = g_i − p_i Σ_j g_j",
         ("What is the derivative of ln(sum(exp(z))) by z_i?", "Every y_j holds that term: add over all j."),
         opens="log_probabilities",
@@ -148,7 +150,8 @@ CASES = (
             Slip("no-quotient", "w * g - h * mean(w * g * h)", "Both parts are divided by r once."),
             Slip("not-normalised", "(w * g - x * mean(w * g * x)) / r", "x/r² and x/r: count the roots that divide."),
         ),
-        "h = x / r, ∂r/∂x_i = h_i / n\n∂h_j/∂x_i = ([i = j] − h_j h_i / n) / r\n"
+        "h = x / r, ∂r/∂x_i = h_i / n\n[i = j] is 1 where i is j, else 0\n"
+        "∂h_j/∂x_i = ([i = j] − h_j h_i / n) / r\n"
         "∂L/∂x_i = Σ_j w_j g_j ∂h_j/∂x_i = (w_i g_i − h_i mean(w g h)) / r",
         ("How does r move with x_i? r² = mean(x²) + ε.", "h_j = x_j / r has x_i in the numerator if i = j, and in r "
          "always."),
@@ -166,7 +169,8 @@ CASES = (
             Slip("sum-for-mean", "(w * g - sum(w * g) - h * sum(w * g * h)) / s", "Means are divided by n."),
             Slip("no-quotient", "w * g - mean(w * g) - h * mean(w * g * h)", "All of it is divided by s once."),
         ),
-        "with u = w g: ∂μ/∂x_i = 1/n, ∂s/∂x_i = h_i / n\n∂h_j/∂x_i = ([i = j] − 1/n − h_j h_i / n) / s\n"
+        "with u = w g: ∂μ/∂x_i = 1/n, ∂s/∂x_i = h_i / n\n[i = j] is 1 where i is j, else 0\n"
+        "∂h_j/∂x_i = ([i = j] − 1/n − h_j h_i / n) / s\n"
         "∂L/∂x_i = Σ_j u_j ∂h_j/∂x_i = (u_i − mean(u) − h_i mean(u h)) / s",
         ("Three things move with x_i: x_i itself, the mean, and s.", "∂s/∂x_i = h_i / n."),
         opens="blocks.0.norm2",
