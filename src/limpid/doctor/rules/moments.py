@@ -44,7 +44,7 @@ DECAY_OUTWEIGHS = Rule(
     threshold="of an adaptive rule with decay in the gradient: decay above {outweighs:g} times the gradient in "
     "matrices that hold the most of the parameters; a fault above {fault:g} times",
     thresholds={
-        "outweighs": Threshold(2, "at 1 a batch's noise still decides half of the signs"),
+        "outweighs": Threshold(5, "gradients of fresh weights grow severalfold in the first steps"),
         "fault": Threshold(10, "the gradient changes a step by a tenth"),
     },
     cost="norms of the weights, and of one backward pass",
