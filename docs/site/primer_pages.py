@@ -23,7 +23,7 @@ limpid learn length --numbers 'v = [3, 4]'  # solved line by line with your own
 limpid learn broken-step                    # longer: find the operation of a printed step that went wrong
 limpid learn derive                         # type a backward pass; finite differences of the forward pass judge it
 limpid learn --due                          # what you are about to forget, asked again
-limpid learn --sheet sheet.html             # to print: exercises, then answers, then the likely slips
+limpid learn --sheet sheet.html             # to print; answers and likely slips in sheet-key.html
 ```
 
 [Beside d2l.ai, 3Blue1Brown, Brilliant, Khan Academy and Transformer Explainer's textbook](../textbooks.md), point by

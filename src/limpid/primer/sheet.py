@@ -1,4 +1,4 @@
-"""A sheet of exercises to print: questions, answers on pages of their own, then the slips, for whoever marks it."""
+"""A sheet of exercises to print, and its key apart: answers, then the slips, for whoever marks it."""
 
 from __future__ import annotations
 
@@ -33,20 +33,27 @@ NAMED = '<p class="name">Name: <span></span> &nbsp; Date: <span></span></p>'
 SLIPS = '<p class="about">A wrong answer, and the way that leads to it with these numbers.</p>'
 
 
-def sheet(exercises: Iterable[Exercise], *seeds: int) -> str:
-    """One page of HTML that needs nothing else: questions with the numbers of each seed, then answers, then slips."""
+def sheet(exercises: Iterable[Exercise], *seeds: int, key: bool = False) -> str:
+    """One page of HTML that needs nothing else: questions with the numbers of each seed; or answers, then slips."""
     named = ", ".join(map(str, seeds))
+    body = sections(exercises, seeds, not key, key, key)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/>'
         f'<meta name="viewport" content="width=device-width"/><title>limpid: exercises, seed {named}</title>'
-        f'<style>{STYLE}</style></head>\n<body class="sheet">\n{sections(exercises, seeds)}</body></html>\n'
+        f'<style>{STYLE}</style></head>\n<body class="sheet">\n{body}</body></html>\n'
     )
 
 
-def sections(exercises: Iterable[Exercise], seeds: Sequence[int], answers: bool = True, slips: bool = True) -> str:
-    """The same without a page around it, for a room of class `sheet`; answers and slips where they are asked for."""
+def sections(
+    exercises: Iterable[Exercise],
+    seeds: Sequence[int],
+    questions: bool = True,
+    answers: bool = True,
+    slips: bool = True,
+) -> str:
+    """The same without a page around it, for a room of class `sheet`; each part where it is asked for."""
     chosen = list(exercises)
-    parts = [("Exercises", NAMED, _question)]
+    parts = [("Exercises", NAMED, _question)] if questions else []
     parts += [("Answers", "", _solved)] if answers else []
     parts += [("Slips", SLIPS, _slips)] if slips else []
     made = []

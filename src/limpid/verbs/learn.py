@@ -30,7 +30,7 @@ class LearnFlags:
     limpid learn derive              a gradient, checked by finite differences
     limpid learn --due               what is to be asked again, with fresh numbers
     limpid learn length --numbers "v = [3, 4]"          solved with your numbers
-    limpid learn --sheet sheet.html similarity softmax  to print, with answers
+    limpid learn --sheet sheet.html similarity softmax  to print; the key apart
     limpid learn --html primer.html  all chapters in one file, also for print
     """
 
@@ -53,7 +53,7 @@ class LearnFlags:
     due: bool = False
     """Ask what is due for review: what was answered is kept in ~/.local/share/limpid/learn.json, or $LIMPID_LEARN."""
     sheet: str | None = None
-    """Write exercises, their answers and their slips into this HTML file, to be printed."""
+    """Write exercises into this HTML file, to be printed; answers and slips into FILE-key.html beside it."""
     html: str | None = None
     """Write all chapters to this file, which opens in a browser without a server."""
     json: bool = False
@@ -170,11 +170,14 @@ def _sheet(flags: LearnFlags, file: str) -> int:
     chosen = [one for one in EXERCISES.values() if not flags.names or {one.name, one.chapter} & set(flags.names)]
     if not chosen:
         raise ConfigError(f"{', '.join(flags.names)} has no exercise: name another chapter, or none for all")
-    write_atomically(user_path(file), sheet(chosen, seed).encode())
+    path = user_path(file)
+    key = path.with_name(f"{path.stem}-key{path.suffix}")
+    write_atomically(path, sheet(chosen, seed).encode())
+    write_atomically(key, sheet(chosen, seed, key=True).encode())
     if flags.json:
-        say_json({"sheet": file, "seed": seed, "exercises": [one.name for one in chosen]})
+        say_json({"sheet": file, "key": str(key), "seed": seed, "exercises": [one.name for one in chosen]})
     else:
-        say(f"{file}: {counted(len(chosen), 'exercise')} with numbers of seed {seed}, answers and slips")
+        say(f"{file}: {counted(len(chosen), 'exercise')} with numbers of seed {seed}; {key}: answers and slips")
     return 0
 
 

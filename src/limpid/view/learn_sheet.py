@@ -27,4 +27,4 @@ def sheet_view(names: Sequence[str], seeds: Sequence[int], answers: bool, slips:
     if len(seeds) > MOST_SEEDS:
         raise Refused(f"{len(seeds)} seeds are more than {MOST_SEEDS}: print them in several parts")
     chosen = [one for name, one in EXERCISES.items() if name in names]
-    return SheetView(STYLE, sections(chosen, seeds, answers, slips))
+    return SheetView(STYLE, sections(chosen, seeds, answers=answers, slips=slips))
