@@ -162,6 +162,28 @@ def test_a_broken_step_by_keyboard_from_the_contents_to_a_step_of_ones_own(learn
     expect(page.locator("ul.chapters")).to_contain_text("broken-step (right)")
 
 
+def test_a_gradient_is_typed_and_judged_by_keyboard(learn: Open) -> None:
+    page, derive = learn("#/learn/longer/derive"), PUZZLES["derive"](0)
+    expect(exercise(page, "derive")).to_contain_text(derive.question.splitlines()[0])
+    expect(exercise(page, "derive").get_by_role("radio")).to_have_count(0)
+    answer = exercise(page, "derive").get_by_role("textbox", name="Answer")
+    said = exercise(page, "derive").get_by_role("status")
+    answer.focus()
+    for typed in ("g * p", "g * nothing", derive.answer):
+        answer.fill("")
+        page.keyboard.type(typed)
+        page.keyboard.press("Enter")
+        if typed == "g * nothing":
+            expect(said).to_contain_text("nothing")
+        else:
+            expect(said).to_have_text(derive.judged(typed).says)
+        expect(answer).to_be_focused()
+        expect(answer).to_have_value(typed)
+    link = exercise(page, "derive").get_by_text(f"limpid explain --worked {derive.opens}")
+    expect(link).to_be_visible()
+    assert [(one.how, one.tries) for one in sittings()] == [("derive --seed 0", ("no-sum", "right"))]
+
+
 @pytest.mark.parametrize("name", PUZZLES)
 def test_everybody_can_do_the_longer_ones(name: str, learn: Open) -> None:
     page = learn(f"#/learn/longer/{name}?{name}=7")

@@ -23,6 +23,8 @@ import limpid
 from limpid.config import ModelConfig
 from limpid.doctor.finding import Finding
 from limpid.lock import hold, release
+from limpid.primer.chapter import chapter
+from limpid.primer.progress import sittings
 from limpid.tracing import Trace
 from limpid.tracing.worked import opened
 from limpid.view import shown, widget
@@ -139,6 +141,22 @@ def test_a_plan_is_asked_again(cell: Cell) -> None:
     before = frame.locator(".headlines").inner_text()
     frame.get_by_label("devices", exact=True).fill("4")
     expect(frame.locator(".headlines")).not_to_have_text(before)
+
+
+def test_a_chapter_is_read_tried_and_led_on_from(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIMPID_LEARN", str(tmp_path / "learn.json"))
+    frame = cell(chapter("vectors"))
+    expect(frame.get_by_role("heading", level=1)).to_have_text("1 Vectors")
+    frame.locator("[data-says='the first entry of the vector v']").first.hover()
+    expect(frame.get_by_role("tooltip")).to_contain_text("the first entry of the vector v")
+    length = frame.get_by_role("region", name="Exercise: length", exact=True)
+    for typed, says in (("49", "49 is the sum of the squares"), ("√49", "Right: 7.")):
+        length.get_by_label("Answer").fill(typed)
+        length.get_by_label("Answer").press("Enter")
+        expect(length.get_by_role("status")).to_contain_text(says)
+    frame.get_by_role("link", name="contents").click()
+    expect(frame.locator("ol.chapters")).to_contain_text("length (right)")
+    assert [one.tries for one in sittings()] == [("no-root", "right")]
 
 
 def test_a_comparison_says_where_two_ways_part(cell: Cell, tmp_path: Path) -> None:

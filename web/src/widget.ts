@@ -35,7 +35,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const box = document.createElement("div");
   const frame = document.createElement("iframe");
   frame.title = "limpid";
-  frame.setAttribute("sandbox", "allow-scripts allow-downloads");
+  // Without allow-forms no submit is heard; the page's policy lets no form send anything.
+  frame.setAttribute("sandbox", "allow-scripts allow-downloads allow-forms");
   frame.style.cssText = "display:block;width:100%;height:100%;border:0;background:transparent";
   const size = (height: string) => (box.style.cssText = `height:${height};max-width:100%;overflow:hidden;resize:vertical`);
   size(`${HEIGHT}px`);
