@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from limpid.evaluation.evaluation import evaluate as evaluate
     from limpid.generation.generation import generate as generate
     from limpid.inspection.inspection import inspect as inspect
+    from limpid.operations import recording as recording
     from limpid.training.callbacks import Callback as Callback
 
 HOMES = {
@@ -47,6 +48,7 @@ HOMES = {
     "load": "limpid.api.models",
     "maths": "limpid.maths",
     "plan": "limpid.api.plans",
+    "recording": "limpid.operations",
     "resume": "limpid.api.runs",
     "trace": "limpid.api.steps",
     "train": "limpid.api.runs",

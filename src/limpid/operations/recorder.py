@@ -1,0 +1,208 @@
+"""Every operation of a step, checked as it happens: only what the account of the error needs is kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.flop_counter import flop_registry
+
+from limpid.operations.arrays import Unreadable, mapped, raw
+from limpid.operations.call import Call
+from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, written
+from limpid.operations.report import Report
+
+PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
+"""Where frames are nobody's own code."""
+NO_NODE = 1 << 62
+"""Nodes of leaves have no number of their own, but the largest."""
+
+
+class Recording:
+    """What a step did so far; `verify` says what came of it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls: list[Call] = []
+        self.phase = "forward"
+        self.path: list[str] = []
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.of_node: dict[int, Call] = {}
+        self.nodes: set[int] = set()
+
+    def verify(self) -> Report:
+        """Verdicts and the account of the error, of all operations so far."""
+        return Report(self.calls)
+
+    def begin(self, operation: Any, node: Any) -> Call:
+        """A call, where it stands."""
+        forward = None if node is None else self.of_node.get(node._sequence_nr())
+        phase = "backward" if node is not None else self.phase
+        module = forward.module if forward is not None else (self.path[-1] if self.path else "")
+        source = forward.source if forward is not None else _source()
+        return Call(len(self.calls), str(operation), phase, module, source, [], "", 0)
+
+    def entered(self, module: nn.Module, *_: Any) -> None:
+        """A module begins."""
+        self.path.append(self.names.get(id(module), type(module).__name__))
+
+    def left(self, *_: Any) -> None:
+        """It ends."""
+        if self.path:
+            self.path.pop()
+
+    def follow(self, node: Any) -> None:
+        """Ask every new node below for the gradients that come to it."""
+        below = [node]
+        while below:
+            node = below.pop()
+            if node is None or (number := node._sequence_nr()) > NO_NODE or number in self.nodes:
+                continue
+            self.nodes.add(number)
+            if number in self.of_node:
+                node.register_prehook(_Account(self.of_node[number]))
+            below += [one for one, _ in node.next_functions]
+
+
+class _Account:
+    """What the errors of a call come to, once its results' gradients are there."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self, gradients: tuple[Tensor | None, ...]) -> None:
+        for error, gradient in zip(self.call.errors, gradients, strict=False):
+            if error is not None and gradient is not None and gradient.shape == error.shape:
+                taught = raw(gradient).astype(np.float64)
+                self.call.error += float(np.vdot(taught, error.astype(np.float64)))
+
+
+class _Dispatched(TorchDispatchMode):
+    """Below autograd: what is really computed."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
+        self.number = torch._C._autograd._get_sequence_nr()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace != "aten":
+            return func(*args, **kwargs)
+        node, number = torch._C._current_autograd_node(), torch._C._autograd._get_sequence_nr()
+        call = self.recording.begin(func, node)
+        is_new, self.number = number != self.number, number
+        given = arguments_of(func, args, kwargs)
+        names = written(func)
+        try:
+            before = as_arrays(_kept(given, names))
+        except Unreadable as error:
+            before, call.why = {}, f"a tensor is {error}"
+        made = func(*args, **kwargs)
+        self._describe(call, func, args, kwargs, made)
+        keep = is_new and node is None
+        if before or not given:
+            self._check(call, func, before, made, {name: given[name] for name in names}, keep)
+        if keep:
+            self.recording.of_node[number - 1] = call
+        self.recording.calls.append(call)
+        return made
+
+    def _describe(self, call: Call, func: Any, args: Any, kwargs: Any, made: Any) -> None:
+        results = [one for one in outputs_of(made) if one is not None]
+        call.shapes = [tuple(one.shape) for one in results]
+        call.dtype = str(results[0].dtype).removeprefix("torch.") if results else ""
+        call.operations = sum(one.numel() for one in results)
+        count = flop_registry.get(func._overloadpacket)
+        if count is not None:
+            call.operations = int(count(*args, **kwargs, out_val=made))
+
+    def _check(self, call: Call, func: Any, before: Any, made: Any, after: Any, keep: bool) -> None:
+        try:
+            found = redo(func, before, made, as_arrays(after), keep)
+        except (Unknown, Unreadable) as error:
+            call.why = str(error)
+        except Exception as error:  # what is recorded goes on, whatever it is given
+            call.why = f"{type(error).__name__}: {error}"
+        else:
+            call.check, call.worst, call.errors = found.check, found.worst, found.errors
+
+
+class _Functions(TorchFunctionMode):
+    """Above autograd: results know the nodes that they came from."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for one in (args[0],) if args and getattr(func, "__name__", "") == "backward" else ():
+            self._follow(one)
+        made = func(*args, **(kwargs or {}))
+        mapped(made, self._follow)
+        return made
+
+    def _follow(self, tensor: Tensor) -> None:
+        if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+            self.recording.follow(tensor.grad_fn)
+
+
+def _kept(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Arguments with copies of those that the call will write to, under whatever name."""
+    places: set[int] = set()
+    mapped([given[name] for name in names], lambda tensor: places.add(tensor.untyped_storage().data_ptr()))
+    if not places:
+        return given
+
+    def copied(tensor: Tensor) -> Tensor:
+        with _disable_current_modes():  # this is no part of the step
+            return tensor.clone() if tensor.untyped_storage().data_ptr() in places else tensor
+
+    return {name: mapped(value, copied) for name, value in given.items() if name != "out"}
+
+
+def _source() -> str:
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PASSED):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+@contextmanager
+def recording(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Iterator[Recording]:
+    """Check every operation inside: forward, loss, backward, clipping, update, of any model and loss.
+
+    Each is done again by NumPy in float64 from the inputs that the engine had, and held against a bound of its own
+    rounding. The step itself is not changed. `verify()` of what is given says what came of it.
+    """
+    found = Recording(model)
+    with ExitStack() as stack:
+        for module in model.modules():
+            before = module.register_forward_pre_hook(found.entered)
+            after = module.register_forward_hook(found.left, always_call=True)
+            stack.callback(before.remove)
+            stack.callback(after.remove)
+        if optimizer is not None:
+
+            def phase(name: str) -> Any:
+                return lambda *_: setattr(found, "phase", name)
+
+            for hook in (
+                optimizer.register_step_pre_hook(phase("update")),
+                optimizer.register_step_post_hook(phase("forward")),
+            ):
+                stack.callback(hook.remove)
+        stack.enter_context(_Functions(found))
+        stack.enter_context(_Dispatched(found))
+        yield found
+    for call in found.calls:
+        call.errors = []

@@ -1,0 +1,260 @@
+"""An operation done again from the inputs that the engine had, and held against what the engine made of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from limpid.maths.operation import Array
+from limpid.maths.rounding import bound
+from limpid.operations.arrays import exact, is_float, mapped, raw
+from limpid.operations.call import Check, Difference
+from limpid.operations.exact import EXACT, MOVED, Exact
+from limpid.operations.exact.movement import Raw
+
+DRAWN = {
+    "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "uniform", "normal",
+    "exponential", "multinomial", "random", "geometric", "log_normal", "cauchy", "native_dropout", "empty",
+    "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize", "set",
+}  # fmt: skip
+"""Random numbers, and memory that is not written yet."""
+WITHOUT_DATA = {
+    "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "size", "names",
+    "implicit", "out", "half_to_float", "input_dtype", "requires_grad", "seed", "check_errors", "like", "formats",
+}  # fmt: skip
+"""Arguments that change no number beyond the format of the result, which is seen."""
+CASTS = ("copy", "_to_copy", "to")
+OF_MANY = {"scalar": "other", "scalars": "other", "tensors": "self", "tensors1": "end", "weights": "weight"}
+"""How operations on lists name what those on one tensor name so."""
+
+
+class Unknown(Exception):
+    """An operation that is not in the table, or arguments that it cannot be done again with; says why."""
+
+
+def short_name(operation: Any) -> str:
+    """`add` of aten::add_.Tensor."""
+    name = operation._schema.name.partition("::")[2]
+    return name if name.endswith("__") else name.rstrip("_")
+
+
+def arguments_of(operation: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments by their names, defaults too."""
+    found: dict[str, Any] = {}
+    for place, argument in enumerate(operation._schema.arguments):
+        if place < len(args) and not argument.kwarg_only:
+            found[argument.name] = args[place]
+        elif argument.name in kwargs:
+            found[argument.name] = kwargs[argument.name]
+        elif argument.has_default_value():
+            found[argument.name] = argument.default_value
+    return found
+
+
+def written(operation: Any) -> list[str]:
+    """Names of arguments that it writes to."""
+    return [one.name for one in operation._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+
+
+def outputs_of(made: Any) -> list[Tensor | None]:
+    """Tensors that came out, None where something else did."""
+    several = made if isinstance(made, list | tuple) else [made]
+    return [one if isinstance(one, Tensor) else None for one in several]
+
+
+class Redone:
+    """What is known of a call when it has been done again: the check, the worst entry, the errors."""
+
+    def __init__(self, check: Check, worst: Difference | None = None, errors: list[Array | None] | None = None) -> None:
+        self.check, self.worst, self.errors = check, worst, errors or []
+
+
+def redo(operation: Any, given: dict[str, Any], made: Any, after: dict[str, Any], keep: bool) -> Redone:
+    """Hold a call against NumPy.
+
+    given   arguments as they were before it, as arrays in their own formats
+    after   arguments that it wrote to, as they are now
+    keep    whether the differences are wanted, entry by entry
+
+    Raises  Unknown
+    """
+    name = short_name(operation)
+    if name.startswith("_foreach_"):
+        return _each(operation, name.removeprefix("_foreach_"), given, made, after)
+    if name in DRAWN:
+        return Redone(Check.DRAWN)
+    results = outputs_of(made)
+    arrays = [None if one is None else raw(one) for one in results]
+    if isinstance(made, bool | int | float):
+        arrays = [np.asarray(made)]
+    return _one(name, given, arrays, after, keep)
+
+
+def _one(name: str, given: dict[str, Any], arrays: list[Raw | None], after: dict[str, Any], keep: bool) -> Redone:
+    if name in MOVED and not (name == "where" and _is_mixed(given)):
+        like = next((one for one in arrays if one is not None), None)
+        found = _called(MOVED[name], name, {**given, "like": like})
+        if found is None:
+            raise Unknown("these arguments are not in the table")
+        worst = _worst_moved(found if isinstance(found, list) else [found], arrays)
+        return Redone(Check.MOVED, worst, _cast_error(given, arrays) if keep and name in CASTS else None)
+    if name not in EXACT:
+        raise Unknown("not in the table")
+    with np.errstate(all="ignore"):
+        formats = {key: value.dtype for key, value in given.items() if isinstance(value, np.ndarray)}
+        found = _called(EXACT[name], name, {**mapped_arrays(given, exact), "formats": formats})
+        if found is None:
+            raise Unknown("these arguments are not in the table")
+        if isinstance(found, dict):
+            arrays = [array for key in found for array in after[key]]
+            found = [one for several in found.values() for one in several]
+        several = found if isinstance(found, list) else [found]
+        return _held(several, arrays, _accumulated(given, arrays), keep, _narrowed(name))
+
+
+def _each(operation: Any, name: str, given: dict[str, Any], made: Any, after: dict[str, Any]) -> Redone:
+    """An operation on lists: one after the other."""
+    given = {OF_MANY.get(key, key): value for key, value in given.items()}
+    count = len(given["self"])
+    results: list[Any] = [raw(one) for one in made] if made is not None else after["self"]
+    checks = []
+    for place in range(count):
+        own = {key: value[place] if isinstance(value, list) and len(value) == count else value
+               for key, value in given.items()}  # fmt: skip
+        checks.append(_one(name, own, [results[place]], {}, False))
+    worst = max((one.worst for one in checks if one.worst is not None), key=_order, default=None)
+    return Redone(checks[0].check if checks else Check.MOVED, worst)
+
+
+def mapped_arrays(value: Any, change: Callable[[Raw], Any]) -> Any:
+    """The same with every array in it changed."""
+    if isinstance(value, np.ndarray):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: mapped_arrays(one, change) for key, one in value.items()}
+    return [mapped_arrays(one, change) for one in value] if isinstance(value, list) else value
+
+
+def as_arrays(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with their tensors as arrays."""
+    return {key: mapped(value, raw) for key, value in given.items()}
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    known = inspect.signature(function).parameters
+    return set(known), any(one.kind is one.VAR_KEYWORD for one in known.values())
+
+
+def _called(function: Callable[..., Any], name: str, given: dict[str, Any]) -> Any:
+    """With those arguments that it knows.
+
+    Raises  Unknown where another one is given that may change numbers
+    """
+    known, takes_all = _parameters(function)
+    taken = {key: value for key, value in given.items() if key in known}
+    left = {key for key, value in given.items() if key not in known and value is not None}
+    if not takes_all and (strange := left - WITHOUT_DATA):
+        raise Unknown(f"its argument {sorted(strange)[0]} is not in the table")
+    if "name" in known:
+        taken["name"] = name
+    if takes_all:
+        taken |= {key: given[key] for key in left & known}
+    return function(**taken)
+
+
+def _is_mixed(given: dict[str, Any]) -> bool:
+    return not all(isinstance(given.get(key), np.ndarray) for key in ("self", "other"))
+
+
+def _accumulated(given: dict[str, Any], arrays: list[Raw | None]) -> Any:
+    """The format that sums are formed in: float32, or float64 where a result is of it."""
+    wide = any(one is not None and one.dtype == np.float64 for one in arrays)
+    return np.float64 if wide else np.float32
+
+
+def _narrowed(name: str) -> float:
+    """u of the format that factors of float32 are rounded to in products, where PyTorch is allowed to; else 0."""
+    if name not in ("mm", "bmm", "addmm", "baddbmm", "convolution", "linear"):
+        return 0.0
+    return {"medium": 2.0**-8, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 0.0)
+
+
+def _order(one: Difference | None) -> float:
+    return -1.0 if one is None else np.inf if np.isnan(one.share) else one.share
+
+
+def _worst_moved(found: list[Any], arrays: list[Raw | None]) -> Difference | None:
+    """The first entry that is not the same, where there is one."""
+    for place, (expected, engine) in enumerate(zip(found, arrays, strict=False)):
+        if expected is None or engine is None:
+            continue
+        expected = np.asarray(expected)
+        if expected.shape != engine.shape:
+            return Difference(np.inf, place, (), float(len(engine.shape)), float(len(expected.shape)), 0.0)
+        same = expected == engine
+        if is_float(engine) or is_float(expected):
+            same |= (expected != expected) & (engine != engine)
+        if not np.all(same):
+            at = tuple(map(int, np.argwhere(~np.asarray(same))[0]))
+            return Difference(np.inf, place, at, float(engine[at]), float(expected[at]), 0.0)
+    return None
+
+
+def _held(found: list[Exact | None], arrays: list[Raw | None], summed: Any, keep: bool, narrowed: float) -> Redone:
+    """Results against exact ones."""
+    if len(found) != len(arrays):
+        raise Unknown(f"{len(arrays)} results, {len(found)} in the table")
+    worst, errors = None, list[Array | None]()
+    for place, (one, engine) in enumerate(zip(found, arrays, strict=True)):
+        if one is None or engine is None:
+            errors.append(None)
+            continue
+        if np.shape(one.value) != engine.shape:
+            raise Unknown(f"its result has shape {list(engine.shape)}, {list(np.shape(one.value))} in the table")
+        difference = _difference(one, engine, summed, place, narrowed)
+        worst = max(worst, difference, key=_order)
+        errors.append(_error(one.value, engine) if keep and is_float(engine) else None)
+    return Redone(Check.REDONE, worst, errors)
+
+
+def _cast_error(given: dict[str, Any], arrays: list[Raw | None]) -> list[Array | None]:
+    """What a cast to a narrower format loses."""
+    from_, to = given.get("src", given["self"]), arrays[0]
+    if to is None or not is_float(to) or not is_float(from_) or from_.dtype.itemsize <= to.dtype.itemsize:
+        return []
+    return [_error(np.broadcast_to(from_.astype(np.float64), to.shape), to)]
+
+
+def _error(expected: Array, engine: Raw) -> Array:
+    off = engine.astype(np.float64) - expected
+    return np.where(np.isfinite(off), off, 0.0).astype(np.float32)
+
+
+def _difference(one: Exact, engine: Raw, summed: Any, place: int, narrowed: float) -> Difference:
+    """The entry that is furthest off."""
+    expected, got = np.asarray(one.value, np.float64), engine.astype(np.float64)
+    if is_float(engine):
+        rounding = np.broadcast_to(np.asarray(one.rounding, np.float64), expected.shape)
+        stored = engine.dtype if one.stored is None or one.stored == np.float64 else one.stored
+        within = bound(expected, rounding, stored=stored, summed=summed, storage=one.storage)
+        within = within + 2 * narrowed * rounding
+        most = float(np.finfo(engine.dtype).max) if engine.dtype.kind == "f" else 3.0e38
+        within = np.where(np.abs(expected) > most, np.inf, within)  # an overflow is what is to be expected
+    else:
+        within = np.zeros(expected.shape)
+    off = np.abs(got - expected)
+    alike = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    share = np.where(alike | (np.isinf(within) & ~np.isnan(got)), 0.0, off / np.where(within > 0, within, 5e-324))
+    share = np.where(np.isnan(share), np.inf, share)
+    if not share.size:
+        return Difference(0.0, place, (), 0.0, 0.0, 0.0)
+    at = np.unravel_index(int(share.argmax()), share.shape)
+    index = tuple(map(int, at))
+    return Difference(float(share[at]), place, index, float(got[at]), float(expected[at]), float(within[at]))

@@ -1,0 +1,109 @@
+"""What came of checking every operation of a step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from limpid.html import table, titled
+from limpid.operations.call import Call, Check
+
+SHOWN = 8
+"""Rows of a table."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Operations that belong together."""
+
+    name: str
+    calls: int
+    worst: float  # largest share of a bound
+    error: float  # added to the loss
+
+
+@dataclass(frozen=True)
+class Report:
+    """Verdicts on the operations of a step, in their order."""
+
+    calls: list[Call]
+
+    @property
+    def arithmetic(self) -> list[Call]:
+        """Those that compute: all but movement of data and what is drawn."""
+        return [call for call in self.calls if call.check in (Check.REDONE, Check.UNCHECKED)]
+
+    @property
+    def unchecked(self) -> list[Call]:
+        return [call for call in self.calls if call.check is Check.UNCHECKED]
+
+    @property
+    def wrong(self) -> list[Call]:
+        """Calls with a result beyond rounding."""
+        return [call for call in self.calls if call.is_wrong]
+
+    @property
+    def worst(self) -> Call | None:
+        """The call with the largest share of its bound."""
+        return max((call for call in self.calls if call.worst is not None), key=_share, default=None)
+
+    @property
+    def checked(self) -> float:
+        """Share of the arithmetic operations, additions and multiplications counted, that was done again."""
+        whole = sum(call.operations for call in self.arithmetic)
+        return sum(call.operations for call in self.arithmetic if call.check is Check.REDONE) / whole if whole else 1.0
+
+    @property
+    def checked_calls(self) -> float:
+        """Share of the arithmetic calls."""
+        return 1 - len(self.unchecked) / len(self.arithmetic) if self.arithmetic else 1.0
+
+    def by_module(self) -> list[Part]:
+        """Modules in the order in which they are first called."""
+        groups: dict[str, list[Call]] = {}
+        for call in self.calls:
+            groups.setdefault(call.module, []).append(call)
+        return [
+            Part(name, len(calls), max(map(_share, calls)), sum(call.error for call in calls))
+            for name, calls in groups.items()
+        ]
+
+    @property
+    def error(self) -> float:
+        """By how much rounding moved the number that the backward pass began at, to first order: Σ ⟨ḡ, δ⟩."""
+        return sum(call.error for call in self.calls)
+
+    def errors(self) -> list[Call]:
+        """Calls by the size of what their rounding adds to it."""
+        return sorted((call for call in self.calls if call.error), key=lambda call: -abs(call.error))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        checked = [call for call in self.arithmetic if call.check is Check.REDONE]
+        lines = [
+            f"{100 * self.checked:.2f}% of the arithmetic checked: {len(checked):,} of {len(self.arithmetic):,} calls; "
+            f"{sum(call.check is Check.MOVED for call in self.calls):,} that move data, "
+            f"{sum(call.check is Check.DRAWN for call in self.calls):,} that draw or reserve"
+        ]
+        for (operation, why), count in Counter((call.operation, call.why) for call in self.unchecked).most_common():
+            lines.append(f"not checked: {count} × {operation}, {why}")
+        if self.wrong:
+            lines.append(f"{len(self.wrong):,} beyond rounding, the first of them:")
+            lines += [f"  {call}" for call in self.wrong[:SHOWN]]
+        elif self.worst is not None:
+            lines.append(f"all within rounding; nearest to its bound: {self.worst}")
+        if found := self.errors():
+            lines.append(f"rounding moved the loss by {self.error:+.3g}; most of it by")
+            lines += [f"  {call.error:+.3g}  {call.operation} {call.dtype} in {call.module}" for call in found[:SHOWN]]
+        return lines
+
+    def _repr_html_(self) -> str:
+        rows = [(call.error, call.operation, call.dtype, call.module) for call in self.errors()[:SHOWN]]
+        made = table(rows, ("moved the loss by", "operation", "format", "module")) if rows else ""
+        return titled("Operations", made) + "<br>".join(self._lines()[:2])
+
+
+def _share(call: Call) -> float:
+    return call.worst.share if call.worst is not None else -1.0
