@@ -73,7 +73,7 @@ SEEING: dict[str, dict[str, Any]] = {
 class Recurrent(nn.Module):
     """A long short-term memory, or a gated recurrent unit, over tokens."""
 
-    def __init__(self, kind: type[nn.RNNBase]) -> None:
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
         super().__init__()
         self.embedding, self.unit = nn.Embedding(WORDS, 16), kind(16, 24, 2, batch_first=True)
         self.head = nn.Linear(24, WORDS)
@@ -113,7 +113,7 @@ def _graph() -> Step:
     return Graph(), lambda model: functional.cross_entropy(model(nodes, edges), torch.arange(10) % 3)
 
 
-def _recurrent(kind: type[nn.RNNBase]) -> Callable[[], Step]:
+def _recurrent(kind: type[nn.LSTM] | type[nn.GRU]) -> Callable[[], Step]:
     return lambda: (
         Recurrent(kind),
         lambda model: functional.cross_entropy(model(TOKENS).flatten(0, 1), TOKENS.flatten()),

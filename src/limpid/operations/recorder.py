@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
+from limpid.config.arguments import checked
 from limpid.operations.arrays import Unreadable, mapped, raw
 from limpid.operations.call import Call
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, written
@@ -57,6 +58,14 @@ class Recording:
         """It ends."""
         if self.path:
             self.path.pop()
+
+    def updating(self, *_: Any) -> None:
+        """The optimizer begins."""
+        self.phase = "update"
+
+    def updated(self, *_: Any) -> None:
+        """It has ended."""
+        self.phase = "forward"
 
     def follow(self, node: Any) -> None:
         """Ask every new node below for the gradients that come to it."""
@@ -177,13 +186,18 @@ def _source() -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-@contextmanager
-def recording(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Iterator[Recording]:
+@checked
+def recording(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> AbstractContextManager[Recording]:
     """Check every operation inside: forward, loss, backward, clipping, update, of any model and loss.
 
     Each is done again by NumPy in float64 from the inputs that the engine had, and held against a bound of its own
     rounding. The step itself is not changed. `verify()` of what is given says what came of it.
     """
+    return _recorded(model, optimizer)
+
+
+@contextmanager
+def _recorded(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[Recording]:
     found = Recording(model)
     with ExitStack() as stack:
         for module in model.modules():
@@ -192,15 +206,8 @@ def recording(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) 
             stack.callback(before.remove)
             stack.callback(after.remove)
         if optimizer is not None:
-
-            def phase(name: str) -> Any:
-                return lambda *_: setattr(found, "phase", name)
-
-            for hook in (
-                optimizer.register_step_pre_hook(phase("update")),
-                optimizer.register_step_post_hook(phase("forward")),
-            ):
-                stack.callback(hook.remove)
+            stack.callback(optimizer.register_step_pre_hook(found.updating).remove)
+            stack.callback(optimizer.register_step_post_hook(found.updated).remove)
         stack.enter_context(_Functions(found))
         stack.enter_context(_Dispatched(found))
         yield found
