@@ -26,6 +26,7 @@ FOUND = [
     ("metrics", STEP | {"step": 10**30}),
     ("metrics", STEP | {"num_tokens": 0.5}),
     ("metrics", {name: value for name, value in STEP.items() if name != "num_tokens"}),
+    ("metrics", STEP | {"peak_share": float("nan")}),
     ("manifest", {"files": {"state.json": {"bytes": float("inf"), "sha256": ""}}}),
     ("architecture", MIXTURE | {"intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": -0.0}),
     ("architecture", STATE | {"hidden_size": float("inf")}),

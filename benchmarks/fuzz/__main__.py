@@ -101,6 +101,8 @@ def _work(target: Target, stock: Path, folder: Path, board: Board, count: int, s
         place.mkdir()
         valid, read = target.make(stock, place)
         seen = dict[tuple[str, str], int]()
+        for data in valid:  # what is compiled at first is no slowness of an input
+            read(data)
         limit_memory()
 
         def one(data: bytes) -> None:

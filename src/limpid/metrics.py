@@ -104,7 +104,11 @@ class Metrics:
         steps = [line for line in self.steps if line.get("tokens_per_second", 0) > 0 and "num_tokens" in line]
         if not steps:
             return None
-        ratios = [line.get("peak_share", 0.0) / line["tokens_per_second"] for line in steps]
+        shares = [line.get("peak_share", 0.0) for line in steps]
+        ratios = [
+            (share if math.isfinite(share) else 0.0) / line["tokens_per_second"]
+            for share, line in zip(shares, steps, strict=True)
+        ]
         together = [line for line, ratio in zip(steps, ratios, strict=True) if math.isclose(ratio, ratios[-1])]
         speed = statistics.median(line["tokens_per_second"] for line in together)
         held = [number for line in steps if (number := number_of(line.get("process_peak_bytes"))) is not None]
