@@ -268,3 +268,14 @@ def test_a_line_without_end_is_passed_over(long: str, tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     log.write_text("".join(f"iter {step}: loss {4 - step / 10:.4f}, time 20.00ms\n{long}\n" for step in range(5)))
     assert read_record(log).values("loss") == pytest.approx([4.0, 3.9, 3.8, 3.7, 3.6])
+
+
+@pytest.mark.parametrize("step", ["1e308", "9" * 400, "-1e30", "nan", "inf"])
+@pytest.mark.parametrize("loss", ["5.6", "1e300", "800", "1e-300"])
+def test_steps_and_losses_of_any_size_are_diagnosed(step: str, loss: str, tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    rows = [f"{number},{loss},1.0\n" for number in range(1, 60)]
+    file.write_text("step,loss,grad_norm\n" + "".join(rows) + f"{step},{loss},1.0\n" * 3)
+    found = read_record(file)
+    assert max(found.steps) < 2**53
+    assert all("\n" not in finding.says for finding in diagnose(found))

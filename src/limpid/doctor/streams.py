@@ -18,6 +18,7 @@ class Stream:
     def __init__(self, window: int = WINDOW) -> None:
         self.values: deque[float] = deque(maxlen=window)  # logarithms of the past that counted as normal
         self.all = array("d")  # a run may have a million steps
+        self.lowest = math.inf
         self.outside = 0  # steps in a row that were outside
         self.z_of_last = 0.0  # robust z of the last value, before it was part of the past
 
@@ -25,6 +26,7 @@ class Stream:
         """Take the next value in; its robust z before it is part of the past."""
         z = self.z_of_last = self.z(value)
         self.all.append(value)
+        self.lowest = min(self.lowest, value)
         self.outside = self.outside + 1 if z > limit else 0
         if z <= limit or self.outside > WINDOW // 2:  # what stays becomes the new normal
             self.values.append(math.log(max(value, 1e-30)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-from limpid.doctor.logs.table import STEPS, TRANSLATION, Curves, as_number, fill, spelled
+from limpid.doctor.logs.table import STEPS, TRANSLATION, Curves, as_number, fill, spelled, step_of
 from limpid.errors import CheckpointError
 from limpid.files import one_line, parse_json
 
@@ -133,9 +132,10 @@ def console_log(path: Path, text: str) -> Curves:
             continue
         count += 1
         both = "train loss" in cleaned and "val loss" in cleaned
-        at = as_number(where)
-        step = int(at) if at is not None and math.isfinite(at) else count
-        curves.add(step, ((name, value) for name, value in cleaned.items() if not (both and name == "loss")))
+        curves.add(
+            step_of(as_number(where), count),
+            ((name, value) for name, value in cleaned.items() if not (both and name == "loss")),
+        )
     return curves
 
 

@@ -103,6 +103,9 @@ OF_TUNING = {
 NAMES |= {ours: (*theirs, *(f"train/{name}" for name in theirs)) for ours, theirs in OF_TUNING.items()}
 OF_ANSWERS = ("reward", "equal_groups", "answer_length", "ratio", "chosen", "rejected", "margin", "preferred")
 """Those that are logged beside losses of answers, which no surprise of single tokens is."""
+LARGEST = 1e100
+LARGEST_STEP = 2.0**53
+"""Beyond it, neighbouring numbers are no neighbouring steps."""
 OF_A_REWARD = re.compile(r"(?:train/)?(rewards/[^/]+/(?:mean|std))")
 """What one of several rewards is logged as: it keeps its name."""
 SUMMARIES = ("train_runtime", "train_samples_per_second")
@@ -204,9 +207,14 @@ def fill(curves: Curves, entries: Iterable[dict[str, Any]]) -> None:
         curves.unknown |= dict.fromkeys(
             str(n) for n in entry if ours_of(spelled(n)) is None and spelled(n) not in STEPS
         )
-        curves.add(int(step) if step is not None and math.isfinite(step) else number, preferred(plain))
+        curves.add(step_of(step, number), preferred(plain))
     for ours, there in doubled.items():
         curves.notes.append(f"{ours.replace('_', ' ')} is read from {there[0]}, not from {', '.join(there[1:])}")
+
+
+def step_of(value: float | None, otherwise: int) -> int:
+    """A number as a step, where it can be one."""
+    return int(value) if value is not None and abs(value) < LARGEST_STEP else otherwise
 
 
 def preferred(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -220,9 +228,11 @@ def preferred(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def as_number(value: Any) -> float | None:
+    """A number as a log spells it; what has no square in float64 is infinite."""
     if isinstance(value, bool) or value is None or value == "":
         return None
     try:
-        return float(str(value).replace(",", ""))
+        number = float(str(value).replace(",", ""))
     except ValueError:
         return None
+    return number * math.inf if abs(number) > LARGEST else number

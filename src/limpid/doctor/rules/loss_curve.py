@@ -173,7 +173,7 @@ def _judged(stream: Stream, step: int, rate_was_raised: bool) -> Iterator[Findin
     above = now > LOSS_DIVERGES["start"] * start + 0.02 and len(losses) > 30
     stays = stream.outside >= steps and now > LOSS_DIVERGES["rise"] * median(losses[-60:-steps] or [now])
     if stays or above:
-        best = min(losses)
+        best = stream.lowest
         yield LOSS_DIVERGES.finding(
             severity="fault" if above else "warning",
             step=step,

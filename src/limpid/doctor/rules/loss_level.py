@@ -200,6 +200,10 @@ def below_floor_in_log(curves: Curves) -> Iterator[Finding]:
         )
 
 
+MOST_WORDS = math.log(1e9)
+"""Nats: nobody guesses among more words."""
+
+
 @in_log(NEVER_FALLS)
 def never_falls(curves: Curves) -> Iterator[Finding]:
     rule, points = NEVER_FALLS, [(s, v) for s, v in curves.series.get("loss", []) if math.isfinite(v)]
@@ -216,7 +220,8 @@ def never_falls(curves: Curves) -> Iterator[Finding]:
     if not begins or fall > rule["errors"] * error or abs(fall) > rule["least"] * level:
         return
     chance = curves.vocab is not None and abs(level - math.log(curves.vocab)) < rule["near"]
-    guess = f"that of a guess among {math.exp(level):,.0f} words that knows nothing"
+    words = f"that of a guess among {math.exp(min(level, MOST_WORDS)):,.0f} words that knows nothing"
+    guess = words if level < MOST_WORDS else "above that of any guess among words"
     what = f"ln V = {math.log(curves.vocab or 1):.2f}, {guess}" if chance else guess
     norms = [v for v in curves.values("grad_norm") if math.isfinite(v)]
     arrives = f"; gradients are there (norm {median(norms):.2g})" if norms and median(norms) > 0 else ""
