@@ -79,7 +79,7 @@ def test_eigenvalues_of_the_surfaces_by_hand() -> None:
 
 def test_the_chapters_say_so() -> None:
     assert "ends at [1.0000, 2.0000]" in text("gradient-descent")
-    assert "from [3, 0] it ends at [3.4000, 0.8000]" in text("gradient-descent")
+    assert "From [3, 0] it ends at [3.4000, 0.8000]" in text("gradient-descent")
     assert "the first becomes −1.225" in text("residual-stream")
     assert "the first becomes −0.8429" in text("residual-stream")
     assert "8 bends" in as_text("fit-by-width", {"widths": [4, 8]})

@@ -101,7 +101,8 @@ def steps_are_alike(mesh: Mesh, text: str, model: Mapping[str, object]) -> None:
         found = cut.mesh.put_together(gradients)
         for name, gradient in found.items():
             other = alone.model.get_parameter(name).grad
-            assert (gradient - other).abs().max() <= 1000 * EPS * other.abs().max(), (text, name)
+            # of factors, terms cancel to a hundredth of their size
+            assert (gradient - other).abs().max() <= 10_000 * EPS * other.abs().max(), (text, name)
         trained = {name for name, one in alone.model.named_parameters() if one.requires_grad}
         assert not mesh.is_main or found.keys() == trained
 

@@ -38,7 +38,7 @@ DECAY_OUTWEIGHS = Rule(
     "decay-outweighs-gradient",
     FAMILY,
     detects="Weight decay that goes through Adam's moments and is larger than the gradient: it decides each step.",
-    equation=r"\lambda \lVert w \rVert / \lVert g \rVert > 1,\; \Delta w = -\eta\, \widehat{g + \lambda w} / "
+    equation=r"\lambda \lVert w \rVert / \lVert g \rVert > 1,\; h = g + \lambda w,\; \Delta w = -\eta\, \hat{h} / "
     r"(\sqrt{\hat v} + \varepsilon) \to -\eta\, \mathrm{sign}(w)",
     source="Loshchilov & Hutter 2017, section 2, arXiv:1711.05101",
     threshold="of an adaptive rule with decay in the gradient: decay above {outweighs:g} times the gradient in "
