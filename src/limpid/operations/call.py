@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,7 +24,7 @@ class Difference(NamedTuple):
 
     share: float  # of the bound; more than 1 is more than rounding
     output: int
-    place: tuple[int, ...]
+    place: tuple[int, ...]  # of a complex number the last index is 0 for its real part, 1 for the other
     engine: float
     expected: float
     bound: float
@@ -45,7 +46,7 @@ class Call:
     why: str = ""  # where it was not checked
     worst: Difference | None = None
     error: float = 0.0  # what its rounding adds to the number that the backward pass began at, to first order
-    errors: list[Array | None] = field(default_factory=list, repr=False)  # results less exact ones, while recording
+    errors: Sequence[Array | None] = field(default=(), repr=False)  # results less exact ones, while recording
 
     @property
     def is_wrong(self) -> bool:

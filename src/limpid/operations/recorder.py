@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
+from torch.utils.hooks import RemovableHandle
 
 from limpid.config.arguments import checked
-from limpid.operations.arrays import Unreadable, mapped, raw
+from limpid.operations.arrays import Unreadable, address, exact, mapped, raw
 from limpid.operations.call import Call
-from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, written
+from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, with_storage, written
 from limpid.operations.report import Report
 
 PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
@@ -37,6 +38,7 @@ class Recording:
         self.names = {id(module): name for name, module in model.named_modules()}
         self.of_node: dict[int, Call] = {}
         self.nodes: set[int] = set()
+        self.hooks: list[RemovableHandle] = []
 
     def verify(self) -> Report:
         """Verdicts and the account of the error, of all operations so far."""
@@ -76,8 +78,16 @@ class Recording:
                 continue
             self.nodes.add(number)
             if number in self.of_node:
-                node.register_prehook(_Account(self.of_node[number]))
+                self.hooks.append(node.register_prehook(_Account(self.of_node[number])))
             below += [one for one, _ in node.next_functions]
+
+    def end(self) -> None:
+        """Ask for no gradient any more, and keep no differences."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks.clear()
+        for call in self.calls:
+            call.errors = ()
 
 
 class _Account:
@@ -89,8 +99,8 @@ class _Account:
     def __call__(self, gradients: tuple[Tensor | None, ...]) -> None:
         for error, gradient in zip(self.call.errors, gradients, strict=False):
             if error is not None and gradient is not None and gradient.shape == error.shape:
-                taught = raw(gradient).astype(np.float64)
-                self.call.error += float(np.vdot(taught, error.astype(np.float64)))
+                with suppress(Unreadable):
+                    self.call.error += float(np.vdot(exact(raw(gradient)), exact(error)).real)
 
 
 class _Dispatched(TorchDispatchMode):
@@ -110,38 +120,46 @@ class _Dispatched(TorchDispatchMode):
         is_new, self.number = number != self.number, number
         given = arguments_of(func, args, kwargs)
         names = written(func)
+        before = None
         try:
-            before = as_arrays(_kept(given, names))
-        except Unreadable as error:
-            before, call.why = {}, f"a tensor is {error}"
+            before = as_arrays(_kept(with_storage(func, given), names))
+        except Exception as error:  # the step goes on, whatever it is given
+            call.why = _one_line(error)
         made = func(*args, **kwargs)
-        self._describe(call, func, args, kwargs, made)
-        keep = is_new and node is None
-        if before or not given:
-            self._check(call, func, before, made, {name: given[name] for name in names}, keep)
+        _describe(call, func, args, kwargs, made)
+        # Inside a custom Function gradients are off, and its own node is there already: its calls are not its result.
+        keep = is_new and node is None and torch.is_grad_enabled()
+        if before is not None:
+            _check(call, func, before, made, {name: given[name] for name in names}, keep)
         if keep:
             self.recording.of_node[number - 1] = call
         self.recording.calls.append(call)
         return made
 
-    def _describe(self, call: Call, func: Any, args: Any, kwargs: Any, made: Any) -> None:
-        results = [one for one in outputs_of(made) if one is not None]
+
+def _describe(call: Call, func: Any, args: Any, kwargs: Any, made: Any) -> None:
+    """What was made, as far as it tells: a nested tensor has no shape, and a count may not know its arguments."""
+    results = [one for one in outputs_of(made) if one is not None]
+    call.dtype = str(results[0].dtype).removeprefix("torch.") if results else ""
+    with suppress(Exception):
         call.shapes = [tuple(one.shape) for one in results]
-        call.dtype = str(results[0].dtype).removeprefix("torch.") if results else ""
         call.operations = sum(one.numel() for one in results)
-        count = flop_registry.get(func._overloadpacket)
-        if count is not None:
+        if count := flop_registry.get(func._overloadpacket):
             call.operations = int(count(*args, **kwargs, out_val=made))
 
-    def _check(self, call: Call, func: Any, before: Any, made: Any, after: Any, keep: bool) -> None:
-        try:
-            found = redo(func, before, made, as_arrays(after), keep)
-        except (Unknown, Unreadable) as error:
-            call.why = str(error)
-        except Exception as error:  # what is recorded goes on, whatever it is given
-            call.why = f"{type(error).__name__}: {error}"
-        else:
-            call.check, call.worst, call.errors = found.check, found.worst, found.errors
+
+def _check(call: Call, func: Any, before: dict[str, Any], made: Any, after: dict[str, Any], keep: bool) -> None:
+    try:
+        found = redo(func, before, made, as_arrays(after), keep)
+    except Exception as error:  # the step goes on, whatever it is given
+        call.why = _one_line(error)
+    else:
+        call.check, call.worst, call.errors = found.check, found.worst, found.errors
+
+
+def _one_line(error: Exception) -> str:
+    said = str(error).partition("\n")[0]
+    return said if isinstance(error, Unknown | Unreadable) else f"{type(error).__name__}: {said}"
 
 
 class _Functions(TorchFunctionMode):
@@ -166,13 +184,13 @@ class _Functions(TorchFunctionMode):
 def _kept(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """Arguments with copies of those that the call will write to, under whatever name."""
     places: set[int] = set()
-    mapped([given[name] for name in names], lambda tensor: places.add(tensor.untyped_storage().data_ptr()))
+    mapped([given[name] for name in names], lambda tensor: places.add(address(tensor)))
     if not places:
         return given
 
     def copied(tensor: Tensor) -> Tensor:
         with _disable_current_modes():  # this is no part of the step
-            return tensor.clone() if tensor.untyped_storage().data_ptr() in places else tensor
+            return tensor.clone() if address(tensor) in places else tensor
 
     return {name: mapped(value, copied) for name, value in given.items() if name != "out"}
 
@@ -200,6 +218,7 @@ def recording(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) 
 def _recorded(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[Recording]:
     found = Recording(model)
     with ExitStack() as stack:
+        stack.callback(found.end)
         for module in model.modules():
             before = module.register_forward_pre_hook(found.entered)
             after = module.register_forward_hook(found.left, always_call=True)
@@ -211,5 +230,3 @@ def _recorded(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iter
         stack.enter_context(_Functions(found))
         stack.enter_context(_Dispatched(found))
         yield found
-    for call in found.calls:
-        call.errors = []

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import torch
 from torch import Tensor
 
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound
-from limpid.operations.arrays import exact, is_float, mapped, raw
+from limpid.operations.arrays import exact, is_float, mapped, parts, raw, storage
 from limpid.operations.call import Check, Difference
 from limpid.operations.exact import EXACT, MOVED, Exact
 from limpid.operations.exact.movement import Raw
 
 DRAWN = {
     "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "uniform", "normal",
-    "exponential", "multinomial", "random", "geometric", "log_normal", "cauchy", "native_dropout", "empty",
-    "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize", "set",
+    "exponential", "multinomial", "random", "geometric", "log_normal", "cauchy", "empty", "empty_like",
+    "empty_strided", "new_empty", "new_empty_strided", "resize", "set",
 }  # fmt: skip
 """Random numbers, and memory that is not written yet."""
 WITHOUT_DATA = {
     "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "size", "names",
     "implicit", "out", "half_to_float", "input_dtype", "requires_grad", "seed", "check_errors", "like", "formats",
+    "results",
 }  # fmt: skip
 """Arguments that change no number beyond the format of the result, which is seen."""
 CASTS = ("copy", "_to_copy", "to")
-OF_MANY = {"scalar": "other", "scalars": "other", "tensors": "self", "tensors1": "end", "weights": "weight"}
+OF_MANY = {"tensors": "self", "tensors1": "end", "weights": "weight"}
 """How operations on lists name what those on one tensor name so."""
+SECOND = {"addcmul": "value", "addcdiv": "value", "lerp": "weight", "pow": "exponent", "clamp_min": "min",
+          "clamp_max": "max"}  # fmt: skip
+"""What an operation calls the scalar, or the other list, that it takes; else it is `other`."""
 
 
 class Unknown(Exception):
@@ -57,6 +62,17 @@ def arguments_of(operation: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return found
 
 
+def with_storage(operation: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Where it steps through memory: the whole of that, and where it begins.
+
+    Raises  Unreadable
+    """
+    if not short_name(operation).startswith("as_strided"):
+        return given
+    begin = given["self"].storage_offset() if given["storage_offset"] is None else given["storage_offset"]
+    return given | {"storage": storage(given["self"]), "storage_offset": begin}
+
+
 def written(operation: Any) -> list[str]:
     """Names of arguments that it writes to."""
     return [one.name for one in operation._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
@@ -68,11 +84,12 @@ def outputs_of(made: Any) -> list[Tensor | None]:
     return [one if isinstance(one, Tensor) else None for one in several]
 
 
-class Redone:
-    """What is known of a call when it has been done again: the check, the worst entry, the errors."""
+class Redone(NamedTuple):
+    """What is known of a call when it has been done again."""
 
-    def __init__(self, check: Check, worst: Difference | None = None, errors: list[Array | None] | None = None) -> None:
-        self.check, self.worst, self.errors = check, worst, errors or []
+    check: Check
+    worst: Difference | None = None
+    errors: Sequence[Array | None] = ()  # results less exact ones, where they are wanted
 
 
 def redo(operation: Any, given: dict[str, Any], made: Any, after: dict[str, Any], keep: bool) -> Redone:
@@ -103,16 +120,17 @@ def _one(name: str, given: dict[str, Any], arrays: list[Raw | None], after: dict
         if found is None:
             raise Unknown("these arguments are not in the table")
         worst = _worst_moved(found if isinstance(found, list) else [found], arrays)
-        return Redone(Check.MOVED, worst, _cast_error(given, arrays) if keep and name in CASTS else None)
+        return Redone(Check.MOVED, worst, _cast_error(given, arrays) if keep and name in CASTS else ())
     if name not in EXACT:
         raise Unknown("not in the table")
     with np.errstate(all="ignore"):
         formats = {key: value.dtype for key, value in given.items() if isinstance(value, np.ndarray)}
-        found = _called(EXACT[name], name, {**mapped_arrays(given, exact), "formats": formats})
+        results = [None if one is None else exact(one) for one in arrays]
+        found = _called(EXACT[name], name, {**mapped_arrays(given, exact), "formats": formats, "results": results})
         if found is None:
             raise Unknown("these arguments are not in the table")
         if isinstance(found, dict):
-            arrays = [array for key in found for array in after[key]]
+            arrays = [array for key in found for array in _listed(after[key])]
             found = [one for several in found.values() for one in several]
         several = found if isinstance(found, list) else [found]
         return _held(several, arrays, _accumulated(given, arrays), keep, _narrowed(name))
@@ -120,16 +138,26 @@ def _one(name: str, given: dict[str, Any], arrays: list[Raw | None], after: dict
 
 def _each(operation: Any, name: str, given: dict[str, Any], made: Any, after: dict[str, Any]) -> Redone:
     """An operation on lists: one after the other."""
-    given = {OF_MANY.get(key, key): value for key, value in given.items()}
-    count = len(given["self"])
+    second = SECOND.get(name, "other")
+    names = OF_MANY | {"scalar": second, "scalars": second, "other": second}
+    given = {names.get(key, key): value for key, value in given.items()}
     results: list[Any] = [raw(one) for one in made] if made is not None else after["self"]
     checks = []
-    for place in range(count):
-        own = {key: value[place] if isinstance(value, list) and len(value) == count else value
-               for key, value in given.items()}  # fmt: skip
-        checks.append(_one(name, own, [results[place]], {}, False))
+    for place, result in enumerate(results):
+        own = {key: value[place] if _is_of_each(key, value, len(results)) else value for key, value in given.items()}
+        checks.append(_one(name, own, [result], {}, False))
     worst = max((one.worst for one in checks if one.worst is not None), key=_order, default=None)
     return Redone(checks[0].check if checks else Check.MOVED, worst)
+
+
+def _is_of_each(key: str, value: Any, count: int) -> bool:
+    """Whether there is one for each of a list: `value` may come as an array of scalars."""
+    scalars = key == "value" and isinstance(value, np.ndarray) and value.ndim == 1
+    return (isinstance(value, list) or scalars) and len(value) == count
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def mapped_arrays(value: Any, change: Callable[[Raw], Any]) -> Any:
@@ -158,15 +186,11 @@ def _called(function: Callable[..., Any], name: str, given: dict[str, Any]) -> A
     Raises  Unknown where another one is given that may change numbers
     """
     known, takes_all = _parameters(function)
+    strange = {key for key, value in given.items() if key not in known and value is not None} - WITHOUT_DATA
+    if strange and not takes_all:
+        raise Unknown(f"its argument {min(strange)} is not in the table")
     taken = {key: value for key, value in given.items() if key in known}
-    left = {key for key, value in given.items() if key not in known and value is not None}
-    if not takes_all and (strange := left - WITHOUT_DATA):
-        raise Unknown(f"its argument {sorted(strange)[0]} is not in the table")
-    if "name" in known:
-        taken["name"] = name
-    if takes_all:
-        taken |= {key: given[key] for key in left & known}
-    return function(**taken)
+    return function(**taken, **({"name": name} if "name" in known else {}))
 
 
 def _is_mixed(given: dict[str, Any]) -> bool:
@@ -175,7 +199,7 @@ def _is_mixed(given: dict[str, Any]) -> bool:
 
 def _accumulated(given: dict[str, Any], arrays: list[Raw | None]) -> Any:
     """The format that sums are formed in: float32, or float64 where a result is of it."""
-    wide = any(one is not None and one.dtype == np.float64 for one in arrays)
+    wide = any(one is not None and one.dtype in (np.float64, np.complex128) for one in arrays)
     return np.float64 if wide else np.float32
 
 
@@ -195,7 +219,7 @@ def _worst_moved(found: list[Any], arrays: list[Raw | None]) -> Difference | Non
     for place, (expected, engine) in enumerate(zip(found, arrays, strict=False)):
         if expected is None or engine is None:
             continue
-        expected = np.asarray(expected)
+        expected, engine = parts(np.asarray(expected)), parts(engine)
         if expected.shape != engine.shape:
             return Difference(np.inf, place, (), float(len(engine.shape)), float(len(expected.shape)), 0.0)
         same = expected == engine
@@ -216,11 +240,14 @@ def _held(found: list[Exact | None], arrays: list[Raw | None], summed: Any, keep
         if one is None or engine is None:
             errors.append(None)
             continue
-        if np.shape(one.value) != engine.shape:
+        if np.shape(one.value) != np.shape(engine if one.held is None else one.held):
             raise Unknown(f"its result has shape {list(engine.shape)}, {list(np.shape(one.value))} in the table")
+        if np.iscomplexobj(one.value) and engine.dtype.kind != "c":
+            raise Unknown("its result is real, complex in the table")
         difference = _difference(one, engine, summed, place, narrowed)
         worst = max(worst, difference, key=_order)
-        errors.append(_error(one.value, engine) if keep and is_float(engine) else None)
+        value = one.value if one.held is None else one.solution
+        errors.append(_error(value, engine) if keep and is_float(engine) and value is not None else None)
     return Redone(Check.REDONE, worst, errors)
 
 
@@ -229,28 +256,28 @@ def _cast_error(given: dict[str, Any], arrays: list[Raw | None]) -> list[Array |
     from_, to = given.get("src", given["self"]), arrays[0]
     if to is None or not is_float(to) or not is_float(from_) or from_.dtype.itemsize <= to.dtype.itemsize:
         return []
-    return [_error(np.broadcast_to(from_.astype(np.float64), to.shape), to)]
+    return [_error(np.broadcast_to(exact(from_), to.shape), to)]
 
 
 def _error(expected: Array, engine: Raw) -> Array:
-    off = engine.astype(np.float64) - expected
-    return np.where(np.isfinite(off), off, 0.0).astype(np.float32)
+    off = exact(engine) - expected
+    return np.where(np.isfinite(off), off, 0.0).astype(np.complex64 if np.iscomplexobj(off) else np.float32)
 
 
 def _difference(one: Exact, engine: Raw, summed: Any, place: int, narrowed: float) -> Difference:
     """The entry that is furthest off."""
-    expected, got = np.asarray(one.value, np.float64), engine.astype(np.float64)
+    value = np.asarray(one.value)
+    expected = parts(value + 0j if engine.dtype.kind == "c" else value)
+    got = parts(exact(engine) if one.held is None else one.held)
     if is_float(engine):
-        rounding = np.broadcast_to(np.asarray(one.rounding, np.float64), expected.shape)
-        stored = engine.dtype if one.stored is None or one.stored == np.float64 else one.stored
-        within = bound(expected, rounding, stored=stored, summed=summed, storage=one.storage)
-        within = within + 2 * narrowed * rounding
-        most = float(np.finfo(engine.dtype).max) if engine.dtype.kind == "f" else 3.0e38
-        within = np.where(np.abs(expected) > most, np.inf, within)  # an overflow is what is to be expected
+        within = _within(one, engine, summed) + 2 * narrowed * _spread_to(one.rounding, one, engine)
+        most = float(ml_dtypes.finfo(engine.dtype).max)
+        overflown = np.isinf(got) & (np.sign(got) == np.sign(expected)) & (np.abs(expected) + within >= most)
     else:
-        within = np.zeros(expected.shape)
+        within, overflown = np.zeros(expected.shape), np.zeros(expected.shape, bool)
+        expected, got = expected * 1, got * 1  # what is true is 1
     off = np.abs(got - expected)
-    alike = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    alike = (got == expected) | (np.isnan(got) & np.isnan(expected)) | overflown
     share = np.where(alike | (np.isinf(within) & ~np.isnan(got)), 0.0, off / np.where(within > 0, within, 5e-324))
     share = np.where(np.isnan(share), np.inf, share)
     if not share.size:
@@ -258,3 +285,16 @@ def _difference(one: Exact, engine: Raw, summed: Any, place: int, narrowed: floa
     at = np.unravel_index(int(share.argmax()), share.shape)
     index = tuple(map(int, at))
     return Difference(float(share[at]), place, index, float(got[at]), float(expected[at]), float(within[at]))
+
+
+def _within(one: Exact, engine: Raw, summed: Any) -> Array:
+    """How far each entry may be off; of a complex one, each of its parts."""
+    stored = engine.dtype if one.stored is None or one.stored == np.float64 else one.stored
+    rounding = _spread_to(one.rounding, one, engine)
+    size = np.abs(np.asarray(one.value)) if one.storage is None else one.storage
+    return bound(_spread_to(size, one, engine), rounding, stored=stored, summed=summed)
+
+
+def _spread_to(bounds: Any, one: Exact, engine: Raw) -> Array:
+    wide = np.broadcast_to(np.asarray(bounds, np.float64), np.shape(one.value))
+    return np.stack([wide, wide], -1) if engine.dtype.kind == "c" else wide

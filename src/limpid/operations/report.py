@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from limpid.html import table, titled
+from limpid.html import table, text, titled
 from limpid.operations.call import Call, Check
 
 SHOWN = 8
@@ -78,9 +78,9 @@ class Report:
         return sorted((call for call in self.calls if call.error), key=lambda call: -abs(call.error))
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join([*self._verdicts(), *self._account()])
 
-    def _lines(self) -> list[str]:
+    def _verdicts(self) -> list[str]:
         checked = [call for call in self.arithmetic if call.check is Check.REDONE]
         lines = [
             f"{100 * self.checked:.2f}% of the arithmetic checked: {len(checked):,} of {len(self.arithmetic):,} calls; "
@@ -93,16 +93,22 @@ class Report:
             lines.append(f"{len(self.wrong):,} beyond rounding, the first of them:")
             lines += [f"  {call}" for call in self.wrong[:SHOWN]]
         elif self.worst is not None:
-            lines.append(f"all within rounding; nearest to its bound: {self.worst}")
-        if found := self.errors():
-            lines.append(f"rounding moved the loss by {self.error:+.3g}; most of it by")
-            lines += [f"  {call.error:+.3g}  {call.operation} {call.dtype} in {call.module}" for call in found[:SHOWN]]
+            which = "what was checked is" if self.unchecked else "all"
+            lines.append(f"{which} within rounding; nearest to its bound: {self.worst}")
         return lines
 
+    def _account(self) -> list[str]:
+        found = self.errors()[:SHOWN]
+        lines = [f"  {call.error:+.3g}  {call.operation} {call.dtype} in {call.module}" for call in found]
+        began = "what backward() began at (the loss, times its scale where there is one)"
+        return [f"rounding moved {began} by {self.error:+.3g}; most of it by", *lines] if found else []
+
     def _repr_html_(self) -> str:
-        rows = [(call.error, call.operation, call.dtype, call.module) for call in self.errors()[:SHOWN]]
-        made = table(rows, ("moved the loss by", "operation", "format", "module")) if rows else ""
-        return titled("Operations", made) + "<br>".join(self._lines()[:2])
+        lines = "<br>".join(text(line) for line in self._verdicts())
+        rows = [(f"{call.error:+.3g}", call.operation, call.dtype, call.module) for call in self.errors()[:SHOWN]]
+        head = ("moved by", "operation", "format", "module")
+        account = [text(self._account()[0]), table(rows, head, numbers=(0,))] if rows else []
+        return titled("Operations", f"<div>{lines}</div>", *account)
 
 
 def _share(call: Call) -> float:

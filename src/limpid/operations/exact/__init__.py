@@ -4,17 +4,27 @@ from limpid.operations.exact import (
     choices,
     convolution,
     elementwise,
+    fourier,
     indexing,
+    linear_algebra,
+    losses,
     movement,
     normalization,
+    padding,
     pooling,
     products,
+    recurrent,
     reductions,
+    sequences,
+    special,
+    spectra,
+    stretching,
     updates,
 )
 from limpid.operations.exact.exact import EXACT, MOVED, Exact
 
 __all__ = ["EXACT", "MOVED", "Exact"]
 _ENTERED = (
-    choices, convolution, elementwise, indexing, movement, normalization, pooling, products, reductions, updates,
+    choices, convolution, elementwise, fourier, indexing, linear_algebra, losses, movement, normalization, padding,
+    pooling, products, recurrent, reductions, sequences, special, spectra, stretching, updates,
 )  # fmt: skip

@@ -139,8 +139,10 @@ def _of_transposed(
 ) -> list[Exact | None]:  # fmt: skip
     """The gradient of a transposed convolution is a convolution; of its weight, that of one with both exchanged."""
 
+    inside = (slice(None), slice(None), *(slice(0, size) for size in x.shape[2:]))
+
     def of_input(taught: Array, kernel: Array) -> Array:
-        return _convolved(padded(taught, padding), kernel, stride, dilation, groups)
+        return _convolved(padded(taught, padding), kernel, stride, dilation, groups)[inside]
 
     def of_weight(taught: Array, given: Array) -> Array:
         return _weight_gradient(given, taught, weight, stride, padding, dilation, groups)

@@ -88,7 +88,7 @@ def lerp(self: Array, end: Array, weight: Any) -> Exact:
 @arithmetic("pow")
 def power(self: Any, exponent: Any) -> Exact:
     """A power: its error grows with the exponent times the logarithm, where it is none of the small whole ones."""
-    value = np.power(np.asarray(self, np.float64), exponent)
+    value = np.power(np.asarray(self) * 1.0, exponent)
     with np.errstate(all="ignore"):
         steep = np.abs(exponent * np.log(np.abs(self)))
     found = _of(value, np.abs(value) * (1 + np.where(np.isfinite(steep), steep, 0.0)))
@@ -105,15 +105,28 @@ for _name, _function in {
     "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "tanh": np.tanh, "erf": special.erf,
     "erfc": special.erfc, "sigmoid": special.expit, "square": np.square, "log_sigmoid": special.log_expit,
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
-    "round": np.round, "sign": np.sign, "lgamma": special.gammaln,
+    "sign": np.sign, "lgamma": special.gammaln,
 }.items():  # fmt: skip
     _plain(_name, _function)
+
+
+@arithmetic("round")
+def rounded(self: Array, decimals: int = 0) -> Exact:
+    """To the nearest, ties to even: with decimals by way of a product, which may fall on the other side."""
+    value = np.round(self, decimals)
+    if not decimals:
+        return Exact(value)
+    shifted = np.float32(10.0 ** abs(decimals))
+    near = (self.astype(np.float32) * shifted if decimals > 0 else self.astype(np.float32) / shifted).astype(np.float64)
+    value = np.round(near) / 10.0**decimals
+    return Exact(value, FUNCTION * np.abs(value))
 
 
 @arithmetic("sin", "cos")
 def circular(self: Array, name: str) -> Exact:
     """Good to a unit of the largest value, not of a small one."""
-    return Exact((np.sin if name == "sin" else np.cos)(self), FUNCTION)
+    value = (np.sin if name == "sin" else np.cos)(self)
+    return Exact(value, FUNCTION * np.maximum(1, np.abs(value)))
 
 
 @arithmetic("reciprocal")
@@ -324,6 +337,14 @@ def clamp(
     value = self if low is None else np.maximum(self, low)
     value = value if high is None else np.minimum(value, high)
     return _of(np.where(np.isnan(self), self, value), None, 1.0)
+
+
+@arithmetic("native_dropout")
+def native_dropout(input: Array, p: float, train: bool | None, results: list[Array]) -> list[Exact | None]:
+    """x / (1 - p) where the mask that was drawn keeps it."""
+    if train is False:
+        return [Exact(input), None]
+    return [_of(input * results[1] * (0.0 if p == 1 else 1 / (1 - p))), None]
 
 
 @arithmetic("native_dropout_backward")

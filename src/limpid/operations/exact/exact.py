@@ -24,12 +24,16 @@ class Exact:
               to the format of the result, is not among them
     storage   results on the way that are rounded to the format of the result, in units of its u; None is the result
     stored    that format, where it is not the result's: a kernel may add up in 16 bits what it gives in 32
+    held      what is held against the value, where that is no result but what a relation of results is to come to
+    solution  then the result, where it is determined: the account of the error asks for it
     """
 
     value: Array
     rounding: Array | float = 0.0
     storage: Array | None = None
     stored: Any = None
+    held: Array | None = None
+    solution: Array | None = None
 
 
 Result = Exact | None | list["Exact | None"] | dict[str, list["Exact"]]
@@ -70,7 +74,8 @@ def growth(terms: int) -> float:
 
 def summed(terms: Array, axes: int | tuple[int, ...] | None, keep: bool = False) -> Exact:
     """A sum over axes."""
-    count = terms.size if axes is None else math.prod(terms.shape[axis] for axis in np.atleast_1d(axes))
+    own = [axes] if isinstance(axes, int) else axes
+    count = terms.size if own is None or not terms.ndim else math.prod(terms.shape[axis] for axis in own)
     magnitude = np.abs(terms).sum(axes, keepdims=keep)
     return Exact(np.asarray(terms.sum(axes, keepdims=keep)), growth(count) * magnitude)
 

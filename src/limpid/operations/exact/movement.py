@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from limpid.operations.exact.exact import movement
+from limpid.operations.exact.exact import MOVED, movement
 
 Raw = np.ndarray[Any, np.dtype[Any]]
 """An array in the format that the engine has it in."""
@@ -18,10 +20,22 @@ def view(self: Raw, size: list[int]) -> Raw:
     return self.reshape(size)
 
 
-@movement("alias", "detach", "clone", "contiguous", "lift_fresh", "_conj", "positive", "alias_copy")
+@movement("alias", "detach", "clone", "contiguous", "lift_fresh", "positive", "alias_copy")
 def alias(self: Raw) -> Raw:
     """The same array."""
     return self
+
+
+@movement("_conj", "_conj_physical", "conj_physical", "conj")
+def conjugate(self: Raw) -> Raw:
+    """The imaginary part with the other sign."""
+    return self.conj() if self.dtype.kind == "c" else self
+
+
+@movement("_neg_view")
+def negative(self: Raw) -> Raw:
+    """With the other sign."""
+    return -self
 
 
 @movement("_local_scalar_dense", "item")
@@ -150,18 +164,30 @@ def stack(tensors: list[Raw], dim: int = 0) -> Raw:
     return np.stack(tensors, dim)
 
 
-@movement("as_strided")
-def as_strided(self: Raw, size: list[int], stride: list[int], storage_offset: int | None = None) -> Raw | None:
-    """Other steps through the same memory: told only where the array lies in order, and alone."""
-    reach = sum((count - 1) * step for count, step in zip(size, stride, strict=True))
-    if not self.flags.c_contiguous or storage_offset or reach >= self.size:
+@movement("as_strided", "as_strided_copy")
+def as_strided(self: Raw, size: list[int], stride: list[int], storage: Raw, storage_offset: int = 0) -> Raw:
+    """Other steps through the memory of an array."""
+    steps = [step * storage.itemsize for step in stride]
+    return np.lib.stride_tricks.as_strided(storage[storage_offset:], size, steps)
+
+
+@movement("as_strided_scatter")
+def as_strided_scatter(
+    self: Raw, src: Raw, size: list[int], stride: list[int], storage: Raw, storage_offset: int = 0
+) -> Raw | None:
+    """An array set at such steps: told only where it lies in order, and alone."""
+    if not self.flags.c_contiguous or storage.size != self.size:
         return None
-    return np.lib.stride_tricks.as_strided(self, size, [step * self.itemsize for step in stride])
+    made = self.copy()
+    as_strided(made, size, stride, made.reshape(-1), storage_offset)[...] = src
+    return made
 
 
 @movement("unfold")
 def unfold(self: Raw, dimension: int, size: int, step: int) -> Raw:
     """Windows of an axis."""
+    if not self.ndim:
+        return self.reshape(-1)[:size]
     seen = np.lib.stride_tricks.sliding_window_view(self, size, dimension)
     return part(seen, dimension % self.ndim, None, None, step)
 
@@ -173,7 +199,7 @@ def flip(self: Raw, dims: list[int]) -> Raw:
 
 
 @movement("roll")
-def roll(self: Raw, shifts: list[int], dims: list[int] = ()) -> Raw:  # type: ignore[assignment]
+def roll(self: Raw, shifts: Sequence[int], dims: Sequence[int] = ()) -> Raw:
     """Moved on, what falls off coming in again."""
     return np.roll(self, shifts, tuple(dims)) if len(dims) else np.roll(self, shifts)
 
@@ -205,3 +231,132 @@ def constant_pad(self: Raw, pad: list[int], value: float = 0) -> Raw | None:
     )
     wide = [(max(low, 0), max(high, 0)) for low, high in widths]
     return np.pad(self[kept], wide, constant_values=np.asarray(value).astype(self.dtype))
+
+
+@movement("diagonal_backward")
+def diagonal_backward(grad_output: Raw, input_sizes: list[int], offset: int, dim1: int, dim2: int) -> Raw:
+    """A diagonal's gradient, zeros beside it."""
+    return diagonal_scatter(np.zeros(input_sizes, grad_output.dtype), grad_output, offset, dim1, dim2)
+
+
+@movement("diagonal_scatter")
+def diagonal_scatter(self: Raw, src: Raw, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Raw:
+    """Another diagonal."""
+    made = self.copy()
+    own = np.moveaxis(made, (dim1, dim2), (-2, -1))
+    rows = np.arange(src.shape[-1]) + max(-offset, 0)
+    own[..., rows, rows + offset] = src
+    return made
+
+
+@movement("diag_embed")
+def diag_embed(self: Raw, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Raw:
+    """An axis as a diagonal."""
+    size = self.shape[-1] + abs(offset)
+    made = np.zeros((*self.shape[:-1], size, size), self.dtype)
+    return np.moveaxis(diagonal_scatter(made, self, offset, -2, -1), (-2, -1), (dim1, dim2))
+
+
+@movement("slice_scatter")
+def slice_scatter(
+    self: Raw, src: Raw, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Raw:
+    """Every so many entries between two places of an axis set."""
+    made = self.copy()
+    part(made, dim, start, end, step)[...] = src
+    return made
+
+
+@movement("select_scatter")
+def select_scatter(self: Raw, src: Raw, dim: int, index: int) -> Raw:
+    """One entry of an axis set."""
+    made = self.copy()
+    made[(slice(None),) * (dim % self.ndim) + (index,)] = src
+    return made
+
+
+@movement("pixel_shuffle")
+def pixel_shuffle(self: Raw, upscale_factor: int) -> Raw:
+    """Channels laid out as pixels."""
+    *batch, channels, height, width = self.shape
+    k = upscale_factor
+    wide = self.reshape(math.prod(batch), channels // k**2, k, k, height, width).transpose(0, 1, 4, 2, 5, 3)
+    return wide.reshape(*batch, channels // k**2, height * k, width * k)
+
+
+@movement("pixel_unshuffle")
+def pixel_unshuffle(self: Raw, downscale_factor: int) -> Raw:
+    """Pixels laid out as channels."""
+    *batch, channels, height, width = self.shape
+    k = downscale_factor
+    wide = self.reshape(math.prod(batch), channels, height // k, k, width // k, k).transpose(0, 1, 3, 5, 2, 4)
+    return wide.reshape(*batch, channels * k**2, height // k, width // k)
+
+
+@movement("channel_shuffle")
+def channel_shuffle(self: Raw, groups: int) -> Raw:
+    """Channels of all groups in turn."""
+    batch, channels, *rest = self.shape
+    return self.reshape(batch, groups, channels // groups, *rest).swapaxes(1, 2).reshape(self.shape)
+
+
+@movement("narrow_copy")
+def narrow(self: Raw, dim: int, start: int, length: int) -> Raw:
+    """So many entries of an axis."""
+    return part(self, dim, start, start + length)
+
+
+@movement("max_unpool2d", "max_unpool3d")
+def max_unpool(self: Raw, indices: Raw, output_size: list[int], stride: Any = None, padding: Any = None) -> Raw:
+    """Entries put back to where they were the largest, zeros beside them."""
+    axes, rows = len(output_size), math.prod(self.shape[: -len(output_size)])
+    made = np.zeros((rows, math.prod(output_size)), self.dtype)
+    np.put_along_axis(made, indices.reshape(rows, -1), self.reshape(rows, -1), 1)
+    return made.reshape(*self.shape[:-axes], *output_size)
+
+
+@movement("im2col")
+def windows_as_columns(
+    self: Raw, kernel_size: list[int], dilation: list[int], padding: list[int], stride: list[int]
+) -> Raw:
+    """Every window of a picture as a column."""
+    wide = np.pad(self, [(0, 0)] * (self.ndim - 2) + [(one, one) for one in padding])
+    whole = [(size - 1) * step + 1 for size, step in zip(kernel_size, dilation, strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(wide, whole, (-2, -1))
+    seen = seen[..., :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+    columns = np.moveaxis(seen, (-2, -1), (-4, -3))
+    return columns.reshape(*self.shape[:-3], self.shape[-3] * math.prod(kernel_size), -1)
+
+
+@movement("rot90")
+def rot90(self: Raw, k: int = 1, dims: Sequence[int] = (0, 1)) -> Raw:
+    """Turned by right angles."""
+    return np.rot90(self, k, (dims[0], dims[1]))
+
+
+@movement("view_as_real")
+def view_as_real(self: Raw) -> Raw:
+    """Both parts of complex numbers along a last axis."""
+    return np.stack([self.real, self.imag], -1)
+
+
+@movement("view_as_complex")
+def view_as_complex(self: Raw) -> Raw:
+    """Complex numbers of a last axis of two."""
+    return complex_of(self[..., 0], self[..., 1])
+
+
+@movement("complex")
+def complex_of(real: Raw, imag: Raw) -> Raw:
+    """Complex numbers of both parts."""
+    real, imag = np.broadcast_arrays(real, imag)
+    made = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    made.real, made.imag = real, imag
+    return made
+
+
+for _name in (
+    "view", "t", "transpose", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "split",
+    "split_with_sizes", "unbind", "unfold", "diagonal", "view_as_real", "view_as_complex",
+):  # fmt: skip
+    movement(f"{_name}_copy")(MOVED[_name])

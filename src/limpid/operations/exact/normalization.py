@@ -151,8 +151,8 @@ def weight_norm_backward(
 
 @arithmetic("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit")
 def batch_norm(
-    input: Array, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float,
-    eps: float,
+    input: Array, weight: Any, bias: Any, training: bool, momentum: float, eps: float, running_mean: Any = None,
+    running_var: Any = None,
 ) -> list[Exact | None]:  # fmt: skip
     """γ (x - μ) / σ + β over the batch, or with the averages; μ and 1 / σ."""
     axes = (0, *range(2, input.ndim))

@@ -20,6 +20,8 @@ def product(a: Array, b: Array) -> Exact:
     """A B."""
     if a.ndim == 1 or b.ndim == 1:
         return Exact(np.asarray(a @ b), growth(a.shape[-1]) * np.asarray(np.abs(a) @ np.abs(b)))
+    if np.iscomplexobj(a) or np.iscomplexobj(b):  # a product of complex numbers is two of real ones, added up
+        return Exact(a @ b, growth(2 * a.shape[-1]) * 2 * magnitudes(np.abs(a), np.abs(b)))
     return Exact(a @ b, growth(a.shape[-1]) * magnitudes(a, b))
 
 
@@ -41,27 +43,49 @@ def dot(self: Array, tensor: Array) -> Exact:
     return product(self, tensor)
 
 
+@arithmetic("vdot")
+def vdot(self: Array, other: Array) -> Exact:
+    """Σ ā b."""
+    return product(self.conj(), other)
+
+
+@arithmetic("addr")
+def addr(self: Array, vec1: Array, vec2: Array, beta: float = 1, alpha: float = 1) -> Exact:
+    """β C + α x yᵀ."""
+    return _added(self, product(vec1[:, None], vec2[None, :]), beta, alpha)
+
+
+@arithmetic("addbmm")
+def addbmm(self: Array, batch1: Array, batch2: Array, beta: float = 1, alpha: float = 1) -> Exact:
+    """β C + α Σ A B over a batch."""
+    wide = product(np.concatenate(list(batch1), -1), np.concatenate(list(batch2), -2))
+    return _added(self, wide, beta, alpha)
+
+
 def _added(self: Array, made: Exact, beta: float, alpha: float) -> Exact:
     shift = beta * self if beta else 0.0
     rounding = abs(alpha) * (np.asarray(made.rounding) + FUNCTION * np.abs(made.value)) + FUNCTION * np.abs(shift)
     return Exact(shift + alpha * made.value, rounding)
 
 
-@arithmetic("addmm", "addmv", "baddbmm")
-def addmm(
-    self: Array,
-    mat1: Array | None = None,
-    mat2: Array | None = None,
-    beta: float = 1,
-    alpha: float = 1,
-    batch1: Array | None = None,
-    batch2: Array | None = None,
-    mat: Array | None = None,
-    vec: Array | None = None,
-) -> Exact:
+@arithmetic("addmm")
+def addmm(self: Array, mat1: Array, mat2: Array, beta: float = 1, alpha: float = 1, out_dtype: Any = None) -> Exact:
     """β C + α A B."""
-    a, b = next(pair for pair in ((mat1, mat2), (batch1, batch2), (mat, vec)) if pair[0] is not None)
-    return _added(self, product(a, b), beta, alpha)  # type: ignore[arg-type]
+    return _added(self, product(mat1, mat2), beta, alpha)
+
+
+@arithmetic("baddbmm")
+def baddbmm(
+    self: Array, batch1: Array, batch2: Array, beta: float = 1, alpha: float = 1, out_dtype: Any = None
+) -> Exact:
+    """The same of every pair of a batch."""
+    return _added(self, product(batch1, batch2), beta, alpha)
+
+
+@arithmetic("addmv")
+def addmv(self: Array, mat: Array, vec: Array, beta: float = 1, alpha: float = 1) -> Exact:
+    """β y + α A x."""
+    return _added(self, product(mat, vec), beta, alpha)
 
 
 @arithmetic("_grouped_mm")

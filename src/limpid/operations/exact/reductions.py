@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from limpid.maths.operation import Array
 from limpid.operations.exact.elementwise import FUNCTION
@@ -75,7 +74,36 @@ def vector_norm(
 @arithmetic("cumsum")
 def cumsum(self: Array, dim: int, dtype: Any = None) -> Exact:
     """Sums of the first so many."""
-    return Exact(np.cumsum(self, dim), growth(self.shape[dim] if self.ndim else 1) * np.cumsum(np.abs(self), dim))
+    if not self.ndim:
+        return Exact(self)
+    return Exact(np.cumsum(self, dim), growth(self.shape[dim]) * np.cumsum(np.abs(self), dim))
+
+
+@arithmetic("cumprod")
+def cumprod(self: Array, dim: int, dtype: Any = None) -> Exact:
+    """Products of the first so many."""
+    value = np.cumprod(self, dim) if self.ndim else self
+    return Exact(value, (self.shape[dim] if self.ndim else 1) * np.abs(value))
+
+
+@arithmetic("logcumsumexp")
+def logcumsumexp(self: Array, dim: int) -> Exact:
+    """ln Σ exp x of the first so many."""
+    value = np.logaddexp.accumulate(self, dim) if self.ndim else self
+    size = np.maximum.accumulate(np.where(np.isfinite(self), np.abs(self), 0.0), dim) if self.ndim else np.abs(self)
+    return Exact(value, growth(self.shape[dim] if self.ndim else 1) * FUNCTION * (1 + size))
+
+
+@arithmetic("trace")
+def trace(self: Array) -> Exact:
+    """Σ of the diagonal."""
+    return summed(np.diagonal(self), None)
+
+
+@arithmetic("count_nonzero")
+def count_nonzero(self: Array, dim: Any = None) -> Exact:
+    """How many are not zero."""
+    return Exact(np.asarray(np.count_nonzero(self, all_axes(dim, self.ndim))))
 
 
 @arithmetic("prod")
@@ -90,14 +118,17 @@ def product(self: Array, dim: Any = None, keepdim: bool = False, dtype: Any = No
 def logsumexp(self: Array, dim: Any, keepdim: bool = False) -> Exact:
     """ln Σ exp x."""
     axes = all_axes(dim, self.ndim)
-    value = special.logsumexp(self, axes, keepdims=keepdim)
-    count = math.prod(self.shape[axis] for axis in axes)
-    return Exact(value, FUNCTION * np.abs(value) + growth(count) + np.abs(self).max(axes, keepdims=keepdim))
+    top = self.max(axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    value = np.log(np.exp(self - top).sum(axes, keepdims=True)) + top
+    size = np.abs(np.where(np.isfinite(self), self, 0.0)).max(axes, keepdims=True)
+    found = FUNCTION * np.abs(value) + growth(math.prod(self.shape[axis] for axis in axes)) + 2 * size + FUNCTION
+    return Exact(*(one if keepdim else one.squeeze(axes) for one in (value, found)))
 
 
 def _spread(x: Array, dim: int) -> tuple[Array, Array]:
     """x less its largest, where there is one that is finite; and how large that difference is."""
-    top = x.max(dim, keepdims=True) if x.size else x
+    top = x.max(dim, keepdims=True, initial=-np.inf)
     less = x - np.where(np.isfinite(top), top, 0.0)
     return less, np.where(np.isfinite(less), np.abs(less), 0.0)
 
@@ -121,7 +152,7 @@ def log_softmax(self: Array, dim: int, half_to_float: bool = False, dtype: Any =
     x, far = _spread(self, dim)
     whole = np.log(np.exp(x).sum(dim, keepdims=True))
     count = growth(self.shape[dim] if self.ndim else 1)
-    top = np.abs(np.where(np.isfinite(self), self, 0.0)).max(dim, keepdims=True)
+    top = np.abs(np.where(np.isfinite(self), self, 0.0)).max(dim, keepdims=True, initial=0.0)
     off = 2 * far + FUNCTION * np.abs(whole) + count + 2 * FUNCTION + 2 * top
     return Exact(x - whole, off, np.abs(x - whole) + 2 * np.abs(whole) + 2 * far)
 
