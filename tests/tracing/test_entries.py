@@ -8,6 +8,7 @@ import pytest
 from limpid.equations.examples import Example, examples
 from limpid.maths import alignment
 from limpid.tracing.entries import GRADIENT, Reader, derive_entry, derive_gradient
+from limpid.tracing.entries.entry import SHOWN, strongest
 from limpid.tracing.entries.plain import plain_entry, plain_gradient
 
 EXAMPLES = [example for example in examples() if "extremes" not in example.name]
@@ -104,3 +105,12 @@ def test_what_is_written_adds_up_to_the_value(name: str) -> None:
         line = re.sub(r"\[\d[\d,]* more: ([^\]]+)\]", r"(\1)", line)
         line = re.sub(r"\[[^=\]]*= ([^\]]+)\]", r"(\1)", line)
         assert eval(line) == pytest.approx(derivation.value, abs=2e-5 * (1 + abs(derivation.value)))
+
+
+def test_the_strongest_terms_are_the_first_of_all_in_order() -> None:
+    rng = np.random.default_rng(0)
+    for size in (0, 1, SHOWN, SHOWN + 1, 1000):
+        terms = rng.integers(-3, 4, size).astype(float)  # many are equal
+        terms[5::97] = np.nan
+        in_order = sorted(range(size), key=lambda i: (-np.inf if np.isnan(terms[i]) else -abs(terms[i]), i))
+        assert list(strongest(terms)) == in_order[:SHOWN]

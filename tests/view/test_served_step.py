@@ -1,7 +1,6 @@
 """Steps in the page of a real server: logit lens, an entry over steps, pins, two steps side by side, what if."""
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import uvicorn
 from playwright.sync_api import Page, Route, expect
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.view.canned import serious
 from tests.view.folders import made_run
+from tests.view.servers import served
 
 from limpid.doctor.finding import Finding
 from limpid.reporter import SILENT
 from limpid.tracing import Trace, worked
 from limpid.view import bundle, worker
-from limpid.view.server import application
-from limpid.view.serving import listen
 
 SCORES, UP = "blocks.0.attention.scores", "blocks.0.mlp.up"
 FINDINGS = {"blocks.0.mlp": "block 0 mlp", "row 0, position 2 on": "embedding", "learning rate": "update"}
@@ -61,13 +58,8 @@ def trace(runs: Path) -> Trace:
 
 @pytest.fixture(scope="module")
 def home(runs: Path) -> Iterator[str]:
-    with listen("127.0.0.1", 0, 8000) as own:
-        server = uvicorn.Server(uvicorn.Config(application(runs), log_level="error", lifespan="off"))
-        served = threading.Thread(target=server.run, args=([own],))
-        served.start()
-        yield f"http://127.0.0.1:{own.getsockname()[1]}/"
-        server.should_exit = True
-        served.join(10)
+    with served(runs) as address:
+        yield address
 
 
 def test_the_logit_lens_ends_at_the_models_own_prediction(page: Page, home: str, trace: Trace) -> None:

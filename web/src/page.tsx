@@ -1,7 +1,7 @@
 // What stands around every view: the way to the others, and what went wrong.
 import { signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, type ComponentType, render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { parse, print, type Address } from "./address";
 import { remember } from "./opened";
 import type { Source } from "./source/source";
@@ -36,7 +36,7 @@ function Page({ source, views, links, home, tools }: Props) {
   const at = address.value;
   const View = views[at.view] as ComponentType<ViewProps> | undefined;
   const failed = useSignal<string | null>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     failed.value = null;
     const tell = (event: PromiseRejectionEvent) => {
       failed.value = event.reason instanceof Error ? event.reason.message : String(event.reason);

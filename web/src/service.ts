@@ -1,6 +1,6 @@
 // What is asked of the server beside one step: answers that a component waits for, and long jobs.
 import { type Signal, signal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 
 import type { JobDocument } from "./documents";
 import type { Api, Source } from "./source/source";
@@ -40,7 +40,7 @@ export function finished(api: Api, job: Job, progress: Progress): Promise<void> 
 export function useAnswer<T>(api: Api, path: string | null, body?: unknown): Signal<Answer<T>> {
   const asked = body === undefined ? undefined : JSON.stringify(body);
   const answer = useMemo(() => signal<Answer<T>>({ state: "waiting", doing: "", share: null }), [path, asked]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     let wanted = path !== null;
     if (path === null) return;
     const answered = body === undefined ? api.get<T>(path) : api.post<T>(path, body);

@@ -17,7 +17,7 @@ from limpid.view.answers import Refused
 from limpid.view.document import OverSteps, StepPoint
 from limpid.view.folder import NotThere
 from limpid.view.slices import Asked, parsed
-from limpid.view.steps import Steps, open_arrays
+from limpid.view.steps import Steps
 
 What = Literal["entry", "norm"]
 AT_ONCE = 0.8
@@ -75,7 +75,7 @@ class OverTime:
     def _read(self, run: str, step: int, asked: Asked, what: str) -> float | None:
         """None where the step has no such number: it was cut short, or another model."""
         try:
-            trace = open_arrays(self.steps.runs.folder.recorded(run, step)).trace
+            trace = self.steps.passing(run, step).trace
             name, tensor = trace.tensor(asked.name)
             if tensor not in trace.record.names:
                 return None

@@ -80,13 +80,21 @@ class Steps:
         Raises  Refused where it was not recorded
         """
         file = self.file(run, step)
-        key = f"{file} {Kept(file).stamp}"
+        key = _key(file)
         with self._lock:
             found = self._opened.pop(key, None) or open_arrays(file)
             self._opened[key] = found  # the newest stands last
             for old in list(self._opened)[:-OPENED]:
                 del self._opened[old]
         return found
+
+    def passing(self, run: str, step: int) -> StepArrays:
+        """The arrays of a step that is looked at in passing: it takes no other's place among those held open.
+
+        Raises  Refused where it was not recorded
+        """
+        file = self.file(run, step)
+        return self._opened.get(_key(file)) or open_arrays(file)
 
     def stamp(self, run: str, step: int) -> str:
         """Changes with the recorded step.
@@ -149,3 +157,8 @@ class Steps:
             way_out = f"open it in the page, or run limpid trace {run} --step {step}"
             raise Refused(f"step {step} of {run} was not recorded: {way_out}", 404, "record")
         return file
+
+
+def _key(file: Path) -> str:
+    """Under which a recorded step is held open."""
+    return f"{file} {Kept(file).stamp}"

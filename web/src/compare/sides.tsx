@@ -5,7 +5,7 @@ import { Choice } from "../parts/form";
 import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
 import { Matrix } from "../parts/matrix";
-import { scaleOf } from "../parts/matrix-draw";
+import { spanOf } from "../parts/matrix-draw";
 import { LARGEST, Tiles } from "../parts/tiles";
 import { general, exact, signed } from "../numbers";
 import { useWidth } from "../parts/width";
@@ -97,7 +97,7 @@ function One({ source, row, names, side, laid, index, room, chosen, onChosen }: 
   };
   if (large) return <Tiles {...common} source={source.tiled(side)} name={row.name} index={index} rows={laid.rows} columns={laid.columns} />;
   if (!data) return <p class="quiet loading">{side === "share" ? "working out what rounding allows …" : `reading ${caption} …`}</p>;
-  const scale = side === "share" ? 1 : side === "difference" ? undefined : Math.max(...[data, other ?? []].map((one) => scaleOf(one, () => false)));
+  const scale = side === "share" ? 1 : side === "difference" ? undefined : Math.max(...[data, other ?? []].map((one) => spanOf(one, () => false).largest));
   const beyond = side === "share" ? data.filter((one) => !(one <= 1)).length : 0;
   return (
     <div>

@@ -1,5 +1,5 @@
 // The heat map of one matrix on a canvas, and as SVG.
-import { colour, css, inkOn, type Palette, type Rgb } from "./colours";
+import { colour, css, inkOn, type Palette, packedPixel, tones } from "./colours";
 import { general, signed } from "../numbers";
 import { escaped, svgFile } from "./svg";
 
@@ -9,8 +9,9 @@ export interface Grid {
   /** The number at a cell. */
   at: (row: number, column: number) => number;
   hidden: (row: number, column: number) => boolean;
-  /** Largest magnitude, which the strongest colour stands for. */
+  /** Magnitude that the strongest colour stands for. */
   scale: number;
+  span: Span;
 }
 
 /** Pixels that a matrix may be high. */
@@ -33,79 +34,79 @@ export function roomOf(size: { rows: number; columns: number }, room: number): {
   return { width: size.columns * cell.width, height: size.rows * cell.height + AROUND };
 }
 
-export function scaleOf(data: ArrayLike<number>, hidden: (i: number) => boolean): number {
-  let largest = 0;
+/** What the numbers of a matrix span, those aside that are hidden. */
+export interface Span {
+  /** Largest finite magnitude. */
+  largest: number;
+  isSigned: boolean;
+  /** Whether every number is finite, hidden ones among them. */
+  isFinite: boolean;
+}
+
+export function spanOf(data: ArrayLike<number>, hidden: (i: number) => boolean): Span {
+  const span = { largest: 0, isSigned: false, isFinite: true };
   for (let i = 0; i < data.length; i++) {
-    const size = Math.abs(data[i] ?? 0);
-    if (size > largest && Number.isFinite(size) && !hidden(i)) largest = size;
+    const value = data[i] ?? 0;
+    if (!Number.isFinite(value)) span.isFinite = false;
+    if (hidden(i)) continue;
+    if (value < 0) span.isSigned = true;
+    const size = Math.abs(value);
+    if (size > span.largest && Number.isFinite(size)) span.largest = size;
   }
-  return largest;
+  return span;
 }
 
 export function draw(canvas: HTMLCanvasElement, grid: Grid, cell: { width: number; height: number }, palette: Palette): void {
   const ratio = Math.min(4, Math.max(1, devicePixelRatio || 1));
-  const [width, height] = [grid.columns * cell.width, grid.rows * cell.height];
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
+  canvas.width = Math.max(1, Math.round(grid.columns * cell.width * ratio));
+  canvas.height = Math.max(1, Math.round(grid.rows * cell.height * ratio));
   const context = canvas.getContext("2d");
   if (!context) return;
-  if (cell.width < 3) return drawPixels(context, canvas, grid, palette);
+  context.putImageData(pixels(canvas, grid, cell.width < LEAST_HATCHED ? null : Math.round(HATCH * ratio), palette), 0, 0);
+  if (cell.width < LEAST_WRITTEN) return;
   context.scale(ratio, ratio);
+  write(context, grid, cell, palette);
+}
+
+/** Pixels from one line of a hatch to the next, and of the smallest cells that are hatched, and written in. */
+const [HATCH, LEAST_HATCHED, LEAST_WRITTEN] = [5, 3, 44];
+const MASKED = packedPixel([127, 127, 127], 60);
+
+/** Every cell filled, line of pixels by line: an image costs a hundredth of as many rectangles. */
+function pixels({ width, height }: HTMLCanvasElement, grid: Grid, hatch: number | null, palette: Palette): ImageData {
+  const image = new ImageData(width, height);
+  const all = new Uint32Array(image.data.buffer);
+  const tone = tones(grid.scale, palette);
+  const edges = Array.from({ length: grid.columns + 1 }, (_, column) => Math.round((column * width) / grid.columns));
+  const line = packedPixel(palette.hatch);
+  for (let row = 0; row < grid.rows; row++) {
+    const [top, below] = [Math.round((row * height) / grid.rows), Math.round(((row + 1) * height) / grid.rows)];
+    for (let column = 0; column < grid.columns; column++) {
+      const fill = !grid.hidden(row, column) ? tone(grid.at(row, column)) : hatch === null ? MASKED : 0;
+      all.fill(fill, top * width + edges[column]!, top * width + edges[column + 1]!);
+    }
+    for (let y = top + 1; y < below; y++) all.copyWithin(y * width, top * width, (top + 1) * width);
+    if (hatch === null) continue;
+    for (let column = 0; column < grid.columns; column++)
+      if (grid.hidden(row, column))
+        for (let y = top; y < below; y++)
+          for (let x = edges[column]!; x < edges[column + 1]!; x++) if ((x + y) % hatch === 0) all[y * width + x] = line;
+  }
+  return image;
+}
+
+/** The number in each cell. */
+function write(context: CanvasRenderingContext2D, grid: Grid, cell: { width: number; height: number }, palette: Palette): void {
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.font = `11px ${getComputedStyle(canvas).fontFamily}`;
+  context.font = `11px ${getComputedStyle(context.canvas).fontFamily}`;
   for (let row = 0; row < grid.rows; row++)
     for (let column = 0; column < grid.columns; column++) {
-      const [x, y] = [column * cell.width, row * cell.height];
-      if (grid.hidden(row, column)) {
-        hatch(context, x, y, cell, palette);
-        continue;
-      }
+      if (grid.hidden(row, column)) continue;
       const value = grid.at(row, column);
-      const fill = colour(value, grid.scale, palette);
-      context.fillStyle = css(fill);
-      context.fillRect(x, y, cell.width, cell.height);
-      if (cell.width >= 44) {
-        context.fillStyle = inkOn(fill);
-        context.fillText(digits(value), x + cell.width / 2, y + cell.height / 2 + 0.5);
-      }
+      context.fillStyle = inkOn(colour(value, grid.scale, palette));
+      context.fillText(digits(value), (column + 0.5) * cell.width, (row + 0.5) * cell.height + 0.5);
     }
-}
-
-const MASKED: Rgb = [127, 127, 127];
-
-/** Cells of a pixel or two: one image, scaled without blurring. */
-function drawPixels(context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, grid: Grid, palette: Palette): void {
-  const image = new ImageData(grid.columns, grid.rows);
-  for (let row = 0, at = 0; row < grid.rows; row++)
-    for (let column = 0; column < grid.columns; column++, at += 4) {
-      const hidden = grid.hidden(row, column);
-      const fill = hidden ? MASKED : colour(grid.at(row, column), grid.scale, palette);
-      image.data[at] = fill[0];
-      image.data[at + 1] = fill[1];
-      image.data[at + 2] = fill[2];
-      image.data[at + 3] = hidden ? 60 : 255;
-    }
-  const small = new OffscreenCanvas(grid.columns, grid.rows);
-  small.getContext("2d")?.putImageData(image, 0, 0);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
-}
-
-function hatch(context: CanvasRenderingContext2D, x: number, y: number, cell: { width: number; height: number }, palette: Palette): void {
-  context.save();
-  context.beginPath();
-  context.rect(x, y, cell.width, cell.height);
-  context.clip();
-  context.strokeStyle = palette.hatch;
-  context.lineWidth = 0.7;
-  context.beginPath();
-  for (let at = -cell.height; at < cell.width; at += 5) {
-    context.moveTo(x + at, y + cell.height);
-    context.lineTo(x + at + cell.height, y);
-  }
-  context.stroke();
-  context.restore();
 }
 
 /** At most six letters. */
@@ -154,6 +155,6 @@ export function svg(grid: Grid, cell: { width: number; height: number }, { title
   parts.push(`<text x="8" y="${height - 8}">−${most}<tspan x="${24 + 7 * most.length + 96}">${most}</tspan></text><rect x="${20 + 7 * most.length}" y="${height - 17}" width="92" height="10" fill="url(#scale)"/>`);
   return svgFile(
     { width, height, ink: palette.ink, paper: css(palette.paper), title, font: "monospace" },
-    `<defs><pattern id="hidden" width="5" height="5" patternUnits="userSpaceOnUse"><path d="M0 5L5 0" stroke="${palette.hatch}" stroke-width="0.7"/></pattern><linearGradient id="scale">${stops.join("")}</linearGradient></defs>${parts.join("")}`,
+    `<defs><pattern id="hidden" width="5" height="5" patternUnits="userSpaceOnUse"><path d="M0 5L5 0" stroke="${css(palette.hatch)}" stroke-width="0.7"/></pattern><linearGradient id="scale">${stops.join("")}</linearGradient></defs>${parts.join("")}`,
   );
 }

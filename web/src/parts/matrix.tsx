@@ -1,11 +1,14 @@
 // A matrix as a heat map: a canvas for the eye, a grid for keyboard and screen reader, every digit of the cell below it.
 import { useSignal } from "@preact/signals";
-import { useEffect, useId, useMemo, useRef } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { exact, signed } from "../numbers";
 import { css, palette } from "./colours";
-import { cellSize, draw, type Grid, scaleOf, svg } from "./matrix-draw";
+import { cellSize, draw, type Grid, spanOf, svg } from "./matrix-draw";
 import { Save } from "./save";
 import { visible } from "./text";
+
+/** Pixels that a matrix may be wide where nothing else is said. */
+export const ROOM = 420;
 
 export interface MatrixProps {
   title: string;
@@ -32,14 +35,14 @@ export interface MatrixProps {
 }
 
 export function Matrix(props: MatrixProps) {
-  const { title, rows, columns, rowAxis, columnAxis, room = 420, frame, chosen, onChoose, caption } = props;
+  const { title, rows, columns, rowAxis, columnAxis, room = ROOM, frame, chosen, onChoose, caption } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const id = useId();
   const cursor = useSignal(chosen ?? { row: 0, column: 0 });
   const pointed = useSignal(false);
   const cell = cellSize(props, room);
   const grid = useMemo(() => gridOf(props), [props.data, props.hidden, rows, columns, props.scale]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const again = () => canvas.current && draw(canvas.current, grid, cell, palette());
     again();
     const queries = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));
@@ -161,17 +164,16 @@ export function Matrix(props: MatrixProps) {
 
 function Legend({ grid }: { grid: Grid }) {
   const { negative, positive, paper, notFinite } = palette();
-  const signedToo = useMemo(() => some(grid, (value, row, column) => value < 0 && !grid.hidden(row, column)), [grid]);
-  const stops = [...(signedToo ? [...negative].reverse() : []), paper, ...positive].map(css).join(",");
-  const odd = useMemo(() => some(grid, (value) => !Number.isFinite(value)), [grid]);
-  const hidden = useMemo(() => grid.rows > 0 && grid.hidden(0, grid.columns - 1), [grid]);
+  const { isSigned, isFinite } = grid.span;
+  const stops = [...(isSigned ? [...negative].reverse() : []), paper, ...positive].map(css).join(",");
+  const hidden = grid.rows > 0 && grid.hidden(0, grid.columns - 1);
   return (
     <>
-      <span class="number">{signedToo ? signed(String(Number((-grid.scale).toPrecision(3)))) : 0}</span>
+      <span class="number">{isSigned ? signed(String(Number((-grid.scale).toPrecision(3)))) : 0}</span>
       <span class="bar" style={{ background: `linear-gradient(to right, ${stops})` }} />
       <span class="number">{Number(grid.scale.toPrecision(3))}</span>
       {hidden && <span class="key hatch">hidden by the mask</span>}
-      {odd && (
+      {!isFinite && (
         <span class="key" style={{ "--key": css(notFinite) }}>
           not finite
         </span>
@@ -181,20 +183,15 @@ function Legend({ grid }: { grid: Grid }) {
 }
 
 function gridOf({ rows, columns, data, hidden, scale }: MatrixProps): Grid {
-  const isHidden = (i: number) => Boolean(hidden?.[i]);
+  const span = spanOf(data, (i) => Boolean(hidden?.[i]));
   return {
     rows,
     columns,
     at: (row, column) => Number(data[row * columns + column]),
-    hidden: (row, column) => isHidden(row * columns + column),
-    scale: scale ?? scaleOf(data, isHidden),
+    hidden: (row, column) => Boolean(hidden?.[row * columns + column]),
+    scale: scale ?? span.largest,
+    span,
   };
-}
-
-function some(grid: Grid, test: (value: number, row: number, column: number) => boolean): boolean {
-  for (let row = 0; row < grid.rows; row++)
-    for (let column = 0; column < grid.columns; column++) if (test(grid.at(row, column), row, column)) return true;
-  return false;
 }
 
 function axisText(axis: string, at: number, names?: string[] | null): string {

@@ -47,9 +47,9 @@ export function waits({ source, view }: Shown): boolean {
 }
 
 /** The text along an axis, where there is any. */
-export function labels(view: StepView, axis: string, size: number, row: number): string[] | null {
+export function labels(view: StepView, axis: string, size: number, row: { value: number }): string[] | null {
   if (axis === "position" || axis === "query" || axis === "key") {
-    const text = view.tokens[row];
+    const text = view.tokens[row.value]; // read here alone: what has no text is not drawn again for another row
     return text && text.length >= size ? text.slice(0, size) : null;
   }
   if (axis === "vocab" && size <= 512) {

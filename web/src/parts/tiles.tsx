@@ -1,9 +1,12 @@
 // A matrix too large to draw entry by entry: cells of its pyramid, entered level by level. A cell keeps the least and the
 // largest entry that it stands for, so that one outlier, or one number that is not finite, is seen at every level.
 import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import type { Kind, StepSource, Tile } from "../source/source";
 import { useLoaded } from "./loaded";
-import { Matrix, type MatrixProps } from "./matrix";
+import { Matrix, type MatrixProps, ROOM } from "./matrix";
+import { roomOf } from "./matrix-draw";
+import { Reading } from "./seen";
 
 /** Entries that are drawn one by one. */
 export const LARGEST = 65_536;
@@ -35,6 +38,7 @@ export function Tiles(props: Props) {
   const at = useSignal({ level: top, row: 0, column: 0 });
   const { level, row, column } = at.value;
   const tile = useLoaded<Tile>(() => source.tiles({ name, index, kind, level, row, column }), [source, name, kind, `${index}`, level, row, column]);
+  const drawn = useMemo(() => tile && strongest(tile), [tile]);
   const size = 2 ** level;
   const [firstRow, firstColumn] = [row * SIDE * size, column * SIDE * size];
   const enter = (r: number, c: number) => {
@@ -55,12 +59,12 @@ export function Tiles(props: Props) {
         rows {firstRow}–{Math.min(rows, firstRow + SIDE * size) - 1}, columns {firstColumn}–{Math.min(columns, firstColumn + SIDE * size) - 1}
         {size > 1 && `, a cell is ${size} × ${size} entries, by its largest magnitude`}
       </p>
-      {tile ? (
+      {tile && drawn ? (
         <Matrix
           {...props}
           rows={tile.rows}
           columns={tile.columns}
-          data={strongest(tile)}
+          data={drawn}
           rowLabels={null}
           columnLabels={null}
           chosen={level === 0 && props.chosen ? inside(props.chosen, firstRow, firstColumn, tile) : null}
@@ -73,10 +77,15 @@ export function Tiles(props: Props) {
           }
         />
       ) : (
-        <p class="quiet loading">reading {name} …</p>
+        <Reading name={`reading ${name} …`} {...roomOf({ rows: within(rows, firstRow, size), columns: within(columns, firstColumn, size) }, props.room ?? ROOM)} />
       )}
     </div>
   );
+}
+
+/** Cells of a tile along an axis of so many entries, from one of them on. */
+function within(entries: number, first: number, size: number): number {
+  return Math.min(SIDE, Math.ceil((entries - first) / size));
 }
 
 /** Of each cell what stands out most: a number that is not finite, else the entry of the largest magnitude. */

@@ -40,9 +40,13 @@ export class Http implements Source {
   }
 }
 
+/** Entries that one comes back to without asking again. */
+const HELD = 64;
+
 class HttpStep implements StepSource {
   readonly isServed = true;
   private page: Promise<StepView> | null = null;
+  private readonly entries = new Map<string, Promise<EntryView>>();
 
   constructor(
     private readonly api: Api,
@@ -83,7 +87,12 @@ class HttpStep implements StepSource {
   }
 
   explain(entry: string): Promise<EntryView> {
-    return this.api.get<EntryView>(`${this.path}/explain?${new URLSearchParams({ entry })}`);
+    const found = this.entries.get(entry) ?? this.api.get<EntryView>(`${this.path}/explain?${new URLSearchParams({ entry })}`);
+    found.catch(() => this.entries.delete(entry));
+    this.entries.delete(entry);
+    this.entries.set(entry, found); // the newest stands last
+    for (const old of [...this.entries.keys()].slice(0, -HELD)) this.entries.delete(old);
+    return found;
   }
 
   lens(row: number, first: number, count: number): Promise<LensView> {

@@ -4,8 +4,8 @@ import type { ArrayPlace } from "../documents";
 import { written } from "../address";
 import { indexAt, type Layout, layout, placeOf } from "../parts/layout";
 import { useLoaded } from "../parts/loaded";
-import { Matrix } from "../parts/matrix";
-import { Seen } from "../parts/seen";
+import { Matrix, ROOM } from "../parts/matrix";
+import { Reading, Seen } from "../parts/seen";
 import { roomOf } from "../parts/matrix-draw";
 import { atFirst, LARGEST, Tiles } from "../parts/tiles";
 import { go, isWhole, labels, useStep, waits } from "../parts/step-context";
@@ -22,15 +22,12 @@ interface Props {
   room?: number;
 }
 
-const ROOM = 420;
-
 export function ArrayView({ name, kind = "value", frame, caption, room = ROOM }: Props) {
   const shown = useStep();
-  const row = shown.row.value;
   const bare = name.replace(/^(?:m|v|update)\((.+)\)$/, "$1");
   const place = shown.view.arrays[bare];
   if (!place) return null;
-  const { laid, inPanel, taken } = sized(place, row, room);
+  const { laid, inPanel, taken } = sized(place, place.axes[0] === "batch" ? shown.row.value : 0, room);
   return (
     <div class={laid.panels.length > 1 ? "panels" : "panel"}>
       {!isWhole(shown.view, bare) && <p class="quiet corner">a corner, {place.shape.join(" × ")}: the file holds no more</p>}
@@ -60,11 +57,22 @@ function sized(place: ArrayPlace, row: number, room: number) {
   return { laid, inPanel, taken: roomOf(atFirst(laid), inPanel) };
 }
 
-/** About how high an array is, its panels in pairs, in pixels. */
-export function heightOf(place: ArrayPlace | undefined): number {
-  if (!place) return 0;
+/** The room of an array and its gradient, beside each other or below each other as there is place. */
+export function Room({ place, isGradient }: { place: ArrayPlace | undefined; isGradient: boolean }) {
+  if (!place) return null;
   const { laid, taken } = sized(place, 0, ROOM);
-  return Math.ceil(laid.panels.length / 2) * taken.height;
+  const size = { width: `${taken.width}px`, height: `${taken.height}px` };
+  return (
+    <div class="sides">
+      {(isGradient ? ["value", "gradient"] : ["value"]).map((one) => (
+        <div key={one} class="side panels">
+          {laid.panels.map((panel) => (
+            <p key={panel.title} class="reading" style={size} />
+          ))}
+        </div>
+      ))}
+    </div>
+  );
 }
 
 interface PanelProps {
@@ -81,7 +89,6 @@ interface PanelProps {
 function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelProps) {
   const shown = useStep();
   const { source, view } = shown;
-  const row = shown.row.value;
   const large = laid.rows * laid.columns > LARGEST;
   const slice = useLoaded<Slice | null>(
     async () => (large ? null : source.slice(written({ name, index }), kind)),
@@ -99,8 +106,8 @@ function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelPro
     title: written({ name: around, index }),
     rowAxis: laid.rowAxis,
     columnAxis: laid.columnAxis,
-    rowLabels: labels(view, laid.rowAxis, laid.rows, row),
-    columnLabels: labels(view, laid.columnAxis, laid.columns, row),
+    rowLabels: labels(view, laid.rowAxis, laid.rows, shown.row),
+    columnLabels: labels(view, laid.columnAxis, laid.columns, shown.row),
     room,
     ...(frame ? { frame } : {}),
     caption: caption || kindText(kind),
@@ -112,7 +119,7 @@ function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelPro
     named: (r: number, c: number) => written({ name: around, index: indexAt(laid, index, r, c) }),
   };
   if (large) return <Tiles {...common} source={source} name={name} index={index} kind={kind} rows={laid.rows} columns={laid.columns} />;
-  if (!slice) return <Reading name={common.title} {...roomOf(laid, room)} />;
+  if (!slice) return <Reading name={`reading ${common.title} …`} {...roomOf(laid, room)} />;
   if (laid.rows * laid.columns === 1)
     return (
       <p class={`scalar ${frame ?? ""}`}>
@@ -120,15 +127,6 @@ function Panel({ name, bare, kind, laid, index, frame, room, caption }: PanelPro
       </p>
     );
   return <Matrix {...common} rows={laid.rows} columns={laid.columns} data={slice.data} hidden={slice.hidden} />;
-}
-
-/** An array that does not stand there yet, as large as it will be. */
-function Reading({ name, width, height }: { name: string; width: number; height: number }) {
-  return (
-    <p class="quiet loading not-seen" style={{ width: `${width}px`, height: `${height}px` }}>
-      reading {name} …
-    </p>
-  );
 }
 
 function kindText(kind: Kind): string {

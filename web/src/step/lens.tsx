@@ -7,6 +7,7 @@ import { Segments } from "../parts/form";
 import { useLoaded } from "../parts/loaded";
 import { Matrix } from "../parts/matrix";
 import { Save } from "../parts/save";
+import { useWhileNear } from "../parts/seen";
 import { go, isWhole, useStep } from "../parts/step-context";
 import { visible } from "../parts/text";
 import { EntryLink, Value } from "../parts/value";
@@ -19,8 +20,8 @@ const COLUMN = 70;
 export function Lens() {
   const shown = useStep();
   const { view, source } = shown;
-  const row = shown.row.value;
   const [room, box] = useWidth<HTMLElement>(200, 1400);
+  const row = useWhileNear(shown.row.value, box);
   const columns = Math.max(2, Math.floor((room - 84) / COLUMN));
   const first = useSignal(0);
   const measure = useSignal<Measure>("target");

@@ -1,7 +1,9 @@
 // The account of the loss: every label, what it costs, and its share of the mean.
+import { useRef } from "preact/hooks";
 import { general, numeric } from "../numbers";
 import { Equation } from "../parts/equation";
 import { useLoaded } from "../parts/loaded";
+import { useWhileNear } from "../parts/seen";
 import { useStep } from "../parts/step-context";
 import { Token } from "../parts/text";
 import { Value } from "../parts/value";
@@ -11,7 +13,8 @@ const SHOWN = 64;
 export function LossAccount() {
   const { source, view, row } = useStep();
   const loss = view.step.loss;
-  const at = row.value;
+  const box = useRef<HTMLElement>(null);
+  const at = useWhileNear(row.value, box);
   const targets = useLoaded(
     async () => ("targets" in view.arrays ? source.slice(`targets[${at}]`, "value") : null),
     [source, at],
@@ -20,7 +23,7 @@ export function LossAccount() {
   const cited = "log_probabilities" in view.arrays;
   const rest = loss.objective === "next_token";
   return (
-    <section class="account" aria-label="the account of the loss">
+    <section class="account" aria-label="the account of the loss" ref={box}>
       <h3>The account of the loss</h3>
       <Equation latex={loss.formula} mathml={view.mathml} frame="forward" />
       <p>

@@ -4,12 +4,12 @@ import { Comparison, Mark } from "../parts/verdict";
 import { Value } from "../parts/value";
 import { Seen } from "../parts/seen";
 import { useStep, waits } from "../parts/step-context";
-import { ArrayView, heightOf } from "./array";
+import { ArrayView, Room } from "./array";
 import { Pins } from "./pins";
 import { anchor, own, shape } from "./quantity";
 
 /** Pixels around its arrays: facts and comparisons. */
-const AROUND = 90;
+const AROUND = 58;
 
 export function Parameter({ parameter }: { parameter: ParameterDocument }) {
   const shown = useStep();
@@ -21,7 +21,7 @@ export function Parameter({ parameter }: { parameter: ParameterDocument }) {
         <code>{own(parameter.name)}</code> <span class="shape">{shape(parameter.shape, parameter.axes)}</span>{" "}
         <span class="branch">learned</span> {worst && <Mark check={worst} />}
       </h3>
-      <Seen waits={waits(shown)} name="" width={640} height={AROUND + heightOf(shown.view.arrays[parameter.name])}>
+      <Seen waits={waits(shown)} name="" width={640} height={AROUND} room={<Room place={shown.view.arrays[parameter.name]} isGradient />}>
         <p class="quiet facts">
           norm of the gradient <Value value={parameter.grad_norm} digits={4} /> · the update changed{" "}
           <Value value={parameter.relative_change} digits={3} /> of its norm · weight decay {parameter.decayed ? "applies" : "does not apply"}

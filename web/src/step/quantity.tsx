@@ -9,7 +9,7 @@ import { Seen } from "../parts/seen";
 import { useStep, waits } from "../parts/step-context";
 import { Comparison } from "../parts/verdict";
 import { Value } from "../parts/value";
-import { ArrayView, heightOf } from "./array";
+import { ArrayView, Room } from "./array";
 import { NotFiniteFrom, Pins } from "./pins";
 
 /** Pixels around the arrays of a quantity: facts, equation, comparisons. */
@@ -25,7 +25,7 @@ export function Quantity({ quantity }: { quantity: QuantityDocument }) {
         <code>{own(name)}</code> <span class="shape">{shape(quantity.shape, quantity.axes)}</span>{" "}
         <span class="branch">{quantity.branch}</span>
       </h3>
-      <Seen waits={waits(shown)} name="" width={640} height={AROUND + heightOf(shown.view.arrays[name])}>
+      <Seen waits={waits(shown)} name="" width={640} height={AROUND} room={<Room place={shown.view.arrays[name]} isGradient={quantity.grad_norm !== null} />}>
         <Sides quantity={quantity} />
       </Seen>
     </section>
@@ -115,25 +115,20 @@ export function Name({ name }: { name: string }) {
   );
 }
 
-/** A place that is asked for and stands in a folded station, which opens and goes there. */
+/** A place that is asked for in a folded station, which opens and goes there. */
 export const wanted = signal<string | null>(null);
 
 /** The fragment is the address of a view, so that places within one are scrolled to, their folds opened. */
 export function show(event: Event | null, id: string): void {
   event?.preventDefault();
-  wanted.value = null;
   const found = document.getElementById(id);
-  if (!found) {
-    wanted.value = id;
-    return;
-  }
+  wanted.value = found && !found.matches(".unmade") ? null : id;
+  if (!found || wanted.value !== null) return;
   for (let at: HTMLElement | null = found; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
-  requestAnimationFrame(() => {
-    arrive(found);
-    const heading = found.querySelector<HTMLElement>("summary, h2, h3");
-    if (heading && heading.tagName !== "SUMMARY") heading.tabIndex = -1;
-    heading?.focus({ preventScroll: true });
-  });
+  arrive(found);
+  const heading = found.querySelector<HTMLElement>("summary, h2, h3");
+  if (heading && heading.tagName !== "SUMMARY") heading.tabIndex = -1;
+  heading?.focus({ preventScroll: true });
 }
 
 export function anchor(name: string): string {

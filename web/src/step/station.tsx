@@ -1,6 +1,6 @@
 // One stage of the forward pass: its quantities in order, and what it learns.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import type { StationDocument } from "../documents";
 import { si } from "../numbers";
 import { Seen } from "../parts/seen";
@@ -20,16 +20,15 @@ export function Station({ station, open }: { station: StationDocument; open: boo
   const quantities = view.step.quantities.filter((one) => station.quantities.includes(one.name));
   const parameters = view.step.parameters.filter((one) => station.parameters.includes(one.name));
   const branches = [...new Set(quantities.map((one) => one.branch))];
-  const asked = wanted.value !== null && [...quantities, ...parameters].some((one) => anchor(one.name) === wanted.value);
-  useEffect(() => {
-    if (asked) opened.value = true;
-  }, [asked]);
-  useEffect(() => {
+  const places = [stationId(station), ...[...quantities, ...parameters].map((one) => anchor(one.name))];
+  const asked = wanted.value !== null && places.includes(wanted.value);
+  useLayoutEffect(() => {
     if (asked && opened.value) show(null, wanted.value ?? "");
+    else if (asked) opened.value = true;
   }, [asked, opened.value]);
   return (
     <details
-      class={`station ${station.station}`}
+      class={`station ${station.station}${opened.value ? "" : " unmade"}`}
       id={stationId(station)}
       open={opened.value}
       onToggle={(event) => (opened.value = event.currentTarget.open)}

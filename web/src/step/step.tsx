@@ -1,8 +1,8 @@
 // One step, opened: a flow that one can walk, and beside it the entry that was clicked.
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import type { PlacedFinding, StepView } from "../documents";
-import { entry as parsed, type Address, type Entry } from "../address";
+import { entry as parsed, written, type Address, type Entry } from "../address";
 import type { ViewProps } from "../page";
 import { useLoaded } from "../parts/loaded";
 import { Search, type Found } from "../parts/search";
@@ -23,6 +23,9 @@ const NONE: PlacedFinding[] = [];
 
 export function Step({ source, address }: ViewProps<Extract<Address, { view: "step" }>>) {
   const step = useMemo(() => source.step(address.run, address.step), [source, address.run, address.step]);
+  useMemo(() => {
+    if (step.isServed && address.entry !== null) step.explain(written(parsed(address.entry))).catch(() => undefined); // its panel says why
+  }, [step]); // on the way while the document is
   const doing = useSignal("");
   const view = useLoaded<StepView>(() => step.document((said) => (doing.value = said)), [step]);
   const found = useLoaded(() => step.findings(), [step]);
@@ -41,7 +44,7 @@ export function Step({ source, address }: ViewProps<Extract<Address, { view: "st
     const axes = view?.arrays[bare(asked.name)]?.axes;
     if (axes?.[0] === "batch" && first !== undefined) row.value = first;
   }, [address.entry, view]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (entry.value && view && walk.value.length <= 1) show(null, anchor(bare(entry.value.name)));
   }, [view]);
   const shown = useMemo<Shown | null>(

@@ -1,10 +1,12 @@
 // Who wrote the logit: the residual stream is a sum of what each part wrote, and the last norm, at the scale that it has
 // here, is linear in it. So the logit is a sum over the parts, exactly.
 import { useComputed, useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import type { QuantityDocument, StepDocument } from "../documents";
 import { entry as parsed } from "../address";
 import { general, signed } from "../numbers";
 import { useLoaded } from "../parts/loaded";
+import { useWhileNear } from "../parts/seen";
 import { isWhole, useStep, type Shown } from "../parts/step-context";
 import { visible } from "../parts/text";
 import { EntryLink, Value } from "../parts/value";
@@ -24,9 +26,11 @@ export function parts(step: StepDocument, name: string): string[] {
 export function Writers() {
   const shown = useStep();
   const { view, source } = shown;
+  const box = useRef<HTMLElement>(null);
+  const batch = useWhileNear(shown.row.value, box);
   const logits = view.step.quantities.find((one) => one.name === "logits");
   const stands = logits ? view.arrays["logits"]?.shape : undefined;
-  const last = (view.tokens[shown.row.value]?.length ?? 1) - 1;
+  const last = (view.tokens[batch]?.length ?? 1) - 1;
   const onShow = useComputed(() => {
     const entry = shown.entry.value;
     return entry && parsed(entry.name).name === "logits" && entry.index.length === 3 ? entry.index.join() : "";
@@ -34,7 +38,7 @@ export function Writers() {
   const asked = onShow ? onShow.split(",").map(Number) : null;
   const position = useSignal(last);
   const token = useSignal<number | null>(null);
-  const at = [shown.row.value, asked?.[1] ?? position.value];
+  const at = [batch, asked?.[1] ?? position.value];
   const row = useLoaded(async () => (stands?.length === 3 ? source.slice(`logits[${at}]`, "value") : null), [source, `${at}`]);
   const chosen = asked?.[2] ?? token.value ?? (row ? largest(row.data) : null);
   const found = useLoaded(
@@ -44,9 +48,9 @@ export function Writers() {
   if (!logits || stands?.length !== 3 || !isWhole(view, "logits") || !isWhole(view, logits.inputs[0] ?? "")) return null;
   const size = found ? Math.max(...found.map((one) => Math.abs(one.value))) : 1;
   return (
-    <section class="writers" aria-label="who wrote the logit">
+    <section class="writers" aria-label="who wrote the logit" ref={box}>
       <h3>Who wrote the logit</h3>
-      <Choice shown={shown} position={position} token={token} vocab={stands[2] ?? 1} at={at[1] ?? 0} chosen={chosen} fixed={asked !== null} />
+      <Choice shown={shown} batch={batch} position={position} token={token} vocab={stands[2] ?? 1} at={at[1] ?? 0} chosen={chosen} fixed={asked !== null} />
       {found && chosen !== null ? (
         <table class="bars">
           <thead>
@@ -90,6 +94,7 @@ export function Writers() {
 
 interface ChoiceProps {
   shown: Shown;
+  batch: number;
   position: { value: number };
   token: { value: number | null };
   vocab: number;
@@ -98,8 +103,8 @@ interface ChoiceProps {
   fixed: boolean;
 }
 
-function Choice({ shown: { view, row }, position, token, vocab, at, chosen, fixed }: ChoiceProps) {
-  const text = view.tokens[row.value] ?? [];
+function Choice({ shown: { view }, batch, position, token, vocab, at, chosen, fixed }: ChoiceProps) {
+  const text = view.tokens[batch] ?? [];
   if (fixed)
     return (
       <p>
@@ -153,23 +158,24 @@ async function written(source: StepSource, step: StepDocument, logits: QuantityD
   const [row = 0, position = 0, token = 0] = index;
   const [before = "", table = ""] = logits.inputs;
   const numbers = async (entry: string) => (await source.slice(entry, "value")).data;
-  const weights = await numbers(`${table}[${token}]`);
   const norm = step.quantities.find((one) => one.name === before);
   const isNorm = norm !== undefined && /norm/i.test(norm.operation);
   const stream = isNorm ? (norm.inputs[0] ?? before) : before;
   const names = parts(step, stream);
-  const gain = isNorm && norm.inputs[1] ? await numbers(norm.inputs[1]) : null;
-  const shift = isNorm && norm.inputs[2] ? await numbers(norm.inputs[2]) : null;
   const centred = norm !== undefined && isNorm && !/rms/i.test(norm.operation);
-  const whole = await numbers(`${stream}[${row},${position}]`);
+  const axes = (part: string) => step.quantities.find((one) => one.name === part)?.shape.length ?? 0;
+  const [weights, gain, shift, whole, ...vectors] = await Promise.all([
+    numbers(`${table}[${token}]`),
+    isNorm && norm.inputs[1] ? numbers(norm.inputs[1]) : null,
+    isNorm && norm.inputs[2] ? numbers(norm.inputs[2]) : null,
+    numbers(`${stream}[${row},${position}]`),
+    ...names.map((part) => numbers(`${part}[${axes(part) > 2 ? `${row},${position}` : position}]`)),
+  ]);
   const scale = isNorm ? 1 / spread(whole, centred, epsilon(step)) : 1;
-  const found: Written[] = [];
-  for (const part of names) {
-    const shape = step.quantities.find((one) => one.name === part)?.shape ?? [];
-    const vector = await numbers(`${part}[${shape.length > 2 ? `${row},${position}` : position}]`);
+  const found = vectors.map((vector, at): Written => {
     const mean = centred ? average(vector) : 0;
-    found.push({ name: part, value: scale * sum(vector, (x, i) => (x - mean) * Number(gain?.[i] ?? 1) * Number(weights[i])) });
-  }
+    return { name: names[at] ?? "", value: scale * sum(vector, (x, i) => (x - mean) * Number(gain?.[i] ?? 1) * Number(weights[i])) };
+  });
   if (shift) found.push({ name: norm?.inputs[2] ?? "bias", value: sum(shift, (x, i) => x * Number(weights[i])) });
   return found;
 }

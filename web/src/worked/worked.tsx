@@ -13,7 +13,7 @@ import { labels, StepContext, useStep } from "../parts/step-context";
 import { printable, visible } from "../parts/text";
 import { Value } from "../parts/value";
 import type { Slice, Source, StepSource } from "../source/source";
-import { scaleOf } from "../parts/matrix-draw";
+import { spanOf } from "../parts/matrix-draw";
 import { LossAccount } from "../step/loss";
 import "../style/worked.css";
 
@@ -130,10 +130,10 @@ function Table({ name, kind, frame }: TableProps) {
   if (!slice || !place) return null;
   const laid = layout(place.shape, place.axes, 0);
   const called = kind === "gradient" ? `grad(${name})` : name;
-  const scale = scaleOf(slice.data, () => false);
+  const scale = spanOf(slice.data, () => false).largest;
   const size = laid.rows * laid.columns;
-  const columns = labels(view, laid.columnAxis, laid.columns, 0);
-  const rows = labels(view, laid.rowAxis, laid.rows, 0);
+  const columns = labels(view, laid.columnAxis, laid.columns, { value: 0 });
+  const rows = labels(view, laid.rowAxis, laid.rows, { value: 0 });
   const open = (event: MouseEvent) => {
     const index = (event.target as HTMLElement).closest<HTMLElement>("td")?.dataset["index"];
     if (index !== undefined) location.hash = print({ view: "step", run, step, entry: index ? `${called}[${index}]` : called });

@@ -95,7 +95,7 @@ def sum_of(terms: Array) -> str:
 
 
 def _largest(left: Array, right: Array, terms: Array) -> list[tuple[float, float]]:
-    order = np.sort(strongest(terms)[:SHOWN])
+    order = np.sort(strongest(terms))
     return [(float(left[i]), float(right[i])) for i in order]
 
 
@@ -106,18 +106,23 @@ def _sum(written: list[str], terms: Array) -> str:
     line = " + ".join(written)
     if rest <= 0:
         return line
-    others = float(terms.sum() - terms[strongest(terms)[:SHOWN]].sum())
+    others = float(terms.sum() - terms[strongest(terms)].sum())
     return f"{line} + [{rest:,} more: {number(others)}]"
 
 
 def strongest(terms: Array) -> Array:
-    """Positions of the terms, the largest magnitude first; what is not a number comes before all."""
-    return np.argsort(-np.nan_to_num(np.abs(terms), nan=np.inf), kind="stable")
+    """Positions of the SHOWN terms of the largest magnitude, the largest first, the first of equal ones first; what is
+    not a number comes before all.
+    """
+    sizes = -np.nan_to_num(np.abs(terms), nan=np.inf)
+    last = np.partition(sizes, SHOWN - 1)[SHOWN - 1] if len(sizes) > SHOWN else np.inf  # a vocabulary is not sorted
+    among = np.flatnonzero(sizes <= last)
+    return among[np.argsort(sizes[among], kind="stable")][:SHOWN]
 
 
 def sources(place: int, indices: Indices, shares: Array) -> tuple[Source, ...]:
     """The strongest contributions, strongest first."""
-    return tuple(Source(place, indices[int(i)], float(shares[i])) for i in strongest(shares)[:SHOWN])
+    return tuple(Source(place, indices[int(i)], float(shares[i])) for i in strongest(shares))
 
 
 def merged(*groups: tuple[Source, ...]) -> tuple[Source, ...]:

@@ -121,7 +121,7 @@ def _linear(operation: Linear, index: Index, reader: Reader) -> Entry:
     terms = w * x
     found = tuple(
         source
-        for j in strongest(terms)[:4]
+        for j in strongest(terms)
         for source in (
             Source(0, (*at, *feature(operation, int(j), reader)), float(terms[j])),
             Source(1, (row, int(j)), float(terms[j])),
@@ -203,7 +203,7 @@ def _scores(operation: Scores, index: Index, reader: Reader) -> Entry:
     terms = operation.scale * q * k
     found = tuple(
         source
-        for f in strongest(terms)[:4]
+        for f in strongest(terms)
         for source in (
             Source(0, (batch, i, head, int(f)), float(terms[f])),
             Source(1, (batch, j, group, int(f)), float(terms[f])),
@@ -243,7 +243,7 @@ def _mix(operation: Mix, index: Index, reader: Reader) -> Entry:
     terms = w * v
     found = tuple(
         source
-        for j in strongest(terms)[:4]
+        for j in strongest(terms)
         for source in (
             Source(1, (batch, int(j), group, f), float(terms[j])),
             Source(0, (batch, head, i, int(j)), float(terms[j])),
