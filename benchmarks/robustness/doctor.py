@@ -4,7 +4,8 @@ Honest loops may bring no finding above "notice", and must come out the same to 
 losses, weights, random numbers, calls of a module that counts. A faulty loop must be accused, and rightly: the words a
 right diagnosis needs are given with the fault. That a fault bites is shown by its twin without the mistake.
 
-    python -m benchmarks.robustness.doctor [--count N] [--seed S] [--jobs J] [--json FILE] [--resume] [--only NAME]
+    python -m benchmarks.robustness.doctor [--from FILES] [--count N] [--seed S] [--jobs J] [--json FILE] [--resume]
+                                           [--only NAME]
 """
 
 import argparse
@@ -35,6 +36,7 @@ QUIET = "notice"
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
+        a, b = a.to_dense(), b.to_dense()
         return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
@@ -201,6 +203,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--resume", action="store_true", help="skip what the JSON holds")
     parser.add_argument("--only", help="cases whose names hold this")
+    parser.add_argument("--from", dest="files", default="", help="cases of files whose names begin so")
     parser.add_argument("--kind", choices=("honest", "fault"))
     parser.add_argument("--preflight", action="store_true", help="let the doctor examine the first batch, where it can")
     parser.add_argument("--no-twins", action="store_true", help="do not watch the faults' honest twins")
@@ -213,6 +216,7 @@ def main() -> None:
         for index, case in enumerate(cases)
         if options.kind in (None, kind)
         and (options.only is None or options.only in case.name)  # type: ignore[attr-defined]
+        and case.file.startswith(options.files)  # type: ignore[attr-defined]
         and (options.count is None or index < options.count)
     ]
     if options.list:

@@ -77,6 +77,11 @@ class Honest:
     what: str
     loop: Callable[[Run], None]
 
+    @property
+    def file(self) -> str:
+        """The module that it stands in, without its package."""
+        return self.loop.__module__.rpartition(".")[2]
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -87,6 +92,11 @@ class Fault:
     what: str
     wanted: tuple[str, ...]
     loop: Callable[[Run, bool], None]
+
+    @property
+    def file(self) -> str:
+        """The module that it stands in, without its package."""
+        return self.loop.__module__.rpartition(".")[2]
 
 
 HONEST: list[Honest] = []
