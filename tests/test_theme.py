@@ -40,9 +40,11 @@ def test_a_colour_stands_out_from_white_and_from_dark_grey(name: str) -> None:
 
 
 def colours(source: str) -> Iterator[str]:
-    """Words of a file that rich would read as a colour or a way to write, outside its docstrings."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+    """Words of a file that rich would read as a colour or a way to write, outside its docstrings and keys of tables."""
+    tree = ast.parse(source)
+    keys = {key for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys}
+    for node in ast.walk(tree):
+        if node not in keys and isinstance(node, ast.Constant) and isinstance(node.value, str):
             words = node.value.removeprefix("[").removesuffix("]").split()
             plain = [word for word in words if word not in ("bold", "italic", "on")]
             if plain and len(words) < 5 and all(word in ANSI_COLOR_NAMES for word in plain):
@@ -58,4 +60,5 @@ def test_no_other_place_names_a_colour() -> None:
 
 
 def test_the_law_sees_a_colour() -> None:
+    assert list(colours('{"tan": np.tan, "worst": "red"}')) == ["red"]
     assert list(colours('Text("x", "bold red")\nText("a red hat", style="blue")')) == ["bold red", "blue"]

@@ -224,7 +224,7 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (uneven, "loss-mean-of-means", 2, 1),
     (not_divided, "accumulation-not-divided", 2, 1),
     (noise, "corrupt-batch", 1, 33),
-    (sorted_data, "data-sorted", 1, 34),
+    (sorted_data, "data-sorted", 1, 42),
     (a_word_is_ignored, "token-never-a-label", 1, 3),
     (not_normalised, "loss-formula-unusual", 1, 1),
     (smoothed, "loss-formula-unusual", 1, 1),

@@ -254,8 +254,8 @@ def test_a_book_is_read_in_order_and_a_change_of_source_is_not() -> None:
         p = np.exp(topic) / np.exp(topic).sum()
         pages.append(random.choice(60, (8, 64), p=p))
     assert borders(pages) == []
-    others = [random.choice(np.arange(40, 100), (8, 64)) for _ in range(12)]
-    assert borders(pages[:40] + others) == [48]
+    others = [random.choice(np.arange(40, 100), (8, 64)) for _ in range(24)]
+    assert borders(pages[:40] + others) == [56]
 
 
 def test_a_schedule_that_ends_at_nothing_is_not_a_rate_that_is_too_low() -> None:

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import limpid
 from doctor.kinds_of_state import KINDS, NAMES, hooked
 from doctor.stateful import (
     STEPS,
+    WIDTH,
     Annealed,
     Averaged,
     Base,
@@ -226,6 +228,53 @@ def test_what_is_watched_is_saved_and_copied_as_if_it_were_not() -> None:
         assert len(doctor.recorder.record.calls) == 1
         scheduler.step()
         assert doctor.recorder.record.events == ["forward", "schedule"]
+
+
+class Computed(nn.Linear):
+    """What is asked of it is computed, and each time another."""
+
+    asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"weight", "p", "rate", "scale", "scaling", "lora_A", "base_layer"}:
+            type(self).asked += 1
+        return super().__getattr__(name)
+
+
+class Block(nn.Module):
+    """A spectral norm turns its vector each time its weight is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH)), Computed(WIDTH, WIDTH)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.drop(F.linear(torch.tanh(self.up(x)), *self.down._parameters.values()))
+
+
+class InBlocks(Base):
+    """Two of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        Computed.asked = 0
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def between(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def state(self) -> Any:
+        return Computed.asked
+
+
+@pytest.mark.parametrize("watched", ["watched", "examined"])
+def test_weights_that_are_computed_when_they_are_asked_for_are_not_asked_for(watched: str) -> None:
+    alone, _ = trained(InBlocks, "")
+    seen, _ = trained(InBlocks, watched)
+    assert same(alone, seen)
 
 
 def test_two_doctors_may_leave_in_any_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from limpid.doctor import row_history
 from limpid.doctor.calls import micro_batches
 from limpid.doctor.row_history import RowHistory
-from limpid.doctor.rules.mixture import one_class_a_batch
+from limpid.doctor.rules.mixture import border, one_class_a_batch
 from limpid.doctor.rules.rows import repeats
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
@@ -61,6 +62,25 @@ def test_rows_that_are_sorted_by_class() -> None:
     assert [finding.rule for finding in sorted_by(in_order)[:1]] == ["data-sorted"]
     assert sorted_by([[number % 2] * 16 for number in range(20)]) == []  # real and made, in turn
     assert sorted_by([[0] * 16 if number % 5 else [0] * 15 + [1] for number in range(40)]) == []  # a rare class
+
+
+def borders(batches: Iterator[np.ndarray]) -> list[int | None]:
+    history, steps = History(rows=RowHistory()), []
+    for number, ids in enumerate(batches, 1):
+        history.rows.take([torch.from_numpy(ids)], [])
+        steps += [finding.step for finding in border(SimpleNamespace(), StepRecord(number), history)]  # type: ignore[arg-type]
+    return steps
+
+
+def test_shuffled_rows_have_no_border_however_long_the_run_and_sorted_ones_have_one() -> None:
+    """Few and short rows: among thousands of borders one looks like one by chance, and the batches after it say so."""
+    draw = np.random.default_rng(0)
+    one, other = (draw.dirichlet(np.full(40, 0.5)) for _ in range(2))
+    for _ in range(3):
+        assert borders(draw.choice(40, (4, 16), p=one) for _ in range(4000)) == []
+    steps = borders(draw.choice(40, (8, 32), p=one if number < 60 else other) for number in range(100))
+    assert len(steps) == 1
+    assert steps[0] in range(68, 81)
 
 
 def test_classes_that_a_batch_names_are_labels() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +57,8 @@ class Call:
 
     @property
     def mask(self) -> Tensor | None:
-        return next((self.kwargs[name] for name in MASK_NAMES if isinstance(self.kwargs.get(name), Tensor)), None)
+        given = {**dict(zip(self.names, self.args, strict=False)), **self.kwargs}
+        return next((given[name] for name in MASK_NAMES if isinstance(given.get(name), Tensor)), None)
 
     @property
     def positions(self) -> Tensor | None:
@@ -89,8 +90,8 @@ class Call:
             self, args=tuple(map(_detached, self.args)), kwargs={k: _detached(v) for k, v in self.kwargs.items()}
         )
 
-    def rows(self, chosen: slice | Tensor, positions: int | None = None) -> Call:
-        """The call for some rows only, and for the first positions of them: what has a batch axis is cut along it."""
+    def rows(self, chosen: slice | Tensor, positions: int | None = None, start: int = 0) -> Call:
+        """The call for some rows only, and for so many positions of them: what has a batch axis is cut along it."""
         ids = self.ids
         if ids is None:
             return self
@@ -102,10 +103,22 @@ class Call:
                 if positions is not None:
                     for axis in range(1, value.ndim):
                         if value.shape[axis] == length:
-                            value = value.narrow(axis, 0, min(positions, length))
+                            value = value.narrow(axis, start, min(positions, length - start))
             return value
 
         return replace(self, args=tuple(map(cut, self.args)), kwargs={k: cut(v) for k, v in self.kwargs.items()})
+
+    def with_values(self, change: Callable[[Tensor], Tensor]) -> Call:
+        """The same call on other numbers of a sequence or picture each, (row, …, …)."""
+
+        def changed(value: Any) -> Any:
+            return (
+                change(value) if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 2 else value
+            )
+
+        return replace(
+            self, args=tuple(map(changed, self.args)), kwargs={k: changed(v) for k, v in self.kwargs.items()}
+        )
 
     def with_ids(self, ids: Tensor) -> Call:
         """The same call on other token ids."""
@@ -245,6 +258,15 @@ def find_logits(output: Any) -> Tensor | None:
     return next((entry for entry in entries if isinstance(entry, Tensor) and _is_logits(entry)), None)
 
 
+def find_rows(output: Any) -> Tensor | None:
+    """The first numbers in what a model returned, logits before others."""
+    logits = find_logits(output)
+    if logits is not None or isinstance(output, Tensor):
+        return output if logits is None else logits
+    entries = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return next((one for one in entries if isinstance(one, Tensor) and one.is_floating_point() and one.ndim), None)
+
+
 def _is_logits(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.ndim >= 2 and tensor.shape[-1] > 1
 
@@ -256,6 +278,11 @@ def find_loss(output: Any) -> Tensor | None:
         return named
     entries = output if isinstance(output, tuple | list) else ()
     return next((e for e in entries if isinstance(e, Tensor) and e.is_floating_point() and e.numel() == 1), None)
+
+
+def takes_mask(model: nn.Module) -> bool:
+    """Whether the model can be told which positions are padding."""
+    return any("mask" in one.name for one in _signature(model))
 
 
 def _signature(model: nn.Module) -> tuple[inspect.Parameter, ...]:

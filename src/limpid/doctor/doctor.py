@@ -32,6 +32,9 @@ from limpid.doctor.weights import local
 from limpid.errors import ConfigError
 from limpid.files import user_path
 
+AGAIN, FURTHER = 10, 4
+"""The step at which batch and model are examined again, and how much later each time."""
+
 
 class Doctor:
     """What `limpid.watch` returns. Use it as a context manager, or call `close()` at the end; either is optional."""
@@ -73,6 +76,7 @@ class Doctor:
         self.ranks: Ranks | None = None
         self.closed = False
         self._examined, self._waiting = not examine, False
+        self._due = first_step - 1 + AGAIN if examine else None
         self._on_step = [(f.__name__.replace("_", "-"), f) for f in functions("on_step", self.rules)]
         self.hooks = Hooks(self.recorder)
         with self.skipped.noting("watch"):
@@ -176,6 +180,11 @@ class Doctor:
             exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
             later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
             self._examine(exam, later)
+        elif self._due is not None and record.number >= self._due and record.sampled and record.calls:
+            self._due = record.number * FURTHER
+            gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
+            exam = self._exam(call=record.calls[0].detached(), seen_loss_gradients=gradients)
+            self._examine(exam, [rule for rule in self.rules if rule.again], record.number)
         if self.ranks is not None:
             self.ranks.before_update(record.number)
 
@@ -230,10 +239,10 @@ class Doctor:
             **given,
         )
 
-    def _examine(self, exam: Exam, rules: Sequence[Rule]) -> None:
+    def _examine(self, exam: Exam, rules: Sequence[Rule], step: int | None = None) -> None:
         with self.recorder.paused(), self.skipped.noting("examination"):
             first = self.recorder.first_step
-            stands = None if first == 1 else first  # a run that goes on: the step that it goes on with
+            stands = step or (None if first == 1 else first)  # a run that goes on: the step that it goes on with
             found = examine(exam, functions("before_first_step", rules))
             self._add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
             for what, why in exam.skipped.items():

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.calls import Call, Micro, call_for, find_logits, micro_batches, nothing_to_learn
+from limpid.doctor.calls import Call, Micro, call_for, find_logits, find_rows, micro_batches, nothing_to_learn
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import AttentionExam, Flow, flow, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
@@ -143,7 +143,7 @@ class Exam(Watched):
 
     def rates_of(self, group: dict[str, Any]) -> list[float]:
         """The rate of a group at each planned update; as it is now, where no schedule says more."""
-        return self._rates_by_group.get(id(group)) or [float(group["lr"])] * (self.planned or 1)
+        return self._rates_by_group.get(id(group)) or [float(group.get("lr") or 0.0)] * (self.planned or 1)
 
     @cached_property
     def fresh(self) -> bool:
@@ -172,13 +172,20 @@ class Exam(Watched):
 
     def logits(self, call: Call | None, training: bool = False, seed: int = 0) -> Tensor | None:
         """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
+        return self._found(find_logits, call, training, seed)
+
+    def output(self, call: Call) -> Tensor | None:
+        """What comes of a call in evaluation mode, one number or more for each row, in float32."""
+        return self._found(find_rows, call, False, 0)
+
+    def _found(self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int) -> Any:
         if call is None or (self.refused and call is not self.probe):
             return None
         with self.skipped.noting("the forward pass"), undisturbed(self.shield):
             self.model.train(training)
             seeded(seed)
-            logits = find_logits(call.make(self.model))
-            return None if logits is None else logits.detach().float()
+            found = find(call.make(self.model))
+            return None if found is None else found.detach().float()
         return None
 
     @cached_property

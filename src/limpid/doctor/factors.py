@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from limpid.doctor.model_info import kept_by
+
 A_NAMES, B_NAMES = ("lora_a", "lora_A"), ("lora_b", "lora_B")
 BASES = ("base_layer", "base", "linear", "original", "orig")
 
@@ -41,7 +43,7 @@ def _beside(name: str, module: nn.Module) -> Iterator[Factors]:
 
 def _named(module: nn.Module, names: tuple[str, ...]) -> dict[str, nn.Parameter]:
     """The matrices that a module keeps under any of these names; peft keeps one for each adapter."""
-    kept: Any = next((getattr(module, name) for name in names if hasattr(module, name)), None)
+    kept = next((one for name in names if (one := kept_by(module, name)) is not None), None)
     if isinstance(kept, nn.ModuleDict | nn.ParameterDict):
         return {key: weight for key, one in kept.items() if (weight := _weight(one)) is not None}
     weight = _weight(kept)
@@ -49,18 +51,18 @@ def _named(module: nn.Module, names: tuple[str, ...]) -> dict[str, nn.Parameter]
 
 
 def _weight(kept: Any) -> nn.Parameter | None:
-    weight = kept if isinstance(kept, nn.Parameter) else getattr(kept, "weight", None)
+    weight = kept_by(kept, "weight") if isinstance(kept, nn.Module) else kept
     return weight if isinstance(weight, nn.Parameter) else None
 
 
 def _base(module: nn.Module) -> Tensor | None:
-    inside = (getattr(module, name, None) for name in BASES)
+    inside = (kept_by(module, name) for name in BASES)
     inner = next((one for one in inside if isinstance(one, nn.Module)), module)
-    weight = getattr(inner, "weight", None)
+    weight = kept_by(inner, "weight")
     return weight if isinstance(weight, Tensor) and weight.ndim == 2 and weight.is_floating_point() else None
 
 
 def _scale(module: nn.Module, key: str) -> float:
-    kept: Any = next((getattr(module, name) for name in ("scaling", "scale") if hasattr(module, name)), 1.0)
+    kept = next((one for name in ("scaling", "scale") if (one := kept_by(module, name)) is not None), 1.0)
     kept = kept.get(key, 1.0) if isinstance(kept, dict) else kept
     return float(kept) if isinstance(kept, int | float) else 1.0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.model_info import ModelInfo, weight_of
+from limpid.doctor.model_info import ModelInfo, kept_by, weight_of
 from limpid.doctor.weights import local
 
 
@@ -30,7 +30,7 @@ def linear_maps(info: ModelInfo) -> dict[str, tuple[nn.Parameter, bool]]:
         for name, module in owner.named_modules():
             weight = weight_of(module)
             turned = type(module).__name__ == "Conv1D"
-            if not isinstance(weight, nn.Parameter) or weight.ndim != 2 or weight is not getattr(module, "weight", 0):
+            if not isinstance(weight, nn.Parameter) or weight.ndim != 2 or weight is not kept_by(module, "weight"):
                 continue
             if isinstance(module, nn.Linear) or turned:
                 found[f"{block}.{name}.weight" if name else f"{block}.weight"] = weight, turned

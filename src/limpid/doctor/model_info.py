@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,15 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
+def kept_by(module: nn.Module, name: str, default: Any = None) -> Any:
+    """What a module keeps under a name; what it would have to compute is not asked for, which may change its state."""
+    for own in (vars(module), module._parameters, module._buffers, module._modules):
+        if name in own:
+            return own[name]
+    value = inspect.getattr_static(type(module), name, default)
+    return default if hasattr(type(value), "__get__") else value
+
+
 def weight_of(module: nn.Module) -> Tensor | None:
     """The weight that a module keeps; of a computed one what it is made from, for to ask for it would make it."""
     kept = module._parameters.get("weight", vars(module).get("weight"))
@@ -35,6 +45,11 @@ def weight_of(module: nn.Module) -> Tensor | None:
     if parts is not None:
         kept = next(iter(parts._parameters.values()), None)
     return kept if isinstance(kept, Tensor) else None
+
+
+def _drop_rates(module: nn.Module) -> list[float]:
+    found = [kept_by(module, word) for word in ("p", "rate", "drop_prob", "probability")]
+    return [float(rate) for rate in found if isinstance(rate, int | float)]
 
 
 def _size(parameters: Iterable[Tensor]) -> int:
@@ -216,30 +231,23 @@ class ModelInfo:
         modules = []
         for name, module in self.model.named_modules():
             if "drop" in type(module).__name__.lower():
-                rate = next(
-                    (
-                        getattr(module, word)
-                        for word in ("p", "rate", "drop_prob", "probability")
-                        if hasattr(module, word)
-                    ),
-                    0,
-                )
-                if isinstance(rate, int | float) and rate > 0:
+                rate = max(_drop_rates(module), default=0.0)
+                if rate > 0:
                     modules.append((name, module))
         return modules
 
     @cached_property
     def dropout_rate(self) -> float:
         """The largest probability with which anything is dropped, by module or by configuration."""
-        rates = [
-            float(getattr(m, w))
-            for _, m in self.dropout_modules
-            for w in ("p", "rate", "drop_prob", "probability")
-            if hasattr(m, w)
-        ]
+        rates = [rate for _, module in self.dropout_modules for rate in _drop_rates(module)]
         names = ("dropout", "attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout_prob")
         rates += [float(v) for v in (self.declared(name) for name in names) if isinstance(v, int | float)]
         return max(rates, default=0.0)
+
+    @cached_property
+    def has_experts(self) -> bool:
+        """Whether rows may compete for experts with a capacity."""
+        return any("expert" in name or "router" in name for name, _ in self.model.named_modules())
 
     @cached_property
     def batch_norms(self) -> list[str]:

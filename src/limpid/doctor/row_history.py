@@ -40,6 +40,7 @@ class RowHistory:
             int, tuple[int, bool]
         ] = {}  # row hash -> returns before it was served last, whether it was one
         self.histograms: deque[np.ndarray] = deque(maxlen=64)  # of whole steps
+        self.short: int | None = None  # length of rows of which nearly all that there can be have been served
         self.new_rows = True  # whether this step's rows were all new
         self.same_tensors = 0  # steps in a row that were given the very tensors of the step before
         self._given: list[Tensor] = []
@@ -54,6 +55,7 @@ class RowHistory:
         self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
         self.odd_before = 0
         self.border: int | None = None  # step of the last border
+        self.suspected: tuple[int, Border] | None = None  # step at which one was suspected, what was seen
         self.types: set[int] = set()
         self.only_class: deque[int | None] = deque(maxlen=64)  # of steps whose rows, eight or more, all have one
 
@@ -77,6 +79,11 @@ class RowHistory:
             self.histograms.append(self.counts.sum(0) / max(1, self.counts.sum()))
 
     def _take_rows(self, given: list[Tensor], numbers: list[int]) -> None:
+        length = max(ids.shape[1] for ids in self.arrays)
+        if self.short is not None and self.short != length:  # on from rows that were all that there can be
+            self.count, self.short = 0, None
+            for kept in (self.last, self.place, self.gaps, self.epochs, self.returns, self.returning):
+                kept.clear()
         same = len(given) == len(self._given) and all(a is b for a, b in zip(given, self._given, strict=True))
         self.same_tensors, self._given = self.same_tensors + 1 if same else 0, given
         self.hashes = [h for ids in self.arrays for h in self._hashes(ids)]
@@ -102,11 +109,17 @@ class RowHistory:
         self.batches.append(hash(tuple(sorted(self.hashes))))
         self.largest = max(self.largest, max(int(ids.max()) for ids in self.arrays))
         self.tokens += sum(ids.size for ids in self.arrays)
+        self.short = length if self._is_exhausted() else None
 
     @property
     def distinct(self) -> int:
         """Different rows served so far; where not all are remembered an estimate, off by one in √MOST_ROWS."""
         return len(self.last) * self.one_in
+
+    def _is_exhausted(self) -> bool:
+        """Whether rows are so short that a quarter of all that these tokens can spell, or more, has been served."""
+        spelled = [ids.shape[1] * math.log(len(np.unique(ids))) for ids in self.arrays]
+        return bool(spelled) and max(spelled) < math.log(4 * max(1, self.distinct))
 
     def _is_remembered(self, row: int) -> bool:
         return (row * 0x9E3779B97F4A7C15 >> 32) % self.one_in == 0
@@ -233,10 +246,8 @@ def last_border(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Gene
 def against_all(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Generator, least: float) -> Border | None:
     """The last batches against all before them, as `side` of those are against the rest of them.
 
-    None where there are too few, or they diverge by no more than `least`.
+    None where they diverge by no more than `least`.
     """
-    if len(recent) < 6 * side:
-        return None
     before, last = np.stack(recent[:-side]), np.stack(recent[-side:])
     between = float(divergence(last.mean(0), before.mean(0)))
     if between <= least:
@@ -244,6 +255,18 @@ def against_all(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Gene
     chosen = shuffle.permuted(np.tile(np.arange(len(before)) < side, (SPLITS, 1)), axis=1)
     others = divergence(_totals(chosen, before) / side, _totals(~chosen, before) / (len(before) - side))
     return Border.of(between, others)
+
+
+def stays(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Generator) -> Border | None:
+    """The last batches against all before a border `2 side` batches ago, which was found without them.
+
+    None where they are as near to those before it as to those after it.
+    """
+    before, after, fresh = recent[: -2 * side], recent[-2 * side : -side], recent[-side:]
+    middle = np.mean(fresh, axis=0)
+    if divergence(middle, np.mean(after, axis=0)) >= divergence(middle, np.mean(before, axis=0)):
+        return None
+    return against_all([*before, *fresh], side, shuffle, 0.0)
 
 
 def _totals(chosen: np.ndarray, table: np.ndarray) -> np.ndarray:

@@ -94,6 +94,7 @@ class StepRecord:
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
     not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
     squashed_before: str = ""  # what made the logits of a binary cross-entropy: sigmoid, softmax
+    own_draw: bool = False  # whether the model itself drew these rows, shortly before
     # gradients
     loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # of the logits, by forward pass
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
@@ -136,7 +137,7 @@ class StepRecord:
     @property
     def is_drawn(self) -> bool:
         """Whether its rows are answers that a policy gave."""
-        return any(micro.is_drawn for micro in self.micros)
+        return self.own_draw or any(micro.is_drawn for micro in self.micros)
 
     @property
     def has_no_gradient(self) -> bool:

@@ -22,9 +22,10 @@ from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
+from limpid.doctor.sampling import Sampling
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
-from limpid.doctor.weights import local, sample
+from limpid.doctor.weights import local, rate_of, sample
 
 EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
@@ -56,6 +57,7 @@ class StepRecorder(PassRecorder):
         self._evaluated = False  # whether a pass without gradients has come since
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
+        self._sampling = Sampling()
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self.next_step()
 
@@ -104,6 +106,7 @@ class StepRecorder(PassRecorder):
         if record.norm is None and record.norm_tensor is not None:
             record.norm = float(record.norm_tensor)
         record.scale = self.watched.scale
+        record.own_draw = self._sampling.drew(record.token_ids)
         self._count_others(record)
         with self.skipped.noting("history"):
             self.history.take(self.watched, record)
@@ -136,6 +139,8 @@ class StepRecorder(PassRecorder):
         info = self.watched.info
         if not self.gradients_on:
             self._evaluated |= outer
+            if outer:
+                self._sampling.passed(Call.to(info.model, args, kwargs).ids)
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
                 self.history.random_evaluations += 1
             return
@@ -252,10 +257,10 @@ class StepRecorder(PassRecorder):
         record.events.append("update")
         self._stepping += [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        record.rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
+        record.rates = [rate_of(group) for group in optimizer.param_groups]
         own = {id(group) for group in optimizer.param_groups}
         self._look_for_missing(optimizer)
-        record.group_rates |= {i: float(g.get("lr", 0.0)) for i, g in self.watched.groups if id(g) in own}
+        record.group_rates |= {i: rate_of(g) for i, g in self.watched.groups if id(g) in own}
         if record.norm == 0:  # of a clip that had nothing to clip, or indeed of all
             record.norm_tensor = None
         self._norm(record, gradients)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.weights import local, sample
+from limpid.doctor.weights import local, rate_of, sample
 
 TENSORS, ELEMENTS = 96, 512
 HALVES = (torch.float16, torch.bfloat16)
@@ -108,13 +108,13 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         update.change.append(change)
         update.predicted.append(predicted)
         update.rounded.append(rounded)
-        update.step.append(0.0 if predicted else float(group.get("lr", 0.0)) * float(slope.pow(2).mean().sqrt()))
+        update.step.append(0.0 if predicted else float(group.get("lr") or 0.0) * float(slope.pow(2).mean().sqrt()))
         update.moves.append(bool(count))
         update.lost.append(stuck)
         update.still.append(bool(count) and stuck == 1.0)
         update.eps_share.append(eps_share)
         update.root_v.append(root)
-        update.rates.append(float(group.get("lr", 0.0)))
+        update.rates.append(rate_of(group))
         dot += float((delta * slope).sum())
         length += float(slope.pow(2).sum())
         moved += float(delta.pow(2).sum())

@@ -46,7 +46,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.given_rates = {  # of each group, as it was given before any schedule
-            index: float(group.get("initial_lr") or group["lr"]) for index, group in self.groups if "lr" in group
+            index: float(rate) for index, group in self.groups if (rate := given_rate(group)) is not None
         }
 
     @cached_property
@@ -189,7 +189,9 @@ def simulated(scheduler: Any, steps: int) -> list[list[float]] | None:
         warnings.simplefilter("ignore")
         dummy = torch.optim.SGD(groups, lr=0.0)
         for group, given in zip(dummy.param_groups, real.param_groups, strict=True):
-            group.update({k: copy.copy(v) for k, v in given.items() if k != "params"} | {"lr": float(given["lr"])})
+            group.update(
+                {k: copy.copy(v) for k, v in given.items() if k != "params"} | {"lr": float(given["lr"] or 0.0)}
+            )
             for key in ("foreach", "fused", "differentiable", "maximize", "nesterov"):
                 group[key] = False
             group.update(momentum=0.0, dampening=0.0, weight_decay=0.0)
@@ -200,9 +202,14 @@ def simulated(scheduler: Any, steps: int) -> list[list[float]] | None:
     return rates
 
 
+def given_rate(group: dict[str, Any]) -> Any:
+    """The rate that a group was given, before any schedule; None where the optimizer finds its own."""
+    return group.get("initial_lr") or group.get("lr")
+
+
 def peak(schedulers: list[Any], groups: list[dict[str, Any]]) -> float:
     """The rate that a schedule was given to reach."""
-    rates = [float(group.get("max_lr") or group.get("initial_lr") or group["lr"]) for group in groups]
+    rates = [float(rate) for group in groups if (rate := group.get("max_lr") or given_rate(group)) is not None]
     for scheduler in schedulers:
         rates.extend(float(rate) for rate in getattr(scheduler, "base_lrs", []))
     return max(rates, default=0.0)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from limpid.doctor.model_info import ModelInfo
+
+
+def rate_of(group: Mapping[str, Any]) -> float:
+    """The rate of a parameter group; nan where the optimizer finds its own, as Adafactor does."""
+    rate = group.get("lr", 0.0)
+    return math.nan if rate is None else float(rate)
 
 
 def local(tensor: Tensor) -> Tensor:

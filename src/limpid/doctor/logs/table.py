@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,6 +115,7 @@ FOLDERS = ("metrics/", "scalars/", "logs/", "log/", "data/", "stats/")
 """What stands before a name and says nothing."""
 
 
+@functools.lru_cache(4096)
 def spelled(name: object) -> str:
     """A name without capitals, spaces and what tools put before it: `Val. Loss` and `val-loss` are val_loss."""
     plain = re.sub(r"[\s_.\-]+", "_", str(name).strip().lower()).strip("_")
@@ -124,6 +126,7 @@ def spelled(name: object) -> str:
 
 SPELLINGS = {ours: tuple(dict.fromkeys(map(spelled, theirs))) for ours, theirs in NAMES.items()}
 TRANSLATION = {theirs: ours for ours, all_names in SPELLINGS.items() for theirs in all_names}
+RANK = {theirs: number for number, theirs in enumerate(theirs for names in SPELLINGS.values() for theirs in names)}
 
 
 def ours_of(plain: str) -> str | None:
@@ -193,20 +196,23 @@ class Curves:
 
 def fill(curves: Curves, entries: Iterable[dict[str, Any]]) -> None:
     """Take in lines that name their numbers; the steps count from 1 where none are given."""
-    doubled: dict[str, list[str]] = {}
+    doubled, named = dict[str, list[str]](), set[Any]()
     for number, entry in enumerate(entries, 1):
         plain = {spelled(name): value for name, value in entry.items() if as_number(value) is not None}
         if any(name in plain for name in SUMMARIES):
             continue
         step = next((as_number(value) for name, value in plain.items() if name in STEPS), None)
-        for ours, names in SPELLINGS.items():
-            there = [name for name in names if name in plain]
+        for ours in ("loss", "eval_loss"):
+            there = [name for name in SPELLINGS[ours] if name in plain]
             values = {as_number(plain[name]) for name in there}
-            if ours in ("loss", "eval_loss") and len({value for value in values if value == value}) > 1:
+            if len({value for value in values if value == value}) > 1:
                 doubled[ours] = there
-        curves.unknown |= dict.fromkeys(
-            str(n) for n in entry if ours_of(spelled(n)) is None and spelled(n) not in STEPS
-        )
+        for name in entry:
+            if name in named:
+                continue
+            named.add(name)
+            if ours_of(spelled(name)) is None and spelled(name) not in STEPS:
+                curves.unknown[str(name)] = None
         curves.add(step_of(step, number), preferred(plain))
     for ours, there in doubled.items():
         curves.notes.append(f"{ours.replace('_', ' ')} is read from {there[0]}, not from {', '.join(there[1:])}")
@@ -220,10 +226,10 @@ def step_of(value: float | None, otherwise: int) -> int:
 def preferred(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Entries whose names we know, each of our names once: the first spelling in our order wins."""
     plain = {spelled(name): value for name, value in entry.items()}
-    for names in SPELLINGS.values():
-        name = next((name for name in names if name in plain), None)
-        if name is not None:
-            yield name, plain[name]
+    first: dict[str, str] = {}
+    for name in sorted((name for name in plain if name in RANK), key=lambda name: RANK[name]):
+        first.setdefault(TRANSLATION[name], name)
+    yield from ((name, plain[name]) for name in first.values())
     yield from ((name, value) for name, value in plain.items() if OF_A_REWARD.fullmatch(name))
 
 

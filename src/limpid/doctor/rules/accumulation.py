@@ -187,6 +187,8 @@ def between_passes(watched: Watched, record: StepRecord, history: History) -> It
     Several optimizers wipe each other's gradients by intent; a step towards flat places makes its passes on the same
     rows or at other weights; who joins gradients of several losses steps with none of them.
     """
+    from limpid.doctor.shield import is_library
+
     rule, passes = PASSES_UNEQUAL, record.passes
     if passes is None or not record.updated:
         return
@@ -197,7 +199,9 @@ def between_passes(watched: Watched, record: StepRecord, history: History) -> It
         return
     least, uneven = shares[name], [name for name, share in shares.items() if share < rule["share"]]
     lost = least < rule["lost"]
-    told = passes.passes > 2 or _rows(record.micros) >= _rows(record.calls)  # else one pass may be a look
+    known = all(is_library(type(optimizer).__module__) for optimizer in watched.optimizers)
+    # one's own may have read them between the passes; and of two passes one may be a look
+    told = known and (passes.passes > 2 or _rows(record.micros) >= _rows(record.calls))
     how = "cleared" if lost else "clipped" if "clip" in _between(record.events) else "multiplied"
     what = "do not reach the update at all" if lost else f"reach the update by {least:.0%}"
     everywhere = "" if len(uneven) == len(shares) else f" in {len(uneven)} of {len(shares)} tensors looked at"

@@ -50,7 +50,7 @@ STOP_NOT_LEARNED = Rule(
     threshold="of the answers seen so far none has a token among those learned at which generating stops, and "
     "{cut:g} or "
     "more are followed by one that is not learned, or {open:g} or more that are shorter than the longest are "
-    "followed by nothing",
+    "followed by nothing, and do not all end in one token",
     thresholds={
         "cut": Threshold(3, TWO_MAY),
         "open": Threshold(16, "were half of the answers to end, sixteen in a row would not by 1.5e-5"),
@@ -174,7 +174,8 @@ def _count_stops(form: ChatForm, rows: Learned, stops: dict[str, int], *, drawn:
         taught = bool(np.isin(ids[learned], ends).any())
         follows = last + 1 < len(ids) and int(ids[last + 1]) in form.ends
         alone = last + 1 == len(ids) or not real[last + 1] or len(set(ids[last + 1 :].tolist())) == 1
-        counted = {"answers": 1, "taught": taught, "cut": not taught and follows}
+        ends_as_others = int(ids[last]) == stops.setdefault("end", int(ids[last]))
+        counted = {"answers": 1, "taught": taught, "cut": not taught and follows, "other": not ends_as_others}
         counted["open"] = not taught and not follows and alone and last + 1 < longest and rows.has_prompts and not drawn
         for name, happened in counted.items():
             stops[name] = stops.get(name, 0) + int(happened)
@@ -184,7 +185,8 @@ def _stops(stops: dict[str, int], step: int | None) -> Iterator[Finding]:
     rule = STOP_NOT_LEARNED
     if not stops.get("answers") or stops["taught"]:
         return
-    cut, alone = stops["cut"], stops["open"]
+    cut = stops["cut"]
+    alone = stops["open"] if stops["other"] else 0  # all end in one token: an end of the data's own
     if cut >= rule["cut"] or alone >= rule["open"]:
         what = (
             f"{cut} of them are followed by one that has no label"

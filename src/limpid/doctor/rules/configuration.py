@@ -131,7 +131,9 @@ def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> I
 
 @before_first_step(DROPOUT_TOO_HIGH)
 def hardly_anything_is_kept(exam: Exam) -> Iterator[Finding]:
-    rates = [(float(getattr(module, "p", 0.0)), name) for name, module in exam.info.dropout_modules]
+    from limpid.doctor.model_info import kept_by
+
+    rates = [(float(kept_by(module, "p", 0.0)), name) for name, module in exam.info.dropout_modules]
     high = [(rate, name) for rate, name in rates if DROPOUT_TOO_HIGH["most"] < rate]
     if high:
         rate, name = max(high)

@@ -12,6 +12,8 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_ste
 from limpid.doctor.weights import is_zero
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from limpid.doctor.exam import Exam
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
@@ -62,7 +64,7 @@ PARAMETERS_FROZEN = Rule(
     threshold="exact; a fault where nothing trains, a warning where some of like modules are frozen with fresh "
     "weights, and they are neither all that comes first nor the lowest blocks, held to be thawed later; else a notice",
     cost="none",
-    needs=(Probe.PARAMETERS,),
+    needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="frozen by a filter on names that matched more than meant",
     fix="requires_grad_(True) for what should train; leave the others out of the optimizer",
     refuted_by="requires_grad True",
@@ -219,7 +221,7 @@ def never_a_gradient(watched: Watched, record: StepRecord, history: History) -> 
 def frozen(exam: Exam) -> Iterator[Finding]:
     """requires_grad is how freezing is done on purpose; in fresh weights, or kept in the optimizer, it hardly is."""
     info = exam.info
-    names = [name for name, p in info.parameters.items() if not p.requires_grad and p.is_floating_point()]
+    names = [name for name, p in info.parameters.items() if _is_frozen(p)]
     if not names:
         return
     blocks = _partly_frozen(exam, names)
@@ -246,6 +248,11 @@ def frozen(exam: Exam) -> Iterator[Finding]:
         sure=0.9 if suspicious else 0.5,
         evidence={"tensors": len(names), "parameters": size, "blocks": blocks, "in_optimizer": len(in_optimizer)},
     )
+
+
+def _is_frozen(parameter: nn.Parameter) -> bool:
+    """Whether nothing trains it; a gradient that is written by hand needs no graph."""
+    return not parameter.requires_grad and parameter.is_floating_point() and parameter.grad is None
 
 
 def _by_depth(exam: Exam, names: list[str]) -> bool:

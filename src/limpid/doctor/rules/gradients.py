@@ -169,7 +169,8 @@ def left_over(watched: Watched, record: StepRecord, history: History) -> Iterato
 @on_step(STEP_WITHOUT_GRADIENTS)
 def nothing_to_step_with(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = STEP_WITHOUT_GRADIENTS
-    missing = record.no_gradients and record.updated and not record.has_nothing_to_learn
+    reached = record.loss == 0  # a margin that every row of the batch keeps
+    missing = record.no_gradients and record.updated and not record.has_nothing_to_learn and not reached
     if history.in_a_row(rule.slug, missing) == rule["steps"]:
         yield rule.finding(
             severity="fault",

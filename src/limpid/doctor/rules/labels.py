@@ -44,7 +44,8 @@ MISALIGNED = Rule(
     detects="Targets at another offset than the next token: shifted twice, backwards, or by the wrong axis.",
     equation=r"P(y_t = x_{t+k}) \ge 0.99 \;\text{for}\; k \neq 1",
     source="definition of next-token prediction",
-    threshold="a match of {match:.0%} at an offset k within -3 … 4 and less at 1, on {labels:g} labels or more",
+    threshold="a match of {match:.0%} at an offset k within -3 … 4 and less at 1, on {labels:g} labels or more; a "
+    "notice for k below -1",
     thresholds={"match": NEAR_ALL, "labels": ENOUGH},
     cost="comparisons of integer tensors",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -61,9 +62,9 @@ UNRELATED = Rule(
     equation=r"\max_{|k| \le 4} P(y_t = x_{t+k}) < 0.5",
     source="definition of next-token prediction",
     threshold="a match below {match:.0%} at every offset, on {labels:g} labels or more: a fault where {other:.0%} of "
-    "the targets are the next tokens of another row, a warning where more than {dense:.0%} of the positions have a "
-    "label of the model's own vocabulary and no one token stands at {hidden:.0%} of them, else a notice: other "
-    "objectives look like this",
+    "the targets are the next tokens of another row, a warning where the model calls itself one of language, more "
+    "than {dense:.0%} of the positions have a label of the model's own vocabulary and no one token stands at "
+    "{hidden:.0%} of them, else a notice: other objectives look like this",
     thresholds={
         "match": Threshold(0.5, "text repeats itself at one offset by a tenth or two"),
         "labels": Threshold(64, "a share of fewer scatters by more than a sixteenth"),
@@ -100,7 +101,7 @@ NO_LABELS = Rule(
 def alignment(exam: Exam) -> Iterator[Finding]:
     """Which input each position is taught: by the gradient where there is one, else by the labels themselves."""
     if exam.loss_gradients:
-        yield from aligned(exam.loss_gradients[0], None)
+        yield from aligned(exam.loss_gradients[0], None, exam.info.is_decoder)
         return
     for micro in exam.micros[:1]:
         if micro.ids is None or micro.labels is None or micro.ids.shape != micro.labels.shape:
@@ -113,7 +114,7 @@ def alignment(exam: Exam) -> Iterator[Finding]:
 @on_step(NOT_SHIFTED, MISALIGNED, UNRELATED)
 def alignment_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for gradient in record.downhill[:1]:
-        yield from aligned(gradient, record.number)
+        yield from aligned(gradient, record.number, watched.info.is_decoder)
 
 
 def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
@@ -127,7 +128,7 @@ def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
     return (float((y == x)[kept].double().mean()), int(kept.sum())) if bool(kept.any()) else (0.0, 0)
 
 
-def aligned(gradient: LossGradient, step: int | None) -> Iterator[Finding]:
+def aligned(gradient: LossGradient, step: int | None, of_language: bool) -> Iterator[Finding]:
     """Alignment by the gradient: what was really taught, whatever the code looks like."""
     if gradient.ids is None or gradient.misfit_squashed > 0.5:
         return
@@ -137,7 +138,13 @@ def aligned(gradient: LossGradient, step: int | None) -> Iterator[Finding]:
     labelled = float(gradient.labelled.double().mean())
     given = gradient.ids[gradient.rows, gradient.positions][gradient.labelled]
     masked = float((given == given.mode().values).double().mean()) >= UNRELATED["hidden"] if len(given) else False
-    dense = exact and labelled > UNRELATED["dense"] and int(gradient.ids.max()) < gradient.shape[-1] and not masked
+    dense = (
+        of_language
+        and exact
+        and labelled > UNRELATED["dense"]
+        and int(gradient.ids.max()) < gradient.shape[-1]
+        and not masked
+    )
     counted = {k: m for k, (m, n) in matches.items() if n >= ENOUGH}
     yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense)
 
@@ -191,7 +198,7 @@ def _shifted(
             evidence=evidence,
         )
     return MISALIGNED.finding(
-        severity="fault",
+        severity="fault" if best > -2 else "notice",  # to give back what was given a while ago is a task of its own
         step=step,
         where="targets",
         says=f"each position is taught the token {best:+d} places from it ({share:.0%} of {labels:,} labels), not the "

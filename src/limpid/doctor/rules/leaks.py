@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.rule import Probe, Rule, before_first_step
+from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
 from limpid.doctor.rules.labels import labelled_positions, next_token_is_taught
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
 
 FAMILY = "leaks"
@@ -30,6 +34,7 @@ NOT_CAUSAL = Rule(
     fix="is_causal=True, or a lower-triangular mask",
     refuted_by="no output before a changed token moves beyond rounding",
     explains=("loss-below-floor", "documents-see-each-other"),
+    again=True,
 )
 
 BATCH_LEAKS = Rule(
@@ -38,9 +43,13 @@ BATCH_LEAKS = Rule(
     detects="A sequence whose output changes with the other sequences of its batch.",
     equation=r"\partial\, \text{logits}(\text{row } 0) / \partial x(\text{row } 1) = 0",
     source="definition; exact perturbation",
-    threshold=f"{ROUNDING}; a warning for batch norm, a notice for experts with a capacity",
+    threshold=f"{ROUNDING}, or {{share:.0%}} of the largest output; a warning for batch norm, a notice for experts "
+    "with a capacity",
     cost="two forward passes for each of two halves and two modes, before the first step",
     needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
+    thresholds={
+        "share": Threshold(0.05, "of the largest output: a scale that rows share, to quantise them, moves 1 %")
+    },
     cause="an operation mixes rows: a wrong view, transpose or axis",
     fix="look for .view/.reshape across the batch axis, batch_first=True, softmax or norm over dim 0",
     refuted_by="logits that do not move",
@@ -58,6 +67,7 @@ DOCUMENTS_SEE_EACH_OTHER = Rule(
     cause="packed documents share one attention",
     fix="a block-diagonal mask, or a kernel for packed sequences",
     refuted_by="logits that do not move",
+    again=True,
 )
 
 HALVES = (
@@ -106,9 +116,46 @@ def other_rows(exam: Exam) -> Iterator[Finding]:
             return
 
 
+@before_first_step(BATCH_LEAKS)
+def other_samples(exam: Exam) -> Iterator[Finding]:
+    """Sequences, pictures and texts whose outputs are one row each: who reads the wrong axis mixes them."""
+    call = exam.usual_call
+    if call is None or not exam.may_call or exam.info.translates:
+        return
+    call = call.without_loss()
+    plain = exam.output(call)
+    if plain is None or plain.ndim != 2 or len(plain) < 2 or plain.shape[1] == len(plain):
+        return  # a score of each row with each other is meant to have both
+    size = max(float(plain.abs().max()), 1e-6)
+    for what, whose, rows, kept in HALVES:
+        changed = _changed(exam, call, len(plain), rows)
+        again = None if changed is None else exam.output(changed)
+        if again is None or again.shape != plain.shape:
+            return
+        moved = float((plain - again)[kept].abs().max())
+        if moved > BATCH_LEAKS["share"] * size:
+            yield _leak(exam, what, whose, moved, False)
+            return
+
+
+def _changed(exam: Exam, call: Call, count: int, rows: slice) -> Call | None:
+    """The call with other values in some of its rows; None where it has no such rows."""
+
+    def other(value: Tensor) -> Tensor:
+        changed = value.clone()
+        if len(value) == count:
+            changed[rows] = exam.other_ids(value)[rows] if value.ndim == 2 else 0.5 * value[rows].roll(1, -1)
+        return changed
+
+    if call.ids is not None:
+        return call.with_ids(other(call.ids)) if len(call.ids) == count else None
+    given = [value for value in [*call.args, *call.kwargs.values()] if getattr(value, "ndim", 0) > 2]
+    return call.with_values(other) if any(len(value) == count for value in given) else None
+
+
 def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Finding:
     norms = bool(exam.info.batch_norms) and training
-    experts = any("expert" in name or "router" in name for name, _ in exam.model.named_modules())
+    experts = exam.info.has_experts
     cause = fix = ""
     if norms:
         cause = "batch norm: its mean and variance are taken over rows and over positions yet to be predicted"
@@ -120,8 +167,8 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Fi
     return BATCH_LEAKS.finding(
         severity="notice" if chosen else "warning" if norms else "fault",
         where=whose,
-        says=f"changing {what} of the batch moves the logits of {whose} by {moved:.2g} (rounding "
-        f"{exam.rounding:.0e}){' in training mode' if training else ''}.",
+        says=f"changing {what} of the batch moves the outputs of {whose} by {moved:.2g} (rounding "
+        f"{exam.rounding if exam.rounding < math.inf else 1e-6:.0e}){' in training mode' if training else ''}.",
         cause=cause,
         fix=fix,
         evidence={"moved": moved, "rounding": exam.rounding},

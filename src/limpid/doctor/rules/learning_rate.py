@@ -98,7 +98,7 @@ def first_update(exam: Exam) -> Iterator[Finding]:
     states = [getattr(optimizer, "state", {}) for optimizer in exam.optimizers]
     updated = {id(parameter) for state in states for parameter, kept in state.items() if kept and kept.get("step", 1)}
     for _, group in exam.groups:
-        top = max([*exam.rates_of(group), float(group["lr"])])
+        top = max([*exam.rates_of(group), float(group.get("lr") or 0.0)])
         for parameter in group["params"] if "betas" in group else ():
             if parameter.ndim >= 2 and parameter.requires_grad and id(parameter) not in updated:
                 size = root_mean_square(parameter)

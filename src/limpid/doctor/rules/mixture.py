@@ -14,7 +14,7 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 if TYPE_CHECKING:
     import numpy as np
 
-    from limpid.doctor.row_history import RowHistory
+    from limpid.doctor.row_history import Border, RowHistory
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 
@@ -66,7 +66,8 @@ DATA_SORTED = Rule(
     "deviations, and {times:g} times, above those of 128 random halves that take half of each side, {before:g} times "
     "above that of every border before, and pairs of batches across it {jump:g} times as far apart as pairs beside it; "
     "or of the last {side:g} against all before {z_all:g} deviations and {times_all:g} times above, and above that of "
-    "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat. Or "
+    "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat; then the {side:g} "
+    "batches that follow must differ {z:g} deviations from all before the border, and be nearer to those after it. Or "
     "{alone:g} steps and three in four have eight rows or more of one class alone, which is seldom another than before",
     thresholds={
         "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
@@ -141,19 +142,48 @@ def _more_than_usual(rows: RowHistory, odd: int, count: int) -> bool:
 
 @on_step(DATA_SORTED)
 def border(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """A border is suspected by the batches beside it, and said when the next ones, which had no part in that, agree."""
     import numpy as np
 
-    from limpid.doctor.row_history import against_all, earlier_blocks, earlier_borders, jump, last_border
+    from limpid.doctor.row_history import stays
 
     rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
-    if record.is_drawn:
-        return
-    recent = list(rows.histograms)
     lately = rows.border is not None and record.number - rows.border < 4 * side
-    if not rows.counted or len(recent) < 2 * side or record.number % 2 or lately:
+    if record.is_drawn or not rows.counted or record.number % 2 or lately:
         return
-    shuffle = np.random.Generator(np.random.PCG64(record.number))
-    whole = against_all(recent, side, shuffle, rule["least"])
+    recent, shuffle = list(rows.histograms), np.random.Generator(np.random.PCG64(record.number))
+    if rows.suspected is None:
+        found = _suspected(recent, shuffle)
+        rows.suspected = None if found is None else (record.number, found)
+        return
+    at, found = rows.suspected
+    if record.number < at + side:
+        return
+    rows.suspected = None
+    again = stays(recent, side, shuffle)
+    if again is None or again.z < rule["z"] or again.between < again.largest:
+        return
+    rows.border, at = record.number, at - side + 1
+    yield rule.finding(
+        severity="warning",
+        step=record.number,
+        where=f"step {at}",
+        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {found.between:.3f} nat between "
+        f"the {side} batches before and after, {found.halves:.3f} between random halves of them) and stays: the data "
+        "is in order of source, and a jump of the loss there is the border.",
+        sure=0.9,
+        evidence={"between": found.between, "halves": found.halves, "z": found.z, "again": again.between, "at": at},
+    )
+
+
+def _suspected(recent: list[np.ndarray], shuffle: np.random.Generator) -> Border | None:
+    """The last batches against those before them, where they differ as batches of one source never did so far."""
+    from limpid.doctor.row_history import against_all, earlier_blocks, earlier_borders, jump, last_border
+
+    rule, side = DATA_SORTED, int(DATA_SORTED["side"])
+    if len(recent) < 2 * side:
+        return None
+    whole = against_all(recent, side, shuffle, rule["least"]) if len(recent) >= 6 * side else None
     apart = (
         whole is not None
         and whole.z > rule["z_all"]
@@ -161,22 +191,10 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     )
     last = last_border(recent, side, shuffle, 0.0 if apart else rule["least"])
     if last is None:
-        return
+        return None
     jumps = last.z >= rule["z"] and last.between >= rule["times"] * last.largest
     jumps &= last.between >= rule["before"] * earlier_borders(recent, side) and jump(recent, side) > rule["jump"]
-    if not (apart or jumps):
-        return
-    rows.border, at = record.number, record.number - side + 1
-    yield rule.finding(
-        severity="warning",
-        step=record.number,
-        where=f"step {at}",
-        says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {last.between:.3f} nat between "
-        f"the {side} batches before and after, {last.halves:.3f} between random halves of them) and stays: the data is "
-        "in order of source, and a jump of the loss there is the border.",
-        sure=0.9,
-        evidence={"between": last.between, "halves": last.halves, "z": last.z, "at": at},
-    )
+    return last if apart or jumps else None
 
 
 @on_step(DATA_SORTED)

@@ -207,7 +207,8 @@ def forgets(exam: Exam) -> Iterator[Finding]:
         if type(optimizer).__name__ in ("AdamW", "Muon", "SGD", "Lion") or group.get("decoupled_weight_decay")
     ]
     products = [
-        float(group.get("initial_lr") or group["lr"]) * float(group.get("weight_decay") or 0) for group in decoupled
+        float(group.get("initial_lr") or group["lr"] or 0.0) * float(group.get("weight_decay") or 0)
+        for group in decoupled
     ]
     strongest = max(products, default=0.0)
     if strongest > DECAY_TOO_STRONG["warning"]:

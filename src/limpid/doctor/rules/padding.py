@@ -63,6 +63,7 @@ MASK_INVERTED = Rule(
     refuted_by="a mask that hides the padding",
     explains=(
         "padding-trained-on",
+        "padding-counts",
         "end-never-a-label",
         "gradient-cut",
         "attention-row-sees-nothing",

@@ -26,16 +26,18 @@ BATCH_REPEATS = Rule(
     detects="The same rows again and again before the data has been gone through once.",
     equation=r"\text{distinct rows} / \text{rows served} < \tfrac12;\; \text{chance}\; n^2 / 2^{65}",
     source="birthday bound; pytorch#5059",
-    threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor); the same batches "
-    "in the same order {steps:g} times; under {share:.0%} distinct rows that come back in {epoch:.0%} of an epoch of "
-    "those rows of their length that come back at all; or {served:g} batches of rows that fill {batches:g}; never "
-    "where the data is known to have no more rows, or rows are answers that were drawn for several updates",
+    threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor, or where they are "
+    "{all:g} rows or more and no multiple of 8); the same batches in the same order {steps:g} times; under {share:.0%} "
+    "distinct rows that come back in {epoch:.0%} of an epoch of those rows of their length that come back at all; or "
+    "{served:g} batches of rows that fill {batches:g}; never where the data is known to have no more rows, a quarter "
+    "of all rows that there can be has been served, or rows are answers that were drawn for several updates",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
         "epoch": Threshold(0.25, "rows come back after an epoch, in the median; drawn at random after 0.7"),
         "served": Threshold(20, "five epochs over four batches"),
         "batches": Threshold(4, "a set that small is a test, or a mistake"),
+        "all": Threshold(32, "and no multiple of 8: not a size of batches that anybody chooses, but that of the data"),
     },
     cost="one hash per row, microseconds",
     needs=(Probe.ROWS,),
@@ -96,6 +98,8 @@ def repeats(watched: Watched, record: StepRecord, history: History) -> Iterator[
     rows = history.rows
     if not rows.hashes or record.is_drawn or watched.is_all_the_data(rows.distinct, len(rows.hashes)):
         return
+    if rows.short is not None:
+        return
     repeat = _same_batch(rows) or _too_soon(rows) or _cycle(rows) or _few(rows)
     if repeat is not None:
         yield BATCH_REPEATS.finding(
@@ -115,9 +119,11 @@ def _same_batch(rows: RowHistory) -> Repeat | None:
     times = next((i for i, batch in enumerate(reversed(recent)) if batch != recent[-1]), len(recent))
     distinct = len(set(rows.hashes))
     kept = rows.same_tensors >= 2  # the loop holds one batch, as one does on purpose
+    odd = distinct >= BATCH_REPEATS["all"] and distinct % 8 != 0  # a size that nobody chooses is that of the data
     says = f"the last {times} steps all used the same {distinct} sequences"
     says += ", one tensor that the loop keeps: to learn a single batch by heart, it seems" if kept else ""
-    return Repeat(says, 1.0, times, distinct, "notice" if kept else "fault")
+    says += ": all the data at each step, it seems" if odd and not kept else ""
+    return Repeat(says, 1.0, times, distinct, "notice" if kept or odd else "fault")
 
 
 def _too_soon(rows: RowHistory) -> Repeat | None:
@@ -165,6 +171,7 @@ def duplicated_in_steps(watched: Watched, record: StepRecord, history: History) 
     if (
         not few
         or record.is_drawn
+        or history.rows.short is not None  # there are no more
         or watched.is_all_the_data(distinct, rows)
         or history.times(rule.slug) != rule["steps"]
     ):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
     from limpid.doctor.logs.table import Curves
     from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.update_sample import UpdateSample
     from limpid.doctor.watched import Watched
 
 FAMILY = "updates"
@@ -216,7 +217,7 @@ def still(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     stuck = [
         name
         for name in recent[-1].names
-        if all(update.stands_still(name) for update in recent)
+        if all(update.stands_still(name) and not _rounds_away(update, name) for update in recent)
         and name in parameters
         and parameters[name].dtype == torch.float32
     ]
@@ -230,6 +231,13 @@ def still(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
             sure=0.9,
             evidence={"tensors": stuck[:32]},
         )
+
+
+def _rounds_away(update: UpdateSample, name: str) -> bool:
+    """Whether the change is, by rate and state, less than half of what float32 can add to the tensor's elements."""
+    index = update.names.index(name)
+    meant = update.predicted[index] or update.step[index]
+    return 0 < meant < 2.0**-24 * update.weight[index]
 
 
 @on_step(NEVER_CHANGE)
