@@ -93,9 +93,9 @@ def test_the_fastest_way_to_divide_a_step_is_recommended_and_why() -> None:
     options = {"device": "h100", "devices": 128, "zero": 3, "tensor": 8, "context_length": 8192}
     crossing = planned("llama-3-8b", **options)
     assert crossing.division is not None
-    assert "fastest is --zero 2: " in crossing.division  # no sums between devices, and it fits
+    assert "fastest is --zero 3: " in crossing.division  # no sums between devices, and it fits
     assert "waits for what is sent" in crossing.division
-    taken = planned("llama-3-8b", **options | {"zero": 2, "tensor": 1})
+    taken = planned("llama-3-8b", **options | {"zero": 3, "tensor": 1})
     assert taken.division is not None
     assert taken.division.endswith("is faster")
     assert taken.figure("time.step").value / 128 < crossing.figure("time.step").value / 16
@@ -124,3 +124,19 @@ def test_what_is_published_of_clusters_is_met_within_15_percent() -> None:
                      recompute="full")  # fmt: skip
     step, waits = (float(shared.figure(name).value) for name in ("time.step", "communication.tensor_waited"))
     assert step / (step - waits) == pytest.approx(876 / 829, rel=0.15)  # sums that matrix products hide
+
+
+def test_published_memory_of_a_cluster_is_met_within_15_percent() -> None:
+    """GiB that PyTorch's allocator holds (the same table). Of the stages, as many micro-batches as there are, weights
+    and gradients whole while they pass: as torchtitan does, and assumed here."""
+
+    def held(name: str, **options: object) -> float:
+        options = {"device": "h100", "context_length": 8192, "tensor": 8, "recompute": "full", **options}
+        return float(planned(name, **options).figure("memory.total").value) / 2**30
+
+    assert held("llama-3-70b", devices=256, zero=3, batch_size=16) == pytest.approx(71.9, rel=0.15)
+    stages: dict[str, object] = {"devices": 512, "pipeline": 8, "zero": 1, "precision": "bf16_fp32_gradients"}
+    once = held("llama-3.1-405b", batch_size=4, gradient_accumulation_steps=8, **stages)
+    assert once == pytest.approx(82.5, rel=0.15)
+    chunks = held("llama-3.1-405b", batch_size=2, gradient_accumulation_steps=16, interleave=2, **stages)
+    assert chunks == pytest.approx(72.7, rel=0.15)

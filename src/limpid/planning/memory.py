@@ -14,6 +14,13 @@ from limpid.quantities import MOMENTS
 ZERO = "Rajbhandari et al. 2020, section 5 and figure 1, arXiv:1910.02054"
 SHARD = "Shoeybi et al. 2019, section 3, arXiv:1909.08053"
 LATENT = "DeepSeek-AI 2024, section 2.1, arXiv:2405.04434"
+LOSS = "PyTorch 2.13's cross_entropy, and loss_parallel where matrices are shared, by its profiler"
+WIDE = {
+    2: "their log-probabilities and gradient",
+    3: "a copy or an exponential, log-probabilities and gradient",
+    4: "a copy, log-probabilities, exponentials and gradient",
+}
+"""Arrays as large as the logits that the loss's backward pass holds at its worst moment."""
 CACHE = "Pope et al. 2022, section 3.3, arXiv:2211.05102"
 
 
@@ -98,11 +105,11 @@ def _activations(model: Architecture, layout: Layout, bytes_per_number: int) -> 
     if layout.recompute == "full":
         figures.append(_recomputed(saved_per_half(model, sizes, layout.tensor, "none", layout.attention)))
     if model.output.head:
+        wide = 2 + (bytes_per_number < 4) + (layout.tensor > 1)
         numbers = {"s": layout.positions_here, "b": layout.batch, "V": model.vocab_size, "t": layout.tensor,
-                   "c": bytes_per_number}  # fmt: skip
-        figures.append(figure("memory.logits", "bytes", "s * b * V * (c + max(4, c)) / t", numbers,
-                            "Korthikanti et al. 2022, section 4.3, arXiv:2205.05198",
-                            "the logits, and their log-probabilities in at least fp32"))  # fmt: skip
+                   "c": bytes_per_number, "wide": wide}  # fmt: skip
+        figures.append(figure("memory.logits", "bytes", "s * b * V * (c + wide * max(4, c)) / t", numbers, LOSS,
+                            f"the logits, and in at least fp32 {WIDE[wide]}"))  # fmt: skip
     return figures
 
 
