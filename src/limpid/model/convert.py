@@ -82,7 +82,7 @@ def _described(path: Path) -> tuple[Family, ModelConfig, list[Path]]:
 
 def step_of(path: Path) -> int | None:
     """After which step of its run the model of a folder is; None where nobody says so."""
-    step = _said(path).get(STEP)
+    step = said_of(path).get(STEP)
     return step if isinstance(step, int) else None
 
 
@@ -91,11 +91,11 @@ def dropout_of(path: Path) -> float:
 
     It is no part of what is read otherwise: a run that continues a model has its own.
     """
-    said = (value for name, value in _said(path).items() if name.endswith(("pdrop", "dropout")))
+    said = (value for name, value in said_of(path).items() if name.endswith(("pdrop", "dropout")))
     return max((float(value) for value in said if isinstance(value, int | float)), default=0.0)
 
 
-def _said(path: Path) -> dict[str, Any]:
+def said_of(path: Path) -> dict[str, Any]:
     """What a folder's config.json says, nothing where it cannot be read."""
     try:
         said = json.loads((path / "config.json").read_text(encoding="utf-8"))
@@ -148,13 +148,19 @@ def _weight_files(path: Path) -> list[Path]:
             if file.is_file() and (more := set(header(file)) - set(named)):
                 raise CheckpointError(f"{index} lacks {min(more)}, which {file.name} holds: download both again")
         return files
-    file = path / "model.safetensors"
-    if not file.is_file() and (pickles := [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]):
+    refuse_pickles(path)
+    return [path / "model.safetensors"]
+
+
+def refuse_pickles(path: Path) -> None:
+    """Raise CheckpointError for a folder whose weights are a pickle, and no safetensors."""
+    if any(path.glob("*.safetensors")):
+        return
+    if pickles := [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]:
         raise CheckpointError(
             f"{pickles[0]} is a pickle, which can run code; limpid reads safetensors only: save the model again with "
             "save_pretrained in a current transformers"
         )
-    return [file]
 
 
 def _tensors(file: Path) -> Tensors:

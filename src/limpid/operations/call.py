@@ -45,6 +45,7 @@ class Call:
     check: Check = Check.UNCHECKED
     why: str = ""  # where it was not checked
     worst: Difference | None = None
+    ended: str = ""  # nan or inf, where it made some of numbers that had none
     error: float = 0.0  # what its rounding adds to the number that the backward pass began at, to first order
     errors: Sequence[Array | None] = field(default=(), repr=False)  # results less exact ones, while recording
 

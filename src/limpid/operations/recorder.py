@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,14 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.hooks import RemovableHandle
 
 from limpid.config.arguments import checked
+from limpid.errors import ConfigError
+from limpid.files import user_path
 from limpid.operations.arrays import Unreadable, address, exact, mapped, raw
-from limpid.operations.call import Call
+from limpid.operations.call import Call, Check
+from limpid.operations.finite import ended
+from limpid.operations.kept import Keeper
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, with_storage, written
-from limpid.operations.report import Report
+from limpid.operations.report import Facts, Report
 
 PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
 """Where frames are nobody's own code."""
@@ -31,7 +36,9 @@ NO_NODE = 1 << 62
 class Recording:
     """What a step did so far; `verify` says what came of it."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, keeper: Keeper | None = None) -> None:
+        self.model, self.keeper = model, keeper
+        self.facts = Facts(type(model).__name__, parameters=sum(one.numel() for one in model.parameters()))
         self.calls: list[Call] = []
         self.phase = "forward"
         self.path: list[str] = []
@@ -42,7 +49,12 @@ class Recording:
 
     def verify(self) -> Report:
         """Verdicts and the account of the error, of all operations so far."""
-        return Report(self.calls)
+        return Report(self.calls, self.facts)
+
+    def finish(self) -> None:
+        """Make the folder a recording: what it holds is said in it."""
+        if self.keeper is not None:
+            self.keeper.finish(self.verify().document())
 
     def begin(self, operation: Any, node: Any) -> Call:
         """A call, where it stands."""
@@ -64,6 +76,8 @@ class Recording:
     def updating(self, *_: Any) -> None:
         """The optimizer begins."""
         self.phase = "update"
+        if self.keeper is not None:
+            self.keeper.gradients(self.model)
 
     def updated(self, *_: Any) -> None:
         """It has ended."""
@@ -88,6 +102,9 @@ class Recording:
         self.hooks.clear()
         for call in self.calls:
             call.errors = ()
+        self.facts.not_finite = self.facts.not_finite or _not_finite(self.model)
+        if self.keeper is not None:
+            self.keeper.end(self.model)
 
 
 class _Account:
@@ -134,6 +151,8 @@ class _Dispatched(TorchDispatchMode):
         if keep:
             self.recording.of_node[number - 1] = call
         self.recording.calls.append(call)
+        if self.recording.keeper is not None:
+            self.recording.keeper.call(call, given, made)
         return made
 
 
@@ -155,6 +174,8 @@ def _check(call: Call, func: Any, before: dict[str, Any], made: Any, after: dict
         call.why = _one_line(error)
     else:
         call.check, call.worst, call.errors = found.check, found.worst, found.errors
+    if call.check in (Check.REDONE, Check.UNCHECKED):
+        call.ended = ended(before, outputs_of(made))
 
 
 def _one_line(error: Exception) -> str:
@@ -204,22 +225,48 @@ def _source() -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
+def _not_finite(model: nn.Module) -> str:
+    """The first gradient or parameter that is not finite; nothing where all are, or cannot be read."""
+    for name, parameter in model.named_parameters():
+        for said, one in ((f"grad({name})", parameter.grad), (name, parameter)):
+            with suppress(Unreadable), _disable_current_modes():
+                if one is not None and one.is_floating_point() and not np.isfinite(raw(one).astype(np.float32)).all():
+                    return said
+    return ""
+
+
 @checked
-def recording(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> AbstractContextManager[Recording]:
+def recording(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    keep: str | Path | None = None,
+    calls: bool = True,
+) -> AbstractContextManager[Recording]:
     """Check every operation inside: forward, loss, backward, clipping, update, of any model and loss.
 
     Each is done again by NumPy in float64 from the inputs that the engine had, and held against a bound of its own
     rounding. The step itself is not changed. `verify()` of what is given says what came of it.
+
+    keep   a new folder for what every call and module made: `limpid.operations.compare` takes two of them
+    calls  False keeps what modules made alone, and checks nothing: compiled code, which PyTorch does not run where
+           every call is looked at, runs as it is
     """
-    return _recorded(model, optimizer)
+    if not calls and keep is None:
+        raise ConfigError("calls is False, which records nothing without keep: name a new folder")
+    return _recorded(model, optimizer, None if keep is None else user_path(keep), calls)
 
 
 @contextmanager
-def _recorded(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[Recording]:
-    found = Recording(model)
+def _recorded(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, keep: Path | None, calls: bool
+) -> Iterator[Recording]:
+    keeper = None if keep is None else Keeper(keep)
+    found = Recording(model, keeper)
     with ExitStack() as stack:
         stack.callback(found.end)
-        for module in model.modules():
+        if keeper is not None:
+            keeper.watch(model, found.names)
+        for module in model.modules() if calls else ():
             before = module.register_forward_pre_hook(found.entered)
             after = module.register_forward_hook(found.left, always_call=True)
             stack.callback(before.remove)
@@ -227,6 +274,9 @@ def _recorded(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iter
         if optimizer is not None:
             stack.callback(optimizer.register_step_pre_hook(found.updating).remove)
             stack.callback(optimizer.register_step_post_hook(found.updated).remove)
-        stack.enter_context(_Functions(found))
-        stack.enter_context(_Dispatched(found))
+        if calls:
+            stack.enter_context(_Functions(found))
+            stack.enter_context(_Dispatched(found))
         yield found
+    if keeper is not None:
+        found.finish()

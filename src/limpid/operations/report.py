@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from limpid.html import table, text, titled
 from limpid.operations.call import Call, Check
+from limpid.operations.document import RecordingDocument, document
 
 SHOWN = 8
 """Rows of a table."""
@@ -22,11 +23,27 @@ class Part:
     error: float  # added to the loss
 
 
+@dataclass
+class Facts:
+    """What is known of a step beside its calls."""
+
+    title: str = "a step"
+    fed: list[str] = field(default_factory=list)  # what the model was given, in words
+    loss: float | None = None
+    parameters: int = 0
+    not_finite: str = ""  # the loss, a gradient or parameter after the step, the first of them; else nothing
+
+
 @dataclass(frozen=True)
 class Report:
     """Verdicts on the operations of a step, in their order."""
 
     calls: list[Call]
+    facts: Facts = field(default_factory=Facts)
+
+    def document(self) -> RecordingDocument:
+        """All of it as plain values: for JSON, the page, and whoever compares it."""
+        return document(self)
 
     @property
     def arithmetic(self) -> list[Call]:

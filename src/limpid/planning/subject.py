@@ -13,7 +13,7 @@ from limpid.planning.architecture import Architecture, of_config
 from limpid.planning.flops import flops_per_token
 from limpid.planning.huggingface import read_file
 from limpid.planning.published import known, published, suggestion
-from limpid.source import Adapted, ModelFolder, RecordedStep, Run, find_source
+from limpid.source import Adapted, KeptRecording, ModelFolder, RecordedStep, Run, find_source
 from limpid.source.hub import fetch, is_name
 
 ASSUMED_VOCABULARY = 2048
@@ -67,7 +67,7 @@ def _named(what: str) -> Subject:
     source = find_source(what)
     if source is None and is_name(what) and not user_path(what).parent.exists():
         return Subject(read_file(fetch(what, ("config.json",)) / "config.json"))
-    if source is None or isinstance(source, RecordedStep):
+    if source is None or isinstance(source, RecordedStep | KeptRecording):
         raise ConfigError(
             f"{what!r} is neither a run, nor a folder or file with a configuration, nor a published model: "
             f"{suggestion(what)}"

@@ -7,9 +7,11 @@ from limpid.source.find import find_run as find_run
 from limpid.source.find import find_source as find_source
 from limpid.source.find import find_step as find_step
 from limpid.source.find import open_source as open_source
+from limpid.source.kinds import KEPT as KEPT
 from limpid.source.kinds import RECORDING as RECORDING
 from limpid.source.kinds import Adapted as Adapted
 from limpid.source.kinds import Checkpoint as Checkpoint
+from limpid.source.kinds import KeptRecording as KeptRecording
 from limpid.source.kinds import Model as Model
 from limpid.source.kinds import ModelFolder as ModelFolder
 from limpid.source.kinds import RecordedStep as RecordedStep

@@ -9,7 +9,18 @@ from limpid.errors import CheckpointError
 from limpid.files import MALFORMED, is_number, parse_json, user_path
 from limpid.run import AVERAGE, RUNS, Run
 from limpid.source import hub
-from limpid.source.kinds import KINDS, RECORDING, Adapted, Checkpoint, Model, ModelFolder, RecordedStep, Source
+from limpid.source.kinds import (
+    KEPT,
+    KINDS,
+    RECORDING,
+    Adapted,
+    Checkpoint,
+    KeptRecording,
+    Model,
+    ModelFolder,
+    RecordedStep,
+    Source,
+)
 from limpid.source.runs import SHOWN, last_run, nothing, runs_here
 
 MOST_DIGITS = 18
@@ -20,7 +31,7 @@ ADAPTER = "adapter_config.json"
 
 def open_source(what: str | Path | Source) -> Source:
     """What a path or name stands for: `last`, NAME under runs/, NAME@STEP or @best, a folder, a recorded step's file,
-    ORG/NAME or ORG/NAME@REVISION on the hub, an adapter's folder, or MODEL+ADAPTER.
+    ORG/NAME or ORG/NAME@REVISION on the hub, an adapter's folder, MODEL+ADAPTER, or a recording of calls.
 
     @ema after a run or checkpoint stands for the moving average of its weights.
     Nothing is read but names, and of an adapter its base. A path comes before a name under runs/, a run before a model
@@ -97,8 +108,9 @@ def find_model(what: str | Path | Source) -> Model:
     source = open_source(what)
     if isinstance(source, Run):
         return Checkpoint(source, source.latest_checkpoint())
-    if isinstance(source, RecordedStep):
-        raise CheckpointError(f"{what} is a recorded step, expected a run or a Hugging Face folder; {runs_here()}")
+    if isinstance(source, RecordedStep | KeptRecording):
+        kind = KINDS[type(source)]
+        raise CheckpointError(f"{what} is {kind}, expected a run or a Hugging Face folder; {runs_here()}")
     return source
 
 
@@ -112,7 +124,7 @@ def find_step(what: str | Path | Source, step: int | None = None) -> tuple[Run, 
         if source.run is None:
             raise CheckpointError(f"{what} lies in no run's steps/, so its text is not known: give the run and --step")
         source = Checkpoint(source.run, int(source.path.stem))
-    if isinstance(source, ModelFolder | Adapted):
+    if isinstance(source, ModelFolder | Adapted | KeptRecording):
         raise CheckpointError(f"{what} is {KINDS[type(source)]}, which has taken no steps: give a run; {runs_here()}")
     if isinstance(source, Run):
         return source, step
@@ -131,6 +143,8 @@ def _recognised(place: Path, on_hub: str | None = None) -> Source | None:
         return ModelFolder(place, on_hub)
     if (place / ADAPTER).is_file():
         return _adapted(None, place)
+    if (place / KEPT).is_file():
+        return KeptRecording(place)
     run = place.parent.parent
     if place.parent.name == "checkpoints" and is_number(place.name) and (run / "config.toml").is_file():
         return _checkpoint(Run(run), place.name)

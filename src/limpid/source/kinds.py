@@ -11,6 +11,8 @@ from limpid.run import Run
 
 RECORDING = ".safetensors"
 """Ending of a recorded step's file."""
+KEPT = "recording.json"
+"""File that makes a folder a recording of a step's calls."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,17 @@ class RecordedStep:
         return Run(folder) if within and (folder / "config.toml").is_file() else None
 
 
-Source = Run | Checkpoint | ModelFolder | Adapted | RecordedStep
+@dataclass(frozen=True)
+class KeptRecording:
+    """A step of any PyTorch model, every call of it checked and kept: a folder with recording.json."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Source = Run | Checkpoint | ModelFolder | Adapted | RecordedStep | KeptRecording
 Model = Checkpoint | ModelFolder | Adapted
 """What has weights."""
 KINDS: dict[type[Source], str] = {
@@ -127,6 +139,7 @@ KINDS: dict[type[Source], str] = {
     ModelFolder: "a Hugging Face folder",
     Adapted: "an adapted model",
     RecordedStep: "a recorded step",
+    KeptRecording: "a recording of calls",
 }
 
 

@@ -20,6 +20,8 @@ class CompareFlags(Threads):
     fp64, fp32, fp16, bf16. Adapters: lora=DIR beside the weights, merged=DIR added in. Processes that take the step
     together, by the axes of --parallel: shard=2,tensor=2, or processes=N. So `limpid compare last last:transformers`,
     `limpid compare last:fp32 last:bf16`, `limpid compare tuned tuned:trl`.
+
+    Two recordings of any PyTorch step, as `limpid trace … --keep FOLDER` writes them, are compared call by call.
     """
 
     words: tuple[str, ...] = field(default=(), metadata={"positional": "A B"})
@@ -36,6 +38,8 @@ def verb(argv: Sequence[str]) -> int:
     flags = read("compare", CompareFlags, argv)
     if len(flags.words) != 2:
         raise ConfigError("compare takes two variants, as in: limpid compare last last:transformers")
+    if (code := _recordings(flags)) is not None:
+        return code
     from limpid.comparison.compare import compare
     from limpid.comparison.report import lines
     from limpid.reporter import Reporter
@@ -48,6 +52,33 @@ def verb(argv: Sequence[str]) -> int:
     if not flags.json:
         _tell_page(*flags.words)
     return 0 if comparison.agrees else 1
+
+
+def _recordings(flags: CompareFlags) -> int | None:
+    """Compare two recordings of calls; None where neither is one."""
+    from limpid.source import KeptRecording, find_source
+
+    sources = [find_source(word) for word in flags.words]
+    kept = [one for one in sources if isinstance(one, KeptRecording)]
+    if not kept:
+        return None
+    if len(kept) == 1:
+        other = next(word for word, one in zip(flags.words, sources, strict=True) if one is not kept[0])
+        raise ConfigError(f"{kept[0]} is a recording of calls, and {other} is none: compare two of them")
+    if flags.text is not None:
+        raise ConfigError("recordings have been taken already: leave out --text")
+    from limpid.operations import compare
+    from limpid.operations.compared_terminal import lines
+    from limpid.reporter import Reporter
+    from limpid.tracing.schema import to_json
+
+    found = compare(kept[0].path, kept[1].path)
+    document = found.document()
+    with Reporter(flags.json) as reporter:
+        reporter.document(to_json(document))
+        for line in lines(document):
+            reporter.line(line)
+    return 0 if found.agrees else 1
 
 
 def _tell_page(a: str, b: str) -> None:

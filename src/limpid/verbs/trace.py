@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from limpid.config.flags import read
 from limpid.config.options import require
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from limpid.tracing import Trace
 
 
+Precision = Literal["fp32", "bf16", "fp64"]
+
+
 @dataclass(frozen=True)
 class TraceFlags(Threads):
     """Open one step: redo it in NumPy float64 by hand-written derivatives, and compare all of it.
@@ -25,10 +28,15 @@ class TraceFlags(Threads):
     limpid trace last --brief                  the same on one screen
     limpid trace last --step 400 --quantity blocks.0.attention.weights
     limpid trace models/llama --text "the cat sat on the mat"
+    limpid trace models/whisper --text "good morning"
+    limpid trace steps.py:small                a step of your own, in PyTorch
+
+    Of models that limpid has no mathematics of, and of your own, every call of PyTorch is redone by itself.
     """
 
     what: str = field(default="last", metadata={"positional": "RUN"})
-    """Run, recorded step (.safetensors); with --text a Hugging Face folder, ORG/NAME or adapter."""
+    """Run, recorded step (.safetensors), recording; with --text a Hugging Face folder, ORG/NAME or adapter; or
+    MODULE:FUNCTION, FILE.py:FUNCTION that returns (model, optimizer, step)."""
     step: int | None = None
     """Which step of the run, 1 being the first; the last one when left out. Of RUN@M: replayed from that checkpoint."""
     text: str | None = None
@@ -49,6 +57,12 @@ class TraceFlags(Threads):
     """Write the step as one page that any browser opens, offline: every station and verdict, to click through."""
     worked: bool = False
     """Open the worked model instead: 3,456 parameters, every number of its step."""
+    operations: bool = False
+    """With --text: redo every call of transformers' own model, also where limpid has the mathematics of the whole."""
+    precision: Precision | None = None
+    """With --text, where calls are redone: format of weights and arithmetic; fp32 when left out."""
+    keep: str | None = None
+    """Where calls are redone: a new folder for what each of them made, for `limpid compare` and `limpid serve`."""
 
 
 def verb(argv: Sequence[str]) -> int:
@@ -56,6 +70,11 @@ def verb(argv: Sequence[str]) -> int:
     _require_effect(flags)
     if flags.rows:
         return _rows(flags)
+    if not flags.worked:
+        from limpid.verbs.trace_operations import is_for_operations, trace_operations
+
+        if is_for_operations(flags):
+            return trace_operations(flags)
     from limpid.console import Console
     from limpid.tracing import show_step
 
@@ -122,13 +141,15 @@ def _require_effect(flags: TraceFlags) -> None:
         "RUN": flags.what != "last", "--step": flags.step is not None, "--text": flags.text is not None,
         "--quantity": flags.quantity is not None, "--rows": flags.rows, "--output": flags.output is not None,
         "--json": flags.json, "--everything": flags.everything, "--html": flags.html is not None,
+        "--operations": flags.operations, "--precision": flags.precision is not None, "--keep": flags.keep is not None,
     }  # fmt: skip
     given = [option for option, is_given in named.items() if is_given]
+    redone = {"--operations", "--precision", "--keep"}
     apart = {
         "--worked": (flags.worked, {"--quantity", "--json", "--everything", "--html"}),
         "--rows": (flags.rows, {"--rows", "RUN", "--step", "--json"}),
-        "--brief": (flags.brief, {"RUN", "--step", "--text", "--output"}),
-        "--html": (flags.html is not None, {"RUN", "--step", "--text", "--output", "--html"}),
+        "--brief": (flags.brief, {"RUN", "--step", "--text", "--output", *redone}),
+        "--html": (flags.html is not None, {"RUN", "--step", "--text", "--output", "--html", *redone}),
     }
     for option, (is_given, together) in apart.items():
         others = [other for other in given if other not in together]

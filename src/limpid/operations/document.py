@@ -1,0 +1,152 @@
+"""A recorded step as one document: for JSON, the page, and whoever compares it later. Nothing of it needs torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from limpid.jsonable import from_json
+from limpid.operations.call import Call, Check
+from limpid.operations.modules import ModuleDocument, tree
+
+if TYPE_CHECKING:
+    from limpid.operations.report import Report
+
+VERSION = 1
+Verdict = Literal["holds", "beyond rounding", "not finite", "not checked"]
+
+
+@dataclass(frozen=True)
+class WorstDocument:
+    """The entry of a call's results that is furthest off, by its bound."""
+
+    share: float  # of the bound; more than 1 is more than rounding
+    output: int  # which result
+    index: tuple[int, ...]
+    engine: float
+    expected: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class CallDocument:
+    """One operation that PyTorch was asked for."""
+
+    number: int
+    operation: str
+    phase: str
+    module: str
+    source: str  # file:line that asked for it
+    shapes: tuple[tuple[int, ...], ...]
+    format: str
+    arithmetic: int  # additions and multiplications of a product; else entries made
+    check: str  # redone, moved, drawn, unchecked
+    why: str  # it was not checked
+    wrong: bool
+    worst: WorstDocument | None
+    ended: str  # nan or inf, where it made some of numbers that had none
+    error: float  # added to what backward() began at
+
+
+@dataclass(frozen=True)
+class UncheckedDocument:
+    """Calls of one operation that were not done again, and why."""
+
+    operation: str
+    why: str
+    calls: int
+
+
+@dataclass(frozen=True)
+class RecordingDocument:
+    """A step of any PyTorch model, every call done again in NumPy float64."""
+
+    version: int
+    title: str
+    fed: str
+    loss: float | None
+    parameters: int
+    verdict: Verdict
+    where: str  # what is wrong, or not finite, in words; else nothing
+    origins: tuple[int, ...]  # of what is not finite: the first call that made infinities, the first that made nan
+    checked: float  # share of the arithmetic that was done again
+    checked_calls: int
+    arithmetic_calls: int
+    moved_calls: int
+    drawn_calls: int
+    wrong: tuple[int, ...]  # numbers of calls
+    nearest: int | None  # number of the call nearest to its bound, or furthest beyond it
+    unchecked: tuple[UncheckedDocument, ...]
+    error: float  # by which rounding moved what backward() began at, to first order
+    modules: ModuleDocument
+    calls: tuple[CallDocument, ...]
+
+
+DOCUMENTS = (RecordingDocument,)
+
+
+def document(report: Report) -> RecordingDocument:
+    """All that is known of a recorded step."""
+    facts = report.facts
+    checks = Counter(call.check for call in report.calls)
+    unchecked = Counter((call.operation, call.why) for call in report.unchecked)
+    verdict, where = _verdict(report)
+    return RecordingDocument(
+        version=VERSION,
+        title=facts.title,
+        fed=", ".join(facts.fed),
+        loss=facts.loss,
+        parameters=facts.parameters,
+        verdict=verdict,
+        where=where,
+        origins=_origins(report) if verdict == "not finite" else (),
+        checked=report.checked,
+        checked_calls=checks[Check.REDONE],
+        arithmetic_calls=len(report.arithmetic),
+        moved_calls=checks[Check.MOVED],
+        drawn_calls=checks[Check.DRAWN],
+        wrong=tuple(call.number for call in report.wrong),
+        nearest=None if report.worst is None else report.worst.number,
+        unchecked=tuple(UncheckedDocument(operation, why, n) for (operation, why), n in unchecked.most_common()),
+        error=report.error,
+        modules=tree(report.calls),
+        calls=tuple(map(call_document, report.calls)),
+    )
+
+
+def _verdict(report: Report) -> tuple[Verdict, str]:
+    if report.wrong:
+        return "beyond rounding", str(report.wrong[0])
+    if report.facts.not_finite:
+        return "not finite", report.facts.not_finite
+    if report.worst is None:
+        return "not checked", "nothing that was computed could be done again"
+    return "holds", ""
+
+
+def _origins(report: Report) -> tuple[int, ...]:
+    """The first call that made infinities, where one did before the first that made nan, and that."""
+    nan = next((call.number for call in report.calls if call.ended == "nan"), None)
+    inf = next((call.number for call in report.calls if call.ended == "inf"), None)
+    if nan is None or inf is None:
+        return tuple(one for one in (inf, nan) if one is not None)
+    return (inf, nan) if inf < nan else (nan,)
+
+
+def call_document(call: Call) -> CallDocument:
+    """A call as plain values."""
+    worst = call.worst
+    return CallDocument(
+        call.number, call.operation, call.phase, call.module, call.source, tuple(map(tuple, call.shapes)), call.dtype,
+        call.operations, str(call.check), call.why, call.is_wrong,
+        None if worst is None else WorstDocument(worst.share, worst.output, worst.place, worst.engine, worst.expected,
+                                                 worst.bound),
+        call.ended, call.error,
+    )  # fmt: skip
+
+
+def recording_from(plain: Any) -> RecordingDocument:
+    """A document from what JSON holds of it."""
+    found: RecordingDocument = from_json(RecordingDocument, plain)
+    return found

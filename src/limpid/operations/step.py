@@ -1,0 +1,55 @@
+"""A step to be taken once, and what came of taking it under a recording."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from limpid.errors import ConfigError
+from limpid.operations.recorder import recording
+from limpid.operations.report import Report
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model, its optimizer, and what takes forward, backward and update of them."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    take: Callable[[], Any]
+    """A number that it gives is shown as the loss."""
+    title: str
+    fed: list[str]
+    """What the model is given, in words, and what taking the step adds to that."""
+
+
+def recorded(step: Step, keep: Path | None = None) -> Report:
+    """Take a step under a recording.
+
+    keep  a new folder for what each call made, to be compared with another's
+
+    Raises  ConfigError where nothing of PyTorch ran
+    """
+    with recording(step.model, step.optimizer, keep) as found:
+        found.facts.title, found.facts.fed = step.title, step.fed
+        found.facts.loss = loss = _number(step.take())
+        if loss is not None and not math.isfinite(loss):
+            found.facts.not_finite = "the loss"
+        if not found.calls:
+            raise ConfigError(f"{step.title} took no step: no operation of PyTorch ran in it")
+    return found.verify()
+
+
+def _number(made: Any) -> float | None:
+    """What the step gave, where it is one number."""
+    if isinstance(made, Tensor) and made.numel() == 1 and not made.is_complex():
+        with _disable_current_modes():
+            return float(made.detach())
+    return float(made) if isinstance(made, int | float) and not isinstance(made, bool) else None

@@ -1,0 +1,174 @@
+"""A recorded step in the terminal: how much was checked, what is wrong, which module made what of the loss's error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from limpid.columns import Cell, Columns
+from limpid.operations.document import CallDocument, RecordingDocument
+from limpid.operations.modules import ModuleDocument, folded
+from limpid.terminal import counted
+from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
+
+SHOWN = 8
+"""Calls of a list."""
+BRIEF_DEPTH, BRIEF_ROWS = 3, 12
+PHASES = {"forward": FORWARD, "backward": BACKWARD, "update": UPDATE}
+LEAST = 1e-3
+"""Of the largest share of the loss's error: modules below it and near no bound are summed up in one row."""
+
+
+def lines(step: RecordingDocument, *, brief: bool = False, everything: bool = False) -> Iterator[Text | Columns]:
+    """What is printed, from what matters most on.
+
+    brief       on one screen
+    everything  no module folded into those that are alike
+    """
+    yield from _head(step)
+    yield from _ended(step)
+    yield from _wrong(step, 2 if brief else SHOWN)
+    yield from _unchecked(step, 2 if brief else SHOWN)
+    tree = step.modules if everything else folded(step.modules)
+    rows = list(_rows(tree, 0, BRIEF_DEPTH if brief else 99))
+    more = len(rows) - BRIEF_ROWS if brief else 0
+    yield Text()
+    heads = ("module", "calls", "worst\n/ bound", "moved the\nloss by")
+    yield Columns(heads, rows[:BRIEF_ROWS] if more > 0 else rows, right=(1, 2, 3))
+    if more > 0:
+        yield Text(f"  and {counted(more, 'more row')}: leave out --brief", QUIET)
+    yield from _account(step, 3 if brief else SHOWN)
+
+
+def _head(step: RecordingDocument) -> Iterator[Text]:
+    yield Text.assemble((step.title, HEADING), f" · {step.parameters:,} parameters" if step.parameters else "")
+    if step.fed:
+        yield Text(f"fed        {step.fed}", QUIET)
+    whole = step.checked_calls == step.arithmetic_calls
+    yield Text.assemble(
+        ("checked", HEADING), "    ",
+        (f"{_percent(step.checked)} of the arithmetic", f"bold {GOOD if whole else WARNING}"),
+        f", {step.checked_calls:,} of {step.arithmetic_calls:,} calls; {step.moved_calls:,} more move data, "
+        f"{step.drawn_calls:,} draw or reserve",
+    )  # fmt: skip
+    yield Text.assemble(("verdict", HEADING), "    ", *_verdict(step))
+    if step.loss is not None:
+        moved = f", which rounding moved by {step.error:+.2g}" if step.error else ""
+        yield Text.assemble(("loss", f"bold {FORWARD}"), f"       {step.loss:.6f}{moved}")
+
+
+def _verdict(step: RecordingDocument) -> Iterator[tuple[str, str] | str]:
+    if step.verdict == "beyond rounding":
+        yield (f"✗ beyond rounding: {counted(len(step.wrong), 'call')}", f"bold {FAULT}")
+        yield ", the first of them below"
+    elif step.verdict == "not finite":
+        yield ("✗ not finite", f"bold {FAULT}")
+        yield f": {step.where}; what each call was given explains what it made"
+    elif step.verdict == "not checked":
+        yield ("– not checked", f"bold {WARNING}")
+        yield f": {step.where}"
+    else:
+        yield ("✓ within rounding", f"bold {GOOD}")
+        said = "everything that was checked" if step.unchecked else "every call"
+        nearest = None if step.nearest is None else step.calls[step.nearest]
+        share = (
+            "" if nearest is None or nearest.worst is None else f", the nearest {nearest.worst.share:.2f} of its bound"
+        )
+        yield f": {said}{share}"
+
+
+def _ended(step: RecordingDocument) -> Iterator[Text]:
+    """The calls that made the first infinity, and the first nan."""
+    for number in step.origins:
+        call = step.calls[number]
+        made = "infinities of finite numbers" if call.ended == "inf" else "nan of numbers"
+        yield Text.assemble(*_standing(call))
+        yield Text(f"      the first to make {made}")
+
+
+def _wrong(step: RecordingDocument, shown: int) -> Iterator[Text]:
+    for number in step.wrong[:shown]:
+        yield from _call(step.calls[number])
+    if len(step.wrong) > shown:
+        yield Text(f"  and {len(step.wrong) - shown:,} more", QUIET)
+
+
+def _call(call: CallDocument) -> Iterator[Text]:
+    """A call that is wrong: where it stands, then its worst entry."""
+    yield Text.assemble(*_standing(call))
+    worst = call.worst
+    if worst is not None:
+        of = f"result {worst.output} at " if worst.output else "at "
+        yield Text(
+            f"      {of}{list(worst.index)}: {worst.engine:.9g}, expected {worst.expected:.9g} ± {worst.bound:.2g} "
+            f"({worst.share:.3g} of the bound)"
+        )
+
+
+def _standing(call: CallDocument) -> Iterator[tuple[str, str] | str]:
+    """A call and where it stands."""
+    yield (f"  ✗ {operation(call.operation)}", f"bold {FAULT}")
+    yield f" {call.format}{list(call.shapes[0]) if call.shapes else ''} "
+    yield (call.phase, PHASES.get(call.phase, ""))
+    yield f" {call.module or 'outside of modules'}"
+    yield (f"  {call.source}", QUIET)
+
+
+def _unchecked(step: RecordingDocument, shown: int) -> Iterator[Text]:
+    for one in step.unchecked[:shown]:
+        yield Text.assemble((f"  – {one.calls:,} × {operation(one.operation)} not checked", WARNING), f": {one.why}")
+    if len(step.unchecked) > shown:
+        yield Text(f"  and {counted(len(step.unchecked) - shown, 'operation')} more not checked", WARNING)
+
+
+def _rows(module: ModuleDocument, depth: int, deepest: int) -> Iterator[list[Cell]]:
+    """The parts of a module, each with its own below it."""
+    for part in module.modules:
+        part, name = _chain(part)
+        alike = f"  {part.alike} alike" if part.alike > 1 else ""
+        label = Text.assemble("  " * depth, (name, HEADING if part.modules else ""), (alike, QUIET))
+        yield [label, f"{part.calls:,}", _share(part), f"{part.error:+.1e}" if part.error else ""]
+        if depth + 1 < deepest:
+            yield from _rows(part, depth + 1, deepest)
+
+
+def _chain(part: ModuleDocument) -> tuple[ModuleDocument, str]:
+    """A module with one part and no calls of its own on one line with it: model.layers."""
+    name = part.name
+    while len(part.modules) == 1 and part.modules[0].calls == part.calls and part.alike == 1:
+        part = part.modules[0]
+        name = f"{name}.{part.name}"
+    return part, name
+
+
+def _share(part: ModuleDocument) -> Text:
+    if part.wrong:
+        return Text(f"✗ {part.share:.3g}", f"bold {FAULT}")
+    if part.unchecked:
+        return Text(f"– {part.unchecked} not checked", WARNING)
+    if part.share is None:
+        return Text("moved", QUIET)
+    return Text(f"✓ {part.share:.2f}" if part.share else "✓ equal", GOOD)
+
+
+def _account(step: RecordingDocument, shown: int) -> Iterator[Text | Columns]:
+    largest = sorted((call for call in step.calls if call.error), key=lambda call: -abs(call.error))[:shown]
+    if not largest:
+        return
+    yield Text.assemble(("\nwho moved the loss", HEADING), (", to first order", QUIET))
+    rows: list[list[Cell]] = [
+        [f"{call.error:+.2e}", operation(call.operation), call.format, Text(call.module or "outside of modules", QUIET)]
+        for call in largest
+    ]
+    yield Columns(("by", "operation", "format", "module"), rows, right=(0,))
+
+
+def operation(name: str) -> str:
+    """addmm of aten.addmm.default, add.Tensor where there are several of a name."""
+    return name.removeprefix("aten.").removesuffix(".default")
+
+
+def _percent(share: float) -> str:
+    """Never 100 where something is missing."""
+    return "100%" if share == 1 else f"{min(100 * share, 99.99):.2f}%"
