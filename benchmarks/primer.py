@@ -1,30 +1,27 @@
 """The primer's exercises over many seeds: python -m benchmarks.primer [SEEDS] [NAME …]
 
-Of each: seeds without numbers, draws in which two ways cannot be told apart, spellings of the right answer that are
-refused, slips that are not named, and how many random wrong numbers (the right ones times e to a normal number, four
-digits) are taken for a slip.
+Of each: seeds without numbers; right answers refused, in every notation, and moved to the edge of the tolerance; draws
+in which two ways cannot be told apart; answers of slips that are not named, in full and with four digits; and how many
+random wrong numbers are taken for a slip: the right ones times e to a normal number, with four digits; and, where the
+right answer is whole, those rounded to whole numbers, as a reader who reckons wrongly has them.
 """
 
 import math
-import operator
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+import time
+from typing import NamedTuple
 
 import numpy as np
 
 from limpid.errors import ConfigError
 from limpid.primer.answer import Unreadable
-from limpid.primer.exercise import Answer, Exercise, Numbers, answer, numbers_of, separable
+from limpid.primer.exercise import Answer, Exercise, numbers_of
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.grade import grade
+from limpid.primer.grade import Key
 
 THOUSANDS = re.compile(r"-?[1-9]\d{0,2},\d{3}")
 """What a comma parts into thousands."""
-
-
 RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -77,68 +74,108 @@ def spellings(of: Answer) -> list[str]:
     return [*every, f"√({value * value:.16g})", f"exp(ln({value:.16g}))"] if value > 0 else every
 
 
-def measured(exercise: Exercise, seeds: int) -> tuple[int, ...]:
-    """Seeds without numbers, draws not separable, spellings refused, slips not named, numbers named, wrong numbers."""
-    rng, exercise = np.random.Generator(np.random.PCG64(0)), _remembered(exercise)
-    without = close = refused = unnamed = named = wrong = 0
+class Found(NamedTuple):
+    """What was counted."""
+
+    seeds: int = 0
+    without: int = 0
+    typed: int = 0
+    refused: int = 0
+    ambiguous: int = 0
+    slips: int = 0
+    unnamed: int = 0
+    random: int = 0
+    named: int = 0
+    whole: int = 0
+    whole_named: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds:,} | {self.without} | {self.refused} of {self.typed:,} | {self.ambiguous} | "
+            f"{self.unnamed} of {self.slips:,} | {self.named} of {self.random:,} | {self.whole_named} of {self.whole:,}"
+        )
+
+
+def measured(exercise: Exercise, seeds: int) -> Found:
+    """Counts over so many seeds; seed 0 is the text's own."""
+    rng, total = np.random.Generator(np.random.PCG64(0)), np.zeros(len(Found._fields), int)
     for seed in range(1, seeds + 1):
         try:
-            numbers = numbers_of(exercise, seed)
+            key = Key(exercise, numbers_of(exercise, seed))
         except ConfigError:
-            without += 1
+            total += Found(seeds=1, without=1)
             continue
-        close += not separable(exercise, numbers)
-        right = exercise.answer(numbers)
-        refused += sum(_outcome(exercise, numbers, text) != "right" for text in set(spellings(right)))
-        for slip, made in exercise.wrong(numbers):
-            unnamed += grade(exercise, numbers, typed(made)).note != slip.note
-        if right.values and right.form != "shape":
-            values = tuple(x * math.exp(rng.normal()) + rng.normal() * (x == 0) for x in right.values)
-            named += grade(exercise, numbers, typed(Answer(values, right.form), 4)).outcome == "slip"
-            wrong += 1
-    return without, close, refused, unnamed, named, wrong
+        total += _of(key, rng)
+    return Found(*total.tolist())
 
 
-def _remembered(exercise: Exercise) -> Exercise:
-    """The same, each way computed once for the same numbers and not for every answer again."""
-    slips = tuple(slip._replace(way=_once(slip.way)) for slip in exercise.slips)
-    return replace(exercise, right=_once(exercise.right), slips=slips)
+def _of(key: Key, rng: np.random.Generator) -> Found:
+    right = key.right
+    texts = {*spellings(right), *(typed(_moved(key, by)) for by in (-0.98, 0.98))}
+    slips = [(way.note, text) for way in key.ways for text in {typed(way.made), _rounded(way.made)}]
+    found = Found(
+        seeds=1, typed=len(texts), refused=sum(_judged(key, text)[0] != "right" for text in texts),
+        ambiguous=_ambiguous(key), slips=len(slips), unnamed=sum(_judged(key, text)[1] != note for note, text in slips),
+    )  # fmt: skip
+    if not right.values or right.form == "shape":
+        return found
+    wrong = tuple(x * math.exp(rng.normal()) + rng.normal() * (x == 0) for x in right.values)
+    found = found._replace(random=1, named=_judged(key, typed(Answer(wrong, right.form), 4))[0] == "slip")
+    if all(x.is_integer() for x in right.values) and (whole := tuple(map(float, map(round, wrong)))) != right.values:
+        found = found._replace(whole=1, whole_named=_judged(key, typed(Answer(whole, right.form)))[0] == "slip")
+    return found
 
 
-def _once(way: Callable[..., Any]) -> Callable[..., Answer | None]:
-    last: tuple[Any, ...] | None = None
-    made: Answer | None = None
-
-    def same(*given: Any) -> Answer | None:
-        nonlocal last, made
-        if last is None or not all(map(operator.is_, given, last)):
-            found = way(*given)
-            last, made = given, None if found is None else answer(found)
-        return made
-
-    return same
+def _rounded(made: Answer) -> str:
+    """With four digits, whole numbers in full: no reader rounds 27,436."""
+    said = [f"{x:.15g}" if x.is_integer() else f"{x:#.4g}".rstrip(".") for x in made.values]
+    return f"[{', '.join(said)}]" if made.form == "list" else said[0] if made.form == "number" else typed(made)
 
 
-def _outcome(exercise: Exercise, numbers: Numbers, text: str) -> str:
+def _moved(key: Key, by: float) -> Answer:
+    """The right answer, each number off by a share of its tolerance."""
+    pairs = zip(key.right.values, key.tolerances, strict=True)
+    return Answer(tuple(value + by * within for value, within in pairs), key.right.form)
+
+
+def _ambiguous(key: Key) -> bool:
+    """Whether two ways lead to numbers of which none is three tolerances of the right one from the other's."""
+    every = [key.right, *(way.made for way in key.ways)]
+    by_form = {(one.form, len(one.values)): [] for one in every}
+    for one in every:
+        by_form[one.form, len(one.values)].append(one.values)
+    return any(_close(key.exercise, np.array(alike)) for alike in by_form.values())
+
+
+def _close(exercise: Exercise, values: np.ndarray) -> bool:
+    """Of rows of numbers, whether two agree within three tolerances of either in every entry."""
+    within = np.vectorize(exercise.tolerance, otypes=[float])(values) if values.size else np.zeros_like(values)
+    for row in range(len(values) - 1):
+        off, allowed = np.abs(values[row + 1 :] - values[row]), 3 * np.maximum(within[row + 1 :], within[row])
+        if (off <= np.maximum(allowed, 1e-12 * np.abs(values[row]))).all(1).any():
+            return True
+    return False
+
+
+def _judged(key: Key, text: str) -> tuple[str, str]:
     try:
-        return grade(exercise, numbers, text).outcome
+        judged = key.grade(text)
     except Unreadable:
-        return "unread"
+        return "unread", "unread"
+    return judged.outcome, judged.note
 
 
 def main() -> None:
     seeds = int(sys.argv[1]) if sys.argv[1:] else 10_000
-    print(f"{seeds:,} seeds | without numbers | ambiguous | right refused | slips not named | wrong taken for a slip")
-    total = np.zeros(6, int)
+    total, started = np.zeros(len(Found._fields), int), time.process_time()
+    print(
+        "name | seeds | without numbers | right refused | ambiguous | slips not named | random taken for a slip | whole"
+    )
     for name in sys.argv[2:] or EXERCISES:
         found = measured(EXERCISES[name], seeds)
         total += found
-        print(_row(name, found), flush=True)
-    print(_row("all", total))
-
-
-def _row(name: str, found: tuple[int, ...] | np.ndarray) -> str:
-    return f"{name} | {' | '.join(map(str, found[:4]))} | {found[4]} of {found[5]}"
+        print(f"{name} | {found}", flush=True)
+    print(f"all | {Found(*total.tolist())} | {time.process_time() - started:.0f} s of processor time")
 
 
 if __name__ == "__main__":

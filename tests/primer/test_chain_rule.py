@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from limpid.primer.cases.network import logits_gradient, passed, through_layers
+from limpid.primer.cases.network import logits_gradient, measured, passed, through_layers
 from limpid.primer.chapter import Example, Figure, Text, chapter
 from limpid.primer.figures import as_svg, as_text
 
@@ -16,8 +16,9 @@ def test_the_network_has_the_numbers_that_were_worked_out_by_hand() -> None:
     assert (found.z.tolist(), found.h.tolist(), found.y, found.loss) == ([4, -1], [4, 0], 4, 2)
     assert (found.y_bar, found.h_bar.tolist(), found.z_bar.tolist()) == (-2, [-2, -6], [-2, 0])
     assert (found.v_bar.tolist(), found.w_bar.tolist()) == ([-8, 0], [[-2, -4], [0, 0]])
-    assert found.w_measured == pytest.approx(found.w_bar, abs=1e-8)
-    assert found.v_measured == pytest.approx(found.v_bar, abs=1e-8)
+    v_moved, w_moved = measured([1, 2], np.array([[2, 1], [1, -1]]), [1, 3], 6)
+    assert w_moved == pytest.approx(found.w_bar, abs=1e-8)
+    assert v_moved == pytest.approx(found.v_bar, abs=1e-8)
 
 
 def test_the_gradient_of_logits_is_what_was_believed_less_the_truth() -> None:

@@ -1,8 +1,12 @@
 """The longer exercises: one answer is right and stands out, each wrong one is told why it is none."""
 
+import io
 import json
+import math
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +82,51 @@ def test_of_a_broken_step_one_quantity_alone_does_not_follow_from_those_above(fa
         assert follows == (stage.name != fault.stage)
     right = broken._computed(given, None)
     assert all(np.allclose(right[stage.name], stage.of(right)) for stage in broken.STAGES)
+
+
+def _comes_to(written: str) -> tuple[float, float]:
+    """What the printed numbers of an entry come to, and what was recorded."""
+    _, numbers, recorded = (line.split("= ")[-1].split("recorded: ")[-1] for line in written.split("\n"))
+    plain = re.sub(r": .*|,", "", numbers).replace("−", "-").replace("·", "*")
+    plain = re.sub(r"ln ([\d.e-]+)", r"math.log(\1)", plain)
+    return eval(plain, {"math": math}), float(recorded.replace("−", "-").replace(",", ""))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_the_trace_writes_out_comes_to_what_is_recorded_but_at_the_fault(seed: int) -> None:
+    puzzle = broken.puzzle(seed)
+    off = {name for name, written in puzzle.looks.items() if abs(np.subtract(*_comes_to(written))) > 1e-4}
+    assert {name.split("[")[0] for name in off} == {broken.STAGES[puzzle.right].name}
+    assert len(puzzle.looks) == 61
+
+
+def test_the_trace_is_looked_into_while_answering(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LIMPID_LEARN", str(tmp_path / "learn.json"))
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO("look scores 1 0\nscores[1, 0]\nlook cat\nscores[9, 9]\nlook b after\n1\n")
+    )
+    assert main(["learn", "broken-step", "--seed", "0"]) == 0
+    said = capsys.readouterr().out
+    assert said.count(broken.puzzle(0).looks["scores[1, 0]"]) == 2
+    assert "the trace has no “cat”: look at one of scores," in said
+    assert "the trace has no “scores[9, 9]”" in said
+    assert said.count("b after[") == 3
+    assert '"tries": ["right"]' in (tmp_path / "learn.json").read_text()
+
+
+def test_an_entry_of_the_trace_from_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["learn", "broken-step", "--seed", "0", "--look", "loss"]) == 0
+    assert capsys.readouterr().out.startswith("loss = −(ln probabilities[0, ")
+    for wrong in (
+        ["dot", "--seed", "0"],
+        ["broken-step"],
+        ["broken-step", "--seed", "0", "--answer", "1"],
+        ["vectors"],
+    ):
+        assert main(["learn", *wrong, "--look", "loss"]) == 2
+        assert "look is loss" in capsys.readouterr().err
 
 
 def test_every_fault_is_drawn_and_its_solution_names_it() -> None:

@@ -140,6 +140,13 @@ def test_a_broken_step_by_keyboard_from_the_contents_to_a_step_of_ones_own(learn
     expect(page.get_by_role("heading", level=1)).to_be_focused()
     expect(exercise(page, "broken-step")).to_contain_text("scores        q kᵀ / √2")
     said = exercise(page, "broken-step").get_by_role("status")
+    looks = PUZZLES["broken-step"](0).looks
+    written = exercise(page, "broken-step").locator(".written")
+    expect(written).to_have_text(looks["scores[0, 0]"])
+    page.get_by_label("entry").press("ArrowDown")
+    expect(written).to_have_text(looks["scores[0, 1]"])
+    page.get_by_label("Look into the trace: quantity").press("b")
+    expect(written).to_have_text(looks["b after[0]"])
     page.get_by_role("radio", name="7 loss").focus()
     page.keyboard.press("Space")
     page.keyboard.press("Enter")

@@ -333,6 +333,12 @@ export interface LensView {
   layers: Array<LensRow>;
 }
 
+/** An entry of an exercise's own trace, written out with its numbers, and what was recorded. */
+export interface Look {
+  entry: string;
+  written: string;
+}
+
 /** The loss accounted for: which formula, over which tokens, with which weight. */
 export interface LossDocument {
   value: Numeric;
@@ -576,6 +582,7 @@ export interface PuzzleView {
   hints: Array<string>;
   solution: string;
   opens: string;
+  looks: Array<Look>;
 }
 
 /** One quantity of the forward pass: what made it, its numbers, its gradient, and how well both agree. */

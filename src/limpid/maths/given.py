@@ -155,5 +155,10 @@ def _require_axes(name: str, annotated: dict[str, Any], found: dict[str, Any]) -
 
 def _fits(array: Any, kind: Any) -> bool:
     """Whether an array has the axes of a type, whatever its format."""
-    axes: Any = jaxtyping.Shaped[np.ndarray, kind.dim_str]
-    return isinstance(array, axes)
+    return isinstance(array, _shaped(kind.dim_str))
+
+
+@functools.cache
+def _shaped(axes: str) -> Any:
+    """Arrays with these axes."""
+    return jaxtyping.Shaped[np.ndarray, axes]

@@ -68,6 +68,10 @@ SIZE = "|".join(WORDS)
 FACTOR = rf"(?:{NAME}|log(?:10|2)?)(?![a-z])|pi\b|e(?!\w|[-+]\d)|\("
 PRODUCT = re.compile(rf"(\blog(?:10|2)\s*\(?)|(?<=[\d.)])\s*(?={FACTOR})|(?<=\))\s*(?=[\d.])")
 """Where two factors stand side by side: 2√3, 3 e^-2, 2(4)3; a logarithm's own 10 or 2 is none."""
+DIGITS = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+"""A number that can be read in one way alone."""
+PLAIN = re.compile(r"[-+]?(\d*)(?:\.(\d*))?(?:e([-+]?\d+))?\s*(%?)")
+"""A number in digits: before and behind the point, a power of ten."""
 ROWS = r"\[? ?(?:\[[^\[\]]+\](?: ?[,;])? ?)+\]?"
 WITH_UNIT = re.compile(rf"(.*?[\d.)])\s*((?:(?:{SIZE})\b)?)\s*(°|[a-z]+)(?: [a-z ]+)?")
 
@@ -91,6 +95,8 @@ def read(text: str, form: str = "", unit: str = "") -> Typed:
 
     Raises  Unreadable, in one line, with what can be typed
     """
+    if DIGITS.fullmatch(text) and len(text) <= LONGEST:
+        return Typed((float(text),), (_within(text),), "number")
     plain = _plain(text)
     if plain in UNDEFINED:
         return Typed((), (), "undefined")
@@ -184,6 +190,8 @@ def _unit(plain: str, asked: str) -> tuple[str, str]:
 def _number(text: str) -> str:
     """A number as Python writes it: no commas between thousands, a point before decimals, powers of ten as e9."""
     said = text.strip()
+    if DIGITS.fullmatch(said):
+        return said
     thousands = re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", said)
     said = said.replace(",", "" if thousands else ".")
     said = re.sub(rf"(?<=[\d.])\s*({SIZE})\b", lambda m: WORDS[m[1]], said)
@@ -197,7 +205,7 @@ def _number(text: str) -> str:
 
 def _within(text: str) -> float:
     """Half a unit of the last digit of a number; whole thousands are taken for rounded; 0 for what is computed."""
-    found = re.fullmatch(r"[-+]?(\d*)(?:\.(\d*))?(?:e([-+]?\d+))?\s*(%?)", text)
+    found = PLAIN.fullmatch(text)
     if not found or not (found[1] or found[2]):
         return 0.0
     whole, decimals, exponent, percent = found.groups()
@@ -212,7 +220,7 @@ def _within(text: str) -> float:
 def _value(text: str, whole: str) -> float:
     said = text.removesuffix("%").strip()
     try:
-        number = _computed(ast.parse(said, mode="eval").body)
+        number = float(said) if PLAIN.fullmatch(said) else _computed(ast.parse(said, mode="eval").body)
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
         number = math.nan
     if not math.isfinite(number):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from limpid.primer.answer import Typed, Unreadable, read
@@ -38,52 +38,75 @@ def grade(exercise: Exercise, numbers: Numbers, text: str, tried: int = 0) -> Gr
 
     Raises  Unreadable when the text is no answer at all
     """
-    typed, right = read(text, exercise.form(numbers), exercise.unit), exercise.answer(numbers)
-    if not typed.unit and _alike(typed, right):
-        tolerances = [exercise.tolerance(value) for value in right.values]
-        if _near(typed, right, tolerances):
-            return Grade("right", "right", f"Right: {right}.")
-        if rounded := _rounded(exercise, numbers, typed, tolerances):
-            return rounded
-    if (not typed.unit or is_known(typed.unit)) and (way := _slip(exercise, numbers, typed)) is not None:
-        return Grade("slip", way.note, way.told(Answer(typed.values, typed.form)))
-    if typed.unit:
-        asked = f"in {exercise.unit}, or the number alone" if exercise.unit else "without a unit"
-        raise Unreadable(f"“{text.strip()}” is in {typed.unit}: type it {asked}")
-    return _form(exercise, typed, right, tried)
+    return Key(exercise, numbers).grade(text, tried)
 
 
-def _rounded(exercise: Exercise, numbers: Numbers, typed: Typed, tolerances: list[float]) -> Grade | None:
-    """Where the right answer rounds to what was typed, unless a slip's can be named that lies nearer."""
-    right = exercise.answer(numbers)
-    if not _near(typed, right, [max(pair) for pair in zip(tolerances, typed.within, strict=True)]):
-        return None
-    off, way = _apart(typed, right), _slip(exercise, numbers, typed)
-    if way is not None and _apart(typed, way.made) < off:
-        return None
-    nearer = any(_alike(typed, one.made) and _apart(typed, one.made) < off for one in _ways(exercise, numbers))
-    says = "Too few digits to tell: give more." if nearer else "Right so far: give more digits."
-    return Grade("rounded", "rounded", says)
+class Key:
+    """An exercise with its numbers: the right answer and those of the slips, computed once for many that are typed."""
+
+    def __init__(self, exercise: Exercise, numbers: Numbers) -> None:
+        self.exercise, self.given = exercise, exercise.given(numbers)
+        self.right = exercise.answer(numbers)
+        self._numbers = numbers
+
+    @cached_property
+    def form(self) -> str:
+        return self.exercise.form(self._numbers)
+
+    @cached_property
+    def tolerances(self) -> list[float]:
+        return [self.exercise.tolerance(value) for value in self.right.values]
+
+    @cached_property
+    def ways(self) -> list[Way]:
+        """The slips that can be made with these numbers."""
+        wrong = self.exercise.wrong(self._numbers)
+        return [Way(slip.note, made, partial(slip.told, self.given)) for slip, made in wrong]
+
+    @cached_property
+    def twice(self) -> list[Way]:
+        """A slip, and then something at the end."""
+        return [
+            Way(f"{slip.note}+{twist.note}", made, partial(_both, self.given, slip, twist))
+            for slip, twist, made in self.exercise.wrong_twice(self._numbers)
+        ]
+
+    def grade(self, text: str, tried: int = 0) -> Grade:
+        """Judge a typed answer; raises Unreadable."""
+        exercise, right = self.exercise, self.right
+        typed = read(text, self.form, exercise.unit)
+        if not typed.unit and _alike(typed, right):
+            if _near(typed, right, self.tolerances):
+                return Grade("right", "right", f"Right: {right}.")
+            if rounded := self._rounded(typed):
+                return rounded
+        if (not typed.unit or is_known(typed.unit)) and (way := self._slip(typed)) is not None:
+            return Grade("slip", way.note, way.told(Answer(typed.values, typed.form)))
+        if typed.unit:
+            asked = f"in {exercise.unit}, or the number alone" if exercise.unit else "without a unit"
+            raise Unreadable(f"“{text.strip()}” is in {typed.unit}: type it {asked}")
+        return _form(exercise, typed, right, tried)
+
+    def _rounded(self, typed: Typed) -> Grade | None:
+        """Where the right answer rounds to what was typed, unless a slip's can be named that lies nearer."""
+        if not _near(typed, self.right, [max(pair) for pair in zip(self.tolerances, typed.within, strict=True)]):
+            return None
+        off, way = _apart(typed, self.right), self._slip(typed)
+        if way is not None and _apart(typed, way.made) < off:
+            return None
+        nearer = any(_alike(typed, one.made) and _apart(typed, one.made) < off for one in self.ways)
+        says = "Too few digits to tell: give more." if nearer else "Right so far: give more digits."
+        return Grade("rounded", "rounded", says)
+
+    def _slip(self, typed: Typed) -> Way | None:
+        """The slip whose answer was typed, the nearest if there are several; else two at once."""
+        nearest = _nearest(typed, self.ways)
+        return _nearest(typed, self.twice) if nearest is None else nearest
 
 
-def _slip(exercise: Exercise, numbers: Numbers, typed: Typed) -> Way | None:
-    """The slip whose answer was typed, the nearest if there are several; else two at once."""
-    for ways in (_ways(exercise, numbers), _twice(exercise, numbers)):
-        if found := [way for way in ways if _is(typed, way.made)]:
-            return min(found, key=lambda way: _apart(typed, way.made))
-    return None
-
-
-def _ways(exercise: Exercise, numbers: Numbers) -> Iterator[Way]:
-    given = exercise.given(numbers)
-    for slip, made in exercise.wrong(numbers):
-        yield Way(slip.note, made, partial(slip.told, given))
-
-
-def _twice(exercise: Exercise, numbers: Numbers) -> Iterator[Way]:
-    given = exercise.given(numbers)
-    for slip, twist, made in exercise.wrong_twice(numbers):
-        yield Way(f"{slip.note}+{twist.note}", made, partial(_both, given, slip, twist))
+def _nearest(typed: Typed, ways: list[Way]) -> Way | None:
+    found = [way for way in ways if _is(typed, way.made)]
+    return min(found, key=lambda way: _apart(typed, way.made)) if found else None
 
 
 def _both(given: tuple[Any, ...], slip: Slip, twist: Twist, typed: Answer) -> str:

@@ -24,11 +24,14 @@ def chapter_html(read: Chapter) -> str:
 
 def asked_html(asked: Asking) -> str:
     """A question, its hints and its solution, folded, and how it is answered."""
+    written = text("\n".join(asked.looks.values()))
+    trace = f'<details><summary>Trace</summary><p style="{AS_IS}">{written}</p></details>' if written else ""
     hints = "".join(f"<li>{text(hint)}</li>" for hint in asked.hints)
     return titled(
         asked.said,
         f'<p style="{AS_IS}">{text(asked.question)}</p>',
         "<p><code>.judged(&quot;your answer&quot;)</code> says what an answer is worth.</p>",
+        trace,
         f"<details><summary>Hints</summary><ol>{hints}</ol></details>",
         f'<details><summary>Solution</summary><p style="{AS_IS}">{text(asked.solution)}</p></details>',
     )

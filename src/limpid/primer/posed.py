@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from limpid.errors import LimpidError
@@ -12,6 +13,7 @@ from limpid.primer.exercise import Exercise, Numbers
 from limpid.primer.grade import Grade, grade
 from limpid.primer.notebook import asked_html
 from limpid.primer.progress import Sitting, now, record
+from limpid.primer.puzzles.broken_trace import looked
 from limpid.terminal import say
 
 
@@ -42,6 +44,11 @@ class Posed(NamedTuple):
     def hints(self) -> tuple[str, ...]:
         return self.exercise.hints
 
+    @property
+    def looks(self) -> dict[str, str]:
+        """There is no trace of it: `where` names the entry of a recorded one."""
+        return {}
+
     def judged(self, text: str, tried: int = 0) -> Grade:
         """What an answer is worth; raises Unreadable."""
         return grade(self.exercise, self.numbers, text, tried)
@@ -66,6 +73,8 @@ class Asking(Protocol):
     def answer(self) -> str: ...
     @property
     def hints(self) -> tuple[str, ...]: ...
+    @property
+    def looks(self) -> Mapping[str, str]: ...
     def judged(self, text: str, tried: int = 0) -> Grade: ...
     def sitting(self, tries: tuple[str, ...], hints: int = 0, gave_up: bool = False) -> Sitting: ...
 
@@ -82,7 +91,8 @@ def ask(posed: Asking) -> Asked:
     """Read answers until one is right; a hint and the solution can be asked for."""
     shows = sys.stdin is not None and sys.stdin.isatty()
     if shows:
-        say("An answer; or hint, or solution.")
+        look = f"look {next(iter(posed.looks))}, or " if posed.looks else ""
+        say(f"An answer; or {look}hint, or solution.")
     hints = itertools.chain(posed.hints, itertools.repeat(f"{posed.hints[-1]} That was the last hint: type solution."))
     tries: tuple[str, ...] = ()
     helped = 0
@@ -99,6 +109,9 @@ def ask(posed: Asking) -> Asked:
             return Asked(posed.sitting(tries, helped, gave_up=True), left=False)
         else:
             try:
+                if posed.looks and (text.startswith("look ") or "[" in text):
+                    say(looked(posed.looks, text.removeprefix("look ")))
+                    continue
                 judged = posed.judged(text, len(tries) + helped)
             except Unreadable as error:
                 say(str(error))

@@ -27,6 +27,7 @@ class LearnFlags:
     limpid learn dot --seed 7 --answer 22
     limpid learn scores --of last    with numbers of a step of yours
     limpid learn broken-step         the fault of a step; which-code, which-layout
+    limpid learn broken-step --seed 7 --look "scores[1, 0]"    its trace
     limpid learn derive              a gradient, checked by finite differences
     limpid learn --due               what is to be asked again, with fresh numbers
     limpid learn length --numbers "v = [3, 4]"          solved with your numbers
@@ -46,6 +47,8 @@ class LearnFlags:
     """Solve it with your own numbers, such as 'v = [3, 4]' or 'a = [1, √2]; b = [0, 1/3]'."""
     answer: str | None = field(default=None, metadata={"verbatim": True})
     """Judge this answer, and ask nothing: exit code 0 when it is right, else 1."""
+    look: str | None = None
+    """Of broken-step: write out an entry of its trace, scores[1, 0], or all of a quantity, scores; ask nothing."""
     solution: bool = False
     """Print the question and how it is solved."""
     ask: bool = False
@@ -103,7 +106,7 @@ def verb(argv: Sequence[str]) -> int:
 
 def _goes_with(flags: LearnFlags, why: str, *allowed: str) -> None:
     """Refuse what was typed and would be passed over."""
-    for option in ("seed", "of", "step", "numbers", "answer", "solution", "ask", "due", "json"):
+    for option in ("seed", "of", "step", "numbers", "answer", "look", "solution", "ask", "due", "json"):
         value = getattr(flags, option)
         if option not in allowed and value is not None and value is not False:
             raise ConfigError(f"{option} is {value}, and {why}")
@@ -241,10 +244,31 @@ def _with_numbers(name: str, text: str) -> Posed:
     return Posed(EXERCISES[name], given(EXERCISES[name], text), command(name, "--numbers", text))
 
 
+def _looked(posed: Asking, flags: LearnFlags) -> int:
+    """Write out what was asked for of the exercise's own trace."""
+    from limpid.primer.puzzles.broken_trace import looked
+
+    look = str(flags.look)
+    if flags.answer is not None or flags.solution or flags.ask:
+        raise ConfigError(f"look is {look}, and looking asks and judges nothing: leave out answer, solution and ask")
+    if not posed.looks:
+        raise ConfigError(f"look is {look}, and {posed.said.split()[0]} has no trace of its own: broken-step has one")
+    if flags.seed is None:
+        raise ConfigError(f"look is {look}, of numbers drawn anew: say which by seed")
+    said = looked(posed.looks, look)
+    if flags.json:
+        say_json({"exercise": posed.said, "look": look, "trace": said})
+    else:
+        say(said)
+    return 0
+
+
 def _one(posed: Asking, flags: LearnFlags, solved: bool = False) -> int:
     """Ask, or judge the answer that was given, or tell how it is solved."""
     from limpid.primer.posed import ask, keep
 
+    if flags.look is not None:
+        return _looked(posed, flags)
     solved = solved or flags.solution
     judged = None if flags.answer is None else posed.judged(flags.answer)
     if judged is not None:

@@ -73,6 +73,14 @@ class ExerciseView:
 
 
 @dataclass(frozen=True)
+class Look:
+    """An entry of an exercise's own trace, written out with its numbers, and what was recorded."""
+
+    entry: str
+    written: str
+
+
+@dataclass(frozen=True)
 class PuzzleView:
     """A longer exercise with the numbers of its seed; an answer is the number of a choice, from 1 on."""
 
@@ -84,6 +92,7 @@ class PuzzleView:
     hints: tuple[str, ...]
     solution: str
     opens: str  # the entry of a recorded step where the same is done; nothing where there is none
+    looks: tuple[Look, ...]  # all entries, in the order of the step; none where there is no trace
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from limpid.view.answers import Refused
-from limpid.view.learn_documents import PuzzleRow, PuzzleView
+from limpid.view.learn_documents import Look, PuzzleRow, PuzzleView
 
 
 def rows() -> tuple[PuzzleRow, ...]:
@@ -27,7 +27,8 @@ def puzzle_view(name: str, seed: int) -> PuzzleView:
     drawn = PUZZLES[name](seed)
     choices = tuple(one.label for one in drawn.choices)
     purpose = _purpose(inspect.getmodule(PUZZLES[name]))
-    return PuzzleView(name, purpose, seed, drawn.asked, choices, drawn.hints, drawn.solution, drawn.opens)
+    looks = tuple(Look(entry, written) for entry, written in drawn.looks.items())
+    return PuzzleView(name, purpose, seed, drawn.asked, choices, drawn.hints, drawn.solution, drawn.opens, looks)
 
 
 def _purpose(module: object) -> str:

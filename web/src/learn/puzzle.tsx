@@ -10,6 +10,7 @@ import type { PuzzleView } from "./documents";
 import { InYourStep } from "./in_your_step";
 import type { Numbers } from "./seeds";
 import { OtherNumbers, Sitting } from "./sitting";
+import { Trace } from "./trace";
 
 /** Before the name of one, in an address. */
 export const LONGER = "longer/";
@@ -53,6 +54,7 @@ function Asked({ api, puzzle, numbers }: { api: Api; puzzle: PuzzleView; numbers
             {given.join("\n")}
           </pre>
         )}
+        {puzzle.looks.length > 0 && <Trace name={name} looks={puzzle.looks} />}
         <Sitting api={api} name={name} numbers={numbers} hints={hints} solution={solution} answer={chosen} onDone={() => (done.value = true)}>
           {choices.length === 0 ? (
             <label class="field">

@@ -34,8 +34,6 @@ class Passed(NamedTuple):
     z_bar: Array  # (hidden,)
     v_bar: Array  # (hidden,)
     w_bar: Array  # (hidden, input)
-    v_measured: Array  # (hidden,)  by finite differences
-    w_measured: Array  # (hidden, input)
 
 
 def passed(x: Sequence[float], w: Array, v: Sequence[float], target: float) -> Passed:
@@ -46,15 +44,19 @@ def passed(x: Sequence[float], w: Array, v: Sequence[float], target: float) -> P
     missed = layers.z[1] - target
     (w_bar, v_bar), (z_bar, _), _ = back_propagate(missed, layers, [first, second], RELU)
 
-    def loss(w: Array, v: Array) -> float:
-        return float(np.square(perceptron(row, [w, v], biases, RELU).z[1] - target).item() / 2)
-
     return Passed(
-        z=layers.z[0][0], h=layers.h[1][0], y=layers.z[1].item(), loss=loss(first, second), y_bar=missed.item(),
-        h_bar=(missed @ second)[0], z_bar=z_bar, v_bar=v_bar[0], w_bar=w_bar,
-        v_measured=finite_difference(lambda moved: loss(first, moved), second)[0],
-        w_measured=finite_difference(lambda moved: loss(moved, second), first),
+        z=layers.z[0][0], h=layers.h[1][0], y=layers.z[1].item(), loss=float(np.square(missed).item() / 2),
+        y_bar=missed.item(), h_bar=(missed @ second)[0], z_bar=z_bar, v_bar=v_bar[0], w_bar=w_bar,
     )  # fmt: skip
+
+
+def measured(x: Sequence[float], w: Array, v: Sequence[float], target: float) -> tuple[Array, Array]:
+    """How the loss changes with v (hidden,) and with W (hidden, input), by finite differences."""
+    first, second = np.asarray(w, dtype=np.float64), np.asarray(v, dtype=np.float64)
+    return (
+        finite_difference(lambda moved: passed(x, first, moved, target).loss, second),
+        finite_difference(lambda moved: passed(x, moved, second, target).loss, first),
+    )
 
 
 def logits_gradient(logits: Sequence[float], came: int) -> Array:

@@ -15,6 +15,7 @@ from limpid.errors import ConfigError
 from limpid.maths.foundations import gradient_step, matmul, softmax, surprise
 from limpid.maths.operation import Array
 from limpid.primer.exercise import DRAWS
+from limpid.primer.puzzles.broken_trace import entries
 from limpid.primer.puzzles.puzzle import Choice, Puzzle
 
 PLACES = 3
@@ -89,6 +90,7 @@ OPENS = {
 """Where a recorded step has the same operation."""
 HINTS = (
     "Go from the top: does each quantity follow from those above it?",
+    "Look at an entry: the trace writes it out with its numbers. Do they come to what was recorded?",
     "Compute one entry of a quantity from what is printed above it; do the rows that should add up to 1 do so?",
     "What was computed rightly from wrong numbers is not the fault: look for the first that does not follow.",
 )
@@ -138,7 +140,8 @@ def _posed(seed: int, given: Values, broken: Values, fault: Fault, right: Array)
         f"{fault.stage}: {fault.says}. From what is printed above it, it would be {_shown(right)}. "
         f"The doctor calls this {fault.rule}: limpid doctor --explain {fault.rule}"
     )
-    return Puzzle("broken-step", seed, asked, tuple(choices), wrong, solution, HINTS, OPENS[fault.stage])
+    looks = entries(broken, tuple(names))
+    return Puzzle("broken-step", seed, asked, tuple(choices), wrong, solution, HINTS, OPENS[fault.stage], looks)
 
 
 def _shown(value: Array) -> str:

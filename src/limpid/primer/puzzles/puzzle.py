@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from limpid.primer.answer import LONGEST, Unreadable
@@ -35,6 +36,8 @@ class Puzzle:
     hints: tuple[str, ...]
     opens: str = ""
     """The entry of a recorded step where the same is done; nothing where there is none."""
+    looks: Mapping[str, str] = field(default_factory=dict)
+    """Entries of its own trace, each written out, by their names; none where there is nothing more to look into."""
 
     @property
     def said(self) -> str:

@@ -74,6 +74,11 @@ class Derivation:
         return ()
 
     @property
+    def looks(self) -> dict[str, str]:
+        """There is no trace of it."""
+        return {}
+
+    @property
     def opens(self) -> str:
         return self.case.opens
 
