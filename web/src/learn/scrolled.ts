@@ -7,6 +7,6 @@ export function reachScrolled(root: Element): () => void {
       else target.removeAttribute("tabindex");
     }
   });
-  for (const one of root.querySelectorAll("table, pre, .example p")) watched.observe(one);
+  for (const one of root.querySelectorAll("table, pre, figure, .example p")) watched.observe(one);
   return () => watched.disconnect();
 }

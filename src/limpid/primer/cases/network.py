@@ -36,7 +36,7 @@ class Passed(NamedTuple):
     w_bar: Array  # (hidden, input)
 
 
-def passed(x: Sequence[float], w: Array, v: Sequence[float], target: float) -> Passed:
+def passed(x: Sequence[float], w: Array, v: Sequence[float] | Array, target: float) -> Passed:
     """z = W x, h = relu(z), y = v · h, and half the square of what y misses."""
     row, first, second = np.atleast_2d(x), np.asarray(w, dtype=np.float64), np.atleast_2d(v).astype(np.float64)
     biases = [np.zeros(len(first)), np.zeros(1)]

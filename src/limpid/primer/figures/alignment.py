@@ -12,7 +12,7 @@ from limpid.primer.exercise import shown
 from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.svg import FIRST, MUTED, SECOND, curve, dot, drawing, line, scale, words
 
-WIDTH, HEIGHT, MARGIN = 520, 250, 40
+WIDTH, HEIGHT, MARGIN = 372, 240, 40
 
 
 def _rectangle(x: float, y: float, wide: float, high: float, colour: str) -> str:
@@ -24,21 +24,23 @@ def _rectangle(x: float, y: float, wide: float, high: float, colour: str) -> str
 
 def low_rank_svg(rows: int, columns: int, rank: int) -> str:
     """The matrix, which stays, and the two factors, which learn."""
-    thin, side = 22, 150
+    thin, side = 20, 110
+    left, top, narrow, wide = 24, 36, 166, 216  # of W, of all, of B, of A
+    middle, below = top + side / 2, top + side + 20
     parts = [
-        _rectangle(40, 40, side, side, MUTED), words(40 + side / 2, 40 + side / 2, "W stays", "middle"),
-        words(40 + side / 2, 210, f"{shown(rows * columns)} parameters", "middle", MUTED),
-        words(215, 40 + side / 2 + 5, "+", "middle"),
-        _rectangle(240, 40, thin, side, FIRST), words(240 + thin / 2, 40 + side / 2 + 4, "B", "middle", FIRST),
-        words(280, 40 + side / 2 + 5, "·", "middle"),
-        _rectangle(300, 40 + (side - thin) / 2, side, thin, FIRST),
-        words(300 + side / 2, 40 + side / 2 + 4, "A", "middle", FIRST),
-        words(345, 210, f"{shown(low_rank(columns, rows, rank))} parameters learn", "middle", FIRST),
-        words(240 + thin / 2, 30, f"{rank} columns", "middle", FIRST),
-        words(300 + side / 2, 40 + (side - thin) / 2 - 8, f"{rank} rows", "middle", FIRST),
-        words(40 + side / 2, 30, f"{shown(rows)} × {shown(columns)}", "middle", MUTED),
+        _rectangle(left, top, side, side, MUTED), words(left + side / 2, middle + 4, "W stays", "middle"),
+        words(left + side / 2, below, f"{shown(rows * columns)} parameters", "middle", MUTED),
+        words((left + side + narrow) / 2, middle + 5, "+", "middle"),
+        _rectangle(narrow, top, thin, side, FIRST), words(narrow + thin / 2, middle + 4, "B", "middle", FIRST),
+        words((narrow + thin + wide) / 2, middle + 5, "·", "middle"),
+        _rectangle(wide, middle - thin / 2, side, thin, FIRST),
+        words(wide + side / 2, middle + 4, "A", "middle", FIRST),
+        words(wide + side / 2, below, f"{shown(low_rank(columns, rows, rank))} parameters learn", "middle", FIRST),
+        words(narrow + thin / 2, top - 10, f"{rank} columns", "middle", FIRST),
+        words(wide + side / 2, middle - thin / 2 - 8, f"{rank} rows", "middle", FIRST),
+        words(left + side / 2, top - 10, f"{shown(rows)} × {shown(columns)}", "middle", MUTED),
     ]  # fmt: skip
-    return drawing(WIDTH, 225, f"A matrix and a change of rank {rank}", parts)
+    return drawing(WIDTH, 180, f"A matrix and a change of rank {rank}", parts)
 
 
 def low_rank_text(rows: int, columns: int, rank: int) -> str:
@@ -55,8 +57,8 @@ def preference_svg(lowest: float, highest: float) -> str:
     parts = [line(x(lowest), y(0), x(highest), y(0), MUTED), line(x(0), y(0), x(0), 24, MUTED),
              curve([(x(gap), y(loss)) for gap, loss in zip(gaps, losses, strict=True)], FIRST),
              dot(x(0), y(reward_loss(0, 0)), SECOND),
-             words(x(0) + 8, y(reward_loss(0, 0)) - 6, f"ln 2 = {shown(reward_loss(0, 0), 3)}: no preference",
-                   fill=SECOND),
+             words(x(0) + 8, y(reward_loss(0, 0)) - 20, "no preference:", fill=SECOND),
+             words(x(0) + 8, y(reward_loss(0, 0)) - 5, f"ln 2 = {shown(reward_loss(0, 0), 3)}", fill=SECOND),
              words(x(highest), y(0) + 32, "gap: chosen less rejected", "end"),
              words(x(0) + 8, 30, "loss")]  # fmt: skip
     parts += [words(x(mark), y(0) + 16, shown(mark), "middle") for mark in range(int(lowest), int(highest) + 1, 2)]

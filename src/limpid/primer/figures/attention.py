@@ -12,9 +12,9 @@ from limpid.primer.figures.boxes import HEIGHT, box, cell
 from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, arrow, drawing, line, words
 
-LEFT, MIDDLE, RIGHT, CAPTION = 70.0, 180.0, 290.0, 345.0
+LEFT, MIDDLE, RIGHT, CAPTION = 36.0, 112.0, 188.0, 232.0
 """Where queries, keys and values stand, and what is said beside them."""
-TOP, ROW, HALF, CELL = 26.0, 54.0, HEIGHT / 2, 52.0
+TOP, ROW, HALF, CELL = 26.0, 54.0, HEIGHT / 2, 48.0
 
 Rows = Sequence[Sequence[float]]
 
@@ -40,7 +40,7 @@ def block_svg(tokens: int, width: int, heads: int) -> str:
         start = MIDDLE + (x - MIDDLE) * 0.3
         parts += [
             arrow(start, TOP + HALF, x, below - HALF, MUTED),
-            box(x, below, 80, f"W_{letter}  →  {letter}", stroke),
+            box(x, below, 68, f"W_{letter} → {letter}", stroke),
         ]
     parts += _caption(below, size, "three matrices, in each head")
     scores = (LEFT + MIDDLE) / 2
@@ -55,7 +55,7 @@ def block_svg(tokens: int, width: int, heads: int) -> str:
         if number == 3:
             parts += [line(RIGHT, below + HALF, RIGHT, y, MUTED, 2), arrow(RIGHT, y, MIDDLE + 65, y, MUTED)]
         parts += [box(x, y, 130, step, stroke), *_caption(y, shape, purpose)]
-    return drawing(560, int(below + 6.8 * ROW), "Attention, from the tokens' vectors to its output", parts)
+    return drawing(420, int(below + 6.8 * ROW), "Attention, from the tokens' vectors to its output", parts)
 
 
 def _caption(y: float, shape: str, purpose: str) -> list[str]:
@@ -72,17 +72,17 @@ def block_text(tokens: int, width: int, heads: int) -> str:
 
 
 def weights_svg(tokens: Sequence[str], query: Rows, key: Rows, value: Rows) -> str:
-    """Two tables of weights, dark where much is taken, with the output of each row; without the mask and with it."""
-    across = len(tokens) * CELL
-    table = across + 60 + 130
+    """Two tables of weights, dark where much is taken, with each row's output; without the mask, below it with it."""
+    across, left = len(tokens) * CELL, 54.0
+    table = across + 88
     parts = []
     for place, causal in enumerate((False, True)):
         weights, output = _both(query, key, value, causal)
-        left = 50 + place * table
-        parts.append(words(left + across / 2, 18, "with the mask" if causal else "without the mask", "middle"))
+        top = place * table
+        parts.append(words(left + across / 2, top + 18, "with the mask" if causal else "without the mask", "middle"))
         for i, token in enumerate(tokens):
-            middle = 66 + (i + 0.5) * CELL
-            parts += [words(left + (i + 0.5) * CELL, 56, token, "middle", MUTED),
+            middle = top + 66 + (i + 0.5) * CELL
+            parts += [words(left + (i + 0.5) * CELL, top + 56, token, "middle", MUTED),
                       words(left - 8, middle + 4, token, "end", MUTED),
                       arrow(left + across + 4, middle, left + across + 24, middle, SECOND),
                       words(left + across + 30, middle + 4, shown(output[i], 4))]  # fmt: skip
@@ -97,7 +97,7 @@ def weights_svg(tokens: Sequence[str], query: Rows, key: Rows, value: Rows) -> s
                 )
                 for j in range(len(tokens))
             ]
-    return drawing(int(2 * table + 10), int(66 + across + 12), "Weights and outputs without and with the mask", parts)
+    return drawing(int(left + across + 140), int(2 * table), "Weights and outputs without and with the mask", parts)
 
 
 def weights_text(tokens: Sequence[str], query: Rows, key: Rows, value: Rows) -> str:

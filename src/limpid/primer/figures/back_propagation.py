@@ -12,28 +12,28 @@ from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.graph import Axis, Series, graph_svg, graph_text
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, arrow, drawing, words
 
-BOX, GAP, TALL = 92, 44, 178
+VALUE, SLOPE, ROW = 160, 280, 44
+"""Where values and slopes stand, and how far rows are apart."""
 COLORS = (SECOND, INK, FIRST)
 MARKS = ("●", "×", "○")
 SMALLEST, LARGEST = 1e-8, 1e6
 
 
 def two_passes_svg(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence[float], target: float) -> str:
-    """Values above, as they go forwards; derivatives of the loss below, as they come back."""
-    parts = []
+    """Values on the left, as they go forwards; derivatives of the loss on the right, as they come back."""
     stations = _stations(x, w, v, target)
+    parts = [words(VALUE, 20, "forwards ↓", "middle", FIRST), words(SLOPE, 20, "backwards ↑", "middle", SECOND)]
     for place, (name, value, bar) in enumerate(stations):
-        left = 10 + place * (BOX + GAP)
-        middle = left + BOX / 2
-        parts += [words(middle, 22, name, "middle", MUTED), words(middle, 52, value, "middle", FIRST)]
-        parts.append(words(middle, 112, bar, "middle", SECOND))
+        y = 50 + place * ROW
+        parts += [words(10, y, name, fill=MUTED), words(VALUE, y, value, "middle", FIRST)]
+        parts.append(words(SLOPE, y, bar, "middle", SECOND))
         if place + 1 < len(stations):
-            parts += [arrow(left + BOX, 48, left + BOX + GAP, 48, FIRST)]
-            parts += [arrow(left + BOX + GAP, 108, left + BOX, 108, SECOND)] if place else []
-    parts += [words(10, 84, "forwards: values", "start", FIRST), words(10, 140, "backwards: slopes", "start", SECOND)]
-    parts.append(words(10, 166, f"derivatives of the weights: {_said(x, w, v, target)}", "start", SECOND))
-    width = 20 + len(stations) * (BOX + GAP) - GAP
-    return drawing(width, TALL, "Values go forwards, slopes of the loss come back", parts)
+            parts += [arrow(VALUE, y + 8, VALUE, y + ROW - 16, FIRST)]
+            parts += [arrow(SLOPE, y + ROW - 16, SLOPE, y + 8, SECOND)] if place else []
+    below = 50 + len(stations) * ROW
+    parts.append(words(10, below - 8, "derivatives of the weights:", "start", SECOND))
+    parts.append(words(10, below + 12, _said(x, w, v, target), "start", SECOND))
+    return drawing(340, below + 24, "Values go forwards, slopes of the loss come back", parts)
 
 
 def two_passes_text(x: Sequence[float], w: Sequence[Sequence[float]], v: Sequence[float], target: float) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from limpid.primer.exercise import shown
 from limpid.primer.figures.svg import FIRST, INK, MUTED, curve, dot, drawing, line, scale, words
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 300, 62, 92, 26, 46
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 376, 270, 54, 84, 26, 46
 LINE, NAME_WIDTH = 14, 80
 """How far apart names stand."""
 COLUMNS, ROWS, BEFORE = 52, 15, 9

@@ -9,7 +9,7 @@ from limpid.primer.figures.boxes import cell
 from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.svg import FIRST, INK, MUTED, drawing, words
 
-CELL, LEFT, TOP, APART = 22.0, 40.0, 52.0, 70.0
+CELL, LEFT, TOP, APART = 17.0, 40.0, 52.0, 46.0
 
 
 def _both(tokens: int, window: int) -> list[tuple[str, Array]]:

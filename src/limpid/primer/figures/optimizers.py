@@ -22,7 +22,9 @@ RULES: dict[str, tuple[UpdateRule, str]] = {
     "momentum": (Momentum(), FIRST),
     "AdamW": (AdamW(), SECOND),
 }
-WIDTH, HEIGHT, MARGIN = 560, 240, 30
+WIDTH, HEIGHT, MARGIN = 372, 220, 22
+NAMES = (0, 130, 230)
+"""Where the names of three curves begin."""
 MARKS = ("·", "○", "●")
 SEEN = 20
 """Steps whose places are shown in characters."""
@@ -51,12 +53,13 @@ def valley_svg(steepness: float, start: Sequence[float], rates: dict[str, float]
         radius = (share * top) ** 0.5
         ring = [(x(radius * np.cos(angle)), y(radius / steepness**0.5 * np.sin(angle))) for angle in turn]
         parts.append(curve(ring, MUTED).replace('stroke-width="2"', 'stroke-width="0.6"'))
-    for row, (name, (places, _)) in enumerate(_paths(steepness, start, rates, steps).items()):
+    for left, (name, (places, _)) in zip(NAMES, _paths(steepness, start, rates, steps).items(), strict=True):
         colour = RULES[name][1]
         parts.append(curve([(x(a), y(b)) for a, b in places], colour))
         parts += [dot(x(a), y(b), colour, 2) for a, b in places]
-        parts.append(words(MARGIN + 150 * row, 18, f"— {name}", fill=colour))
-    parts += [dot(x(0), y(0), INK, 3), words(x(0), y(0) + 22, "minimum", "middle")]
+        parts.append(words(MARGIN + left, 18, f"— {name}", fill=colour))
+    parts += [dot(x(0), y(0), INK, 3), line(x(0), y(0), x(0), HEIGHT - 18, INK, 0.5)]
+    parts.append(words(x(0), HEIGHT - 5, "minimum", "middle"))
     return drawing(WIDTH, HEIGHT, f"Ways down a narrow valley: {', '.join(rates)}", parts)
 
 
@@ -90,15 +93,15 @@ def _rates(schedule: Shape, peak: float, warmup: int, steps: int) -> list[float]
 
 def schedules_svg(peak: float, warmup: int, steps: int) -> str:
     """Learning rates over the steps."""
-    x, y = scale(0, steps, 60, WIDTH - MARGIN), scale(0, peak, HEIGHT - MARGIN - 10, MARGIN)
+    x, y = scale(0, steps, 54, WIDTH - MARGIN), scale(0, peak, HEIGHT - MARGIN - 10, MARGIN + 12)
     parts = [line(x(0), y(0), x(steps), y(0), MUTED), line(x(0), y(0), x(0), y(peak), MUTED),
              line(x(warmup), y(0), x(warmup), y(peak), MUTED, dashed=True),
-             words(x(warmup) + 4, y(0) - 6, "end of warm-up"), words(54, y(peak) + 4, shown(peak), "end"),
-             words(54, y(0) + 4, "0", "end"), words(x(steps), y(0) + 18, f"step {shown(steps)}", "end")]  # fmt: skip
-    for row, (name, colour) in enumerate(SCHEDULES.items()):
+             words(x(warmup) + 4, y(0) - 6, "end of warm-up"), words(48, y(peak) + 4, shown(peak), "end"),
+             words(48, y(0) + 4, "0", "end"), words(x(steps), y(0) + 18, f"step {shown(steps)}", "end")]  # fmt: skip
+    for left, (name, colour) in zip((0, 76, 140), SCHEDULES.items(), strict=True):
         rates = [0.0, *_rates(name, peak, warmup, steps)]
         parts.append(curve([(x(step), y(rate)) for step, rate in enumerate(rates)], colour))
-        parts.append(words(60 + 110 * row, 16, f"— {name.replace('_', '–')}", fill=colour))
+        parts.append(words(54 + left, 16, f"— {name.replace('_', '–')}", fill=colour))
     return drawing(WIDTH, HEIGHT, "Learning rates that climb, then fall", parts)
 
 

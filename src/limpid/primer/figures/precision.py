@@ -10,6 +10,8 @@ from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, drawing, line, 
 from limpid.primer.stored import bits, numbers
 
 BOX, ROW, LEFT, WIDTH = 14, 36, 96, 640
+GAPS = 376
+"""Width of the picture of gaps."""
 
 
 def bits_svg(value: float, formats: Sequence[str]) -> str:
@@ -47,7 +49,7 @@ def bits_text(value: float, formats: Sequence[str]) -> str:
 
 def gaps_svg(formats: Sequence[str], start: float, stop: float) -> str:
     """A mark for each number of a format."""
-    x = scale(0, stop, LEFT, WIDTH - 30)
+    x = scale(0, stop, LEFT, GAPS - 20)
     parts = []
     for row, name in enumerate(formats):
         y = 40 + 60 * row
@@ -59,7 +61,7 @@ def gaps_svg(formats: Sequence[str], start: float, stop: float) -> str:
             if power and number >= stop / 8:
                 parts.append(words(x(number), y + 28, shown(number), "middle"))
         parts.append(words(x(0), y + 28, "0", "middle"))
-    return drawing(WIDTH, 30 + 60 * len(formats), f"Every number from {shown(start)} to {shown(stop)}", parts)
+    return drawing(GAPS, 30 + 60 * len(formats), f"Every number from {shown(start)} to {shown(stop)}", parts)
 
 
 def gaps_text(formats: Sequence[str], start: float, stop: float) -> str:

@@ -9,7 +9,7 @@ from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.graph import Axis, Series, graph_svg, graph_text
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, arrow, drawing, line, words
 
-STREAM, NORM, PART = 70.0, 190.0, 330.0
+STREAM, NORM, PART = 40.0, 140.0, 270.0
 """From left to right: where the stream runs, and what reads it."""
 TEXT = """\
 x ──┬──────────────────────────────► + ──┬──────────────────────► + ──►
@@ -31,14 +31,14 @@ def block_svg() -> str:
             box(NORM, y, 70, "norm"),
             arrow(NORM + 35, y, PART - 55, y, MUTED),
             box(PART, y, 110, part, SECOND),
-            words(PART + 65, y + 4, what, fill=MUTED),
+            words(PART, y - HEIGHT / 2 - 8, what, "middle", MUTED),
             line(PART, y + HEIGHT / 2, PART, joined, MUTED, 2),
             arrow(PART, joined, STREAM + 11, joined, MUTED),
-            words(STREAM + 130, joined - 6, "added", fill=MUTED),
+            words(NORM, joined - 6, "added", fill=MUTED),
             _plus(STREAM, joined),
         ]
     parts += [arrow(STREAM, 280, STREAM, 306, FIRST), words(STREAM + 14, 304, "to the next block", fill=MUTED)]
-    return drawing(580, 316, "A block: two parts read the stream and are added to it", parts)
+    return drawing(360, 316, "A block: two parts read the stream and are added to it", parts)
 
 
 def _plus(x: float, y: float) -> str:

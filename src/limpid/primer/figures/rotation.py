@@ -30,13 +30,13 @@ def rotation_svg(q: Sequence[float], k: Sequence[float], places: Places) -> str:
     """One circle for each pair of positions, with the query, the key and the angle between them."""
     parts = []
     for number, (t, s) in enumerate(places):
-        parts += _circle(number * ACROSS + ACROSS / 2, turned(q, t), turned(k, s), t, s)
+        parts += _circle(number * (HIGH + 22), turned(q, t), turned(k, s), t, s)
     title = "Query and key turned by their positions: the angle between them is the same"
-    return drawing(ACROSS * len(places), HIGH + 22, title, parts)
+    return drawing(ACROSS, (HIGH + 22) * len(places), title, parts)
 
 
-def _circle(x: float, q: Array, k: Array, t: int, s: int) -> list[str]:
-    y = HIGH / 2
+def _circle(top: float, q: Array, k: Array, t: int, s: int) -> list[str]:
+    x, y = ACROSS / 2, top + HIGH / 2
     unit = RADIUS / max(math.hypot(*q), math.hypot(*k))
     parts = [
         line(x - RADIUS - 12, y, x + RADIUS + 12, y, MUTED, 0.6),
@@ -49,7 +49,7 @@ def _circle(x: float, q: Array, k: Array, t: int, s: int) -> list[str]:
         side = "middle" if abs(a) < 20 else "start" if a > 0 else "end"
         parts.append(words(x + a * beyond, y - b * beyond + 4, name, side, stroke))
     parts += [_between(x, y, q, k), point(x, y, INK, 2.5)]
-    return [*parts, words(x, HIGH + 8, f"dot product {shown(dot(q, k), 4)}", "middle")]
+    return [*parts, words(x, top + HIGH + 8, f"dot product {shown(dot(q, k), 4)}", "middle")]
 
 
 def _between(x: float, y: float, q: Array, k: Array) -> str:

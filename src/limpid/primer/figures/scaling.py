@@ -13,7 +13,9 @@ from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, curve, dot, dra
 from limpid.primer.sizes import bytes_each
 from limpid.primer.values import scientific
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 600, 320, 60, 45, 36
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 376, 300, 40, 45, 36
+RIGHT = 96
+"""Of the axis: for the names of the curves."""
 
 
 def _loss(compute: float, parameters: float) -> float:
@@ -26,9 +28,9 @@ def compute_svg(computes: Sequence[float], smallest: float, largest: float) -> s
     sizes = np.geomspace(smallest, largest, 121)
     curves = {compute: [_loss(compute, size) for size in sizes] for compute in computes}
     low, high = min(map(min, curves.values())) - 0.1, max(_loss(c, REFIT.optimum(c)[0]) for c in computes) + 0.55
-    x = scale(np.log10(smallest), np.log10(largest), LEFT, WIDTH - 110)
+    x = scale(np.log10(smallest), np.log10(largest), LEFT, WIDTH - RIGHT)
     y = scale(low, high, HEIGHT - BOTTOM, TOP)
-    parts = [line(LEFT, y(low), WIDTH - 110, y(low), MUTED), line(LEFT, y(low), LEFT, TOP, MUTED)]
+    parts = [line(LEFT, y(low), WIDTH - RIGHT, y(low), MUTED), line(LEFT, y(low), LEFT, TOP, MUTED)]
     for power in range(int(np.ceil(np.log10(smallest))), int(np.log10(largest)) + 1):
         parts += [line(x(power), y(low), x(power), y(low) + 5, MUTED),
                   words(x(power), y(low) + 20, scientific(10.0**power), "middle")]  # fmt: skip
@@ -41,7 +43,7 @@ def compute_svg(computes: Sequence[float], smallest: float, largest: float) -> s
         best.append((x(np.log10(n)), y(_loss(compute, n))))
         parts += [curve(seen), words(seen[-1][0] + 6, seen[-1][1] + 4, f"{scientific(compute)} FLOPs")]
     parts += [curve(best, SECOND), *(dot(a, b, SECOND) for a, b in best)]
-    parts += [words(12, 20, "loss"), words(WIDTH - 110, y(low) + 38, "parameters", "end"),
+    parts += [words(12, 20, "loss"), words(WIDTH - RIGHT, y(low) + 38, "parameters", "end"),
               words(best[0][0] + 62, best[0][1] + 44, "best sizes", fill=SECOND)]  # fmt: skip
     return drawing(WIDTH, HEIGHT, "Loss over the size of a model, for fixed amounts of compute", parts)
 
@@ -59,19 +61,18 @@ def compute_text(computes: Sequence[float], smallest: float, largest: float) -> 
 
 def bytes_svg() -> str:
     """A bar of the bytes that one parameter takes in training."""
-    parts, place, step = list[str](), 20.0, 34
+    parts, place, step = list[str](), 12.0, 22
     colours = (INK, FIRST, INK, SECOND, SECOND)
-    for (name, size), colour in zip(bytes_each().items(), colours, strict=True):
+    for (name, size), colour, low in zip(bytes_each().items(), colours, (84, 102, 84, 84, 102), strict=True):
         wide = step * size
         parts.append(f'<rect x="{place:g}" y="26" width="{wide:g}" height="40" fill="{colour}" fill-opacity="0.18" '
                      f'stroke="{colour}"/>')  # fmt: skip
         parts.append(words(place + wide / 2, 50, shown(size), "middle", colour))
-        low = 84 if size > 2 or name == "weight" else 102
         parts.append(words(place + wide / 2, low, name, "middle", colour))
         place += wide
     total = shown(sum(bytes_each().values()))
     return drawing(WIDTH, 112, f"{total} bytes a parameter",
-                   [*parts, words(20, 16, f"{total} bytes of one parameter in training")])  # fmt: skip
+                   [*parts, words(12, 16, f"{total} bytes of one parameter in training")])  # fmt: skip
 
 
 def bytes_text() -> str:

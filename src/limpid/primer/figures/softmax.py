@@ -12,7 +12,7 @@ from limpid.primer.exercise import shown
 from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.svg import FIRST, INK, MUTED, SECOND, drawing, line, scale, words
 
-ROW, THICK, BAR, PANEL, LEFT, TOP = 34, 20, 96, 168, 14, 34
+ROW, THICK, BAR, PANEL, LEFT, TOP = 34, 20, 56, 122, 10, 34
 """Distances: rows, bars, the longest bar, columns of bars, margins."""
 LONGEST = 30
 """Characters of the longest bar."""
@@ -47,7 +47,7 @@ def _columns(scores: Sequence[float], temperature: float) -> list[tuple[str, Arr
     return [
         ("score", np.asarray(scores, float), FIRST),
         ("exponential", np.exp(divided), INK),
-        ("divided by their sum", softmax(scores, temperature), SECOND),
+        ("over their sum", softmax(scores, temperature), SECOND),
     ]
 
 

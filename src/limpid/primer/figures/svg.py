@@ -13,10 +13,15 @@ INK, MUTED, FIRST, SECOND = (
 )
 
 
+WIDE = 430
+"""Beyond it the words of a picture would be too small on a phone of 360 pixels."""
+
+
 def drawing(width: int, height: int, title: str, parts: Iterable[str]) -> str:
-    """A picture that a screen reader says by its title."""
+    """A picture that a screen reader says by its title; a wide one keeps its size on a narrow screen, and scrolls."""
+    kind = 'class="wide" ' if width > WIDE else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" {kind}viewBox="0 0 {width} {height}" width="{width}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="13"><title>{escape(title)}</title>{"".join(parts)}</svg>'
     )
 

@@ -10,7 +10,7 @@ from limpid.primer.figures.drawn import Drawn
 from limpid.primer.figures.svg import FIRST, INK, MUTED, drawing, line, words
 from limpid.primer.values import places
 
-BAR, GAP, GROUP, HEIGHT, TOP = 34, 8, 40, 150, 34
+BAR, GAP, GROUP, HEIGHT, TOP = 24, 7, 24, 150, 34
 CHARACTERS = 40
 """Of a bar of probability 1."""
 

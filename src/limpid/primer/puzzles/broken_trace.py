@@ -49,7 +49,7 @@ def _of(values: Values, stage: str) -> Iterator[tuple[str, str]]:
     for index in np.ndindex(recorded.shape):
         name = f"{stage}[{', '.join(map(str, index))}]" if index else stage
         formula, numbers = written(values, *index)
-        yield name, f"{name} = {formula}\n  = {numbers}\n  recorded: {_said(recorded[index])}"
+        yield name, f"{name} = {formula}\n  = {numbers}\n  recorded: {_said(recorded[index].item())}"
 
 
 Written = tuple[str, str]

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { descent, loss } from "./mathematics";
 import { plain, Slider } from "./slider";
 
-const WIDTH = 420;
+const WIDTH = 376;
 const HEIGHT = 240;
 const EDGE = 24;
 /** Of the smallest rate that diverges, how far the slider goes. */

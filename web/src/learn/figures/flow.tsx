@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { type Bend, BENDS, gradientNorms } from "./layers";
 import { plain, scientific, Slider } from "./slider";
 
-const WIDTH = 420;
+const WIDTH = 376;
 const HEIGHT = 240;
 const LEFT = 52;
 const EDGE = 24;
