@@ -1,5 +1,5 @@
 // node build.mjs [FOLDER]   writes there, or into the Python package: limpid.js and the parts that it loads when they are asked
-// for (the page of a server), cell.js (of a notebook cell), step.js and primer.js (of one file), their styles, and widget.js (a notebook's
+// for (the page of a server), cell.js (of a notebook cell), step.js, primer.js and recording.js (of one file), their styles, and widget.js (a notebook's
 // module around the page).
 import { build } from "esbuild";
 import { mkdir, readdir, rm } from "node:fs/promises";
@@ -25,7 +25,7 @@ const common = {
 const made = await Promise.all([
   build({ ...common, entryPoints: { limpid: "src/main.tsx" }, format: "esm", splitting: true }),
   // classic scripts, in one piece: modules do not load from a file, nor in a frame without an origin
-  build({ ...common, entryPoints: { cell: "src/cell.tsx", step: "src/file.tsx", primer: "src/primer.ts" }, format: "iife" }),
+  build({ ...common, entryPoints: { cell: "src/cell.tsx", step: "src/file.tsx", primer: "src/primer.ts", recording: "src/recording/file.tsx" }, format: "iife" }),
   build({ ...common, entryPoints: { widget: "src/widget.ts" }, format: "esm" }), // as anywidget takes it
 ]);
 

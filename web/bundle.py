@@ -22,6 +22,8 @@ FILES = (
     "step.css",
     "primer.js",
     "primer.css",
+    "recording.js",
+    "recording.css",
     "widget.js",
 )
 """Those whose names stay; beside them lie the parts that limpid.js loads, chunk-….js and one for each view."""

@@ -213,3 +213,16 @@ def test_keeping_holds_no_more_in_memory_than_it_says(tmp_path: Path, monkeypatc
     assert max(file.stat().st_size for file in files) < 40_000
     again: Compared = compare(found.folder, recorded(tmp_path / "whole"))
     assert again.verdict == "equal"
+
+
+def test_a_notebook_shows_verdict_modules_and_places(plain: Path, tmp_path: Path) -> None:
+    from limpid.operations.notebook import page
+
+    found = compare(plain, recorded(tmp_path / "faulty", below=Planted("aten.gelu.default", 1)))
+    said = found._repr_html_()
+    assert "beyond rounding" in said
+    assert "aten.gelu.default" in said
+    shown = page(found.b.document)
+    assert "100% of the arithmetic" in shown
+    assert "0 … 2 (3 alike)" in shown
+    assert "<script" not in shown + said

@@ -40,7 +40,7 @@ def runs(count: int) -> Plain:
     ]
     found[0] |= {"state": "training", "step": 230, "tags": ["base"], "note": HOSTILE}
     found[1] |= {"loss": "nan", "state": "diverged", "tags": ["muon"]}
-    return {"folder": "runs", "runs": found}
+    return {"folder": "runs", "runs": found, "recordings": []}
 
 
 FINDING = {

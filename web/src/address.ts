@@ -12,6 +12,7 @@ export type Address =
   | { view: "worked" }
   | { view: "given" }
   | { view: "equations" }
+  | { view: "recording"; name: string }
   | { view: "unknown"; text: string };
 
 /** One entry of an array, or a part of one: NAME[i, j, …] as `limpid explain` takes it. */
@@ -31,6 +32,7 @@ export function parse(hash: string): Address {
   if (first === "worked" && second === undefined) return { view: "worked" };
   if (first === "given" && second === undefined) return { view: "given" };
   if (first === "play") return { view: "play", model: [second, ...rest].filter(Boolean).join("/"), query };
+  if (first === "recording") return { view: "recording", name: second ?? "" };
   if (first === "compare") return { view: "compare", a: second ?? "", b: rest.join("/") };
   if (first === "what-if") return { view: "what-if", run: second ?? "worked", step: number(rest[0]) ?? 1, query };
   if (second === undefined || second === "") return { view: "run", run: first, query };
@@ -55,6 +57,8 @@ export function print(address: Address): string {
       return asking(address.model ? `#/play/${encode(address.model)}` : "#/play", address.query);
     case "learn":
       return asking(address.chapter ? `#/learn/${address.chapter.split("/").map(encode).join("/")}` : "#/learn", address.query);
+    case "recording":
+      return `#/recording/${encode(address.name)}`;
     case "plan":
       return asking("#/plan", address.query);
     case "what-if":

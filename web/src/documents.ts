@@ -27,6 +27,24 @@ export interface Beyond {
   verdict: "beyond";
 }
 
+/** One operation that PyTorch was asked for. */
+export interface CallDocument {
+  number: number;
+  operation: string;
+  phase: string;
+  module: string;
+  source: string;
+  shapes: Array<Array<number>>;
+  format: string;
+  arithmetic: number;
+  check: string;
+  why: string;
+  wrong: boolean;
+  worst: WorstDocument | null;
+  ended: string;
+  error: Numeric;
+}
+
 /** One array before and after what was changed. */
 export interface ChangedRow {
   name: string;
@@ -368,6 +386,21 @@ export interface MetricsDocument {
   after: string;
 }
 
+/** A module with what came of its calls, and its parts. */
+export interface ModuleDocument {
+  name: string;
+  path: string;
+  alike: number;
+  forward: Array<string>;
+  calls: number;
+  unchecked: number;
+  wrong: number;
+  share: Numeric | null;
+  worst: number | null;
+  error: Numeric;
+  modules: Array<ModuleDocument>;
+}
+
 /** Entries that are not finite although everything that they follow from is: an origin. */
 export interface NotFinite {
   quantity: string;
@@ -616,6 +649,30 @@ export interface RateChange {
   value: number;
 }
 
+/** A step of any PyTorch model, every call done again in NumPy float64. */
+export interface RecordingDocument {
+  version: number;
+  title: string;
+  fed: string;
+  loss: Numeric | null;
+  parameters: number;
+  verdict: "holds" | "beyond rounding" | "not finite" | "not checked";
+  where: string;
+  origins: Array<number>;
+  checked: Numeric;
+  checked_calls: number;
+  arithmetic_calls: number;
+  moved_calls: number;
+  drawn_calls: number;
+  wrong: Array<number>;
+  nearest: number | null;
+  unchecked: Array<UncheckedDocument>;
+  error: Numeric;
+  modules: ModuleDocument;
+  folded: ModuleDocument;
+  calls: Array<CallDocument>;
+}
+
 /** One update rule and what it moved. */
 export interface RuleDocument {
   rule: string;
@@ -635,6 +692,7 @@ export interface RunDocument {
 export interface RunList {
   folder: string;
   runs: Array<RunRow>;
+  recordings: Array<string>;
 }
 
 /** One run: how it stands, what it was configured to be, what is left of it. */
@@ -777,6 +835,13 @@ export interface Unchecked {
   verdict: "not checked";
 }
 
+/** Calls of one operation that were not done again, and why. */
+export interface UncheckedDocument {
+  operation: string;
+  why: string;
+  calls: number;
+}
+
 /** Clipping, learning rate and rules. */
 export interface UpdateDocument {
   rules: Array<RuleDocument>;
@@ -833,6 +898,16 @@ export interface WhatIfQuestion {
   run: string;
   step: number;
   changes: Array<WeightChange | TokenChange | RateChange | VisibleChange | PrecisionChange>;
+}
+
+/** The entry of a call's results that is furthest off, by its bound. */
+export interface WorstDocument {
+  share: Numeric;
+  output: number;
+  index: Array<number>;
+  engine: Numeric;
+  expected: Numeric;
+  bound: Numeric;
 }
 
 /** The step against one thing that its run wrote down. */

@@ -9,6 +9,7 @@ import { Run } from "./runs/run";
 import { Step } from "./step/step";
 import "./style/views.css";
 import "./style/learn.css";
+import "./style/recording.css";
 
 export const links: Link[] = [
   { to: { view: "runs" }, text: "runs" },
@@ -25,6 +26,7 @@ export const views: Views = {
   learn: later(async () => (await import("./learn/learn")).Learn),
   plan: later(async () => (await import("./plan/plan")).Plan),
   play: Play,
+  recording: later(async () => (await import("./recording/recording")).Recording),
   run: Run,
   runs: Runs,
   step: Step,

@@ -76,7 +76,7 @@ class OneSided:
 
 
 @dataclass(frozen=True)
-class ComparedDocument:
+class ComparedRecordings:
     """Two recordings beside each other."""
 
     version: int
@@ -132,11 +132,11 @@ class Compared:
         """Whether nothing but rounding stands between them."""
         return self.verdict in ("equal", "rounding")
 
-    def document(self) -> ComparedDocument:
+    def document(self) -> ComparedRecordings:
         """All of it as plain values."""
         places = tuple(self.places)
         both = sum(pair.a is not None and pair.b is not None for pair in self.pairs)
-        return ComparedDocument(
+        return ComparedRecordings(
             VERSION, str(self.a.folder), str(self.b.folder), self.verdict, places, self.begins,
             len(self.a.document.calls), len(self.b.document.calls), both, self.equal,
             tuple((*formats, count) for formats, count in self.formats.most_common()),
@@ -147,6 +147,11 @@ class Compared:
         from limpid.operations.compared_terminal import lines
 
         return "\n".join(str(line) for line in lines(self.document()) if hasattr(line, "plain"))
+
+    def _repr_html_(self) -> str:
+        from limpid.operations.notebook import compared_page
+
+        return compared_page(self.document())
 
     # What the step began with
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from limpid.columns import Cell, Columns
-from limpid.operations.compared import ComparedDocument, Place
+from limpid.operations.compared import ComparedRecordings, Place
 from limpid.operations.terminal import operation
 from limpid.terminal import counted
 from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING
@@ -23,7 +23,7 @@ WORDS = {
 SIDES = {"a": "the first", "b": "the second", "both": "both", "": ""}
 
 
-def lines(found: ComparedDocument) -> Iterator[Text | Columns]:
+def lines(found: ComparedRecordings) -> Iterator[Text | Columns]:
     """The verdict, the first places, what stands on one side alone, how far modules are apart."""
     yield Text.assemble((found.a, HEADING), " against ", (found.b, HEADING))
     said = f"aligned    {found.aligned:,} calls of {found.calls_a:,} and {found.calls_b:,}"
@@ -55,7 +55,7 @@ def lines(found: ComparedDocument) -> Iterator[Text | Columns]:
             yield Text(f"  and {counted(len(rows) - ROWS, 'more module')}: --json has all", QUIET)
 
 
-def _why(found: ComparedDocument) -> str:
+def _why(found: ComparedRecordings) -> str:
     match found.verdict:
         case "rounding" if not found.aligned or found.one_sided:
             return ": what differs is no more than the calls before may round"
@@ -76,7 +76,7 @@ def _place(place: Place, label: str) -> Iterator[Text]:
         yield Text(f"{'':<11}{place.said}")
 
 
-def _rows(found: ComparedDocument) -> Iterator[list[Cell]]:
+def _rows(found: ComparedRecordings) -> Iterator[list[Cell]]:
     """Modules that differ, in their order; as far into them as fits."""
     differing = [one for one in found.modules if one.output or one.gradient]
     depths = sorted({_depth(one.module) for one in differing})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from limpid.jsonable import from_json
 from limpid.operations.call import Call, Check
-from limpid.operations.modules import ModuleDocument, tree
+from limpid.operations.modules import ModuleDocument, folded, tree
 
 if TYPE_CHECKING:
     from limpid.operations.report import Report
@@ -80,6 +80,7 @@ class RecordingDocument:
     unchecked: tuple[UncheckedDocument, ...]
     error: float  # by which rounding moved what backward() began at, to first order
     modules: ModuleDocument
+    folded: ModuleDocument  # the same, those in a row that are alike as one
     calls: tuple[CallDocument, ...]
 
 
@@ -89,6 +90,7 @@ DOCUMENTS = (RecordingDocument,)
 def document(report: Report) -> RecordingDocument:
     """All that is known of a recorded step."""
     facts = report.facts
+    modules = tree(report.calls)
     checks = Counter(call.check for call in report.calls)
     unchecked = Counter((call.operation, call.why) for call in report.unchecked)
     verdict, where = _verdict(report)
@@ -110,7 +112,8 @@ def document(report: Report) -> RecordingDocument:
         nearest=None if report.worst is None else report.worst.number,
         unchecked=tuple(UncheckedDocument(operation, why, n) for (operation, why), n in unchecked.most_common()),
         error=report.error,
-        modules=tree(report.calls),
+        modules=modules,
+        folded=folded(modules),
         calls=tuple(map(call_document, report.calls)),
     )
 

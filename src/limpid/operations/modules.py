@@ -16,7 +16,7 @@ class ModuleDocument:
     """A module with what came of its calls, and its parts."""
 
     name: str  # the last part of its path; of several folded into one: 0 … 11
-    path: str  # of several the first's
+    path: str  # of several that of the one nearest to its bound
     alike: int  # how many are folded into one
     forward: tuple[str, ...]  # what it computes itself in the forward pass, its parts' left out
     calls: int  # its parts' too, as everything below
@@ -92,6 +92,7 @@ def _together(one: ModuleDocument, other: ModuleDocument) -> ModuleDocument:
     first = one.name.partition(" ")[0]
     return replace(
         one,
+        path=nearer.path,
         name=f"{first} … {other.name.rpartition(' ')[2]}",
         alike=one.alike + other.alike,
         calls=one.calls + other.calls,

@@ -29,6 +29,8 @@ from limpid.operations.report import Facts, Report
 
 PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
 """Where frames are nobody's own code."""
+STEP = os.path.join(os.path.dirname(__file__), "step.py")
+"""Whoever calls what takes a step there is not who asked for an operation."""
 NO_NODE = 1 << 62
 """Nodes of leaves have no number of their own, but the largest."""
 
@@ -219,7 +221,7 @@ def _kept(given: dict[str, Any], names: list[str]) -> dict[str, Any]:
 def _source() -> str:
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PASSED):
-        if frame.f_back is None:
+        if frame.f_back is None or frame.f_code.co_filename == STEP:
             return ""
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from limpid.html import table, text, titled
 from limpid.operations.call import Call, Check
 from limpid.operations.document import RecordingDocument, document
 
@@ -121,11 +120,9 @@ class Report:
         return [f"rounding moved {began} by {self.error:+.3g}; most of it by", *lines] if found else []
 
     def _repr_html_(self) -> str:
-        lines = "<br>".join(text(line) for line in self._verdicts())
-        rows = [(f"{call.error:+.3g}", call.operation, call.dtype, call.module) for call in self.errors()[:SHOWN]]
-        head = ("moved by", "operation", "format", "module")
-        account = [text(self._account()[0]), table(rows, head, numbers=(0,))] if rows else []
-        return titled("Operations", f"<div>{lines}</div>", *account)
+        from limpid.operations.notebook import page
+
+        return page(self.document())
 
 
 def _share(call: Call) -> float:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from limpid.columns import Cell, Columns
 from limpid.operations.document import CallDocument, RecordingDocument
-from limpid.operations.modules import ModuleDocument, folded
+from limpid.operations.modules import ModuleDocument
 from limpid.terminal import counted
 from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
 
@@ -30,7 +30,7 @@ def lines(step: RecordingDocument, *, brief: bool = False, everything: bool = Fa
     yield from _ended(step)
     yield from _wrong(step, 2 if brief else SHOWN)
     yield from _unchecked(step, 2 if brief else SHOWN)
-    tree = step.modules if everything else folded(step.modules)
+    tree = step.modules if everything else step.folded
     rows = list(_rows(tree, 0, BRIEF_DEPTH if brief else 99))
     more = len(rows) - BRIEF_ROWS if brief else 0
     yield Text()

@@ -12,7 +12,8 @@ IMPORTED = re.compile(r"""(?:from|import)["']\./([A-Za-z0-9-]+\.js)["']""")
 
 
 def script(of: str = "limpid") -> str:
-    """The script of the page: what a server sends first, `cell` of a notebook's, `step` or `primer` of one in a file.
+    """The script of the page: what a server sends first, `cell` of a notebook's; of one in a file `step`, `primer` or
+    `recording`.
 
     Raises  ConfigError where the page was not built
     """

@@ -12,6 +12,7 @@ from limpid.doctor.finding import Finding
 from limpid.history.summary import State
 from limpid.jsonable import Finite
 from limpid.metrics import Sample
+from limpid.operations.document import RecordingDocument
 from limpid.tracing.document import EntryDocument, StepDocument
 from limpid.tracing.stations import Station
 
@@ -65,6 +66,7 @@ class RunList:
 
     folder: str
     runs: tuple[RunRow, ...]
+    recordings: tuple[str, ...]  # of the calls of a step, beside the runs
 
 
 @dataclass(frozen=True)
@@ -488,5 +490,5 @@ class EquationsView:
 DOCUMENTS = (
     RunList, RunOverview, MetricsDocument, StateDocument, StepView, EntryView, EquationsView, JobDocument,
     ErrorDocument, PlayDocument, PlanDocument, PlanForm, PlanLayouts, ComparedDocument, WhatIfDocument, LensView,
-    OverSteps, FindingsView, GivenDocument,
+    OverSteps, FindingsView, GivenDocument, RecordingDocument,
 )  # fmt: skip

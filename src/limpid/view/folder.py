@@ -9,6 +9,7 @@ from pathlib import Path
 
 from limpid.errors import CheckpointError
 from limpid.run import Run
+from limpid.source import KEPT
 from limpid.terminal import on_one_line
 
 NAME = re.compile(r"[^/\\\x00-\x1f\x7f\ud800-\udfff.][^/\\\x00-\x1f\x7f\ud800-\udfff]{0,254}")
@@ -36,6 +37,24 @@ class Folder:
         except OSError:
             return []
         return [name for name in entries if self._is_run(name)]
+
+    def recordings(self) -> list[str]:
+        """Every recording of a step's calls that may be shown."""
+        try:
+            entries = sorted(entry.name for entry in os.scandir(self.path) if NAME.fullmatch(entry.name))
+        except OSError:
+            return []
+        return [name for name in entries if self._is_inside(name) and (self.path / name / KEPT).is_file()]
+
+    def recording(self, name: str) -> Path:
+        """The folder of a recording.
+
+        Raises  NotThere
+        """
+        if not NAME.fullmatch(name) or not self._is_inside(name) or not (self.path / name / KEPT).is_file():
+            raise NotThere(f"there is no recording {on_one_line(name[:SHOWN])!r} in {self.path}")
+        self.require_inside(self.path / name / KEPT)
+        return self.path / name
 
     def run(self, name: str) -> Run:
         """A run by its name, once all that lies directly in it was found to lie in the folder.
@@ -80,6 +99,8 @@ class Folder:
                 raise NotThere(f"{shown} is a link that leads out of {self.path}: serve the folder that it lies in")
 
     def _is_run(self, name: str) -> bool:
+        return self._is_inside(name) and (self.path / name / "config.toml").is_file()
+
+    def _is_inside(self, name: str) -> bool:
         place = self.path / name
-        inside = not place.is_symlink() or place.resolve().is_relative_to(self.path.resolve())
-        return inside and (place / "config.toml").is_file()
+        return not place.is_symlink() or place.resolve().is_relative_to(self.path.resolve())

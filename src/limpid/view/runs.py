@@ -54,7 +54,8 @@ class Runs:
     def list(self) -> RunList:
         """Every run, the one that was written to last first."""
         rows = [self.row(name) for name in self.folder.names()]
-        return RunList(str(self.folder.path), tuple(sorted(rows, key=lambda row: -row.last_written)))
+        return RunList(str(self.folder.path), tuple(sorted(rows, key=lambda row: -row.last_written)),
+                       tuple(self.folder.recordings()))  # fmt: skip
 
     def row(self, name: str, for_seconds: float = STATE_SECONDS) -> RunRow:
         """How a run stands; whether a process writes it was found out no longer ago than that."""

@@ -46,6 +46,7 @@ from limpid.view.pairs import Pair
 from limpid.view.plan import form, layouts, planned
 from limpid.view.play import Play
 from limpid.view.questions import ExactQuestion, LabelsQuestion, read
+from limpid.view.recording import recording_text
 from limpid.view.runs import Runs, Stamp, stamp_of
 from limpid.view.safety import Guard
 from limpid.view.series import POINTS
@@ -105,6 +106,7 @@ class Site:
             Route("/api/runs/{run}/steps/{step}/exact", with_body(self.exact), methods=["POST"]),
             Route("/api/jobs/{job}", in_thread(self.job)),
             Route("/api/jobs/{job}/events", self.job_events),
+            Route("/api/recordings/{name}", in_thread(self.recording)),
             Route("/api/equations", in_thread(self.equations)),
             Route("/api/learn", in_thread(self.learn)),
             Route("/api/learn/grade", with_body(self.grade), methods=["POST"]),
@@ -153,6 +155,10 @@ class Site:
         """POST api/runs/R/labels {"tags", "note"}."""
         question = read(LabelsQuestion, asked)
         return answer(request, self.runs.label(request.path_params["run"], question.tags, question.note))
+
+    def recording(self, request: Request) -> Response:
+        """GET api/recordings/NAME."""
+        return packed(request, recording_text(self.runs.folder.recording(request.path_params["name"])))
 
     def metrics(self, request: Request) -> Response:
         """GET api/runs/R/metrics?columns=&along=&points=&first=&last=."""

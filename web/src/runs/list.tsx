@@ -2,7 +2,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
-import type { Address } from "../address";
+import { print, type Address } from "../address";
 import { count, digits, whole } from "../format";
 import type { ViewProps } from "../page";
 import { Awaited, Field } from "../parts/form";
@@ -27,8 +27,32 @@ export function Runs({ source }: ViewProps<Extract<Address, { view: "runs" }>>) 
   return (
     <>
       <h1>Runs</h1>
-      <Awaited answer={answer.value}>{(list) => <Table first={list} api={api} />}</Awaited>
+      <Awaited answer={answer.value}>
+        {(list) => (
+          <>
+            <Table first={list} api={api} />
+            <Recordings names={list.recordings} />
+          </>
+        )}
+      </Awaited>
     </>
+  );
+}
+
+/** Steps of other models, each call of which was redone: beside the runs. */
+function Recordings({ names }: { names: string[] }) {
+  if (names.length === 0) return null;
+  return (
+    <section>
+      <h2>Recordings of one step</h2>
+      <ul>
+        {names.map((name) => (
+          <li key={name}>
+            <a href={print({ view: "recording", name })}>{name}</a>
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 

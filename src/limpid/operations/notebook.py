@@ -1,0 +1,66 @@
+"""A recorded step, and two compared, as the last line of a notebook cell: tables that fold, no script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.html import folded, table, titled
+from limpid.operations.document import CallDocument, RecordingDocument
+from limpid.operations.modules import ModuleDocument
+
+if TYPE_CHECKING:
+    from limpid.operations.compared import ComparedRecordings
+
+SHOWN = 8
+"""Rows of a table."""
+EM = "\u2003"
+"""By which a part stands further in."""
+
+
+def page(step: RecordingDocument) -> str:
+    """Share checked, verdict, what is wrong; modules and who moved the loss, folded."""
+    whole = step.checked_calls == step.arithmetic_calls
+    facts = [
+        ("checked", f"{100 if whole else min(100 * step.checked, 99.99):.4g}% of the arithmetic, "
+                    f"{step.checked_calls:,} of {step.arithmetic_calls:,} calls"),
+        ("verdict", f"{step.verdict}{': ' if step.where else ''}{step.where}"),
+    ]  # fmt: skip
+    facts += [("not checked", f"{one.calls} × {one.operation}: {one.why}") for one in step.unchecked[:SHOWN]]
+    facts += [("fed", step.fed)] if step.fed else []
+    facts += [("loss", f"{step.loss:.6g}")] if step.loss is not None else []
+    facts += [("moved by rounding", f"{step.error:+.3g}")] if step.error else []
+    parts = [table(facts)]
+    if step.wrong:
+        parts.append(table(map(_wrong, (step.calls[number] for number in step.wrong[:SHOWN])),
+                           ("call", "where", "engine", "expected", "of its bound"), numbers=(2, 3, 4)))  # fmt: skip
+    heads = ("module", "calls", "worst / bound", "moved the loss by")
+    parts.append(folded("modules", table(_rows(step.folded, 0), heads, numbers=(1, 2, 3))))
+    largest = sorted((call for call in step.calls if call.error), key=lambda call: -abs(call.error))[:SHOWN]
+    if largest:
+        rows = [(f"{call.error:+.3g}", call.operation, call.format, call.module) for call in largest]
+        parts.append(folded("who moved the loss", table(rows, ("by", "operation", "format", "module"), numbers=(0,))))
+    return titled(step.title, *parts)
+
+
+def compared_page(found: ComparedRecordings) -> str:
+    """The verdict, and the first places that are more than rounding."""
+    facts = [("verdict", found.verdict), ("aligned", f"{found.aligned:,} of {found.calls_a:,} and {found.calls_b:,}")]
+    rows = [(one.kind, one.name, one.module, one.phase, one.said) for one in found.places[:SHOWN]]
+    places = [table(rows, ("what", "name", "module", "phase", "said"))] if rows else []
+    return titled(f"{found.a} against {found.b}", table(facts), *places)
+
+
+def _wrong(call: CallDocument) -> tuple[str, ...]:
+    where = " ".join(filter(None, (call.phase, call.module, call.source)))
+    worst = call.worst
+    numbers = ("", "", "") if worst is None else (f"{worst.engine:.9g}", f"{worst.expected:.9g}", f"{worst.share:.3g}")
+    return (call.operation, where, *numbers)
+
+
+def _rows(module: ModuleDocument, depth: int) -> Iterator[tuple[str, ...]]:
+    for part in module.modules:
+        alike = f" ({part.alike} alike)" if part.alike > 1 else ""
+        share = f"{part.unchecked} not checked" if part.unchecked else "" if part.share is None else f"{part.share:.2g}"
+        yield EM * depth + part.name + alike, f"{part.calls:,}", share, f"{part.error:+.1e}" if part.error else ""
+        yield from _rows(part, depth + 1)

@@ -1,0 +1,93 @@
+"""A recording in the page: a file of its own and among the runs of a server; read by everybody, without a mouse too."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from browser import offline
+from playwright.sync_api import Browser, Page, expect
+from starlette.testclient import TestClient
+from tests.operations.test_compared import Planted, recorded
+from tests.view.canned import everybody_reads, opened
+from tests.view.examples import ANSWERS
+
+from limpid.jsonable import to_json
+from limpid.operations.document import RecordingDocument
+from limpid.operations.kept import read
+from limpid.view.recording import write
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    torch.manual_seed(0)
+    recorded(folder / "faulty", below=Planted("aten.gelu.default", 1))
+    return folder / "faulty"
+
+
+@pytest.fixture(scope="module")
+def recording(kept: Path) -> RecordingDocument:
+    return read(kept).document
+
+
+@pytest.fixture
+def file(browser: Browser, recording: RecordingDocument, tmp_path: Path) -> Iterator[Page]:
+    write(recording, tmp_path / "recording.html")
+    with offline(browser, viewport={"width": 1280, "height": 900}, reduced_motion="reduce") as context:
+        page = context.new_page()
+        page.goto((tmp_path / "recording.html").as_uri())
+        yield page
+
+
+def test_a_file_shows_verdict_and_share_first_and_opens_at_the_call_that_is_wrong(file: Page) -> None:
+    expect(file.locator(".headlines")).to_contain_text("100 %")
+    expect(file.locator(".headlines")).to_contain_text("beyond rounding in 1 call")
+    call = file.locator("aside")
+    expect(call.locator("h2")).to_contain_text("gelu")
+    expect(call).to_contain_text("blocks.1")
+    expect(call).to_contain_text("test_compared.py:")
+    engine, expected = (float(call.locator("dd .number").nth(at).get_attribute("data-value") or "") for at in (0, 1))
+    assert engine == pytest.approx(1.03 * expected, rel=1e-5)
+    assert Path(file.url.removeprefix("file://").partition("#")[0]).stat().st_size < 200_000
+
+
+def test_a_module_opens_and_a_call_in_it_is_chosen(file: Page) -> None:
+    file.get_by_role("button", name="head", exact=True).click()
+    file.locator(".modules").get_by_role("button", name="addmm", exact=True).first.click()
+    expect(file.locator("aside")).to_contain_text("head")
+    expect(file.locator(".modules tr.chosen")).to_have_count(1)
+
+
+def test_the_flame_is_walked_without_a_mouse(file: Page) -> None:
+    flame = file.locator(".flame")
+    flame.locator('g[tabindex="0"]').focus()
+    expect(flame.locator("output")).to_contain_text("the whole step")
+    file.keyboard.press("ArrowDown")
+    expect(flame.locator("output")).to_contain_text("blocks: +0.00")
+    file.keyboard.press("ArrowDown")
+    file.keyboard.press("ArrowDown")
+    file.keyboard.press("Enter")
+    expect(flame.locator("output")).to_contain_text("blocks.1: gelu")
+    expect(flame.locator('g[tabindex="0"]')).to_have_count(1)
+    file.keyboard.press("Escape")
+    expect(flame.locator("output")).to_contain_text("the whole step")
+
+
+def test_everybody_can_read_it(page: Page, recording: RecordingDocument) -> None:
+    opened(page, "#/recording/faulty", {**ANSWERS, "recordings/faulty": to_json(recording)})
+    expect(page.locator(".flame svg")).to_be_visible()
+    everybody_reads(page, "input, select, textarea")
+
+
+def test_a_server_lists_recordings_beside_the_runs(
+    kept: Path, recording: RecordingDocument, ask: Callable[..., TestClient], tmp_path: Path
+) -> None:
+    client = ask(kept.parent)
+    assert client.get("/api/runs").json()["recordings"] == ["faulty"]
+    assert client.get("/api/recordings/faulty").json()["title"] == recording.title
+    for name in ("nowhere", "..", "%2e%2e%2fx"):
+        assert client.get(f"/api/recordings/{name}").status_code in (400, 404)
+    (kept.parent / "away").symlink_to(tmp_path)
+    (tmp_path / "recording.json").write_text("{}")
+    assert client.get("/api/recordings/away").status_code in (400, 404)

@@ -1,0 +1,161 @@
+// A step of any PyTorch model, every call of it redone: what was checked, who moved the loss, which call made what.
+import { useSignal } from "@preact/signals";
+import type { Address } from "../address";
+import type { CallDocument, RecordingDocument } from "../documents";
+import { percent } from "../format";
+import { general, numeric, signed } from "../numbers";
+import type { ViewProps } from "../page";
+import { Awaited } from "../parts/form";
+import { apiOf, useAnswer } from "../service";
+import { Call, operation, Share, standing } from "./call";
+import { Flame } from "./flame";
+import { Modules } from "./modules";
+
+/** Calls of a list that are shown at once. */
+const SHOWN = 12;
+
+export function Recording({ source, address }: ViewProps<Extract<Address, { view: "recording" }>>) {
+  const answer = useAnswer<RecordingDocument>(apiOf(source), `api/recordings/${encodeURIComponent(address.name)}`);
+  return <Awaited answer={answer.value}>{(recording) => <Shown recording={recording} />}</Awaited>;
+}
+
+function Shown({ recording }: { recording: RecordingDocument }) {
+  const chosen = useSignal<number | null>(recording.wrong[0] ?? recording.origins.at(-1) ?? recording.nearest);
+  const choose = (number: number) => (chosen.value = number);
+  const call = chosen.value === null ? undefined : recording.calls[chosen.value];
+  return (
+    <div class="recording">
+      <h1>{recording.title}</h1>
+      <Head recording={recording} />
+      <Faults recording={recording} choose={choose} chosen={chosen.value} />
+      <div class="recording-halves">
+        <section>
+          <h2>Modules</h2>
+          <Modules recording={recording} chosen={chosen.value} choose={choose} />
+        </section>
+        <aside aria-label="one call" aria-live="polite">
+          {call && <Call call={call} />}
+        </aside>
+      </div>
+      <Account recording={recording} choose={choose} />
+    </div>
+  );
+}
+
+function Head({ recording }: { recording: RecordingDocument }) {
+  const { verdict, checked, checked_calls, arithmetic_calls, moved_calls, drawn_calls, unchecked } = recording;
+  const nearest = recording.nearest === null ? undefined : recording.calls[recording.nearest]?.worst;
+  const said = {
+    holds: `✓ within rounding${nearest ? `, the nearest at ${general(numeric(nearest.share), 2)} of its bound` : ""}`,
+    "beyond rounding": `✗ beyond rounding in ${recording.wrong.length} ${recording.wrong.length === 1 ? "call" : "calls"}`,
+    "not finite": `✗ not finite: ${recording.where}`,
+    "not checked": `not checked: ${recording.where}`,
+  }[verdict];
+  const error = numeric(recording.error);
+  return (
+    <>
+      <dl class="headlines">
+        <div>
+          <dt>of the arithmetic checked</dt>
+          <dd class={checked_calls === arithmetic_calls ? "good" : "some"}>{checked_calls === arithmetic_calls ? "100 %" : percent(Math.min(numeric(checked), 0.9999))}</dd>
+        </div>
+        <div>
+          <dt>verdict</dt>
+          <dd class={verdict === "holds" ? "good" : verdict === "not checked" ? "some" : "bad"}>{said}</dd>
+        </div>
+        {recording.loss !== null && (
+          <div>
+            <dt>loss</dt>
+            <dd class="number">{general(numeric(recording.loss), 7)}</dd>
+          </div>
+        )}
+        {error !== 0 && (
+          <div>
+            <dt>moved by rounding</dt>
+            <dd class="number">{plus(error)}</dd>
+          </div>
+        )}
+      </dl>
+      <p class="quiet">
+        {recording.fed && <>Fed: {recording.fed}. </>}
+        {checked_calls.toLocaleString("en")} of {arithmetic_calls.toLocaleString("en")} calls that compute were done again in float64;{" "}
+        {moved_calls.toLocaleString("en")} more move data, {drawn_calls.toLocaleString("en")} draw or reserve.
+      </p>
+      {unchecked.length > 0 && (
+        <ul class="unchecked-calls">
+          {unchecked.map((one) => (
+            <li key={`${one.operation} ${one.why}`}>
+              {one.calls} × <code>{operation(one.operation)}</code> not checked: {one.why}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** Calls that are beyond rounding, or made what is not finite. */
+function Faults({ recording, choose, chosen }: { recording: RecordingDocument; choose: (call: number) => void; chosen: number | null }) {
+  const numbers = recording.wrong.length ? recording.wrong : recording.origins;
+  if (!numbers.length) return null;
+  return (
+    <section>
+      <h2>{recording.wrong.length ? "Beyond rounding" : "Where numbers ended"}</h2>
+      <ol class="faults">
+        {numbers.slice(0, SHOWN).map((number) => {
+          const call = recording.calls[number] as CallDocument;
+          return (
+            <li key={number}>
+              <button class="plain" aria-pressed={number === chosen} onClick={() => choose(number)}>
+                <code>{operation(call.operation)}</code> {standing(call)}
+              </button>{" "}
+              {call.wrong ? <Share call={call} /> : <span class="bad">the first to make {call.ended}</span>}
+            </li>
+          );
+        })}
+      </ol>
+      {numbers.length > SHOWN && <p class="quiet">and {numbers.length - SHOWN} more</p>}
+    </section>
+  );
+}
+
+function Account({ recording, choose }: { recording: RecordingDocument; choose: (call: number) => void }) {
+  const largest = recording.calls.filter((call) => numeric(call.error) !== 0).sort((a, b) => Math.abs(numeric(b.error)) - Math.abs(numeric(a.error)));
+  if (!largest.length) return null;
+  return (
+    <section>
+      <h2>Who moved the loss</h2>
+      <p class="quiet">Each call's rounding, times the gradient there: by how much it moved what backward() began at, to first order.</p>
+      <Flame recording={recording} choose={choose} />
+      <div class="scroll" tabIndex={0} role="region" aria-label="calls by how much they moved the loss">
+        <table>
+          <thead>
+            <tr>
+              <th class="number">by</th>
+              <th>operation</th>
+              <th>module</th>
+            </tr>
+          </thead>
+          <tbody>
+            {largest.slice(0, SHOWN).map((call) => (
+              <tr key={call.number}>
+                <td class="number">{plus(numeric(call.error))}</td>
+                <td>
+                  <button class="plain" onClick={() => choose(call.number)}>
+                    <code>{operation(call.operation)}</code>
+                  </button>
+                </td>
+                <td>{call.module || "outside of modules"}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+/** With its sign, whichever it is. */
+export function plus(value: number): string {
+  return value > 0 ? `+${general(value, 2)}` : signed(general(value, 2));
+}
