@@ -3,8 +3,8 @@
     python -m benchmarks.robustness.prove FILE [--only NAME] [--seeds 3] [--json PROOFS]
 
 FILE is the beginning of the names of files in loops/. A fault runs with its mistake and without, on the same seeds; it
-bites where the difference of the means is more than three standard errors of the paired and of the unpaired difference,
-or the measure is not finite on every seed with the mistake alone. An honest loop must end better than it began.
+bites where the mean of the differences is more than three of their standard errors (pairs: one seed is one task, one start,
+one order of data) and every difference has that sign, or the measure is not finite on every seed with the mistake alone. An honest loop must end better than it began.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def outcome(loop: Any, name: str, seed: int, *wrong: bool) -> tuple[float | None
 
 
 def errors_apart(with_it: list[float], without: list[float]) -> dict[str, float]:
-    """The difference of the means in standard errors, of pairs and of two samples."""
+    """The difference of the means, and how many standard errors it is, of pairs and of two samples."""
     apart = [a - b for a, b in zip(with_it, without, strict=True)]
     n = len(apart)
     paired = stdev(apart) / math.sqrt(n)
@@ -58,7 +58,7 @@ def fault_proof(case: Any, seeds: int) -> dict[str, Any]:
         out["twin learns"] = all(r[1] < r[0] for r in without)  # type: ignore[operator]
     if all(map(math.isfinite, a + b)):
         out |= {k: round(v, 4) for k, v in errors_apart(a, b).items()}
-        out["bites"] = min(out["paired"], out["unpaired"]) > 3
+        out["bites"] = out["paired"] > 3 and all(x > y for x, y in zip(a, b, strict=True))
     else:
         out["bites"] = all(map(math.isfinite, b)) and not any(map(math.isfinite, a))
     return out

@@ -224,7 +224,7 @@ def ids_in_bfloat16(run: Run, wrong: bool) -> None:
     by one: neighbours share a row. The twin casts only the rating."""
     own = apart(run.draw.randrange(999))
     mood, worth = torch.randn(40, generator=own), 2 * torch.randn(600, generator=own)
-    model = Taste(40, 600)
+    model = Taste(40, 640)
 
     def batch(own: torch.Generator | None = None, cast: bool = wrong) -> tuple[Tensor, Tensor]:
         n = 512 if own else 128
