@@ -94,11 +94,11 @@ def cleared_before_the_step(run: Run, wrong: bool) -> None:
 )
 def cosine_counted_in_epochs(run: Run, wrong: bool) -> None:
     """CosineAnnealingLR gets the number of epochs and is stepped after every batch: the rate swings up and down every
-    twelve batches. The twin gives it the number of batches."""
+    twenty batches. The twin gives it the number of batches."""
     language = Language(run.draw.randrange(999))
     model = Decoder(12)
     language_outcome(run, model, language)
-    epochs, steps = 6, 120
+    epochs, steps = 10, 125
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-2)
     scheduler = lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs if wrong else steps)
     train(run, model, optimizer, lambda: language.rows(8, 20), next_loss, steps, scheduler)
