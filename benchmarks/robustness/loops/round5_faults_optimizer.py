@@ -99,9 +99,9 @@ def cosine_counted_in_epochs(run: Run, wrong: bool) -> None:
     model = Decoder(12)
     language_outcome(run, model, language)
     epochs, steps = 10, 125
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
     scheduler = lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs if wrong else steps)
-    train(run, model, optimizer, lambda: language.rows(8, 20), next_loss, steps, scheduler)
+    train(run, model, optimizer, lambda: language.rows(3, 20), next_loss, steps, scheduler)
 
 
 @fault(
@@ -340,13 +340,13 @@ def clipped_after_the_step(run: Run, wrong: bool) -> None:
     def rows(count: int, own: torch.Generator | None = None, spikes: bool = True) -> Tensor:
         t = torch.arange(21) * 0.5
         x = torch.sin(t + 6 * torch.rand(count, 1, generator=own)) + 0.05 * torch.randn(count, 21, generator=own)
-        x[torch.rand(x.shape, generator=own) < 0.003 * spikes] = 40.0
+        x[torch.rand(x.shape, generator=own) < 0.004 * spikes] = 60.0
         return x[..., None]
 
     check = rows(128, apart(1), spikes=False)
     loss = lambda m, b: F.mse_loss(m(b[:, :-1]), b[:, 1:])  # noqa: E731
     outcome(run, lambda: judged(model, lambda: loss(model, check)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.15)
     doctor = run.watch(model, optimizer)
     for _ in range(120):
         batch = rows(16)
@@ -394,11 +394,11 @@ def schedule_of_an_old_optimizer(run: Run, wrong: bool) -> None:
     rate never falls. The twin makes both again."""
     language = Language(run.draw.randrange(999))
     model = Decoder(10)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
     scheduler = lr_scheduler.CosineAnnealingLR(optimizer, 110)
     model.tokens, model.head = nn.Embedding(12, 32), nn.Linear(32, 12, bias=False)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
     if not wrong:
         scheduler = lr_scheduler.CosineAnnealingLR(optimizer, 110)
     language_outcome(run, model, language)
-    train(run, model, optimizer, lambda: language.rows(8, 20), next_loss, 110, scheduler)
+    train(run, model, optimizer, lambda: language.rows(3, 20), next_loss, 110, scheduler)
