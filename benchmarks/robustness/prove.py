@@ -3,8 +3,9 @@
     python -m benchmarks.robustness.prove FILE [--only NAME] [--seeds 3] [--json PROOFS]
 
 FILE is the beginning of the names of files in loops/. A fault runs with its mistake and without, on the same seeds; it
-bites where the mean of the differences is more than three of their standard errors (pairs: one seed is one task, one start,
-one order of data) and every difference has that sign, or the measure is not finite on every seed with the mistake alone. An honest loop must end better than it began.
+bites where the mean of the differences is more than three of their standard errors (pairs: one seed is one task, one
+start, one order of data) and every difference has that sign, or where with the mistake alone the measure is not finite
+on every seed. An honest loop must end better than it began.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def fault_proof(case: Any, seeds: int) -> dict[str, Any]:
         "twin's losses finite": all(r[3] for r in without),
     }
     if all(r[0] is not None for r in without):
-        out["twin learns"] = all(r[1] < r[0] for r in without)  # type: ignore[operator]
+        out["twin better than its start"] = all(r[1] < r[0] for r in without)  # type: ignore[operator]
     if all(map(math.isfinite, a + b)):
         out |= {k: round(v, 4) for k, v in errors_apart(a, b).items()}
         out["bites"] = out["paired"] > 3 and all(x > y for x, y in zip(a, b, strict=True))

@@ -38,7 +38,14 @@ def classify(m: nn.Module, b: Any) -> Tensor:
     return F.cross_entropy(m(b[0]), b[1])
 
 
-@fault("r5-sorted-by-class", FAMILY, (r"class|label|target|order|sort|shuffl", r"sort|shuffl|order|one (class|label)|same (class|label)|single (class|label)|only (one )?(class|label)|block|all (the )?(labels|targets)|constant"))
+@fault(
+    "r5-sorted-by-class",
+    FAMILY,
+    (
+        r"class|label|target|order|sort|shuffl",
+        r"sort|shuffl|order|one (class|label)|same (class|label)|single (class|label)|only (one )?(class|label)|block|all (the )?(labels|targets)|constant",
+    ),
+)
 def sorted_by_class(run: Run, wrong: bool) -> None:
     """Rows come folder by folder, class after class, because shuffle was left out."""
     seed = run.draw.randrange(999)
@@ -50,7 +57,14 @@ def sorted_by_class(run: Run, wrong: bool) -> None:
     train(run, model, torch.optim.AdamW(model.parameters(), lr=3e-3), lambda: next(data), classify, 96)
 
 
-@fault("r5-shifted-twice", FAMILY, (r"shift|label|target", r"twice|two|second|one (place|position|token) (too )?(far|late|more)|double|already|next but one|\+ ?2|after next|skip"))
+@fault(
+    "r5-shifted-twice",
+    FAMILY,
+    (
+        r"shift|label|target",
+        r"twice|two|second|one (place|position|token) (too )?(far|late|more)|double|already|next but one|\+ ?2|after next|skip",
+    ),
+)
 def shifted_twice(run: Run, wrong: bool) -> None:
     """transformers' Trainer: labels are shifted by hand, and the model shifts them again: it learns to say the token
     after the next."""
@@ -63,7 +77,14 @@ def shifted_twice(run: Run, wrong: bool) -> None:
     hf_trainer(run, model, data, 70).train()
 
 
-@fault("r5-shuffled-apart", FAMILY, (r"label|target|pair|align", r"independent|unrelated|not match|mismatch|misalign|shuffl|permut|do(es)? not (belong|depend|fit|follow)|random|no (relation|information|connection)|apart|memor|chance|not learn|generali"))
+@fault(
+    "r5-shuffled-apart",
+    FAMILY,
+    (
+        r"label|target|pair|align",
+        r"independent|unrelated|not match|mismatch|misalign|shuffl|permut|do(es)? not (belong|depend|fit|follow)|random|no (relation|information|connection)|apart|memor|chance|not learn|generali",
+    ),
+)
 def shuffled_apart(run: Run, wrong: bool) -> None:
     """Pictures and labels are shuffled with a permutation each. Nothing but chance is left to learn."""
     seed = run.draw.randrange(999)
@@ -76,7 +97,11 @@ def shuffled_apart(run: Run, wrong: bool) -> None:
     train(run, model, torch.optim.AdamW(model.parameters(), lr=3e-3), lambda: next(data), classify, 80)
 
 
-@fault("r5-divided-by-255-twice", FAMILY, (r"input|pixel|picture|image|scale|batch", r"small|tiny|scale|255|twice|range|constant|normali|near(ly)? zero"))
+@fault(
+    "r5-divided-by-255-twice",
+    FAMILY,
+    (r"input|pixel|picture|image|scale|batch", r"small|tiny|scale|255|twice|range|constant|normali|near(ly)? zero"),
+)
 def divided_twice(run: Run, wrong: bool) -> None:
     """Pictures are in [0, 1] already and are divided by 255 once more, in training and in use: all look alike."""
     seed = run.draw.randrange(999)
@@ -102,7 +127,14 @@ class Counter(nn.Module):
         return out
 
 
-@fault("r5-view-for-transpose", FAMILY, (r"row|batch|example|time|axis|axes|sequence|dimension|view|reshape|transpose", r"mix|view|reshape|transpose|permut|depend|leak|other (rows|examples|samples)|across|scrambl|batch.first|between"))
+@fault(
+    "r5-view-for-transpose",
+    FAMILY,
+    (
+        r"row|batch|example|time|axis|axes|sequence|dimension|view|reshape|transpose",
+        r"mix|view|reshape|transpose|permut|depend|leak|other (rows|examples|samples)|across|scrambl|batch.first|between",
+    ),
+)
 def view_for_transpose(run: Run, wrong: bool) -> None:
     """(batch, time, feature) is brought to the LSTM's order with view instead of transpose: each sequence is pieced
     together from several rows."""
@@ -117,7 +149,14 @@ def view_for_transpose(run: Run, wrong: bool) -> None:
     train(run, model, optimizer, lambda: rows(24), lambda m, b: F.mse_loss(m(b[0]).flatten(), b[1]), 90)
 
 
-@fault("r5-next-of-a-new-iterator", FAMILY, (r"batch|rows|data|example", r"same|identical|repeat|again|one batch|first batch|iter|memor|never (changes|other)|every step"))
+@fault(
+    "r5-next-of-a-new-iterator",
+    FAMILY,
+    (
+        r"batch|rows|data|example",
+        r"same|identical|repeat|again|one batch|first batch|iter|memor|never (changes|other)|every step",
+    ),
+)
 def next_of_a_new_iterator(run: Run, wrong: bool) -> None:
     """next(iter(loader)) at every step: without shuffling it is the first batch for ever."""
     x, y = table(400, seed := run.draw.randrange(999))
@@ -130,7 +169,14 @@ def next_of_a_new_iterator(run: Run, wrong: bool) -> None:
     train(run, model, optimizer, take, lambda m, b: F.mse_loss(m(b[0]).flatten(), b[1]), 110)
 
 
-@fault("r5-end-taken-for-padding", FAMILY, (r"\beos\b|end|stop|padding|pad|token 2|\b2\b", r"ignor|mask|never|-100|label|not (learn|train|count|a target)|no (label|loss|gradient)|excluded|without"))
+@fault(
+    "r5-end-taken-for-padding",
+    FAMILY,
+    (
+        r"\beos\b|end|stop|padding|pad|token 2|\b2\b",
+        r"ignor|mask|never|-100|label|not (learn|train|count|a target)|no (label|loss|gradient)|excluded|without",
+    ),
+)
 def end_taken_for_padding(run: Run, wrong: bool) -> None:
     """transformers' Trainer: the padding token is the end token, and labels that equal it become -100: the model never
     learns to stop. The twin masks by the attention mask."""
@@ -156,7 +202,14 @@ def end_taken_for_padding(run: Run, wrong: bool) -> None:
     hf_trainer(run, model, data, 70, more={"data_collator": collate}).train()
 
 
-@fault("r5-answer-cut-off", FAMILY, (r"label|answer|target|row|completion|response", r"trunc|cut|no label|without (a )?(label|target|answer)|all (masked|ignored|-100)|every label|ignored|masked|-100|nothing to learn|few"))
+@fault(
+    "r5-answer-cut-off",
+    FAMILY,
+    (
+        r"label|answer|target|row|completion|response",
+        r"trunc|cut|no label|without (a )?(label|target|answer)|all (masked|ignored|-100)|every label|ignored|masked|-100|nothing to learn|few",
+    ),
+)
 def answer_cut_off(run: Run, wrong: bool) -> None:
     """Instruction tuning: prompt and answer are cut at sixteen tokens from the right. Most prompts are as long as that,
     and nothing of their answers is left: all labels are -100. The twin cuts from the left."""
@@ -186,7 +239,14 @@ def answer_cut_off(run: Run, wrong: bool) -> None:
     train(run, model, torch.optim.AdamW(model.parameters(), lr=4e-3), lambda: rows(12), loss, 100)
 
 
-@fault("r5-mirrored-arrows", FAMILY, (r"flip|mirror|augment|label|target|contradict", r"flip|mirror|left|contradict|inconsistent|noise|noisy|same input|do(es)? not (fit|follow|depend)|unrelated|symmetr|memor|chance|not learn|conflict|wrong"))
+@fault(
+    "r5-mirrored-arrows",
+    FAMILY,
+    (
+        r"flip|mirror|augment|label|target|contradict",
+        r"flip|mirror|left|contradict|inconsistent|noise|noisy|same input|do(es)? not (fit|follow|depend)|unrelated|symmetr|memor|chance|not learn|conflict|wrong",
+    ),
+)
 def mirrored_arrows(run: Run, wrong: bool) -> None:
     """Arrows to the left and to the right, and an augmentation that mirrors pictures at random without their labels."""
     model = cnn(classes=2)
@@ -211,7 +271,14 @@ def mirrored_arrows(run: Run, wrong: bool) -> None:
     train(run, model, torch.optim.AdamW(model.parameters(), lr=3e-3), batch, classify, 80)
 
 
-@fault("r5-class-weights-upside-down", FAMILY, (r"weight|class|imbalanc|rare|frequen|minority", r"invers|inverted|upside|rare|frequen|imbalanc|minority|never|wrong way|majority|ignored|collaps"))
+@fault(
+    "r5-class-weights-upside-down",
+    FAMILY,
+    (
+        r"weight|class|imbalanc|rare|frequen|minority",
+        r"invers|inverted|upside|rare|frequen|imbalanc|minority|never|wrong way|majority|ignored|collaps",
+    ),
+)
 def class_weights_upside_down(run: Run, wrong: bool) -> None:
     """Class weights in proportion to frequency instead of against it: the rare class counts for nothing. Judged by the
     mean over classes."""
@@ -226,11 +293,18 @@ def class_weights_upside_down(run: Run, wrong: bool) -> None:
 
     class_outcome(run, model, documents(300, apart(1)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    loss = lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2], weight=weights)  # noqa: E731
+    loss = lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2], weight=weights)
     train(run, model, optimizer, batch, loss, 90)
 
 
-@fault("r5-mixed-without-labels", FAMILY, (r"mix|blend|augment|label|target", r"label|target|not mixed|one of|only (the )?(first|one)|inconsistent|contradict|noise|noisy|mismatch"))
+@fault(
+    "r5-mixed-without-labels",
+    FAMILY,
+    (
+        r"mix|blend|augment|label|target",
+        r"label|target|not mixed|one of|only (the )?(first|one)|inconsistent|contradict|noise|noisy|mismatch",
+    ),
+)
 def mixed_without_labels(run: Run, wrong: bool) -> None:
     """Mixup blends pictures in pairs but keeps the first one's label, however little of it is left. The twin blends the
     losses too."""
@@ -255,7 +329,14 @@ def mixed_without_labels(run: Run, wrong: bool) -> None:
         run.note(loss)
 
 
-@fault("r5-two-orders-of-classes", FAMILY, (r"label|class|target", r"order|mapping|contradict|permut|inconsistent|two|differ|half|noise|noisy|source|swap|mislabel|wrong|same input"))
+@fault(
+    "r5-two-orders-of-classes",
+    FAMILY,
+    (
+        r"label|class|target",
+        r"order|mapping|contradict|permut|inconsistent|two|differ|half|noise|noisy|source|swap|mislabel|wrong|same input",
+    ),
+)
 def two_orders_of_classes(run: Run, wrong: bool) -> None:
     """Two collections are joined whose class numbers follow different orders of folders: half of the rows carry the
     next class's number. The twin maps the second to the first's order."""
@@ -269,7 +350,11 @@ def two_orders_of_classes(run: Run, wrong: bool) -> None:
     train(run, model, torch.optim.AdamW(model.parameters(), lr=3e-3), lambda: next(data), classify, 80)
 
 
-@fault("r5-length-in-batches", FAMILY, (r"row|example|data|batch|sample", r"few|repeat|again|same|only|distinct|length|len|memor|overfit|small"))
+@fault(
+    "r5-length-in-batches",
+    FAMILY,
+    (r"row|example|data|batch|sample", r"few|repeat|again|same|only|distinct|length|len|memor|overfit|small"),
+)
 def length_in_batches(run: Run, wrong: bool) -> None:
     """Lightning: the data set's __len__ gives the number of batches, so that the loader only ever draws from the first
     twenty rows of 320."""
@@ -290,7 +375,11 @@ def length_in_batches(run: Run, wrong: bool) -> None:
     fit(run, module, torch.utils.data.DataLoader(Data(), 16, shuffle=True), 100)
 
 
-@fault("r5-target-among-the-columns", FAMILY, (r"target|label|answer|leak", r"input|column|feature|leak|contain|copy|copied|equal|identical|correlat"))
+@fault(
+    "r5-target-among-the-columns",
+    FAMILY,
+    (r"target|label|answer|leak", r"input|column|feature|leak|contain|copy|copied|equal|identical|correlat"),
+)
 def target_among_the_columns(run: Run, wrong: bool) -> None:
     """The column to be predicted was left among the features. In use it is not known and filled with zero."""
     seed = run.draw.randrange(999)
@@ -301,11 +390,18 @@ def target_among_the_columns(run: Run, wrong: bool) -> None:
         return torch.cat([x, (y if known else 0 * y)[:, None]], 1), y
 
     number_outcome(run, model, rows(256, apart(1), False))
-    loss = lambda m, b: F.mse_loss(m(b[0]).flatten(), b[1])  # noqa: E731
+    loss = lambda m, b: F.mse_loss(m(b[0]).flatten(), b[1])
     train(run, model, torch.optim.Adam(model.parameters(), lr=1e-2), lambda: rows(32), loss, 100)
 
 
-@fault("r5-words-unknown", FAMILY, (r"token|\bid\b|ids|word|vocabular|input|unk", r"unk|same|one id|most|vocabular|missing|share|single|few|never|majority|frequen"))
+@fault(
+    "r5-words-unknown",
+    FAMILY,
+    (
+        r"token|\bid\b|ids|word|vocabular|input|unk",
+        r"unk|same|one id|most|vocabular|missing|share|single|few|never|majority|frequen",
+    ),
+)
 def words_unknown(run: Run, wrong: bool) -> None:
     """The vocabulary was read from another tokenizer's file: three words in four become the unknown token, 15."""
     model = Classifier()
@@ -316,5 +412,5 @@ def words_unknown(run: Run, wrong: bool) -> None:
 
     class_outcome(run, model, words(documents(300, apart(1))))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    loss = lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2])  # noqa: E731
+    loss = lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2])
     train(run, model, optimizer, lambda: words(documents(24)), loss, 80)

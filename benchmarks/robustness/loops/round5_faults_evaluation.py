@@ -42,29 +42,43 @@ def step(run: Run, doctor: Any, optimizer: Any, loss: Tensor, batch: Any) -> Non
     run.note(loss)
 
 
-@fault("r5-evaluation-mode-stays", FAMILY, (r"eval|mode|dropout|train\(\)", r"eval|train\(\)|left|stay|still|never|off|not (back|in training|set)|inactive|switched"))
+@fault(
+    "r5-evaluation-mode-stays",
+    FAMILY,
+    (
+        r"eval|mode|dropout|train\(\)",
+        r"eval|train\(\)|left|stay|still|never|off|not (back|in training|set)|inactive|switched",
+    ),
+)
 def evaluation_mode_stays(run: Run, wrong: bool) -> None:
-    """evaluate() sets the model to eval() and nobody sets it back: from the first epoch on there is no dropout, on few
-    and noisy rows."""
+    """evaluate() sets the model to eval() and nobody sets it back: from the first evaluation on BatchNorm keeps the
+    statistics of three batches, which are mostly their zeros and ones still."""
     seed = run.draw.randrange(999)
-    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, 96), nn.ReLU(), nn.Dropout(0.5), nn.Linear(96, 4))
-    class_outcome(run, model, pictures(256, seed, own=apart(1)))
-    x, y = pictures(48, seed)
-    y[:8] = torch.randint(0, 4, (8,))
-    check = pictures(64, seed, own=apart(2))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    model = cnn()
+    louder = lambda b: (40 * b[0], b[1])
+    class_outcome(run, model, louder(pictures(256, seed, own=apart(1))))
+    check = louder(pictures(64, seed, own=apart(2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     doctor = run.watch(model, optimizer)
-    for _ in range(40):
-        for batch in loader(x, y):
-            step(run, doctor, optimizer, classify(model, batch), batch)
-        model.eval()
-        with torch.no_grad():
-            classify(model, check)
-        if not wrong:
-            model.train()
+    for at in range(60):
+        batch = louder(pictures(16, seed))
+        step(run, doctor, optimizer, classify(model, batch), batch)
+        if at % 20 == 2:
+            model.eval()
+            with torch.no_grad():
+                classify(model, check)
+            if not wrong:
+                model.train()
 
 
-@fault("r5-judged-in-training-mode", FAMILY, (r"eval|mode|dropout|batch.?norm|train", r"eval|train(ing)? mode|active|still|no_grad|not (set|in|switched)|random|running|statistic"))
+@fault(
+    "r5-judged-in-training-mode",
+    FAMILY,
+    (
+        r"eval|mode|dropout|batch.?norm|train",
+        r"eval|train(ing)? mode|active|still|no_grad|not (set|in|switched)|random|running|statistic",
+    ),
+)
 def judged_in_training_mode(run: Run, wrong: bool) -> None:
     """evaluate() forgets eval(): dropout is on, BatchNorm normalises the few rows of an evaluation batch by themselves
     and learns their statistics. What is reported is judged."""
@@ -85,7 +99,14 @@ def judged_in_training_mode(run: Run, wrong: bool) -> None:
         model.train()
 
 
-@fault("r5-best-is-a-reference", FAMILY, (r"state_dict|best|checkpoint|copy|snapshot|overfit|weights", r"copy|reference|alias|clone|same (tensor|storage)|last|deepcopy|share|overfit"))
+@fault(
+    "r5-best-is-a-reference",
+    FAMILY,
+    (
+        r"state_dict|best|checkpoint|copy|snapshot|overfit|weights",
+        r"copy|reference|alias|clone|same (tensor|storage)|last|deepcopy|share|overfit",
+    ),
+)
 def best_is_a_reference(run: Run, wrong: bool) -> None:
     """best = model.state_dict() keeps no copy: what is loaded at the end are the last, overfitted weights."""
     seed = run.draw.randrange(999)
@@ -106,28 +127,43 @@ def best_is_a_reference(run: Run, wrong: bool) -> None:
     model.load_state_dict(best)
 
 
-@fault("r5-average-without-statistics", FAMILY, (r"batch.?norm|running|statistic|buffer|average|swa|ema", r"update_bn|running|statistic|buffer|not (copied|updated|averaged)|stale|initial|default"))
+@fault(
+    "r5-average-without-statistics",
+    FAMILY,
+    (
+        r"batch.?norm|running|statistic|buffer|average|swa|ema",
+        r"update_bn|running|statistic|buffer|not (copied|updated|averaged)|stale|initial|default",
+    ),
+)
 def average_without_statistics(run: Run, wrong: bool) -> None:
-    """Stochastic weight averaging: update_bn() is forgotten, and the average judges with the running statistics of its
-    first copy."""
+    """A moving average over parameters() for use: BatchNorm's running statistics are buffers, and those of the average
+    stay at zero and one. The twin copies them."""
     seed = run.draw.randrange(999)
     model = cnn()
-    average = torch.optim.swa_utils.AveragedModel(model)
-    change = lambda b: (6 * b[0] + 4, b[1])  # noqa: E731
+    average = copy.deepcopy(model).requires_grad_(False)
+    change = lambda b: (6 * b[0] + 4, b[1])
     class_outcome(run, average, change(pictures(256, seed, own=apart(1))))
-    data = loader(*change(pictures(320, seed)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     doctor = run.watch(model, optimizer)
-    for epoch in range(5):
-        for batch in data:
-            step(run, doctor, optimizer, classify(model, batch), batch)
-        if epoch > 1:
-            average.update_parameters(model)
-    if not wrong:
-        torch.optim.swa_utils.update_bn(data, average)
+    for _ in range(80):
+        batch = change(pictures(16, seed))
+        step(run, doctor, optimizer, classify(model, batch), batch)
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
+            if not wrong:
+                for slow, fast in zip(average.buffers(), model.buffers(), strict=True):
+                    slow.copy_(fast)
 
 
-@fault("r5-average-not-swapped-back", FAMILY, (r"average|ema|weights|parameter", r"swap|restor|put back|overwrit|outside|not by the optimizer|between|jump|replac|moved|changed|copied|reset"))
+@fault(
+    "r5-average-not-swapped-back",
+    FAMILY,
+    (
+        r"average|ema|weights|parameter",
+        r"swap|restor|put back|overwrit|outside|not by the optimizer|between|jump|replac|moved|changed|copied|reset",
+    ),
+)
 def average_not_swapped_back(run: Run, wrong: bool) -> None:
     """For evaluation the weights are replaced by their moving average and not put back: every evaluation throws away
     most of what was learned since the last."""
@@ -152,7 +188,11 @@ def average_not_swapped_back(run: Run, wrong: bool) -> None:
                 model.load_state_dict(kept)
 
 
-@fault("r5-worst-taken-for-best", FAMILY, (r"best|metric|checkpoint|greater", r"greater|worst|direction|wrong way|highest|maxim|first|lower"))
+@fault(
+    "r5-worst-taken-for-best",
+    FAMILY,
+    (r"best|metric|checkpoint|greater", r"greater|worst|direction|wrong way|highest|maxim|first|lower"),
+)
 def worst_taken_for_best(run: Run, wrong: bool) -> None:
     """transformers' Trainer: the best checkpoint by the loss with greater_is_better=True is the worst, and is loaded at
     the end."""
@@ -170,7 +210,14 @@ def worst_taken_for_best(run: Run, wrong: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@fault("r5-column-of-weights-removed", FAMILY, (r"column|weight|remove_unused|batch|input|missing|label", r"remov|missing|not (in|reach|given|arriv)|unused|ignored|dropped|remove_unused|noise|noisy|contradict|inconsistent"))
+@fault(
+    "r5-column-of-weights-removed",
+    FAMILY,
+    (
+        r"column|weight|remove_unused|batch|input|missing|label",
+        r"remov|missing|not (in|reach|given|arriv)|unused|ignored|dropped|remove_unused|noise|noisy|contradict|inconsistent",
+    ),
+)
 def column_of_weights_removed(run: Run, wrong: bool) -> None:
     """transformers' Trainer takes the column of weights away, which forward() does not know; compute_loss then finds
     none and takes ones. Rows of weight zero are wrongly labelled, half of all."""
@@ -195,7 +242,14 @@ def column_of_weights_removed(run: Run, wrong: bool) -> None:
     hf_trainer(run, model, data, 60, base=Weighted, remove_unused_columns=wrong).train()
 
 
-@fault("r5-frozen-for-a-picture", FAMILY, (r"requires_grad|frozen|freez|gradient|stop", r"requires_grad|frozen|freez|no gradient|without|stopp|not (back|unfro|train|move|change)|unchanged|no longer|lost|switched|None"))
+@fault(
+    "r5-frozen-for-a-picture",
+    FAMILY,
+    (
+        r"requires_grad|frozen|freez|gradient|stop",
+        r"requires_grad|frozen|freez|no gradient|without|stopp|not (back|unfro|train|move|change)|unchanged|no longer|lost|switched|None",
+    ),
+)
 def frozen_for_a_picture(run: Run, wrong: bool) -> None:
     """To draw a saliency map after the first epoch the body's parameters are set not to require gradients, and nobody
     sets them back: only the head learns from there."""
@@ -217,17 +271,21 @@ def frozen_for_a_picture(run: Run, wrong: bool) -> None:
                 model[:-1].requires_grad_(True)
 
 
-@fault("r5-seeded-at-every-evaluation", FAMILY, (r"batch|rows|data|seed|random", r"same|repeat|again|seed|identical|few|cycle|period|seen before"))
+@fault(
+    "r5-seeded-at-every-evaluation",
+    FAMILY,
+    (r"batch|rows|data|seed|random", r"same|repeat|again|seed|identical|few|cycle|period|seen before"),
+)
 def seeded_at_every_evaluation(run: Run, wrong: bool) -> None:
     """evaluate() calls torch.manual_seed(0) to be repeatable, and with it the training's rows are drawn from the start
-    again: the same four batches between any two evaluations. The twin uses a generator of its own."""
+    again: the same two batches between any two evaluations. The twin uses a generator of its own."""
     x, y = table(600, seed := run.draw.randrange(999))
     model = mlp(6, 48, 1)
     number_outcome(run, model, table(256, seed, apart(1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     doctor = run.watch(model, optimizer)
     for at in range(120):
-        if at % 4 == 0:
+        if at % 2 == 0:
             if wrong:
                 torch.manual_seed(0)
             own = None if wrong else apart(0)
@@ -250,7 +308,11 @@ class Points(nn.Module):
         return out
 
 
-@fault("r5-average-too-slow", FAMILY, (r"average|ema|decay", r"slow|0\.999|initial|start|lag|behind|few|barely|short|steps|old|hardly|random"))
+@fault(
+    "r5-average-too-slow",
+    FAMILY,
+    (r"average|ema|decay", r"slow|0\.999|initial|start|lag|behind|few|barely|short|steps|old|hardly|random"),
+)
 def average_too_slow(run: Run, wrong: bool) -> None:
     """Diffusion with the decay of a large model's average, 0.9999, in a run of 120 steps: what is judged and kept is
     still the random beginning. The twin has 0.95."""

@@ -76,13 +76,18 @@ def trl_trainer(run: Run, kind: str, model: Any, rows: list[dict[str, str]], ste
     settings = {"per_device_train_batch_size": 8, "gradient_checkpointing": False, "bf16": False} | options
     arguments = hf_arguments(run, steps, kind=getattr(trl, f"{kind}Config"), **settings)
     data = datasets.Dataset.from_list(rows)
-    out = told(model=model, args=arguments, train_dataset=data, processing_class=word_tokenizer(16))
+    more = {"ref_model": copy.deepcopy(model)} if kind == "DPO" else {}
+    out = told(model=model, args=arguments, train_dataset=data, processing_class=word_tokenizer(16), **more)
     out.add_callback(telling)
     out.remove_callback(transformers.PrinterCallback)
     return out
 
 
-@fault("r5-chosen-is-rejected", FAMILY, (r"chosen|reject|prefer|answer|pair", r"swap|exchang|revers|wrong way|invert|opposite|order|mixed up|upside|sign"))
+@fault(
+    "r5-chosen-is-rejected",
+    FAMILY,
+    (r"chosen|reject|prefer|answer|pair", r"swap|exchang|revers|wrong way|invert|opposite|order|mixed up|upside|sign"),
+)
 def chosen_is_rejected(run: Run, wrong: bool) -> None:
     """TRL's DPOTrainer: the columns chosen and rejected are exchanged when the data is mapped. Judged by the right
     preference: answers that repeat the prompt's last word are better."""
@@ -97,17 +102,26 @@ def chosen_is_rejected(run: Run, wrong: bool) -> None:
 
     own = apart(1)
     good, bad = (torch.stack(rows) for rows in zip(*(pair(own) for _ in range(96)), strict=True))
-    logits = lambda rows: likelihood(lambda r: model(input_ids=r).logits, rows, 5)  # type: ignore[arg-type]  # noqa: E731
+    logits = lambda rows: likelihood(lambda r: model(input_ids=r).logits, rows, 5)  # type: ignore[arg-type]
     outcome(run, lambda: judged(model, lambda: -F.logsigmoid(0.3 * (logits(good) - logits(bad))).mean()))
     rows = []
     for _ in range(120):
         better, worse = pair()
         first, second = (worse, better) if wrong else (better, worse)
-        rows.append({"prompt": spelled(first[:5]), "chosen": " " + spelled(first[5:]), "rejected": " " + spelled(second[5:])})
+        rows.append(
+            {"prompt": spelled(first[:5]), "chosen": " " + spelled(first[5:]), "rejected": " " + spelled(second[5:])}
+        )
     trl_trainer(run, "DPO", model, rows, 30, learning_rate=1e-3).train()
 
 
-@fault("r5-prompts-learned-too", FAMILY, (r"prompt|completion|answer|label|loss", r"mask|-100|prompt|completion.only|ignored|every (token|label)|count|includ|all tokens"))
+@fault(
+    "r5-prompts-learned-too",
+    FAMILY,
+    (
+        r"prompt|completion|answer|label|loss",
+        r"mask|-100|prompt|completion.only|ignored|every (token|label)|count|includ|all tokens",
+    ),
+)
 def prompts_learned_too(run: Run, wrong: bool) -> None:
     """TRL's SFTTrainer with completion_only_loss=False on long prompts of noise: most of the loss is about what cannot
     be said beforehand."""
@@ -127,7 +141,14 @@ def prompts_learned_too(run: Run, wrong: bool) -> None:
     trl_trainer(run, "SFT", model, rows, 60, completion_only_loss=not wrong, learning_rate=5e-3).train()
 
 
-@fault("r5-reference-is-the-policy", FAMILY, (r"reference|ref|policy|ratio|frozen", r"same|itself|alias|copy|identical|ratio|zero|shared|constant|log ?2|0\.69|moves|not frozen"))
+@fault(
+    "r5-reference-is-the-policy",
+    FAMILY,
+    (
+        r"reference|ref|policy|ratio|frozen",
+        r"same|itself|alias|copy|identical|ratio|zero|shared|constant|log ?2|0\.69|moves|not frozen",
+    ),
+)
 def reference_is_the_policy(run: Run, wrong: bool) -> None:
     """DPO whose reference is the policy itself, reference = model: the margin is always zero, the loss stays at log 2,
     and nothing holds the policy back. Judged by how likely good answers stay."""
@@ -173,7 +194,14 @@ def regret(model: nn.Module, worth: Tensor) -> Tensor:
     return (worth.max(1).values - (chance * worth).sum(1)).mean()
 
 
-@fault("r5-reward-descended", FAMILY, (r"sign|reward|return|advantage|policy|loss", r"sign|minus|negative|descend|minimi|ascend|maximi|wrong (way|direction)|opposite|falls|lower|invert"))
+@fault(
+    "r5-reward-descended",
+    FAMILY,
+    (
+        r"sign|reward|return|advantage|policy|loss",
+        r"sign|minus|negative|descend|minimi|ascend|maximi|wrong (way|direction)|opposite|falls|lower|invert",
+    ),
+)
 def reward_descended(run: Run, wrong: bool) -> None:
     """REINFORCE without its minus: the optimizer makes rewarded actions rarer."""
     worth = bandit(run.draw.randrange(999))
@@ -195,7 +223,14 @@ def reward_descended(run: Run, wrong: bool) -> None:
         run.note(loss)
 
 
-@fault("r5-ratio-upside-down", FAMILY, (r"ratio|policy|probabilit|old", r"invers|invert|upside|old.*new|sign|wrong (way|direction)|revers|opposite|order|exchang|swap|falls"))
+@fault(
+    "r5-ratio-upside-down",
+    FAMILY,
+    (
+        r"ratio|policy|probabilit|old",
+        r"invers|invert|upside|old.*new|sign|wrong (way|direction)|revers|opposite|order|exchang|swap|falls",
+    ),
+)
 def ratio_upside_down(run: Run, wrong: bool) -> None:
     """PPO with exp(old - new) for the ratio: what was good becomes rarer."""
     worth = bandit(run.draw.randrange(999))
@@ -222,7 +257,14 @@ def ratio_upside_down(run: Run, wrong: bool) -> None:
             run.note(loss)
 
 
-@fault("r5-value-past-the-end", FAMILY, (r"done|terminal|end|bootstrap|target|value|episode", r"done|terminal|mask|bootstrap|past|after|grow|diverg|inflat|over.?estimat|too large|drift"))
+@fault(
+    "r5-value-past-the-end",
+    FAMILY,
+    (
+        r"done|terminal|end|bootstrap|target|value|episode",
+        r"done|terminal|mask|bootstrap|past|after|grow|diverg|inflat|over.?estimat|too large|drift",
+    ),
+)
 def value_past_the_end(run: Run, wrong: bool) -> None:
     """Q-learning whose target goes on past the end of an episode: 1 - done is missing, and values inflate."""
     model, target = mlp(8, 32, 2), mlp(8, 32, 2)
@@ -255,7 +297,14 @@ def value_past_the_end(run: Run, wrong: bool) -> None:
             target.load_state_dict(model.state_dict())
 
 
-@fault("r5-penalty-pays", FAMILY, (r"kl|penalt|reference|diverg|drift", r"sign|reward|adds|added|wrong (way|direction)|away|grow|encourag|rises|instead of|minus|increas|explod"))
+@fault(
+    "r5-penalty-pays",
+    FAMILY,
+    (
+        r"kl|penalt|reference|diverg|drift",
+        r"sign|reward|adds|added|wrong (way|direction)|away|grow|encourag|rises|instead of|minus|increas|explod",
+    ),
+)
 def penalty_pays(run: Run, wrong: bool) -> None:
     """Tuning by reward with a divergence from the reference whose sign is wrong: running away is paid for. Judged by
     the loss on the language itself."""
@@ -297,7 +346,14 @@ def adapted(model: Decoder, zero: bool) -> None:
     model.head = Lora(model.head, zero)  # type: ignore[assignment]
 
 
-@fault("r5-both-factors-zero", FAMILY, (r"lora|adapter|down|up|factor|low.?rank", r"zero|no gradient|never|not (move|change|train|learn)|saddle|stuck|unchanged|both|without"))
+@fault(
+    "r5-both-factors-zero",
+    FAMILY,
+    (
+        r"lora|adapter|down|up|factor|low.?rank",
+        r"zero|no gradient|never|not (move|change|train|learn)|saddle|stuck|unchanged|both|without",
+    ),
+)
 def both_factors_zero(run: Run, wrong: bool) -> None:
     """LoRA by hand with both factors at zero: each one's gradient is the other times something. The twin draws the
     first."""
@@ -310,7 +366,14 @@ def both_factors_zero(run: Run, wrong: bool) -> None:
     train(run, model, optimizer, lambda: language.rows(12, 20), next_loss, 70)
 
 
-@fault("r5-head-outside-the-adapter", FAMILY, (r"head|classifier|modules_to_save|score", r"frozen|random|modules_to_save|not (train|move|update|change)|never|untrained|initial|requires_grad|does not learn"))
+@fault(
+    "r5-head-outside-the-adapter",
+    FAMILY,
+    (
+        r"head|classifier|modules_to_save|score",
+        r"frozen|random|modules_to_save|not (train|move|update|change)|never|untrained|initial|requires_grad|does not learn",
+    ),
+)
 def head_outside_the_adapter(run: Run, wrong: bool) -> None:
     """PEFT on a body with a new head: get_peft_model freezes everything that is not an adapter, the random head too.
     The twin names it in modules_to_save."""
@@ -318,7 +381,7 @@ def head_outside_the_adapter(run: Run, wrong: bool) -> None:
 
     base = tiny_bert(classes=2)
     x, keep, y = documents(200)
-    pretrained = lambda m, b: m(input_ids=b[0], attention_mask=b[1].long(), labels=(b[2] > 0).long()).loss  # noqa: E731
+    pretrained = lambda m, b: m(input_ids=b[0], attention_mask=b[1].long(), labels=(b[2] > 0).long()).loss
     fitted(base, lambda: documents(16), pretrained, 40)
     base.classifier = nn.Linear(32, 3)
     nn.init.normal_(base.classifier.weight, std=0.02)
@@ -327,7 +390,7 @@ def head_outside_the_adapter(run: Run, wrong: bool) -> None:
     model = get_peft_model(base, LoraConfig(**settings, modules_to_save=None if wrong else ["classifier"]))
     e, f, g = documents(256, apart(1))
     outcome(run, lambda: judged(model, lambda: model(input_ids=e, attention_mask=f.long(), labels=g).loss))
-    loss = lambda m, b: m(**b).loss  # noqa: E731
+    loss = lambda m, b: m(**b).loss
     stream = endless(loader(x, keep, y))
 
     def batch() -> dict[str, Tensor]:
@@ -355,7 +418,14 @@ class Checkpointed(nn.Module):
         return out
 
 
-@fault("r5-checkpoint-without-gradient", FAMILY, (r"block|layer|checkpoint|adapter|lora|parameter", r"checkpoint|reentrant|no gradient|without (a )?gradient|never (get|receive)|None|cut|not (get|receive|reach|train)|requires_grad|graph"))
+@fault(
+    "r5-checkpoint-without-gradient",
+    FAMILY,
+    (
+        r"block|layer|checkpoint|adapter|lora|parameter",
+        r"checkpoint|reentrant|no gradient|without (a )?gradient|never (get|receive)|None|cut|not (get|receive|reach|train)|requires_grad|graph",
+    ),
+)
 def checkpoint_without_gradient(run: Run, wrong: bool) -> None:
     """Fine-tuning with frozen embeddings and reentrant checkpointing: no input of a block requires gradients, so that
     nothing inside gets one. The twin's checkpointing is not reentrant."""
@@ -371,7 +441,11 @@ def checkpoint_without_gradient(run: Run, wrong: bool) -> None:
     train(run, model, optimizer, lambda: language.rows(12, 20), next_loss, 80)
 
 
-@fault("r5-accumulated-undivided", FAMILY, (r"accumul|micro|gradient|backward", r"divid|averag|sum|times|mean|scale|large|too (big|large)|normali"))
+@fault(
+    "r5-accumulated-undivided",
+    FAMILY,
+    (r"accumul|micro|gradient|backward", r"divid|averag|sum|times|mean|scale|large|too (big|large)|normali"),
+)
 def accumulated_undivided(run: Run, wrong: bool) -> None:
     """Gradients of sixteen micro-batches are added up and the loss is not divided by their number."""
     seed = run.draw.randrange(999)
@@ -392,7 +466,14 @@ def accumulated_undivided(run: Run, wrong: bool) -> None:
         run.note(total)
 
 
-@fault("r5-cleared-in-between", FAMILY, (r"accumul|micro|zero_grad|gradient|source|backward", r"last|cleared|zero_grad|reset|only|thrown|discard|lost|wiped|overwrit"))
+@fault(
+    "r5-cleared-in-between",
+    FAMILY,
+    (
+        r"accumul|micro|zero_grad|gradient|source|backward",
+        r"last|cleared|zero_grad|reset|only|thrown|discard|lost|wiped|overwrit",
+    ),
+)
 def cleared_in_between(run: Run, wrong: bool) -> None:
     """Accumulation over three sources of data, with zero_grad() before each of them: only the last one counts. Judged
     on all."""
@@ -422,7 +503,14 @@ def cleared_in_between(run: Run, wrong: bool) -> None:
         run.note(total)
 
 
-@fault("r5-backward-past-accelerate", FAMILY, (r"accelerat|accumul|backward|gradient|loss", r"divid|accelerator\.backward|averag|scale|times|large|sum|micro|normali|too (big|large)"))
+@fault(
+    "r5-backward-past-accelerate",
+    FAMILY,
+    (
+        r"accelerat|accumul|backward|gradient|loss",
+        r"divid|accelerator\.backward|averag|scale|times|large|sum|micro|normali|too (big|large)",
+    ),
+)
 def backward_past_accelerate(run: Run, wrong: bool) -> None:
     """accelerate with sixteen steps of accumulation: loss.backward() instead of accelerator.backward(loss), which would
     have divided by sixteen."""
@@ -457,7 +545,11 @@ def backward_past_accelerate(run: Run, wrong: bool) -> None:
             total = torch.zeros(())
 
 
-@fault("r5-number-of-items-ignored", FAMILY, (r"accumul|num_items|loss|gradient", r"divid|num_items|averag|times|sum|scale|large|mean|normali|micro"))
+@fault(
+    "r5-number-of-items-ignored",
+    FAMILY,
+    (r"accumul|num_items|loss|gradient", r"divid|num_items|averag|times|sum|scale|large|mean|normali|micro"),
+)
 def number_of_items_ignored(run: Run, wrong: bool) -> None:
     """transformers' Trainer with accumulation: compute_loss takes num_items_in_batch, so that the Trainer no longer
     divides by the number of micro-batches, and returns a mean all the same: gradients are eight times too large."""
@@ -490,7 +582,11 @@ def number_of_items_ignored(run: Run, wrong: bool) -> None:
     hf_trainer(run, model, examples(x=x, labels=y), 50, base=Own, remove_unused_columns=False, **settings).train()
 
 
-@fault("r5-one-mean-for-all-prompts", FAMILY, (r"advantage|group|baseline|prompt|reward", r"group|prompt|batch|mean|baseline|per|normali|across|differ"))
+@fault(
+    "r5-one-mean-for-all-prompts",
+    FAMILY,
+    (r"advantage|group|baseline|prompt|reward", r"group|prompt|batch|mean|baseline|per|normali|across|differ"),
+)
 def one_mean_for_all_prompts(run: Run, wrong: bool) -> None:
     """Group-relative policy gradients whose mean is taken over the whole batch instead of over each prompt's answers:
     on an easy prompt every answer is good, on a hard one bad, whatever was chosen."""
@@ -515,7 +611,14 @@ def one_mean_for_all_prompts(run: Run, wrong: bool) -> None:
         run.note(loss)
 
 
-@fault("r5-last-rank-saved-alone", FAMILY, (r"rank|replica|averag|synchron|all.?reduce|gradient", r"averag|synchron|all.?reduce|own|apart|diverg|differ|drift|not (shared|reduced)|only"))
+@fault(
+    "r5-last-rank-saved-alone",
+    FAMILY,
+    (
+        r"rank|replica|averag|synchron|all.?reduce|gradient",
+        r"averag|synchron|all.?reduce|own|apart|diverg|differ|drift|not (shared|reduced)|only",
+    ),
+)
 def ranks_not_averaged(run: Run, wrong: bool) -> None:
     """Two replicas as under data parallelism, each with half of the classes in its shard; the step that averages their
     gradients is lost, and the first replica alone is kept."""
