@@ -205,7 +205,7 @@ def mask_means_keep(run: Run, wrong: bool) -> None:
     model = FirstPlace(wrong)
 
     def rows(count: int, own: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        x, keep, y = documents(count, own)
+        x, _, y = documents(count, own)
         front, back = torch.full((count, 1), 16), torch.zeros(count, 1, dtype=torch.long)
         x = torch.cat([front, x, back], 1)
         return x, x != 0, y

@@ -1,5 +1,6 @@
 """What the fifth round's loops share: small tasks, small networks, and a measure of what was learned."""
 
+import itertools
 import math
 import tempfile
 from collections.abc import Callable
@@ -118,7 +119,7 @@ def documents(
 
 def mlp(*sizes: int, act: type[nn.Module] = nn.ReLU, norm: bool = False) -> nn.Sequential:
     parts: list[nn.Module] = []
-    for a, b in zip(sizes[:-2], sizes[1:-1], strict=True):
+    for a, b in itertools.pairwise(sizes[:-1]):
         parts += [nn.Linear(a, b), *([nn.BatchNorm1d(b)] if norm else []), act()]
     return nn.Sequential(*parts, nn.Linear(sizes[-2], sizes[-1]))
 
