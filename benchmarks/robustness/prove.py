@@ -1,6 +1,6 @@
 """Whether the faults of a round bite, and its honest loops learn: nothing is watched, each measure is the loop's own.
 
-    python -m benchmarks.robustness.prove FILE [--only NAME] [--seeds 3] [--json PROOFS]
+    python -m benchmarks.robustness.prove FILE [--only NAME …] [--seeds 3] [--json PROOFS]
 
 FILE is the beginning of the names of files in loops/. A fault runs with its mistake and without, on the same seeds; it
 bites where the mean of the differences is more than three of their standard errors (pairs: one seed is one task, one
@@ -78,7 +78,7 @@ def honest_proof(case: Any, seeds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="*", default=[""], help="cases whose names hold one of these")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -88,7 +88,7 @@ def main() -> None:
         importlib.import_module(f"benchmarks.robustness.loops.{file.stem}")
     proofs = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     for case in [*FAULTS, *HONEST]:
-        if options.only not in case.name or not case.file.startswith(options.file):
+        if not any(part in case.name for part in options.only) or not case.file.startswith(options.file):
             continue
         try:
             proof = (fault_proof if case in FAULTS else honest_proof)(case, options.seeds)

@@ -450,8 +450,8 @@ def accumulated_undivided(run: Run, wrong: bool) -> None:
     """Gradients of sixteen micro-batches are added up and the loss is not divided by their number."""
     seed = run.draw.randrange(999)
     model = mlp(6, 32, 1)
-    number_outcome(run, model, table(256, seed, apart(1)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.08)
+    number_outcome(run, model, table(256, seed, apart(1)), log=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
     doctor = run.watch(model, optimizer)
     for _ in range(60):
         batches = [table(4, seed) for _ in range(16)]
@@ -522,8 +522,8 @@ def backward_past_accelerate(run: Run, wrong: bool) -> None:
     seed = run.draw.randrange(999)
     engine = Accelerator(cpu=True, gradient_accumulation_steps=16)
     net = mlp(6, 32, 1)
-    number_outcome(run, net, table(256, seed, apart(1)))
-    model, optimizer = engine.prepare(net, torch.optim.SGD(net.parameters(), lr=0.08))
+    number_outcome(run, net, table(256, seed, apart(1)), log=True)
+    model, optimizer = engine.prepare(net, torch.optim.SGD(net.parameters(), lr=0.25))
     doctor = run.watch(model, optimizer)
     batches: list[Any] = []
     total = torch.zeros(())
@@ -575,10 +575,10 @@ def number_of_items_ignored(run: Run, wrong: bool) -> None:
 
     model = Net()
     a, b = table(256, seed, apart(1))
-    outcome(run, lambda: judged(model, lambda: F.mse_loss(model(a)["logits"], b) / b.var()))
+    outcome(run, lambda: judged(model, lambda: (F.mse_loss(model(a)["logits"], b) / b.var()).log()))
     x, y = table(640, seed)
     settings: dict[str, Any] = {"gradient_accumulation_steps": 16, "per_device_train_batch_size": 4, "optim": "sgd"}
-    settings |= {"learning_rate": 0.08, "max_grad_norm": 0.0, "lr_scheduler_type": "constant"}
+    settings |= {"learning_rate": 0.25, "max_grad_norm": 0.0, "lr_scheduler_type": "constant"}
     hf_trainer(run, model, examples(x=x, labels=y), 50, base=Own, remove_unused_columns=False, **settings).train()
 
 

@@ -100,6 +100,15 @@ def table(count: int, seed: int = 0, own: torch.Generator | None = None, noise: 
     return x, y + noise * torch.randn(count, generator=own)
 
 
+def straight(
+    count: int, seed: int = 0, own: torch.Generator | None = None, noise: float = 2.0
+) -> tuple[Tensor, Tensor]:
+    """Six columns and a weighted sum of them, in noise."""
+    w = torch.randn(6, generator=apart(seed + 6))
+    x = torch.randn(count, 6, generator=own)
+    return x, 2 * x @ (w / w.norm()) + noise * torch.randn(count, generator=own)
+
+
 def documents(
     count: int, own: torch.Generator | None = None, length: int = 12, classes: int = 3
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,10 +225,15 @@ def class_outcome(run: Run, model: nn.Module, data: tuple[Any, ...], *more: Any)
     outcome(run, lambda: judged(model, lambda: F.cross_entropy(model(*inputs), y)))
 
 
-def number_outcome(run: Run, model: nn.Module, data: tuple[Tensor, Tensor]) -> None:
-    """The share of the variance that is not explained, on rows kept apart."""
+def number_outcome(run: Run, model: nn.Module, data: tuple[Tensor, Tensor], log: bool = False) -> None:
+    """The share of the variance that is not explained, on rows kept apart, or its logarithm."""
     x, y = data
-    outcome(run, lambda: judged(model, lambda: F.mse_loss(model(x).flatten(), y.flatten()) / y.var()))
+
+    def share() -> Tensor:
+        value = F.mse_loss(model(x).flatten(), y.flatten()) / y.var()
+        return value.log() if log else value
+
+    outcome(run, lambda: judged(model, share))
 
 
 # trainers
