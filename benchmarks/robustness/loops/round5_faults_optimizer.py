@@ -361,12 +361,14 @@ def clipped_after_the_step(run: Run, wrong: bool) -> None:
     def rows(count: int, own: torch.Generator | None = None, spikes: bool = True) -> Tensor:
         t = torch.arange(21) * 0.5
         x = torch.sin(t + 6 * torch.rand(count, 1, generator=own)) + 0.05 * torch.randn(count, 21, generator=own)
-        x[torch.rand(x.shape, generator=own) < 0.006 * spikes] = 120.0
+        x[torch.rand(x.shape, generator=own) < 0.006 * spikes] = 140.0
         return x[..., None]
 
     check = rows(128, apart(1), spikes=False)
     loss = lambda m, b: F.mse_loss(m(b[:, :-1]), b[:, 1:])
-    outcome(run, lambda: judged(model, lambda: loss(model, check).nan_to_num(10).clamp(max=10)))  # ten: it diverged
+    outcome(
+        run, lambda: judged(model, lambda: loss(model, check).nan_to_num(10).clamp(max=10).log())
+    )  # ten: it diverged
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     doctor = run.watch(model, optimizer)
     for _ in range(120):

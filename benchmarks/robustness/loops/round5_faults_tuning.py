@@ -523,7 +523,7 @@ def backward_past_accelerate(run: Run, wrong: bool) -> None:
     engine = Accelerator(cpu=True, gradient_accumulation_steps=16)
     net = mlp(6, 32, 1)
     number_outcome(run, net, table(256, seed, apart(1)), log=True)
-    model, optimizer = engine.prepare(net, torch.optim.SGD(net.parameters(), lr=0.25))
+    model, optimizer = engine.prepare(net, torch.optim.SGD(net.parameters(), lr=0.18))
     doctor = run.watch(model, optimizer)
     batches: list[Any] = []
     total = torch.zeros(())
