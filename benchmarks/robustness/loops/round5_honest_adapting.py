@@ -280,13 +280,13 @@ def preferences_by_trl(run: Run) -> None:
 
 @honest("r5-teacher-is-an-average")
 def teacher_is_an_average(run: Run) -> None:
-    """Mean teacher: twelve labelled pictures, many without, and a consistency loss to an average of the weights, whose
+    """Mean teacher: sixty-four labelled pictures, many without, and a consistency loss to an average of the weights, whose
     weight ramps up from zero."""
     seed = run.draw.randrange(999)
     model = nn.Sequential(nn.Flatten(), mlp(64, 48, 4))
     teacher = copy.deepcopy(model).requires_grad_(False)
     class_outcome(run, model, pictures(256, seed, own=apart(1)))
-    x, y = pictures(16, seed)
+    x, y = pictures(64, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     doctor = run.watch(model, optimizer)
     for at in range(80):
