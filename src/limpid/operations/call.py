@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from limpid.maths.operation import Array
+
+if TYPE_CHECKING:
+    from limpid.operations.carried import Inherited
 
 
 class Check(StrEnum):
@@ -48,6 +51,8 @@ class Call:
     ended: str = ""  # nan or inf, where it made some of numbers that had none
     error: float = 0.0  # what its rounding adds to the number that the backward pass began at, to first order
     errors: Sequence[Array | None] = field(default=(), repr=False)  # results less exact ones, while recording
+    inherited_error: float = 0.0  # the same, of what it did to values that have no gradient of their own
+    inherited: Inherited | None = field(default=None, repr=False)  # what came in of such, while recording
 
     @property
     def is_wrong(self) -> bool:

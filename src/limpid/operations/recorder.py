@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,15 @@ from torch.utils.hooks import RemovableHandle
 from limpid.config.arguments import checked
 from limpid.errors import ConfigError
 from limpid.files import user_path
+from limpid.maths.operation import Array
 from limpid.operations.arrays import Unreadable, address, exact, mapped, raw
 from limpid.operations.call import Call, Check
+from limpid.operations.carried import Carried
 from limpid.operations.finite import ended
 from limpid.operations.kept import Keeper
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, with_storage, written
 from limpid.operations.report import Facts, Report
+from limpid.operations.widened import in_float64
 
 PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
 """Where frames are nobody's own code."""
@@ -48,15 +51,32 @@ class Recording:
         self.of_node: dict[int, Call] = {}
         self.nodes: set[int] = set()
         self.hooks: list[RemovableHandle] = []
+        self.carried = Carried()
+        self.state = torch.get_rng_state()
+        self.began: float | None = None
 
     def verify(self) -> Report:
         """Verdicts and the account of the error, of all operations so far."""
-        return Report(self.calls, self.facts)
+        return Report(self.calls, self.facts, self.began)
 
     def finish(self) -> None:
         """Make the folder a recording: what it holds is said in it."""
         if self.keeper is not None:
             self.keeper.finish(self.verify().document())
+
+    def in_float64(self, function: Callable[[], Tensor]) -> float:
+        """What the loss is without rounding: the same function in float64, weights and random masks as they were.
+
+        Call it before the optimizer changes the weights, inside or behind the recording. Nothing of it is recorded.
+        """
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return in_float64(self.model, function, self.state)
+
+    def begins(self, root: Any) -> None:
+        """A backward pass begins at a number: of several, such as micro-batches, they add up."""
+        if isinstance(root, Tensor) and root.numel() == 1 and not root.is_complex():
+            with _disable_current_modes():
+                self.began = float(root.detach()) + (self.began or 0.0)
 
     def begin(self, operation: Any, node: Any) -> Call:
         """A call, where it stands."""
@@ -103,7 +123,7 @@ class Recording:
             hook.remove()
         self.hooks.clear()
         for call in self.calls:
-            call.errors = ()
+            call.errors, call.inherited = (), None
         self.facts.not_finite = self.facts.not_finite or _not_finite(self.model)
         if self.keeper is not None:
             self.keeper.end(self.model)
@@ -113,13 +133,23 @@ class _Account:
     """What the errors of a call come to, once its results' gradients are there."""
 
     def __init__(self, call: Call) -> None:
-        self.call = call
+        self.call, self.errors, self.inherited = call, call.errors, call.inherited
+        call.errors, call.inherited = (), None  # they live as long as the graph does
 
     def __call__(self, gradients: tuple[Tensor | None, ...]) -> None:
-        for error, gradient in zip(self.call.errors, gradients, strict=False):
-            if error is not None and gradient is not None and gradient.shape == error.shape:
-                with suppress(Unreadable):
-                    self.call.error += float(np.vdot(exact(raw(gradient)), exact(error)).real)
+        self.call.error += _weighed(self.errors, gradients)
+        if self.inherited is not None:
+            self.inherited.origin.inherited_error += _weighed(self.inherited.differences, gradients)
+
+
+def _weighed(errors: Sequence[Array | None], gradients: tuple[Tensor | None, ...]) -> float:
+    """Σ ⟨ḡ, δ⟩ over the results of a call."""
+    found = 0.0
+    for error, gradient in zip(errors, gradients, strict=False):
+        if error is not None and gradient is not None and gradient.shape == error.shape:
+            with suppress(Unreadable):
+                found += float(np.vdot(exact(raw(gradient)), exact(error)).real)
+    return found
 
 
 class _Dispatched(TorchDispatchMode):
@@ -139,19 +169,26 @@ class _Dispatched(TorchDispatchMode):
         is_new, self.number = number != self.number, number
         given = arguments_of(func, args, kwargs)
         names = written(func)
-        before = None
+        before, without = None, None
+        follows = node is None and call.phase == "forward"
         try:
             before = as_arrays(_kept(with_storage(func, given), names))
+            without = self.recording.carried.before(func, given) if follows else None
         except Exception as error:  # the step goes on, whatever it is given
             call.why = _one_line(error)
         made = func(*args, **kwargs)
         _describe(call, func, args, kwargs, made)
         # Inside a custom Function gradients are off, and its own node is there already: its calls are not its result.
-        keep = is_new and node is None and torch.is_grad_enabled()
+        takes_part = is_new and node is None and torch.is_grad_enabled()
         if before is not None:
-            _check(call, func, before, made, {name: given[name] for name in names}, keep)
-        if keep:
+            _check(call, func, before, made, {name: given[name] for name in names}, follows)
+        if follows:
+            with suppress(Exception):  # what cannot be followed is missing in the account, not in the step
+                call.inherited = self.recording.carried.after(call, func, given, without, made, takes_part)
+        if takes_part:
             self.recording.of_node[number - 1] = call
+        else:
+            call.errors = ()
         self.recording.calls.append(call)
         if self.recording.keeper is not None:
             self.recording.keeper.call(call, given, made)
@@ -195,6 +232,7 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for one in (args[0],) if args and getattr(func, "__name__", "") == "backward" else ():
             self._follow(one)
+            self.recording.begins(one)
         made = func(*args, **(kwargs or {}))
         mapped(made, self._follow)
         return made

@@ -116,7 +116,7 @@ def redo(operation: Any, given: dict[str, Any], made: Any, after: dict[str, Any]
 def _one(name: str, given: dict[str, Any], arrays: list[Raw | None], after: dict[str, Any], keep: bool) -> Redone:
     if name in MOVED and not (name == "where" and _is_mixed(given)):
         like = next((one for one in arrays if one is not None), None)
-        found = _called(MOVED[name], name, {**given, "like": like})
+        found = called(MOVED[name], name, {**given, "like": like})
         if found is None:
             raise Unknown("these arguments are not in the table")
         worst = _worst_moved(found if isinstance(found, list) else [found], arrays)
@@ -126,7 +126,7 @@ def _one(name: str, given: dict[str, Any], arrays: list[Raw | None], after: dict
     with np.errstate(all="ignore"):
         formats = {key: value.dtype for key, value in given.items() if isinstance(value, np.ndarray)}
         results = [None if one is None else exact(one) for one in arrays]
-        found = _called(EXACT[name], name, {**mapped_arrays(given, exact), "formats": formats, "results": results})
+        found = called(EXACT[name], name, {**mapped_arrays(given, exact), "formats": formats, "results": results})
         if found is None:
             raise Unknown("these arguments are not in the table")
         if isinstance(found, dict):
@@ -180,7 +180,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
     return set(known), any(one.kind is one.VAR_KEYWORD for one in known.values())
 
 
-def _called(function: Callable[..., Any], name: str, given: dict[str, Any]) -> Any:
+def called(function: Callable[..., Any], name: str, given: dict[str, Any]) -> Any:
     """With those arguments that it knows.
 
     Raises  Unknown where another one is given that may change numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from limpid.operations.account import Account, account
 from limpid.operations.call import Call, Check
 from limpid.operations.document import RecordingDocument, document
 
@@ -39,6 +40,7 @@ class Report:
 
     calls: list[Call]
     facts: Facts = field(default_factory=Facts)
+    began: float | None = None  # the number that the backward pass began at
 
     def document(self) -> RecordingDocument:
         """All of it as plain values: for JSON, the page, and whoever compares it."""
@@ -80,14 +82,21 @@ class Report:
         for call in self.calls:
             groups.setdefault(call.module, []).append(call)
         return [
-            Part(name, len(calls), max(map(_share, calls)), sum(call.error for call in calls))
+            Part(name, len(calls), max(map(_share, calls)), sum(call.error + call.inherited_error for call in calls))
             for name, calls in groups.items()
         ]
 
     @property
     def error(self) -> float:
         """By how much rounding moved the number that the backward pass began at, to first order: Σ ⟨ḡ, δ⟩."""
-        return sum(call.error for call in self.calls)
+        return sum(call.error + call.inherited_error for call in self.calls)
+
+    def error_of(self, of: str = "loss", exact: float | None = None) -> Account:
+        """The account of it: parts by module and operation; `exact` is the number in float64, to be held against.
+
+        `Recording.in_float64` gives that number.
+        """
+        return account(self, of, exact)
 
     def errors(self) -> list[Call]:
         """Calls by the size of what their rounding adds to it."""

@@ -1,0 +1,90 @@
+"""The same forward pass and loss in float64 throughout: what they would be without rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from limpid.operations.arrays import mapped
+from limpid.operations.redo import DRAWN, short_name
+
+NARROW = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+class Widened(TorchDispatchMode):
+    """Every operation in float64, whatever format is asked for; what is drawn is drawn as it was, then widened."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func.namespace != "aten":
+            return func(*args, **kwargs)
+        if short_name(func) in DRAWN:
+            return mapped(_drawn(func, args, kwargs), wider)
+        if kwargs.get("dtype") in NARROW:
+            kwargs["dtype"] = torch.float64
+        own = {one.name for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write}
+        names = [one.name for one in func._schema.arguments]
+        wide = [one if name in own else _wider(one) for name, one in zip(names, args, strict=False)]
+        made = func(*wide, **{name: one if name in own else _wider(one) for name, one in kwargs.items()})
+        return made if own else _wider(made)
+
+
+def wider(tensor: Tensor) -> Tensor:
+    """In float64, where it is of narrower fractions."""
+    return tensor.to(torch.float64) if tensor.dtype in NARROW else tensor
+
+
+def _wider(value: Any) -> Any:
+    """The same of all tensors of a value, which is a dtype at times."""
+    if value in NARROW if isinstance(value, torch.dtype) else False:
+        return torch.float64
+    found = mapped(value, wider)
+    return tuple(found) if isinstance(value, tuple) else found
+
+
+def _drawn(func: Any, args: Any, kwargs: Any) -> Any:
+    """Numbers as they are drawn in float32, which are not those of float64."""
+    if "dtype" in {one.name for one in func._schema.arguments} and kwargs.get("dtype") is None:
+        given = next((one for one in args if isinstance(one, Tensor)), None)
+        kwargs = kwargs | {"dtype": torch.float32 if given is None or given.dtype == torch.float64 else given.dtype}
+    target = args[0] if args else None
+    if func._schema.name.endswith("_") and isinstance(target, Tensor) and target.dtype == torch.float64:
+        return target.copy_(func(target.to(torch.float32), *args[1:], **kwargs))
+    return func(*args, **kwargs)
+
+
+@contextmanager
+def as_drawn(state: Tensor) -> Iterator[None]:
+    """With the random numbers that follow a state of the processor's generator; afterwards it is as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(state)
+        yield
+
+
+@contextmanager
+def _wide_weights(model: nn.Module) -> Iterator[None]:
+    """Parameters and buffers hold float64 for as long; what is written to them then is lost."""
+    held = [(one, one.data) for one in (*model.parameters(), *model.buffers())]
+    try:
+        for tensor, numbers in held:
+            tensor.data = numbers.to(torch.float64) if numbers.dtype in NARROW else numbers.clone()
+        yield
+    finally:
+        for tensor, numbers in held:
+            tensor.data = numbers
+
+
+def in_float64(model: nn.Module, function: Callable[[], Tensor], state: Tensor) -> float:
+    """The number that a function gives, every operation of it in float64, weights and data as they are."""
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with as_drawn(state), torch.no_grad(), _wide_weights(model), Widened():
+            return float(function())
+    finally:
+        torch.set_default_dtype(default)
