@@ -29,7 +29,8 @@ from limpid.source import KEPT
 Verdict = Literal["equal", "rounding", "beyond rounding", "another computation", "another start"]
 Kind = Literal["parameter", "input", "draw", "argument", "call", "result", "module", "gradient"]
 ROUNDS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-UNALIKE = {"dtype", "out_dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "use_fast_accum"}
+UNALIKE = {"dtype", "out_dtype", "input_dtype", "half_to_float", "device", "layout", "pin_memory", "memory_format",
+           "non_blocking", "use_fast_accum"}  # fmt: skip
 """Arguments that change the format of a result, or nothing in it."""
 
 
