@@ -46,9 +46,7 @@ export function Flame({ recording, choose }: { recording: RecordingDocument; cho
   const rows = Math.max(...placed.map(({ depth }) => depth)) + 1;
   const colours = palette();
   const move = (to: Placed | undefined) => {
-    if (!to) return;
-    at.value = to.part;
-    requestAnimationFrame(() => svg.current?.querySelector<SVGGElement>('[tabindex="0"]')?.focus());
+    if (to) svg.current?.querySelectorAll<SVGGElement>("g")[placed.indexOf(to)]?.focus();
   };
   const key = (event: KeyboardEvent, here: Placed) => {
     const beside = placed.filter(({ depth }) => depth === here.depth);
