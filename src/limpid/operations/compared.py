@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,12 +21,11 @@ from torch import Tensor
 from limpid.errors import CheckpointError
 from limpid.files import user_path
 from limpid.operations.alignment import Pair, aligned
+from limpid.operations.compared_document import VERSION, ComparedRecordings, ModuleApart, OneSided, Place, Verdict
 from limpid.operations.document import CallDocument
 from limpid.operations.kept import Kept, read
 from limpid.source import KEPT
 
-Verdict = Literal["equal", "rounding", "beyond rounding", "another computation", "another start"]
-Kind = Literal["parameter", "input", "draw", "argument", "call", "result", "module", "gradient"]
 ROUNDS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 UNALIKE = {"dtype", "out_dtype", "input_dtype", "half_to_float", "device", "layout", "pin_memory", "memory_format",
            "non_blocking", "use_fast_accum"}  # fmt: skip
@@ -42,60 +40,6 @@ class Apart:
     index: tuple[int, ...]
     a: float
     b: float
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where two recordings differ by more than rounding, or are no recordings of the same thing."""
-
-    kind: Kind
-    name: str  # a parameter, input or module; else the operation
-    module: str
-    phase: str
-    source: str
-    side: str  # whose call is wrong: a, b or both; else nothing
-    said: str  # in words
-
-
-@dataclass(frozen=True)
-class ModuleApart:
-    """How far what a module gives is apart on both sides, and its gradient."""
-
-    module: str
-    output: float | None
-    gradient: float | None
-
-
-@dataclass(frozen=True)
-class OneSided:
-    """Calls that stand on one side alone."""
-
-    side: str
-    module: str
-    operation: str
-    calls: int
-
-
-@dataclass(frozen=True)
-class ComparedRecordings:
-    """Two recordings beside each other."""
-
-    version: int
-    a: str
-    b: str
-    verdict: Verdict
-    places: tuple[Place, ...]  # in the order of the step
-    begins: str  # the first result that differs at all, in words
-    calls_a: int
-    calls_b: int
-    aligned: int
-    equal: int  # aligned calls whose results are the same to the bit
-    formats: tuple[tuple[str, str, int], ...]  # of results that differ in it: here, there, how many
-    one_sided: tuple[OneSided, ...]
-    modules: tuple[ModuleApart, ...]
-
-
-VERSION = 1
 
 
 @dataclass

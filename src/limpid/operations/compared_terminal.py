@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from limpid.columns import Cell, Columns
-from limpid.operations.compared import ComparedRecordings, Place
+from limpid.operations.compared_document import ComparedRecordings, Place
 from limpid.operations.terminal import operation
 from limpid.terminal import counted
 from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING

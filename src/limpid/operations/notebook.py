@@ -10,7 +10,7 @@ from limpid.operations.document import CallDocument, RecordingDocument
 from limpid.operations.modules import ModuleDocument
 
 if TYPE_CHECKING:
-    from limpid.operations.compared import ComparedRecordings
+    from limpid.operations.compared_document import ComparedRecordings
 
 SHOWN = 8
 """Rows of a table."""
