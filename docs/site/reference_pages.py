@@ -12,7 +12,11 @@ from prose import inline
 
 PAGES = {
     "runs": ("Train and tune", ("train", "resume", "tune", "Callback"), ("limpid.run.Run", "limpid.metrics.Metrics")),
-    "steps": ("Open, compare, look inside", ("trace", "compare", "inspect"), ("limpid.tracing.trace.Trace",)),
+    "steps": (
+        "Open, compare, look inside",
+        ("trace", "recording", "compare", "inspect"),
+        ("limpid.tracing.trace.Trace",),
+    ),
     "models": (
         "Use and judge",
         ("load", "generate", "evaluate", "compress", "decompress", "export"),

@@ -1,11 +1,15 @@
 """The chapter on optimizers: its worked numbers against those reckoned outside."""
 
+import numpy as np
 import pytest
 
 from limpid.maths.foundations import momentum_window
-from limpid.maths.update import Adam, AdamW
+from limpid.maths.update import SGD, Adam, AdamW, Momentum
+from limpid.primer.cases import surfaces
 from limpid.primer.chapter import Example, Text, chapter
-from limpid.primer.updates import updates
+from limpid.primer.updates import path, until, updates
+
+RULES = (SGD(), Momentum(), AdamW())
 
 
 def text() -> str:
@@ -45,3 +49,19 @@ def test_the_second_step_of_two_unlike_gradients() -> None:
     assert second["m"] == pytest.approx(m)
     assert second["v"] == pytest.approx(v)
     assert second["parameter"] == pytest.approx(0.9 - 0.1 * (m / 0.19) / (v / 0.001999) ** 0.5)
+
+
+def test_adamw_leaves_saddle_and_plateau_first_and_the_higher_hollow_holds_all() -> None:
+    y, steps = 0.001, 0
+    while abs(y) <= 1:  # of x² − y² each step stretches y by 1 + 2 · 0.1
+        y, steps = 1.2 * y, steps + 1
+    left = [until(path(rule, surfaces.saddle, [1, 0.001], 0.1, 150), surfaces.off_the_saddle) for rule in RULES]
+    assert (left[0], left[2]) == (f"after {steps}", "after 11")
+    assert "| AdamW | after 11 | after 73 | 0.96 |" in text()
+    assert [until(path(rule, surfaces.plateau, [10], 0.1, 300), surfaces.over_the_plateau) for rule in RULES[:2]] == [
+        "not"
+    ] * 2
+    lower, higher = sorted(root.real for root in np.roots([4, 0, -4, 0.3]))[::2]  # where the slope is zero
+    for rule in RULES:
+        assert path(rule, surfaces.two_hollows, [1.5], 0.1, 200)[-1][0] == pytest.approx(higher, abs=0.01)
+    assert surfaces.two_hollows([lower]) < surfaces.two_hollows([higher])

@@ -47,8 +47,14 @@ def path(
     return places
 
 
+def until(places: Sequence[Array], there: Callable[[Array], Any]) -> str:
+    """After how many steps a way is there; "not" where its end is not."""
+    found = next((step for step, place in enumerate(places) if there(place)), None)
+    return "not" if found is None else f"after {found}"
+
+
 NAMES: dict[str, Any] = {
-    "updates": updates, "path": path, "SGD": SGD, "Momentum": Momentum, "Adam": Adam, "AdamW": AdamW, "clip": clip,
+    "updates": updates, "path": path, "until": until, "SGD": SGD, "Momentum": Momentum, "Adam": Adam, "AdamW": AdamW, "clip": clip,
     "clip_scale": clip_scale, "global_norm": global_norm,
 }  # fmt: skip
 """What a chapter may compute with."""

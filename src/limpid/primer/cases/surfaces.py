@@ -53,6 +53,26 @@ def one_example(at: Any) -> Any:
     return (at[0] + 2 * at[1] - 5) ** 2 / 2
 
 
+def plateau(at: Any) -> Any:
+    """x² / (1 + x²): nearly level far from its minimum at zero."""
+    return at[0] ** 2 / (1 + at[0] ** 2)
+
+
+def two_hollows(at: Any) -> Any:
+    """(x² − 1)² + 0.3 x: a high hollow near one, and a lower one near minus one."""
+    return (at[0] ** 2 - 1) ** 2 + 0.3 * at[0]
+
+
+def off_the_saddle(at: Array) -> bool:
+    """Whether y is beyond 1."""
+    return bool(abs(at[1]) > 1)
+
+
+def over_the_plateau(at: Array) -> bool:
+    """Whether x is within a tenth of the minimum."""
+    return bool(abs(at[0]) < 0.1)
+
+
 def bends(f: Function, at: Any) -> Array:
     """Eigenvalues of the Hessian, the smallest first."""
     return np.sort(eigen(hessian(f, np.asarray(at, dtype=np.float64))).values)
