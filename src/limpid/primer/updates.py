@@ -54,7 +54,7 @@ def until(places: Sequence[Array], there: Callable[[Array], Any]) -> str:
 
 
 NAMES: dict[str, Any] = {
-    "updates": updates, "path": path, "until": until, "SGD": SGD, "Momentum": Momentum, "Adam": Adam, "AdamW": AdamW, "clip": clip,
-    "clip_scale": clip_scale, "global_norm": global_norm,
+    "updates": updates, "path": path, "until": until, "SGD": SGD, "Momentum": Momentum, "Adam": Adam, "AdamW": AdamW,
+    "clip": clip, "clip_scale": clip_scale, "global_norm": global_norm,
 }  # fmt: skip
 """What a chapter may compute with."""
