@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from playwright.sync_api import Page, Route, expect
 
 from limpid.view import bundle
-from limpid.view.server import MEDIA_TYPES
+from limpid.view.routes.page import MEDIA_TYPES
 
 ROOT = Path(__file__).parents[2]
 HOME = "http://127.0.0.1:1/"

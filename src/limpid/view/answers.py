@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -16,7 +17,7 @@ from starlette.responses import Response
 
 from limpid.errors import LimpidError
 from limpid.tracing.schema import to_json
-from limpid.view.document import ErrorDocument, Missing
+from limpid.view.documents.job import ErrorDocument, Missing
 from limpid.view.folder import NotThere
 from limpid.view.safety import LARGEST_BODY
 
@@ -74,8 +75,9 @@ def takes_gzip(request: Request) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
-def tagged(request: Request, tag: str, make: Callable[[], Response]) -> Response:
-    """An answer that the browser keeps, and asks for again only when its tag is another."""
+def tagged(request: Request, key: str, make: Callable[[], Response]) -> Response:
+    """An answer that the browser keeps, and asks for again only when its key is another."""
+    tag = hashlib.sha256(key.encode()).hexdigest()[:32]
     headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
     if request.headers.get("if-none-match") == f'"{tag}"':
         return Response(status_code=304, headers=headers)
@@ -142,22 +144,3 @@ def with_body(work: Callable[[Request, dict[str, Any]], Response]) -> Endpoint:
         return await in_thread(lambda one: work(one, asked))(request)
 
     return endpoint
-
-
-def number(request: Request, name: str, otherwise: int, most: int) -> int:
-    """A whole number of the query.
-
-    Raises  Refused for what is none, or too large
-    """
-    text = request.query_params.get(name)
-    return otherwise if text is None else whole(text, name, most)
-
-
-def whole(text: str, name: str, most: int) -> int:
-    """A whole number as it was typed.
-
-    Raises  Refused for what is none
-    """
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise Refused(f"{name} is {text[:40]!r}: expected a whole number")
-    return min(int(text), most)

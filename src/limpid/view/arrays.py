@@ -17,7 +17,7 @@ from limpid.tracing.names import AROUND, bare
 from limpid.tracing.record import WORDS
 from limpid.tracing.redone import compared_place, redone
 from limpid.view.answers import Refused
-from limpid.view.document import ArrayPlace, SliceKind
+from limpid.view.documents.step import ArrayPlace, SliceKind
 from limpid.view.kept import Kept
 from limpid.view.pyramid import NAMES, TILE, Pyramid, as_bytes, from_bytes, pyramid, tile
 from limpid.view.slices import Asked, Readable, part_of, safetensors

@@ -22,7 +22,8 @@ from limpid.view.answers import Refused
 from limpid.view.arrays import StepArrays
 from limpid.view.bounds import MOST_FLOPS, Bounded, Kind, both, compared, known
 from limpid.view.differences import difference
-from limpid.view.document import Bounds, ComparedDocument, ComparedRow, JobDocument, Losses, OptionDifference
+from limpid.view.documents.compare import Bounds, ComparedDocument, ComparedRow, Losses, OptionDifference
+from limpid.view.documents.job import JobDocument
 from limpid.view.jobs import Jobs
 from limpid.view.kept import Kept
 from limpid.view.pairs import Pair

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from limpid.mathml import equations
-from limpid.view.document import EquationDocument, EquationsView
+from limpid.view.documents.equations import EquationDocument, EquationsView
 
 
 def equations_view() -> EquationsView:

@@ -25,7 +25,7 @@ from limpid.tracing.names import bare
 from limpid.tracing.schema import to_json
 from limpid.view import bundle, packed
 from limpid.view.addresses import of_step
-from limpid.view.document import EntryView, FindingsView
+from limpid.view.documents.step import EntryView, FindingsView
 from limpid.view.equations import equations_view
 from limpid.view.lens import lens_view
 from limpid.view.located import located

@@ -16,7 +16,7 @@ from typing import Any
 from limpid.errors import LimpidError
 from limpid.files import MALFORMED, parse_json
 from limpid.tracing.schema import to_json
-from limpid.view.document import JobDocument
+from limpid.view.documents.job import JobDocument
 from limpid.view.folder import NotThere
 from limpid.view.live import event
 

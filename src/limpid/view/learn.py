@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from limpid.view.answers import Refused
-from limpid.view.learn_documents import (
+from limpid.view.documents.learn import (
     ChapterPart,
     ChapterRow,
     ChapterView,

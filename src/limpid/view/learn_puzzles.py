@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from limpid.view.answers import Refused
-from limpid.view.learn_documents import Look, PuzzleRow, PuzzleView
+from limpid.view.documents.learn import Look, PuzzleRow, PuzzleView
 
 
 def rows() -> tuple[PuzzleRow, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from limpid.view.answers import Refused
-from limpid.view.learn_documents import SheetView
+from limpid.view.documents.learn import SheetView
 
 MOST_SEEDS = 40
 """A class."""

@@ -13,7 +13,7 @@ from limpid.source import RecordedStep
 from limpid.tracing import Trace
 from limpid.tracing.lens import LensLayer, at_once, has_lens, logit_lens
 from limpid.view.answers import Refused
-from limpid.view.document import LensCell, LensRow, LensToken, LensView
+from limpid.view.documents.lens import LensCell, LensRow, LensToken, LensView
 
 MOST = 64
 """Positions that are sent at once."""

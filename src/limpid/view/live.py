@@ -22,7 +22,7 @@ from limpid.jsonable import jsonable
 from limpid.metrics import lines_of
 from limpid.tracing.schema import to_json
 from limpid.view.answers import Refused
-from limpid.view.document import RunRow, StateDocument
+from limpid.view.documents.runs import RunRow, StateDocument
 from limpid.view.folder import NotThere
 from limpid.view.runs import Runs, findings_in, samples_in
 from limpid.view.series import lines_after

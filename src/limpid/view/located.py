@@ -9,7 +9,7 @@ from limpid.doctor.finding import Finding
 from limpid.tracing import Trace
 from limpid.tracing.names import AROUND, bare
 from limpid.tracing.stations import stage, title
-from limpid.view.document import PlacedFinding
+from limpid.view.documents.step import PlacedFinding
 
 WORDS = {
     "loss": "loss", "labels": "targets", "inputs": "tokens", "logits": "logits", "attention": "blocks.0.attention",

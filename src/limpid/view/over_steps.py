@@ -14,7 +14,7 @@ from limpid.tracing import Trace
 from limpid.tracing.names import AROUND, bare
 from limpid.tracing.summary import norm
 from limpid.view.answers import Refused
-from limpid.view.document import OverSteps, StepPoint
+from limpid.view.documents.step import OverSteps, StepPoint
 from limpid.view.folder import NotThere
 from limpid.view.slices import Asked, parsed
 from limpid.view.steps import Steps

@@ -17,7 +17,7 @@ from limpid.planning.published import known, table
 from limpid.planning.report import Plan
 from limpid.run import Run
 from limpid.view.answers import Refused
-from limpid.view.document import (
+from limpid.view.documents.plan import (
     PlanDocument,
     PlanFigure,
     PlanForm,

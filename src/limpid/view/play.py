@@ -14,7 +14,7 @@ import numpy as np
 from limpid.files import is_number
 from limpid.source import Checkpoint
 from limpid.view.answers import Refused
-from limpid.view.document import Choice, PlayDocument, PlayToken
+from limpid.view.documents.play import Choice, PlayDocument, PlayToken
 from limpid.view.folder import Folder
 from limpid.view.questions import PlayQuestion, read
 

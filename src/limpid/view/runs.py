@@ -23,7 +23,7 @@ from limpid.metrics import Sample, line_of, number_of
 from limpid.planning import parameter_count
 from limpid.run import Run
 from limpid.view.answers import Refused
-from limpid.view.document import MetricsDocument, Points, RunList, RunOverview, RunRow
+from limpid.view.documents.runs import MetricsDocument, Points, RunList, RunOverview, RunRow
 from limpid.view.folder import Folder
 from limpid.view.series import MEAN, POINTS, Series, last_lines, sampled_lines
 

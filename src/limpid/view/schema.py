@@ -6,12 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+from limpid.operations.document import RecordingDocument
 from limpid.tracing.document import VERSION
 from limpid.tracing.schema import json_schema
-from limpid.view.document import DOCUMENTS
-from limpid.view.learn_documents import LEARN_DOCUMENTS
+from limpid.view.documents.compare import ComparedDocument, WhatIfDocument
+from limpid.view.documents.equations import EquationsView
+from limpid.view.documents.given import GivenDocument
+from limpid.view.documents.job import ErrorDocument, JobDocument
+from limpid.view.documents.learn import LEARN_DOCUMENTS
+from limpid.view.documents.lens import LensView
+from limpid.view.documents.plan import PlanDocument, PlanForm, PlanLayouts
+from limpid.view.documents.play import PlayDocument
+from limpid.view.documents.runs import MetricsDocument, RunList, RunOverview, StateDocument
+from limpid.view.documents.step import EntryView, FindingsView, OverSteps, StepView
 from limpid.view.questions import QUESTIONS
 
+DOCUMENTS = (
+    RunList, RunOverview, MetricsDocument, StateDocument, StepView, EntryView, EquationsView, JobDocument,
+    ErrorDocument, PlayDocument, PlanDocument, PlanForm, PlanLayouts, ComparedDocument, WhatIfDocument, LensView,
+    OverSteps, FindingsView, GivenDocument, RecordingDocument,
+)  # fmt: skip
 FILE = Path(__file__).with_name("view.schema.json")
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from limpid.history.curves import WINDOWS, Axis, Curve, running_mean
 from limpid.view.columns import columns_of
-from limpid.view.document import Column
+from limpid.view.documents.runs import Column
 
 MEAN = "mean_loss"
 """The column that no line has: the mean of the loss over neighbouring steps, with its interval."""

@@ -25,10 +25,12 @@ from limpid.view.addresses import of_run, of_step
 from limpid.view.answers import answer, in_thread
 from limpid.view.arrays import StepArrays
 from limpid.view.compare import row_of
-from limpid.view.document import ComparedDocument, ComparedRow, GivenDocument, Losses
+from limpid.view.documents.compare import ComparedDocument, ComparedRow, Losses
+from limpid.view.documents.given import GivenDocument
 from limpid.view.kept import Kept
 from limpid.view.plan import document as plan_document
-from limpid.view.server import Site, not_found
+from limpid.view.server import not_found
+from limpid.view.site import Site
 from limpid.view.steps import Steps, packed_view
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from limpid.mathml import equations
 from limpid.tracing import Trace
 from limpid.tracing.document import EntryDocument, StepDocument
 from limpid.tracing.record import WORDS
-from limpid.view.document import ArrayPlace, EntryView, SliceKind, StepView
+from limpid.view.documents.step import ArrayPlace, EntryView, SliceKind, StepView
 
 
 def step_view(trace: Trace) -> StepView:

@@ -12,7 +12,9 @@ from limpid.source import RecordedStep
 from limpid.tracing import Trace
 from limpid.view.answers import Refused, encoded
 from limpid.view.arrays import StepArrays
-from limpid.view.document import EntryView, FindingsView, JobDocument, LensView, SliceKind
+from limpid.view.documents.job import JobDocument
+from limpid.view.documents.lens import LensView
+from limpid.view.documents.step import EntryView, FindingsView, SliceKind
 from limpid.view.jobs import Jobs
 from limpid.view.kept import Kept
 from limpid.view.lens import lens_view

@@ -24,7 +24,7 @@ from limpid.tracing.record import Record
 from limpid.tracing.stations import block, station
 from limpid.view.answers import Refused
 from limpid.view.differences import difference
-from limpid.view.document import BeforeAfter, ChangedRow, WhatIfDocument
+from limpid.view.documents.compare import BeforeAfter, ChangedRow, WhatIfDocument
 from limpid.view.folder import NotThere
 from limpid.view.pairs import Pair
 from limpid.view.slices import parsed

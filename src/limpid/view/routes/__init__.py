@@ -1,0 +1,1 @@
+"""Which address is answered by what: a file for each subject."""
