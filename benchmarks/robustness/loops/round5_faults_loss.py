@@ -1,7 +1,6 @@
 """Mistakes in losses and masks."""
 
 import math
-from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run, fault
@@ -330,45 +329,6 @@ def divergence_outweighs(run: Run, wrong: bool) -> None:
     x = pictures(256, seed, own=apart(1))[0]
     outcome(run, lambda: judged(model, lambda: F.mse_loss(model(x)[0], x.flatten(1))))
     train(run, model, torch.optim.Adam(model.parameters(), lr=5e-3), lambda: pictures(32, seed)[0], loss, 120)
-
-
-@fault(
-    "r5-temperature-multiplied",
-    FAMILY,
-    (
-        r"temperature|scale|similarit|cosine|logit|contrast",
-        r"multipl|divid|invers|range|flat|small|uniform|bounded|low|chance|temperature|barely|narrow",
-    ),
-)
-def temperature_multiplied(run: Run, wrong: bool) -> None:
-    """Contrastive learning: cosines are multiplied by the temperature 0.07 instead of divided: the softmax over pairs
-    stays flat whatever is learned."""
-    look, say = mlp(12, 32, 8), mlp(10, 32, 8)
-    own = apart(run.draw.randrange(999))
-    a, b = torch.randn(6, 12, generator=own), torch.randn(6, 10, generator=own)
-    model = nn.ModuleDict({"look": look, "say": say})
-
-    def pairs(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        z = torch.randn(count, 6, generator=own)
-        return (
-            (z @ a) + 0.5 * torch.randn(count, 12, generator=own),
-            torch.tanh(z @ b) + 0.1 * torch.randn(count, 10, generator=own),
-        )
-
-    def similarity(m: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.normalize(m["look"](batch[0]), dim=1) @ F.normalize(m["say"](batch[1]), dim=1).T
-
-    def loss(m: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        s = similarity(m, batch)
-        s = s * 0.07 if wrong else s / 0.07
-        return (F.cross_entropy(s, torch.arange(len(s))) + F.cross_entropy(s.T, torch.arange(len(s)))) / 2
-
-    check = pairs(128, apart(1))
-    outcome(
-        run,
-        lambda: judged(model, lambda: (similarity(model, check).argmax(1) != torch.arange(128)).float().mean()),
-    )
-    train(run, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), lambda: pairs(32), loss, 120)
 
 
 class TwoHeads(nn.Module):
