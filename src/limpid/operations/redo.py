@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ OF_MANY = {"tensors": "self", "tensors1": "end", "weights": "weight"}
 SECOND = {"addcmul": "value", "addcdiv": "value", "lerp": "weight", "pow": "exponent", "clamp_min": "min",
           "clamp_max": "max"}  # fmt: skip
 """What an operation calls the scalar, or the other list, that it takes; else it is `other`."""
+BLOCK = 1 << 16
+"""Entries that are held against their bounds at a time."""
 
 
 class Unknown(Exception):
@@ -265,7 +268,30 @@ def _error(expected: Array, engine: Raw) -> Array:
 
 
 def _difference(one: Exact, engine: Raw, summed: Any, place: int, narrowed: float) -> Difference:
-    """The entry that is furthest off."""
+    """The entry that is furthest off; of a large result block by block, each in the processor's cache."""
+    shape = np.shape(one.value)
+    if math.prod(shape) <= BLOCK:
+        return _furthest(one, engine, summed, place, narrowed)
+    whole = [_flat(part, shape) for part in (one.value, one.rounding, one.storage, one.held)]
+    flat, worst = engine.reshape(-1) if one.held is None else engine, None
+    for begin in range(0, math.prod(shape), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        value, rounding, storage, held = (part[block] if isinstance(part, np.ndarray) else part for part in whole)
+        here = Exact(value, rounding, storage, one.stored, held)
+        found = _furthest(here, flat[block] if held is None else engine, summed, place, narrowed)
+        index = (*map(int, np.unravel_index(begin + found.place[0], shape)), *found.place[1:])
+        worst = max(worst, found._replace(place=index), key=_order)
+    assert worst is not None
+    return worst
+
+
+def _flat(part: Any, shape: tuple[int, ...]) -> Any:
+    """In a row, where it is no single number."""
+    return np.broadcast_to(part, shape).reshape(-1) if isinstance(part, np.ndarray) and part.ndim else part
+
+
+def _furthest(one: Exact, engine: Raw, summed: Any, place: int, narrowed: float) -> Difference:
+    """The same at once."""
     value = np.asarray(one.value)
     expected = parts(value + 0j if engine.dtype.kind == "c" else value)
     got = parts(exact(engine) if one.held is None else one.held)

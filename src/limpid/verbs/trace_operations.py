@@ -100,7 +100,9 @@ def _document(flags: TraceFlags) -> RecordingDocument:
         return read(source.path).document
     from limpid.api.operations import trace_function, trace_model
     from limpid.operations.function import OwnCodeError, is_function
+    from limpid.training.allocator import keep_freed_memory
 
+    keep_freed_memory()
     keep = None if flags.keep is None else Path(flags.keep)
     if is_function(flags.what):
         require(flags.text is None, f"{flags.what} feeds its model itself: leave out --text")
