@@ -26,10 +26,12 @@ class Posed(NamedTuple):
     """How to have the same again."""
     where: str = ""
     """Which entry of a recorded step holds what was asked for."""
+    of: str = ""
+    """What the numbers are in that step."""
 
     @property
     def question(self) -> str:
-        return self.exercise.question(self.numbers)
+        return f"{self.of} {self.exercise.question(self.numbers)}".lstrip()
 
     @property
     def solution(self) -> str:

@@ -13,8 +13,11 @@ from limpid.planning.memory import cache_bytes_per_token, training
 from limpid.planning.number_formats import BYTES, TRAINING_BYTES
 from limpid.planning.parameters import COMPONENTS, count
 from limpid.planning.published import published
+from limpid.primer.exercise import shown
 
 BF16 = BYTES["bf16"]
+SMALL = 0.01
+"""Billions below which nobody counts in them."""
 MOMENTS = 2
 """That AdamW keeps of each parameter."""
 
@@ -29,6 +32,11 @@ def bytes_each() -> dict[str, float]:
     one = TRAINING_BYTES["bf16"]
     return {"weight": one.weights, "gradient": one.gradients, "master": one.master,
             "mean of gradients": one.moment, "mean of squares": one.moment}  # fmt: skip
+
+
+def in_words(billions: float) -> str:
+    """So many billions, as a question has it: in figures where it is far less than one."""
+    return f"{shown(billions)} billion" if abs(billions) >= SMALL else shown(round(billions * 1e9))
 
 
 def training_bytes(parameters: float) -> float:

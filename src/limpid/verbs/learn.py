@@ -218,7 +218,7 @@ def _posed(name: str, seed: int | None = None, of: str | None = None, step: int 
     exercise = EXERCISES[name]
     if of is None:
         return Posed(exercise, numbers_of(exercise, seed), f"{name} --seed {seed}")
-    from limpid.primer.own_step import own_numbers
+    from limpid.primer.own.step import own_numbers
 
     if of == "worked":
         from limpid.tracing.worked import opened
@@ -230,7 +230,7 @@ def _posed(name: str, seed: int | None = None, of: str | None = None, step: int 
 
         own = own_numbers(name, trace(of, step), seed)
     at = "" if step is None else f" --step {step}"
-    return Posed(exercise, own.numbers, f"{name} --of {of}{at} --seed {seed}", own.where)
+    return Posed(exercise, own.numbers, f"{name} --of {of}{at} --seed {seed}", own.where, own.of)
 
 
 def _with_numbers(name: str, text: str) -> Posed:

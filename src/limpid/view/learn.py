@@ -27,7 +27,8 @@ from limpid.view.questions import read
 from limpid.view.steps import Steps
 
 if TYPE_CHECKING:
-    from limpid.primer.exercise import Exercise, Numbers
+    from limpid.primer.exercise import Exercise
+    from limpid.primer.own.draw import Own
     from limpid.primer.posed import Asking, Posed
 
 LARGEST_SEED = 10**9
@@ -101,7 +102,7 @@ class Practised:
 
     def view(self, name: str, seed: int, run: str | None, step: int | None) -> ExerciseView:
         """An exercise with its numbers, its hints and its solution."""
-        from limpid.primer.own_step import DRAWN
+        from limpid.primer.own.step import DRAWN
 
         posed = self._posed(_exercise(name), seed, run, step)
         return ExerciseView(name, seed, posed.question, posed.hints, posed.solution, name in DRAWN, posed.where)
@@ -127,26 +128,27 @@ class Practised:
         return GradeDocument(cast(Outcome, judged.outcome), judged.note, judged.says)
 
     def _posed(self, exercise: Exercise, seed: int, run: str | None, step: int | None) -> Posed:
+        from limpid.primer.exercise import numbers_of
         from limpid.primer.posed import Posed
 
-        numbers, where = self._numbers(exercise, _seed(seed), run, step)
-        return Posed(exercise, numbers, f"{exercise.name} --seed {seed}", where)
-
-    def _numbers(self, exercise: Exercise, seed: int, run: str | None, step: int | None) -> tuple[Numbers, str]:
-        """Of a seed, or of a recorded step and the place of it that the seed chooses."""
-        from limpid.primer.exercise import numbers_of
-        from limpid.primer.own_step import own_numbers
-
+        said = f"{exercise.name} --seed {seed}"
         if run is None:
-            return numbers_of(exercise, seed), ""
+            return Posed(exercise, numbers_of(exercise, _seed(seed)), said)
+        own = self._own(exercise.name, _seed(seed), run, step)
+        return Posed(exercise, own.numbers, said, own.where, own.of)
+
+    def _own(self, name: str, seed: int, run: str, step: int | None) -> Own:
+        """Of a recorded step, and the place of it that the seed chooses."""
+        from limpid.primer.own.step import own_numbers
+
         if run == WORKED:
             from limpid.tracing.worked import opened
 
             with opened() as trace:
-                return own_numbers(exercise.name, trace, seed)
+                return own_numbers(name, trace, seed)
         if step is None:
             raise Refused("step is missing: say which one of the run is meant")
-        return own_numbers(exercise.name, self.steps.arrays(run, step).trace, seed)
+        return own_numbers(name, self.steps.arrays(run, step).trace, seed)
 
 
 def _row(name: str) -> ChapterRow:

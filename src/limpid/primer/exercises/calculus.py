@@ -7,6 +7,7 @@ import numpy as np
 from limpid.maths.foundations import gradient, gradient_step
 from limpid.maths.operation import Array
 from limpid.primer.exercise import Exercise, Numbers, Slip, shown
+from limpid.primer.sizes import in_words
 
 
 def _polynomial(rng: np.random.Generator) -> Numbers:
@@ -148,9 +149,12 @@ EXERCISES = (
         chapter="gradient-descent",
         first={"billions": 7, "layers": 32},
         draw=lambda rng: {"billions": int(rng.integers(1, 400)), "layers": int(rng.integers(12, 130))},
-        ask="A model has {billions} billion parameters in {layers} layers. How many numbers has its loss's gradient?",
-        right=lambda billions, layers: billions * 1e9,
-        solution=lambda billions, layers: f"one for each parameter: {billions} billion",
+        ask=lambda billions, layers: (
+            f"A model has {in_words(billions)} parameters in {shown(layers)} layers. How many numbers has its loss's "
+            "gradient?"
+        ),
+        right=lambda billions, layers: float(round(billions * 1e9)),
+        solution=lambda billions, layers: f"one for each parameter: {in_words(billions)}",
         slips=(
             Slip(
                 "scalar",

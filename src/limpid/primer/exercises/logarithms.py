@@ -9,6 +9,11 @@ import numpy as np
 from limpid.primer.exercise import Exercise, Slip, shown
 from limpid.primer.exercises.twists import sign
 
+
+def _taken(b: float) -> str:
+    return shown(b) if b >= 0 else f"({shown(b)})"
+
+
 EXERCISES = (
     Exercise(
         name="exponentials",
@@ -64,7 +69,7 @@ EXERCISES = (
         draw=lambda rng: {"a": int(rng.integers(2, 12)), "b": int(rng.integers(2, 12))},
         ask="What is ln(e^{a}) + ln(e^{b})?",
         right=lambda a, b: math.fsum((a, b)),
-        solution=lambda a, b: f"ln(e^{a}) = {a}; ln(e^{b}) = {b}; together {a} + {b} = {a + b}",
+        solution=lambda a, b: f"ln(e^{a}) = {a}; ln(e^{b}) = {b}; together {a} + {b} = {shown(math.fsum((a, b)))}",
         slips=(
             Slip("multiplied", lambda a, b: a * b, "{given} is the product: logarithms turn products into sums."),
             Slip(
@@ -88,7 +93,8 @@ EXERCISES = (
         ask="ln x = {a} and ln y = {b}. What is ln(x² / y)?",
         right=lambda a, b: math.fsum((2 * a, -b)),
         solution=lambda a, b: (
-            f"ln x² = 2 ln x = {2 * a}; ln(x² / y) = ln x² − ln y = {2 * a} − {b} = {shown(2 * a - b)}"
+            f"ln x² = 2 ln x = {shown(2 * a)}; ln(x² / y) = ln x² − ln y = {shown(2 * a)} − {_taken(b)} = "
+            f"{shown(2 * a - b)}"
         ),
         slips=(
             Slip("no-square", lambda a, b: a - b, "{given} is ln(x / y): what does the square of x do to ln x?"),

@@ -107,25 +107,25 @@ EXERCISES = (
         first={"n": np.array([[12, 4], [8, 16]])},
         draw=_counts,
         ask=lambda n: (
-            f"In a text “the” stands {n[0, 0]} times before “cat” and {n[0, 1]} times before “dog”, “a” stands "
-            f"{n[1, 0]} times before “cat” and {n[1, 1]} times before “dog”. Of these pairs, what is P(cat | the)?"
+            f"In a text word A stands {n[0, 0]} times before word C and {n[0, 1]} times before word D, word B stands "
+            f"{n[1, 0]} times before C and {n[1, 1]} times before D. Of these pairs, what is P(C | A)?"
         ),
         right=lambda n: conditional(_together(n))[0, 0],
         solution=lambda n: (
-            f"of the {n[0].sum()} pairs with “the”, {n[0, 0]} have “cat”: "
+            f"of the {n[0].sum()} pairs with A, {n[0, 0]} have C: "
             f"{n[0, 0]}/{n[0].sum()} = {shown(conditional(_together(n))[0, 0])}"
         ),
         slips=(
             Slip(
                 "turned-round",
                 lambda n: conditional(_together(n.T))[0, 0],
-                "{given} is P(the | cat): of the pairs with “cat”, those with “the”. What is known is “the”.",
+                "{given} is P(A | C): of the pairs with C, those with A. What is known is A.",
             ),
-            Slip("joint", lambda n: n[0, 0] / n.sum(), "{given} is P(the, cat), the share of all pairs."),
-            Slip("marginal", lambda n: n[:, 0].sum() / n.sum(), "{given} is P(cat), whatever stands before."),
-            Slip("odds", lambda n: n[0, 0] / n[0, 1], "{given} divides by the pairs that have “dog”: divide by both."),
+            Slip("joint", lambda n: n[0, 0] / n.sum(), "{given} is P(A, C), the share of all pairs."),
+            Slip("marginal", lambda n: n[:, 0].sum() / n.sum(), "{given} is P(C), whatever stands before."),
+            Slip("odds", lambda n: n[0, 0] / n[0, 1], "{given} divides by the pairs that have D: divide by both."),
         ),
-        hints=("What stands behind the bar is known.", "Keep the pairs with “the” alone.", "Which share has “cat”?"),
+        hints=("What stands behind the bar is known.", "Keep the pairs with A alone.", "Which share has C?"),
     ),
     Exercise(
         name="chain-of-tokens",
@@ -160,38 +160,38 @@ EXERCISES = (
         chapter="probability",
         first={"prior": 0.02, "hit": 0.9, "false": 0.1},
         draw=_test,
-        ask="Of all letters {prior} are fraud. A filter marks {hit} of the fraud, and {false} of the honest letters. A "
-        "letter is marked. How probable is it that it is fraud?",
+        ask="Of all words of a text {prior} are “the”. A model expects “the” before {hit} of these, and before {false} "
+        "of all other words. It expects “the” now. How probable is it that “the” comes?",
         right=_believed,
         solution=lambda prior, hit, false: (
-            f"fraud and marked {shown(prior * hit, 4)}, honest and marked {shown((1 - prior) * false, 4)}; the first "
-            f"over both: {shown(_believed(prior, hit, false))}"
+            f"“the” and expected {shown(prior * hit, 4)}, another and expected {shown((1 - prior) * false, 4)}; the "
+            f"first over both: {shown(_believed(prior, hit, false))}"
         ),
         slips=(
             Slip(
                 "not-turned",
                 lambda prior, hit, false: hit,
-                "{given} is P(marked | fraud); asked for is P(fraud | marked).",
+                "{given} is P(expected | the); asked for is P(the | expected).",
             ),
             Slip(
                 "joint",
                 lambda prior, hit, false: prior * hit,
-                "{given} is the share of all letters that are fraud and marked: divide by all that are marked.",
+                "{given} is the share of all words that are “the” and expected: divide by all where it is expected.",
             ),
             Slip(
                 "no-prior",
                 lambda prior, hit, false: hit / (hit + false),
-                "{given} would be right if half of all letters were fraud.",
+                "{given} would be right if half of all words were “the”.",
             ),
             Slip(
                 "odds",
                 lambda prior, hit, false: prior * hit / ((1 - prior) * false),
-                "{given} divides by the honest ones that are marked: divide by all that are marked.",
+                "{given} divides by the others where it is expected: divide by all where it is expected.",
             ),
         ),
         hints=(
-            "Which share of all letters is fraud and marked?",
-            "Which share is honest and marked?",
+            "Which share of all words is “the” and expected?",
+            "Which share is another word, with “the” expected?",
             "The first, over both together.",
         ),
     ),

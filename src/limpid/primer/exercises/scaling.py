@@ -6,7 +6,7 @@ import numpy as np
 
 from limpid.planning.laws.scaling import six_n_d
 from limpid.primer.exercise import Exercise, Numbers, Slip, shown
-from limpid.primer.sizes import bytes_each, cache_per_token, training_bytes
+from limpid.primer.sizes import bytes_each, cache_per_token, in_words, training_bytes
 
 BILLION = 1e9
 
@@ -17,6 +17,10 @@ def _training(rng: np.random.Generator) -> Numbers:
 
 def _flops(parameters: int, tokens: int) -> float:
     return six_n_d(parameters * BILLION, tokens * BILLION)
+
+
+def _plain(billions: float) -> str:
+    return f"{shown(billions)}e9" if billions >= 1 else shown(round(billions * BILLION))
 
 
 def _gigabytes(parameters: int) -> float:
@@ -39,11 +43,13 @@ EXERCISES = (
         chapter="scaling",
         first={"parameters": 7, "tokens": 1000},
         draw=_training,
-        ask="A model of {parameters} billion parameters is trained on {tokens} billion tokens. About how many FLOPs is "
-        "that?",
+        ask=lambda parameters, tokens: (
+            f"A model of {in_words(parameters)} parameters is trained on {in_words(tokens)} tokens. About how many "
+            "FLOPs is that?"
+        ),
         right=_flops,
         solution=lambda parameters, tokens: (
-            f"6 N D = 6 · {parameters}e9 · {tokens}e9 = {shown(_flops(parameters, tokens))}"
+            f"6 N D = 6 · {_plain(parameters)} · {_plain(tokens)} = {shown(_flops(parameters, tokens))}"
         ),
         slips=(
             Slip(
@@ -85,12 +91,14 @@ EXERCISES = (
         chapter="scaling",
         first={"parameters": 7},
         draw=lambda rng: {"parameters": int(rng.integers(1, 500))},
-        ask="A model of {parameters} billion parameters is trained with AdamW in mixed precision: weights and "
-        "gradients of 2 bytes each, and in 4 bytes each a master and two running means. How many gigabytes is that?",
+        ask=lambda parameters: (
+            f"A model of {in_words(parameters)} parameters is trained with AdamW in mixed precision: weights and "
+            "gradients of 2 bytes each, and in 4 bytes each a master and two running means. How many gigabytes is that?"
+        ),
         right=_gigabytes,
         solution=lambda parameters: (
             f"{' + '.join(shown(each) for each in bytes_each().values())} = {shown(sum(bytes_each().values()))} bytes "
-            f"a parameter, times {parameters} billion: {shown(_gigabytes(parameters))} gigabytes"
+            f"a parameter, times {in_words(parameters)}: {shown(_gigabytes(parameters))} gigabytes"
         ),
         slips=(
             Slip("weights-only", lambda parameters: 2 * parameters, "{given} holds the weights and nothing else."),
