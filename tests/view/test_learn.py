@@ -11,7 +11,7 @@ from tests.view.folders import made_run
 from limpid.primer.chapter import CHAPTERS, chapter
 from limpid.primer.exercise import numbers_of, shown
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.own_step import own_numbers
+from limpid.primer.own.step import own_numbers
 from limpid.primer.progress import sittings
 from limpid.primer.puzzles import PUZZLES
 from limpid.primer.puzzles.broken_step import OPENS, STAGES
