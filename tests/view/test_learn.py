@@ -50,7 +50,7 @@ def test_an_exercise_is_the_same_as_in_the_terminal(client: TestClient) -> None:
         assert found["question"] == dot.question(numbers)
         assert found["solution"] == dot.solved(numbers)
         assert (found["hints"], found["own"], found["where"]) == (list(dot.hints), True, "")
-    assert client.get("/api/learn/exercises/length").json()["own"] is False
+    assert client.get("/api/learn/exercises/gradient").json()["own"] is False
     assert client.get("/api/learn/exercises/nothing").status_code == 404
 
 
@@ -123,16 +123,16 @@ def test_numbers_of_a_step_are_graded_by_it(tmp_path: Path, client: TestClient) 
     worked.record(run.recorded_step(1))
     exercise = EXERCISES["perplexity"]
     with worked.opened() as trace:
-        numbers = own_numbers("perplexity", trace, 0).numbers
+        own = own_numbers("perplexity", trace, 0)
     for asked in ("run=001&step=1", "run=worked"):
         found = client.get(f"/api/learn/exercises/perplexity?{asked}").json()
-        assert found["question"] == exercise.question(numbers)
+        assert found["question"] == f"{own.of} {exercise.question(own.numbers)}"
         assert found["where"]
-    answer = {"exercise": "perplexity", "answer": shown(exercise.answer(numbers)), "run": "001", "step": 1}
+    answer = {"exercise": "perplexity", "answer": shown(exercise.answer(own.numbers)), "run": "001", "step": 1}
     assert client.post("/api/learn/grade", json=answer).json()["outcome"] == "right"
     assert "step is missing" in client.get("/api/learn/exercises/perplexity?run=001").json()["error"]
     assert client.get("/api/learn/exercises/perplexity?run=002&step=1").status_code == 404
-    assert "no numbers in a recorded step" in client.get("/api/learn/exercises/length?run=worked").json()["error"]
+    assert "no numbers in a recorded step" in client.get("/api/learn/exercises/gradient?run=worked").json()["error"]
 
 
 def test_what_was_answered_is_kept_as_the_terminal_keeps_it(tmp_path: Path, client: TestClient) -> None:

@@ -85,7 +85,7 @@ def perplexity(trace: Trace, _: np.random.Generator) -> Own:
     mean, name = -float(_labels(trace)[1].mean()), trace.record.objective.name
     held = trace.array("loss").item() if name == "next_token" else mean
     where = "loss, to whose power e is raised" if name == "next_token" else "log_probabilities of the targets"
-    return own({"h": number(mean)}, "The mean loss of the targets of this step.", where, math.exp(held))
+    return own({"h": number(mean)}, "This is the mean loss of the targets of this step.", where, math.exp(held))
 
 
 def standard_deviation(trace: Trace, rng: np.random.Generator) -> Own:
