@@ -12,9 +12,8 @@ from limpid.view import shown, widget
 
 CELLS = (
     "from limpid.primer.chapter import chapter\nchapter('vectors')",
-    "from limpid.primer.exercise import numbers_of\nfrom limpid.primer.exercises import EXERCISES\n"
-    "from limpid.primer.posed import Posed\n"
-    "dot = EXERCISES['dot']\nPosed(dot, numbers_of(dot, 7), 'dot --seed 7')",
+    "from limpid.primer.asked import exercise\nexercise('dot', seed=7)",
+    "exercise('matrix-vector', of='worked', seed=1)",
     "from limpid.primer.puzzles import PUZZLES\nPUZZLES['derive'](0)",
     "_.judged('g * p').note",
 )
@@ -42,9 +41,11 @@ def test_in_an_executed_notebook(bundle: None) -> None:
     with client.setup_kernel():
         for at, one in enumerate(cells):
             client.execute_cell(one, at)
-    vectors, dot, derive, judged = [one.outputs[-1].data for one in cells]
+    vectors, dot, own, derive, judged = [one.outputs[-1].data for one in cells]
     assert widget.MIME in vectors
     assert "‖v‖" in vectors["text/html"]
     assert "How much" in dot["text/html"] or "a · b" in dot["text/html"]
+    assert "W has the weights of tokens 0 and 1" in own["text/html"]
+    assert "in the step: blocks.0.attention.mixed[" in own["text/html"]
     assert "<details><summary>Solution" in derive["text/html"]
     assert judged["text/plain"] == "'no-sum'"

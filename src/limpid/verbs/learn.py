@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -101,7 +100,9 @@ def verb(argv: Sequence[str]) -> int:
         if flags.seed is not None or flags.of is not None:
             raise ConfigError("numbers is given beside seed or of, which choose numbers too: leave one out")
         return _one(_with_numbers(flags.names[0], flags.numbers), flags, not (flags.ask or flags.answer is not None))
-    return _one(_posed(flags.names[0], flags.seed, flags.of, flags.step), flags)
+    from limpid.primer.asked import exercise
+
+    return _one(exercise(flags.names[0], seed=flags.seed, of=flags.of, step=flags.step), flags)
 
 
 def _goes_with(flags: LearnFlags, why: str, *allowed: str) -> None:
@@ -140,6 +141,7 @@ def _file(flags: LearnFlags, file: str) -> int:
 
 def _due(flags: LearnFlags) -> int:
     """Ask what is due, one after the other; 0 when each was answered right in the end."""
+    from limpid.primer.asked import exercise
     from limpid.primer.exercises import EXERCISES
     from limpid.primer.listed import next_due
     from limpid.primer.posed import ask, keep
@@ -154,7 +156,7 @@ def _due(flags: LearnFlags) -> int:
     say(said)
     right = True
     for name in waiting:
-        posed = _posed(name)
+        posed = exercise(name)
         say(f"\n{posed.said}\n{posed.question}")
         asked = ask(posed)
         keep(asked.sitting)
@@ -166,10 +168,11 @@ def _due(flags: LearnFlags) -> int:
 
 def _sheet(flags: LearnFlags, file: str) -> int:
     from limpid.files import user_path, write_atomically
+    from limpid.primer.asked import fresh
     from limpid.primer.exercises import EXERCISES
     from limpid.primer.sheet import sheet
 
-    seed = _fresh() if flags.seed is None else flags.seed
+    seed = fresh() if flags.seed is None else flags.seed
     chosen = [one for one in EXERCISES.values() if not flags.names or {one.name, one.chapter} & set(flags.names)]
     if not chosen:
         raise ConfigError(f"{', '.join(flags.names)} has no exercise: name another chapter, or none for all")
@@ -184,10 +187,6 @@ def _sheet(flags: LearnFlags, file: str) -> int:
     return 0
 
 
-def _fresh() -> int:
-    return random.SystemRandom().randrange(1, 1_000_000)
-
-
 def _chapter(name: str, as_json: bool) -> int:
     from limpid.console import Console
     from limpid.primer.chapter import chapter
@@ -200,37 +199,6 @@ def _chapter(name: str, as_json: bool) -> int:
     else:
         show(read, Console())
     return 0
-
-
-def _posed(name: str, seed: int | None = None, of: str | None = None, step: int | None = None) -> Asking:
-    """An exercise with numbers of a seed, of a step, or drawn anew."""
-    from limpid.primer.exercise import numbers_of
-    from limpid.primer.exercises import EXERCISES
-    from limpid.primer.posed import Posed
-    from limpid.primer.puzzles import PUZZLES
-
-    if seed is None:
-        seed = _fresh()
-    if name in PUZZLES:
-        if of is not None:
-            raise ConfigError(f"of is {of}, and {name} draws its own: leave it out")
-        return PUZZLES[name](seed)
-    exercise = EXERCISES[name]
-    if of is None:
-        return Posed(exercise, numbers_of(exercise, seed), f"{name} --seed {seed}")
-    from limpid.primer.own.step import own_numbers
-
-    if of == "worked":
-        from limpid.tracing.worked import opened
-
-        with opened() as worked:
-            own = own_numbers(name, worked, seed)
-    else:
-        from limpid.api import trace
-
-        own = own_numbers(name, trace(of, step), seed)
-    at = "" if step is None else f" --step {step}"
-    return Posed(exercise, own.numbers, f"{name} --of {of}{at} --seed {seed}", own.where, own.of)
 
 
 def _with_numbers(name: str, text: str) -> Posed:
