@@ -16,6 +16,7 @@ import small
 from limpid.cli import main
 from limpid.errors import ConfigError
 from limpid.objectives import Reward
+from limpid.primer.asked import exercise
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.grade import grade
 from limpid.primer.own.draw import Own
@@ -159,11 +160,31 @@ def test_slips_with_numbers_of_a_step_are_named(traces: dict[str, Trace]) -> Non
     assert judged.note == "transposed"
 
 
+def test_by_one_call_in_a_notebook(traces: dict[str, Trace]) -> None:
+    trace = traces["rotary"]
+    asked = exercise("dot", seed=5, of=trace)
+    assert asked.question.startswith("a is the query of token 2, b the key of token 1, head")
+    assert asked.judged(asked.answer).outcome == "right"
+    assert asked.said == f"dot --of {trace.record.path} --seed 5"
+    assert exercise("dot", seed=5).said == "dot --seed 5"
+    assert exercise("derive", seed=5).said == "derive --seed 5"
+    for of, name, why in (
+        ("last", "dot", "of is 'last'"),
+        (trace, "derive", "of is given"),
+        (None, "dott", "mean dot"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            exercise(name, seed=5, of=of)
+
+
 def test_from_the_shell(traces: dict[str, Trace], capsys: pytest.CaptureFixture[str]) -> None:
     run = str(Path(traces["rotary"].record.path).parent.parent)
     assert main(["learn", "softmax-of-scores", "--of", run, "--seed", "1", "--solution"]) == 0
     said = capsys.readouterr().out
     assert "Scores of token 2 with tokens 0 to 2, head" in said
     assert "in the step: blocks." in said
+    again = said.splitlines()[0].split()
+    assert main(["learn", *again, "--solution"]) == 0
+    assert capsys.readouterr().out == said
     assert main(["learn", "softmax-of-scores", "--of", run, "--seed", "1", "--answer", "[1, 1, 1]"]) == 1
     assert main(["learn", "softmax-of-scores", "--step", "1"]) == 2

@@ -100,9 +100,18 @@ def verb(argv: Sequence[str]) -> int:
         if flags.seed is not None or flags.of is not None:
             raise ConfigError("numbers is given beside seed or of, which choose numbers too: leave one out")
         return _one(_with_numbers(flags.names[0], flags.numbers), flags, not (flags.ask or flags.answer is not None))
-    from limpid.primer.asked import exercise
+    return _one(_asked(flags.names[0], flags), flags)
 
-    return _one(exercise(flags.names[0], seed=flags.seed, of=flags.of, step=flags.step), flags)
+
+def _asked(name: str, flags: LearnFlags) -> Asking:
+    """With numbers of a seed, or of a step of a run."""
+    from limpid.primer.asked import WORKED, exercise
+
+    if flags.of in (None, WORKED):
+        return exercise(name, seed=flags.seed, of=flags.of)
+    from limpid.api import trace
+
+    return exercise(name, seed=flags.seed, of=trace(flags.of, flags.step))
 
 
 def _goes_with(flags: LearnFlags, why: str, *allowed: str) -> None:
