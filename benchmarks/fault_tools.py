@@ -171,6 +171,9 @@ def by_limpid(fault: str) -> str:
         wrong = {found.calls[number].operation.split(".")[1] for number in found.wrong}
         right = fault in KERNELS and wrong == {KERNELS[fault][0]}
         return f"named: {', '.join(sorted(wrong))}, {len(found.wrong)} calls" if right else f"accused {sorted(wrong)}"
+    if found.verdict == "not the adjoint":
+        [wrong] = [one for one in found.adjoints if one.verdict == "not the adjoint"]
+        return f"named: {wrong.function} in {wrong.module}, {wrong.ratio} times too large"
     if found.origins:
         ends = [found.calls[number] for number in found.origins]
         return "named: " + ", ".join(f"{one.operation.split('.')[1]} in {one.module} first {one.ended}" for one in ends)

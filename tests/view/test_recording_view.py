@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.custom_functions.deliberate import Kept, Reversed
 from browser import offline
 from playwright.sync_api import Browser, Page, expect
 from starlette.testclient import TestClient
@@ -12,6 +13,7 @@ from tests.operations.test_compared import Planted, recorded
 from tests.view.canned import everybody_reads, opened
 from tests.view.examples import ANSWERS
 
+import limpid
 from limpid.jsonable import to_json
 from limpid.operations.document import RecordingDocument
 from limpid.operations.kept import read
@@ -50,6 +52,22 @@ def test_a_file_shows_verdict_and_share_first_and_opens_at_the_call_that_is_wron
     engine, expected = (float(call.locator("dd .number").nth(at).get_attribute("data-value") or "") for at in (0, 1))
     assert engine == pytest.approx(1.03 * expected, rel=1e-5)
     assert Path(file.url.removeprefix("file://").partition("#")[0]).stat().st_size < 200_000
+
+
+def test_backward_passes_by_hand_stand_below_the_verdict(browser: Browser, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with limpid.recording(torch.nn.Identity()) as found:
+        x = torch.linspace(1, 2, 5, requires_grad=True)
+        (Kept.apply(x) + Reversed.apply(x, 0.5)).sum().backward()
+    write(found.verify().document(), tmp_path / "recording.html")
+    with offline(browser, viewport={"width": 360, "height": 800}) as context:
+        page = context.new_page()
+        page.goto((tmp_path / "recording.html").as_uri())
+        expect(page.locator(".headlines")).to_contain_text("not the adjoint: 1 of 2")
+        rows = page.locator(".adjoints tbody tr")
+        expect(rows.nth(0)).to_contain_text("is 0.5 times that along all directions")
+        expect(rows.nth(1)).to_contain_text("surrogate")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_module_opens_and_a_call_in_it_is_chosen(file: Page) -> None:

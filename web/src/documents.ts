@@ -3,6 +3,23 @@
 /** A number of a document; what is not finite is a word. */
 export type Numeric = number | "nan" | "inf" | "-inf";
 
+/** A backward pass by hand, held against its forward pass along random directions: ⟨ȳ, J v⟩ = ⟨x̄, v⟩. */
+export interface AdjointDocument {
+  number: number;
+  function: string;
+  module: string;
+  source: string;
+  format: string;
+  shapes: Array<Array<number>>;
+  verdict: string;
+  said: string;
+  of: string;
+  given: Numeric | null;
+  expected: Numeric | null;
+  bound: Numeric | null;
+  ratio: Numeric | null;
+}
+
 /** An array of a recorded step that slices and tiles can be asked of. */
 export interface ArrayPlace {
   shape: Array<number>;
@@ -656,7 +673,7 @@ export interface RecordingDocument {
   fed: string;
   loss: Numeric | null;
   parameters: number;
-  verdict: "holds" | "beyond rounding" | "not finite" | "not checked";
+  verdict: "holds" | "beyond rounding" | "not the adjoint" | "not finite" | "not checked";
   where: string;
   origins: Array<number>;
   checked: Numeric;
@@ -671,6 +688,7 @@ export interface RecordingDocument {
   modules: ModuleDocument;
   folded: ModuleDocument;
   calls: Array<CallDocument>;
+  adjoints: Array<AdjointDocument>;
 }
 
 /** One update rule and what it moved. */

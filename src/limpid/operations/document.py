@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from limpid.jsonable import from_json
+from limpid.operations.adjoint import Adjoint
 from limpid.operations.call import Call, Check
 from limpid.operations.modules import ModuleDocument, folded, tree
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from limpid.operations.report import Report
 
 VERSION = 1
-Verdict = Literal["holds", "beyond rounding", "not finite", "not checked"]
+Verdict = Literal["holds", "beyond rounding", "not the adjoint", "not finite", "not checked"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,25 @@ class CallDocument:
 
 
 @dataclass(frozen=True)
+class AdjointDocument:
+    """A backward pass by hand, held against its forward pass along random directions: ⟨ȳ, J v⟩ = ⟨x̄, v⟩."""
+
+    number: int  # in the order of the backward pass
+    function: str  # a custom Function's name, or another library's operation
+    module: str
+    source: str  # file:line that called it
+    format: str
+    shapes: tuple[tuple[int, ...], ...]  # of the inputs that are owed gradients
+    verdict: str  # holds, not the adjoint, surrogate, not checked
+    said: str  # all of it in words
+    of: str  # the input that is furthest off; nothing where none was compared
+    given: float | None  # ⟨x̄, v⟩
+    expected: float | None  # ⟨ȳ, J v⟩
+    bound: float | None  # that they may be apart by
+    ratio: float | None  # of the two, where it is the same along all directions
+
+
+@dataclass(frozen=True)
 class UncheckedDocument:
     """Calls of one operation that were not done again, and why."""
 
@@ -82,6 +102,7 @@ class RecordingDocument:
     modules: ModuleDocument
     folded: ModuleDocument  # the same, those in a row that are alike as one
     calls: tuple[CallDocument, ...]
+    adjoints: tuple[AdjointDocument, ...]  # backward passes by hand
 
 
 DOCUMENTS = (RecordingDocument,)
@@ -115,12 +136,15 @@ def document(report: Report) -> RecordingDocument:
         modules=modules,
         folded=folded(modules),
         calls=tuple(map(call_document, report.calls)),
+        adjoints=tuple(map(adjoint_document, report.adjoints)),
     )
 
 
 def _verdict(report: Report) -> tuple[Verdict, str]:
     if report.wrong:
         return "beyond rounding", str(report.wrong[0])
+    if report.not_adjoint:
+        return "not the adjoint", str(report.not_adjoint[0])
     if report.facts.not_finite:
         return "not finite", report.facts.not_finite
     if report.worst is None:
@@ -149,7 +173,18 @@ def call_document(call: Call) -> CallDocument:
     )  # fmt: skip
 
 
+def adjoint_document(adjoint: Adjoint) -> AdjointDocument:
+    """What came of a backward pass by hand, as plain values."""
+    worst = adjoint.worst
+    given, expected, bound = (None,) * 3 if worst is None else (worst.given, worst.expected, worst.bound)
+    return AdjointDocument(
+        adjoint.number, adjoint.function, adjoint.module, adjoint.source, adjoint.dtype,
+        tuple(map(tuple, adjoint.shapes)), str(adjoint.verdict), adjoint.said,
+        "" if worst is None else adjoint.names[worst.place], given, expected, bound, adjoint.ratio,
+    )  # fmt: skip
+
+
 def recording_from(plain: Any) -> RecordingDocument:
-    """A document from what JSON holds of it."""
-    found: RecordingDocument = from_json(RecordingDocument, plain)
+    """A document from what JSON holds of it; of one from before there were such, no backward pass by hand."""
+    found: RecordingDocument = from_json(RecordingDocument, {"adjoints": [], **plain})
     return found

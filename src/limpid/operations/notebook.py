@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.html import folded, table, titled
-from limpid.operations.document import CallDocument, RecordingDocument
+from limpid.operations.document import AdjointDocument, CallDocument, RecordingDocument
 from limpid.operations.modules import ModuleDocument
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def page(step: RecordingDocument) -> str:
     if step.wrong:
         parts.append(table(map(_wrong, (step.calls[number] for number in step.wrong[:SHOWN])),
                            ("call", "where", "engine", "expected", "of its bound"), numbers=(2, 3, 4)))  # fmt: skip
+    if step.adjoints:
+        told = ((one.function, " ".join(filter(None, (one.module, one.source))), one.said) for one in _told(step))
+        parts.append(folded("backward passes by hand", table(told, ("function", "where", "said"))))
     heads = ("module", "calls", "worst / bound", "moved the loss by")
     parts.append(folded("modules", table(_rows(step.folded, 0), heads, numbers=(1, 2, 3))))
     largest = sorted((call for call in step.calls if call.error), key=lambda call: -abs(call.error))[:SHOWN]
@@ -41,6 +44,11 @@ def page(step: RecordingDocument) -> str:
         rows = [(f"{call.error:+.3g}", call.operation, call.format, call.module) for call in largest]
         parts.append(folded("who moved the loss", table(rows, ("by", "operation", "format", "module"), numbers=(0,))))
     return titled(step.title, *parts)
+
+
+def _told(step: RecordingDocument) -> list[AdjointDocument]:
+    """Those that are wrong first."""
+    return sorted(step.adjoints, key=lambda one: one.verdict != "not the adjoint")[:SHOWN]
 
 
 def compared_page(found: ComparedRecordings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from limpid.config.arguments import checked
 from limpid.errors import ConfigError
 from limpid.files import user_path
 from limpid.maths.operation import Array
+from limpid.operations.again import results_of
 from limpid.operations.arrays import Unreadable, address, exact, mapped, raw
 from limpid.operations.call import Call, Check
 from limpid.operations.carried import Carried
+from limpid.operations.custom import Watch, is_other_library, watched
 from limpid.operations.finite import ended
 from limpid.operations.kept import Keeper
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, with_storage, written
@@ -52,12 +54,16 @@ class Recording:
         self.nodes: set[int] = set()
         self.hooks: list[RemovableHandle] = []
         self.carried = Carried()
+        self.custom = Watch(model, lambda: (self.path[-1] if self.path else "", _source()))
         self.state = torch.get_rng_state()
         self.began: float | None = None
 
-    def verify(self) -> Report:
-        """Verdicts and the account of the error, of all operations so far."""
-        return Report(self.calls, self.facts, self.began)
+    def verify(self, surrogates: Collection[type] = ()) -> Report:
+        """Verdicts and the account of the error, of all operations so far.
+
+        surrogates  custom Functions whose backward passes are meant to be another gradient
+        """
+        return Report(self.calls, self.facts, self.began, [one.declared(surrogates) for one in self.custom.found])
 
     def finish(self) -> None:
         """Make the folder a recording: what it holds is said in it."""
@@ -113,6 +119,7 @@ class Recording:
             if node is None or (number := node._sequence_nr()) > NO_NODE or number in self.nodes:
                 continue
             self.nodes.add(number)
+            self.custom.meet(node)
             if number in self.of_node:
                 self.hooks.append(node.register_prehook(_Account(self.of_node[number])))
             below += [one for one, _ in node.next_functions]
@@ -163,7 +170,7 @@ class _Dispatched(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace != "aten":
-            return func(*args, **kwargs)
+            return self._of_other_library(func, args, kwargs)
         node, number = torch._C._current_autograd_node(), torch._C._autograd._get_sequence_nr()
         call = self.recording.begin(func, node)
         is_new, self.number = number != self.number, number
@@ -192,6 +199,16 @@ class _Dispatched(TorchDispatchMode):
         self.recording.calls.append(call)
         if self.recording.keeper is not None:
             self.recording.keeper.call(call, given, made)
+        return made
+
+    def _of_other_library(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation that is done as a whole: nothing of it can be done again but its backward pass."""
+        made = func(*args, **kwargs)
+        if is_other_library(func) and any(one is not None for one in results_of(made)):
+            call = self.recording.begin(func, torch._C._current_autograd_node())
+            _describe(call, func, args, kwargs, made)
+            call.why = "an operation of another library"
+            self.recording.calls.append(call)
         return made
 
 
@@ -233,7 +250,10 @@ class _Functions(TorchFunctionMode):
         for one in (args[0],) if args and getattr(func, "__name__", "") == "backward" else ():
             self._follow(one)
             self.recording.begins(one)
-        made = func(*args, **(kwargs or {}))
+        if is_other_library(func):
+            made = self.recording.custom.operation(func, args, kwargs or {})
+        else:
+            made = func(*args, **(kwargs or {}))
         mapped(made, self._follow)
         return made
 
@@ -315,6 +335,7 @@ def _recorded(
             stack.callback(optimizer.register_step_pre_hook(found.updating).remove)
             stack.callback(optimizer.register_step_post_hook(found.updated).remove)
         if calls:
+            stack.enter_context(watched(found.custom))
             stack.enter_context(_Functions(found))
             stack.enter_context(_Dispatched(found))
         yield found

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from limpid.operations.account import Account, account
+from limpid.operations.adjoint import Adjoint
+from limpid.operations.adjoint import Verdict as AdjointVerdict
 from limpid.operations.call import Call, Check
 from limpid.operations.document import RecordingDocument, document
 
@@ -41,6 +43,7 @@ class Report:
     calls: list[Call]
     facts: Facts = field(default_factory=Facts)
     began: float | None = None  # the number that the backward pass began at
+    adjoints: list[Adjoint] = field(default_factory=list)  # backward passes by hand, in the order of the backward pass
 
     def document(self) -> RecordingDocument:
         """All of it as plain values: for JSON, the page, and whoever compares it."""
@@ -59,6 +62,11 @@ class Report:
     def wrong(self) -> list[Call]:
         """Calls with a result beyond rounding."""
         return [call for call in self.calls if call.is_wrong]
+
+    @property
+    def not_adjoint(self) -> list[Adjoint]:
+        """Custom Functions whose backward pass is not that of their forward pass."""
+        return [one for one in self.adjoints if one.verdict is AdjointVerdict.WRONG]
 
     @property
     def worst(self) -> Call | None:
@@ -114,6 +122,7 @@ class Report:
         ]
         for (operation, why), count in Counter((call.operation, call.why) for call in self.unchecked).most_common():
             lines.append(f"not checked: {count} × {operation}, {why}")
+        lines += self._adjoints()
         if self.wrong:
             lines.append(f"{len(self.wrong):,} beyond rounding, the first of them:")
             lines += [f"  {call}" for call in self.wrong[:SHOWN]]
@@ -121,6 +130,16 @@ class Report:
             which = "what was checked is" if self.unchecked else "all"
             lines.append(f"{which} within rounding; nearest to its bound: {self.worst}")
         return lines
+
+    def _adjoints(self) -> list[str]:
+        """Backward passes by hand: how many hold, then each that does not."""
+        if not self.adjoints:
+            return []
+        held = sum(one.verdict is AdjointVerdict.HOLDS for one in self.adjoints)
+        said = f"of {held:,} of {len(self.adjoints):,} calls of custom Functions, backward is the adjoint of forward"
+        rest = Counter(f"{one.function}: {one.said}" if one.verdict is AdjointVerdict.UNCHECKED else str(one)
+                       for one in self.adjoints if one.verdict is not AdjointVerdict.HOLDS)  # fmt: skip
+        return [said, *(f"  {count} × {one}" if count > 1 else f"  {one}" for one, count in rest.items())]
 
     def _account(self) -> list[str]:
         found = self.errors()[:SHOWN]

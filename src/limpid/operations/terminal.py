@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -15,6 +16,7 @@ from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE,
 SHOWN = 8
 """Calls of a list."""
 BRIEF_DEPTH, BRIEF_ROWS = 3, 12
+ADJOINTS = ("not the adjoint", "holds", "surrogate", "not checked")
 PHASES = {"forward": FORWARD, "backward": BACKWARD, "update": UPDATE}
 LEAST = 1e-3
 """Of the largest share of the loss's error: modules below it and near no bound are summed up in one row."""
@@ -29,6 +31,7 @@ def lines(step: RecordingDocument, *, brief: bool = False, everything: bool = Fa
     yield from _head(step)
     yield from _ended(step)
     yield from _wrong(step, 2 if brief else SHOWN)
+    yield from _adjoints(step, 2 if brief else SHOWN)
     yield from _unchecked(step, 2 if brief else SHOWN)
     tree = step.modules if everything else step.folded
     rows = list(_rows(tree, 0, BRIEF_DEPTH if brief else 99))
@@ -62,6 +65,10 @@ def _verdict(step: RecordingDocument) -> Iterator[tuple[str, str] | str]:
     if step.verdict == "beyond rounding":
         yield (f"✗ beyond rounding: {counted(len(step.wrong), 'call')}", f"bold {FAULT}")
         yield ", the first of them below"
+    elif step.verdict == "not the adjoint":
+        wrong = sum(one.verdict == "not the adjoint" for one in step.adjoints)
+        yield (f"✗ not the adjoint: {counted(wrong, 'custom Function')}", f"bold {FAULT}")
+        yield "; every call that was checked is within rounding"
     elif step.verdict == "not finite":
         yield ("✗ not finite", f"bold {FAULT}")
         yield f": {step.where}; what each call was given explains what it made"
@@ -92,6 +99,23 @@ def _wrong(step: RecordingDocument, shown: int) -> Iterator[Text]:
         yield from _call(step.calls[number])
     if len(step.wrong) > shown:
         yield Text(f"  and {len(step.wrong) - shown:,} more", QUIET)
+
+
+def _adjoints(step: RecordingDocument, shown: int) -> Iterator[Text]:
+    """Backward passes by hand: those that are wrong, then how many are not, or are meant to be another gradient."""
+    of = {verdict: [one for one in step.adjoints if one.verdict == verdict] for verdict in ADJOINTS}
+    for one in of["not the adjoint"][:shown]:
+        yield Text.assemble((f"  ✗ {one.function}", f"bold {FAULT}"), f" {one.module or 'outside of modules'}",
+                            (f"  {one.source}", QUIET))  # fmt: skip
+        yield Text(f"      {one.said}")
+    if len(of["not the adjoint"]) > shown:
+        yield Text(f"  and {len(of['not the adjoint']) - shown:,} more", QUIET)
+    if of["holds"]:
+        yield Text.assemble(("  ✓ ", GOOD), f"{counted(len(of['holds']), 'call')} of custom Functions: backward is the "
+                                            "adjoint of forward")  # fmt: skip
+    for verdict in ("surrogate", "not checked"):
+        for said, count in list(Counter((one.function, one.said) for one in of[verdict]).items())[:shown]:
+            yield Text.assemble((f"  – {count:,} × {said[0]}", WARNING), f": {said[1]}")
 
 
 def _call(call: CallDocument) -> Iterator[Text]:

@@ -7,6 +7,7 @@ import { general, numeric, signed } from "../numbers";
 import type { ViewProps } from "../page";
 import { Awaited } from "../parts/form";
 import { apiOf, useAnswer } from "../service";
+import { Adjoints } from "./adjoints";
 import { Call, operation, Share, standing } from "./call";
 import { Flame } from "./flame";
 import { Modules } from "./modules";
@@ -28,6 +29,7 @@ function Shown({ recording }: { recording: RecordingDocument }) {
       <h1>{recording.title}</h1>
       <Head recording={recording} />
       <Faults recording={recording} choose={choose} chosen={chosen.value} />
+      <Adjoints recording={recording} />
       <div class="recording-halves">
         <section>
           <h2>Modules</h2>
@@ -48,6 +50,7 @@ function Head({ recording }: { recording: RecordingDocument }) {
   const said = {
     holds: `✓ within rounding${nearest ? `, the nearest at ${general(numeric(nearest.share), 2)} of its bound` : ""}`,
     "beyond rounding": `✗ beyond rounding in ${recording.wrong.length} ${recording.wrong.length === 1 ? "call" : "calls"}`,
+    "not the adjoint": `✗ not the adjoint: ${recording.adjoints.filter((one) => one.verdict === "not the adjoint").length} of ${recording.adjoints.length} backward passes by hand`,
     "not finite": `✗ not finite: ${recording.where}`,
     "not checked": `not checked: ${recording.where}`,
   }[verdict];

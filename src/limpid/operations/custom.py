@@ -1,0 +1,196 @@
+"""Custom Functions and operations of other libraries, watched as they are called; their backward passes are judged."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction, Function
+
+from limpid.operations.adjoint import Adjoint
+from limpid.operations.again import Applied, apart, copy, results_of, sums
+from limpid.operations.judged import judge
+
+OWN = "torch"
+"""Functions of PyTorch itself are not custom."""
+Standing = Callable[[], tuple[str, str]]
+
+
+class Watch:
+    """What was found of backward passes by hand, in the order of the backward pass."""
+
+    def __init__(self, model: nn.Module, standing: Standing) -> None:
+        self.model, self.standing = model, standing
+        self.found: list[Adjoint] = []
+        self.is_again = False
+        self.begun: list[tuple[Any, Applied]] = []  # forward passes that are running, by their contexts
+        self.nodes: set[int] = set()
+
+    def operation(self, operation: Any, args: Any, kwargs: Any) -> Any:
+        """An operation of another library, called; its node is asked for what comes to it."""
+        name = operation.name() if hasattr(operation, "name") else str(operation)
+        applied = Applied.of(name, operation, (args, kwargs), nested=True)
+        made = operation(*args, **kwargs)
+        node = next((one.grad_fn for one in results_of(made) if one is not None and one.grad_fn is not None), None)
+        if node is not None and applied.owed:
+            self._ask(node, applied, made, _names_of(operation, applied))
+        return made
+
+    def begin(self, context: Any, given: tuple[Any, Any]) -> None:
+        """The forward pass of a Function begins."""
+        self.begun.append((context, Applied.of("", _never, given, nested=False)))
+
+    def end(self, context: Any, made: Any) -> None:
+        """It has ended: its node is asked for what comes to it."""
+        _, applied = self.begun.pop()
+        kind = type(context)._forward_cls
+        applied.name, applied.apply = kind.__qualname__, kind.apply
+        if any(context.needs_input_grad):
+            skip = 1 if _takes_context(kind) else 0
+            names = list(inspect.signature(kind.forward).parameters)[skip:]
+            self._ask(context, applied, made, _named(names, applied), kind)
+
+    def meet(self, node: Any) -> None:
+        """A node of the graph: what is not watched is said to be unchecked."""
+        kind = getattr(type(node), "_forward_cls", None)
+        name = node.name()
+        is_custom = isinstance(node, BackwardCFunction) and not _is_own(kind)
+        if (is_custom or "CppNode" in name) and node._sequence_nr() not in self.nodes:
+            said = name if kind is None else kind.__qualname__
+            adjoint = Adjoint(len(self.found), said, *self.standing(), "", [], [], kind=kind)
+            adjoint.why = "it was not there yet when the recording began" if is_custom else "it is called from C++"
+            self.found.append(adjoint)
+
+    def _ask(self, node: Any, applied: Applied, made: Any, names: list[str], kind: type | None = None) -> None:
+        self.nodes.add(node._sequence_nr())
+        tensors = [applied.leaves[place] for place in applied.owed]
+        module, source = self.standing()
+        adjoint = Adjoint(
+            -1, applied.name, module, source, str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
+            [tuple(one.shape) for one in tensors], names, kind=kind,
+        )  # fmt: skip
+        with apart():
+            applied.made = sums(results_of(made))
+
+        def before(gradients: Sequence[Tensor | None]) -> None:
+            with apart():
+                applied.gradients = [None if one is None else copy(one) for one in gradients]
+
+        def after(owed: Sequence[Tensor | None], _: Any) -> None:
+            if adjoint.number < 0:
+                adjoint.number = len(self.found)
+                self.found.append(adjoint)
+                self._judge(adjoint, applied, owed)
+                applied.leaves, applied.gradients = [], []
+
+        node.register_prehook(before)
+        node.register_hook(after)
+
+    def _judge(self, adjoint: Adjoint, applied: Applied, owed: Sequence[Tensor | None]) -> None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            adjoint.why = "of several processes, which may wait for each other in it"
+            return
+        self.is_again = True
+        try:
+            if len(owed) != len(applied.places) or len(applied.gradients) != len(applied.made):
+                adjoint.why = "its tensors are not those that its node has"
+            else:
+                judge(adjoint, applied, owed, self.model)
+        except Exception as error:  # the step goes on, whatever it is
+            adjoint.why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        finally:
+            self.is_again = False
+
+
+def _never(*_: Any) -> Any:
+    raise RuntimeError("a Function whose forward pass has not ended")
+
+
+def _takes_context(kind: Any) -> bool:
+    return bool(kind.setup_context == Function.setup_context)
+
+
+def _is_own(kind: Any) -> bool:
+    return str(getattr(kind, "__module__", "")).split(".")[0] == OWN
+
+
+def _named(names: list[str], applied: Applied) -> list[str]:
+    """What inputs are called that are owed gradients; by their place where there are more than names."""
+    return [names[place] if place < len(names) else f"input {place}" for place in applied.owed]
+
+
+def _names_of(operation: Any, applied: Applied) -> list[str]:
+    schema = getattr(operation, "_schema", None)
+    names = [] if schema is None else [one.name for one in schema.arguments]
+    return _named(names if len(applied.leaves) == len(names) else [], applied)
+
+
+def is_other_library(operation: Any) -> bool:
+    """Whether a function is an operation that PyTorch does not come with."""
+    if not isinstance(operation, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    name = operation._qualified_op_name if isinstance(operation, torch._ops.OpOverloadPacket) else operation.name()
+    return name.partition("::")[0] not in PROVIDED
+
+
+PROVIDED = {"aten", "prims", "prim", "profiler", "c10d", "_c10d_functional", "quantized", "rngprims", "inductor",
+            "debug_mode_ops", "higher_order", "torch", "export"}  # fmt: skip
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Every custom Function's forward pass tells when it begins and ends."""
+    changed: list[tuple[type, str, Any]] = []
+    try:
+        for kind in set(_subclasses(Function)):
+            for name, wrap in (("forward", _forward), ("setup_context", _setup)):
+                if not _is_own(kind) and name in vars(kind):
+                    changed.append((kind, name, vars(kind)[name]))
+                    setattr(kind, name, staticmethod(wrap(watch, getattr(kind, name))))
+        yield
+    finally:
+        for kind, name, held in changed:
+            setattr(kind, name, held)
+
+
+def _subclasses(kind: Any) -> Iterator[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _forward(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        context = args[0] if args and isinstance(args[0], BackwardCFunction) else None
+        is_inner = context is not None and any(context is one for one, _ in watch.begun)
+        if watch.is_again or is_inner:
+            return original(*args, **kwargs)
+        watch.begin(context, (args if context is None else args[1:], kwargs))
+        began = len(watch.begun)
+        try:
+            made = original(*args, **kwargs)
+        except BaseException:
+            del watch.begun[began - 1 :]
+            raise
+        if context is not None:
+            watch.end(context, made)
+        return made
+
+    return forward
+
+
+def _setup(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
+        made = original(ctx, inputs, output)
+        if not watch.is_again and watch.begun and watch.begun[-1][0] is None:
+            watch.end(ctx, output)
+        return made
+
+    return setup_context

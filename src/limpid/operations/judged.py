@@ -1,0 +1,300 @@
+"""A backward pass by hand held against its forward pass, in float64 where it can be run so, else in its own format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from limpid.operations.adjoint import Adjoint, Along, Verdict
+from limpid.operations.again import Applied, Formats, apart, copy, put_back, sums
+from limpid.operations.directional import LUCK, along, scale_of, signs_of, steps
+from limpid.operations.widened import Rounded, Widened, wider
+
+DRAWS = 4
+ASIDE = 32
+"""Lengths of a step, by which inputs are moved from where slopes jump."""
+SAME = 2.0**-3
+"""Results in float64 that are further from the engine's are another function's: one that looks at formats."""
+FINE = 2.0**-30
+"""A step that changes nothing in a forward pass that is constant between steps."""
+
+CHANGED = "done again on the same inputs it gives the right one: what it kept was changed in between"
+COARSE = "it is coarser than its forward pass"
+Gradients = Sequence[Tensor | None]
+
+
+def judge(adjoint: Adjoint, applied: Applied, engine: Gradients, model: nn.Module) -> None:
+    """Say what came of it.
+
+    engine  x̄ of each tensor that it was given, in their order, as it came in the step
+    """
+    objects = [adjoint.kind, *(one for one in applied.leaves if not isinstance(one, Tensor))]
+    with apart(), put_back(model, *objects):
+        found = [one for place, one in zip(applied.places, engine, strict=True) if place in applied.owed]
+        _judge(adjoint, applied, found)
+
+
+def _judge(adjoint: Adjoint, applied: Applied, engine: Gradients) -> None:
+    values = {place: copy(applied.leaves[place]) for place in applied.owed}
+    with Formats() as formats:
+        results = applied.forward({place: copy(one) for place, one in values.items()}, wide=False)
+    for tensor in (*values.values(), *applied.gradients, *results):
+        formats.meets(tensor)
+    unit = formats.coarsest
+    if not _is_same(applied.made, sums(results), unit):
+        adjoint.why = "done again on the same inputs, its forward pass gives other numbers"
+        return
+    if any(one is not None and not one.isfinite().all() for one in applied.gradients):
+        adjoint.why = "the gradient that came to it is not finite"
+        return
+    if all(one is None or not torch.count_nonzero(one) for one in applied.gradients):
+        adjoint.why = "the gradient that came to it is 0"
+        return
+    if not applied.owed:
+        adjoint.why = "it owes gradients of complex numbers alone"
+        return
+    whys = []
+    for run in (_Wide(applied, unit, formats.drawn), _Own(applied, unit, formats.drawn)):
+        try:
+            if run.holds_for(results):
+                if run.judge(adjoint, values, engine):
+                    return
+                whys.append("its format is too coarse, or its slope jumps too often, for differences")
+        except Exception as error:  # the step goes on, whatever it is
+            whys.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    adjoint.why = whys[-1]
+
+
+def _is_same(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]], unit: float) -> bool:
+    """Whether results are the same up to an order of summation that may change."""
+    if len(one) != len(other):
+        return False
+    same = (abs(a - b) <= LUCK * unit * max(size, 1e-300) or a == b or a != a for (a, size), (b, _) in
+            zip(one, other, strict=True))  # fmt: skip
+    return all(same)
+
+
+class _Run:
+    """A way to do a Function again."""
+
+    wide: bool
+    step: float  # unit that lengths of steps follow from
+
+    def __init__(self, applied: Applied, unit: float, drawn: Sequence[torch.dtype]) -> None:
+        self.applied, self.unit, self.drawn = applied, unit, drawn
+        self.forward_off = 0.0  # by which results are off from the engine's, as a share of them
+
+    def forward(self, values: dict[int, Tensor]) -> list[Tensor | None]:
+        raise NotImplementedError
+
+    def backward(self, values: dict[int, Tensor]) -> list[Tensor]:
+        raise NotImplementedError
+
+    def scattered(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
+        """x̄, as rounding may make it."""
+        raise NotImplementedError
+
+    def bounds_of(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
+        """The same, where this way rounds."""
+        raise NotImplementedError
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """An input in the format of this way."""
+        raise NotImplementedError
+
+    def holds_for(self, results: Gradients) -> bool:
+        """Whether it gives what the engine got."""
+        raise NotImplementedError
+
+    def judge(self, adjoint: Adjoint, inputs: dict[int, Tensor], engine: Gradients) -> bool:
+        """Whether there is a verdict."""
+        given = {place: self.given(one) for place, one in inputs.items()}
+        again = self.backward(given)
+        found: list[Along] = []
+        for values in (given, self.aside(given)):
+            found = self.along(values, again if values is given else self.backward(values))
+            if all(map(_is_told, found)):
+                break
+        wrong = _wrong(found, len(given))
+        is_told = all(map(_is_told, found))
+        if wrong or not is_told:
+            surrogate = self.surrogate(given, again)
+            if surrogate:
+                adjoint.verdict, adjoint.why = Verdict.SURROGATE, surrogate
+                adjoint.along, adjoint.worst = found, _worst(wrong or found)
+                return True
+        if wrong:
+            adjoint.verdict, adjoint.along, adjoint.worst = Verdict.WRONG, found, _worst(wrong)
+            return True
+        if not is_told:
+            return False
+        adjoint.verdict, adjoint.along, adjoint.worst = Verdict.HOLDS, found, _worst(found)
+        self.hold_engine(adjoint, inputs, given, again, engine)
+        return True
+
+    def along(self, values: dict[int, Tensor], given: list[Tensor]) -> list[Along]:
+        """All directions of all inputs."""
+        middle = self.forward(values)
+        scattered = list(self.bounds_of(values))
+        found: list[Along] = []
+        for number, (place, x) in enumerate(values.items()):
+            forward = partial(self.moved, values, place)
+            bounds = [one[number] for one in scattered]
+            found += along(forward, x, middle, self.applied.gradients, given[number], bounds, number, self.step)
+        return found
+
+    def moved(self, values: dict[int, Tensor], place: int, x: Tensor) -> list[Tensor | None]:
+        """Results with another value of one input."""
+        return self.forward({**values, place: x})
+
+    def aside(self, values: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Inputs a little moved, away from places where slopes jump."""
+        generator, far = torch.Generator().manual_seed(17), max(2.0**-6, ASIDE * next(steps(self.step)))
+        return {
+            place: (x.double() + far * torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+                    * signs_of(x, generator)).to(x.dtype)
+            for place, x in values.items()
+        }  # fmt: skip
+
+    def surrogate(self, values: dict[int, Tensor], given: list[Tensor]) -> str:
+        """Why no other gradient than a surrogate can be meant, where that is so."""
+        aside = self.aside(values)
+        middle, moved_middle = self.forward(values), self.forward(aside)
+        for (place, x), gradient in zip(values.items(), given, strict=True):
+            if _gives_back(middle, x) and _gives_back(moved_middle, aside[place]):
+                return "its forward pass gives its input back"
+            unit = max(FINE, 4 * torch.finfo(x.dtype).eps)
+            moved = (x.double() * (1 + unit) + unit * scale_of(x)).to(x.dtype)
+            if torch.count_nonzero(gradient) and _is_constant(middle, self.forward({**values, place: moved})):
+                return "its forward pass is constant between steps"
+        return ""
+
+    def hold_engine(
+        self, adjoint: Adjoint, inputs: dict[int, Tensor], given: dict[int, Tensor], again: list[Tensor],
+        engine: Gradients,
+    ) -> None:  # fmt: skip
+        """Hold what came in the step against what the Function gives again, and that against float64."""
+        owns = self.applied.backward(inputs, self.applied.gradients, wide=False)
+        scattered = list(self.scattered(given))
+        for number, (got, own, exact) in enumerate(zip(engine, owns, again, strict=True)):
+            came = torch.zeros_like(own) if got is None else got.detach()
+            scatter = max(float((one[number].double() - exact.double()).norm()) for one in scattered)
+            size = float(exact.double().norm())
+            bound = LUCK * (scatter + self.unit * size)
+            coarse = LUCK * (LUCK * (scatter + self.forward_off * size) + self.unit * size)
+            for one, other, most, why in ((came, own, bound, CHANGED), (own, exact, coarse, COARSE)):
+                apart = _towards(number, one, other, most)
+                if apart.is_apart:
+                    adjoint.verdict, adjoint.along, adjoint.worst, adjoint.why = Verdict.WRONG, (), apart, why
+                    return
+
+
+class _Wide(_Run):
+    """In float64, every operation."""
+
+    wide, step = True, 2.0**-53
+
+    def forward(self, values: dict[int, Tensor]) -> list[Tensor | None]:
+        with Widened(self.drawn):
+            return self.applied.forward({place: copy(one) for place, one in values.items()}, wide=True)
+
+    def backward(self, values: dict[int, Tensor]) -> list[Tensor]:
+        with Widened(self.drawn):
+            return self.applied.backward(values, self.applied.gradients, wide=True)
+
+    def scattered(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
+        for seed in range(DRAWS):
+            noise = Rounded(self.unit, seed, self.drawn)
+            near = {place: noise.rounded(one) for place, one in values.items()}
+            gradients = [None if one is None else noise.rounded(wider(one)) for one in self.applied.gradients]
+            with noise:
+                yield self.applied.backward(near, gradients, wide=True)
+
+    def bounds_of(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
+        yield from ()
+
+    def given(self, tensor: Tensor) -> Tensor:
+        return wider(tensor)
+
+    def holds_for(self, results: Gradients) -> bool:
+        found = self.forward({place: wider(self.applied.leaves[place]) for place in self.applied.owed})
+        pairs = [(a, b) for a, b in zip(found, results, strict=True) if a is not None and b is not None]
+        self.forward_off = max((_apart(a, b) for a, b in pairs), default=0.0)
+        return self.forward_off <= SAME
+
+
+class _Own(_Run):
+    """In its own format: of kernels that know no other."""
+
+    wide = False
+
+    def __init__(self, applied: Applied, unit: float, drawn: Sequence[torch.dtype]) -> None:
+        super().__init__(applied, unit, drawn)
+        self.step = unit
+
+    def forward(self, values: dict[int, Tensor]) -> list[Tensor | None]:
+        return self.applied.forward({place: copy(one) for place, one in values.items()}, wide=False)
+
+    def backward(self, values: dict[int, Tensor]) -> list[Tensor]:
+        return self.applied.backward(values, self.applied.gradients, wide=False)
+
+    def scattered(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
+        for seed in range(DRAWS):
+            noise = Rounded(2 * self.unit, seed)
+            near = {place: noise.rounded(one) for place, one in values.items()}
+            gradients = [None if one is None else noise.rounded(one) for one in self.applied.gradients]
+            yield self.applied.backward(near, gradients, wide=False)
+
+    bounds_of = scattered
+
+    def given(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def holds_for(self, results: Gradients) -> bool:
+        return True
+
+
+def _towards(place: int, came: Tensor, expected: Tensor, bound: float) -> Along:
+    """Both along their difference."""
+    off = came.double() - expected.double()
+    size = float(off.norm())
+    there = float((expected.double() * off).sum()) / (size or 1.0)
+    return Along(place, there + size, there, bound, float(expected.double().norm()))
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """‖a - b‖ / ‖b‖ of what is finite."""
+    off, size = (one.double() - other.double()).nan_to_num(0, 0, 0), other.double().nan_to_num(0, 0, 0)
+    return float(off.norm()) / (float(size.norm()) or 1.0)
+
+
+def _is_told(one: Along) -> bool:
+    return one.is_told or (one.given == 0 and one.expected == 0)
+
+
+def _wrong(found: Sequence[Along], inputs: int) -> list[Along]:
+    """Directions of inputs that are apart in most of them."""
+    wrong: list[Along] = []
+    for number in range(inputs):
+        own = [one for one in found if one.place == number]
+        off = [one for one in own if one.is_apart]
+        wrong += off if 2 * len(off) > len(own) else []
+    return wrong
+
+
+def _worst(found: Sequence[Along]) -> Along | None:
+    return max(found, key=lambda one: abs(one.given - one.expected) / (one.bound or 1), default=None)
+
+
+def _gives_back(results: Gradients, x: Tensor) -> bool:
+    return any(one is not None and one.shape == x.shape and torch.equal(one, x) for one in results)
+
+
+def _is_constant(one: Gradients, other: Gradients) -> bool:
+    """Whether nearly all results are the same to the bit."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+    same, whole = sum(int((a == b).sum()) for a, b in pairs), sum(a.numel() for a, _ in pairs)
+    return whole > 0 and same >= 0.99 * whole
