@@ -8,6 +8,9 @@ from fractions import Fraction
 from limpid.config import UpdateConfig
 from limpid.errors import DomainError
 
+TEXT_RATE = 1e-4
+"""Learning rate of the one update that a model takes on a text, as of fine-tuning."""
+
 
 def learning_rate(step: int, max_steps: int, update: UpdateConfig) -> float:
     """Learning rate of update `step` (1 is the first) in a run of `max_steps`.

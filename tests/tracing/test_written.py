@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
+import limpid
 import limpid.data.batches
 import limpid.training.checkpoint
 import limpid.training.replay
@@ -278,3 +281,10 @@ def test_what_is_gone_is_said_and_is_no_fault(run: Run) -> None:
         "the batch with the text",
         "loss and norm",
     ]
+
+
+def test_a_step_that_was_opened_before_is_opened_without_torch(run: Run) -> None:
+    limpid.trace(str(run.path), 3).document()
+    code = "import sys; from limpid.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    opened = [sys.executable, "-c", code, "trace", str(run.path), "--step", "3"]
+    assert "loss" in subprocess.run(opened, check=True, capture_output=True, text=True).stdout

@@ -21,7 +21,8 @@ from limpid.run import Run
 from limpid.source import Checkpoint, find_model, find_run
 from limpid.tracing.record import Record
 from limpid.training.loop import loop
-from limpid.training.replay import recorded, replay
+from limpid.training.opening import recorded
+from limpid.training.replay import replay
 from limpid.training.start import resume, start
 from small import config, corpus, quiet
 

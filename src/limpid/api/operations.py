@@ -23,8 +23,8 @@ def trace_model(
     from limpid.files import user_path
     from limpid.operations.folder import of_folder
     from limpid.operations.step import recorded
+    from limpid.schedule import TEXT_RATE
     from limpid.source import ModelFolder, open_source
-    from limpid.training.replay import TEXT_RATE
 
     source = open_source(what)
     if not isinstance(source, ModelFolder):

@@ -31,6 +31,6 @@ def trace(
     reporter  hears how far replaying and redoing are
     """
     from limpid.tracing import Trace
-    from limpid.training.replay import recorded
+    from limpid.training.opening import recorded
 
     return Trace.open(recorded(what, step, text, output, reporter.progress), report=reporter.progress)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +15,12 @@ from limpid.maths.operation import Array
 from limpid.maths.rounding import unit_roundoff
 from limpid.tracing.ball import Ball, nearest
 from limpid.tracing.comparison import Expected, Range, compare, largest
+from limpid.tracing.cores import in_order
 from limpid.tracing.document import Statistics
 from limpid.tracing.finite import all_finite, dependent
 from limpid.tracing.kernels import Kernel, formats_of, kernel_of
 from limpid.tracing.kernels.random_rounding import Sampled
+from limpid.tracing.local_backward import Backward, Gradients, Part, add_up, names_not_finite
 from limpid.tracing.mask import visible
 from limpid.tracing.record import Place, Record
 from limpid.tracing.segments import Segment, cut, segments
@@ -42,17 +45,19 @@ class Compared:
 
 
 def compare_operations(record: Record) -> Iterator[Compared]:
-    """Every quantity in turn, forward and backward, each on the path that trains if that forms it."""
+    """Every quantity in turn, forward and backward, each on the path that trains if that forms it.
+
+    Kernels are redone at once, as many as there are cores; what they add to gradients is added up in their order.
+    """
     pieces, gradients = segments(record), Gradients(record, cut(record))
-    uses: dict[tuple[Place, str], int] = {}
-    for piece in pieces:
-        for name in piece.inputs:
-            uses[piece.path, name] = uses.get((piece.path, name), 0) + 1
+    uses = Counter((piece.path, name) for piece in pieces for name in piece.inputs)
     sums: dict[tuple[Place, str], Sum] = {}
     completed: list[Check] = []
     with np.errstate(all="ignore"):
-        for piece in pieces:
-            compared = compare_piece(record, piece, gradients, sums)
+        for piece, (compared, parts) in zip(
+            pieces, in_order(lambda piece: compare_piece(record, piece, gradients), pieces), strict=True
+        ):
+            add_up(parts, gradients, sums)
             for name in piece.inputs:
                 uses[piece.path, name] -= 1
                 if uses[piece.path, name] == 0 and (piece.path, name) in sums:
@@ -63,52 +68,21 @@ def compare_operations(record: Record) -> Iterator[Compared]:
                 yield compared
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """Every gradient of the engine: recorded, or 0 where none came to what trained parameters made."""
-
-    record: Record
-    cut: frozenset[str]  # of the path that trains
-
-    def is_cut(self, path: Place, name: str) -> bool:
-        return path == "fast" and name in self.cut
-
-    def there(self, path: Place, name: str) -> bool:
-        return f"{path}/grad({name})" in self.record.names or self.is_cut(path, name)
-
-    def format(self, path: Place, name: str) -> np.dtype[Any]:
-        return self.record.format(f"{path}/{name}" if self.is_cut(path, name) else f"{path}/grad({name})")
-
-    def stored(self, path: Place, name: str) -> Array:
-        """In the engine's format."""
-        if self.is_cut(path, name):
-            return np.zeros_like(self.record.stored(f"{path}/{name}"))
-        return self.record.stored(f"{path}/grad({name})")
-
-    def exact(self, path: Place, name: str) -> Array:
-        """In float64."""
-        if self.is_cut(path, name):
-            return np.zeros(self.record.shape(f"{path}/{name}"))
-        return self.record.exact(f"{path}/grad({name})")
-
-
-def compare_piece(
-    record: Record, piece: Segment, gradients: Gradients, sums: dict[tuple[Place, str], Sum]
-) -> Compared | None:
-    """The result of one kernel; what it adds to gradients is left in `sums`. None where the other path made it."""
+def compare_piece(record: Record, piece: Segment, gradients: Gradients) -> tuple[Compared | None, list[Part]]:
+    """The result of one kernel, None where the other path made it; and what it adds to gradients."""
     kernel, inputs = kernel_of(record, piece), [input_of(record, piece, name) for name in piece.inputs]
     compared, saved = None, None
     if piece.makes:
         compared, saved = _compare_result(record, piece, kernel, inputs)
     wanted = [name for name in piece.inputs if gradients.there(piece.path, name)]
+    work = Backward(record, piece, kernel, formats_of(record, piece).gradients, gradients)
     if wanted and gradients.there(piece.path, piece.name):
         y_bar = gradients.exact(piece.path, piece.name)
-        work = Backward(record, piece, kernel, formats_of(record, piece).gradients, gradients, sums)
         if len(record.micro_batches()) > 1 and any(work.learned(name) for name in wanted):
             work.in_parts(inputs, y_bar)
         else:
             work.add(inputs, y_bar, kernel.forward(inputs)[1] if saved is None else saved)
-    return compared
+    return compared, work.parts
 
 
 def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array]) -> tuple[Compared, Any]:
@@ -132,7 +106,7 @@ def expected_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     return Expected(
         _masked(record, piece.name, engine, ball.value), ball.reach, Range(engine.dtype), engine.dtype,
         lambda: _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
-        _why(_names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
+        _why(names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
     )  # fmt: skip
 
 
@@ -186,98 +160,6 @@ def expected_gradient(record: Record, gradient: Array, total: Sum) -> tuple[Expe
         total.unknown, _why(total.why),
     )  # fmt: skip
     return expected, ball
-
-
-@dataclass(frozen=True)
-class Backward:
-    """The backward pass of one kernel: what it adds to the gradients of its inputs."""
-
-    record: Record
-    piece: Segment
-    kernel: Kernel
-    formats: tuple[Any, ...]  # in which it hands back the gradient of each input
-    gradients: Gradients
-    sums: dict[tuple[Place, str], Sum]
-
-    def learned(self, name: str) -> bool:
-        return f"before/{name}" in self.record.names
-
-    def in_parts(self, inputs: list[Array], y_bar: Array) -> None:
-        """One micro-batch after the other, as the engine does: each rounds its own part of a parameter's gradient."""
-        names, whole = self.piece.inputs, self.record.micro_batches()
-        if not self.record.has_rows(self.piece.name) and y_bar.ndim:
-            return self._of_positions(y_bar)
-        parts: dict[str, list[Ball]] = {}
-        for part in whole:
-            own = [array[part] if self.record.has_rows(name) else array
-                   for name, array in zip(names, inputs, strict=True)]  # fmt: skip
-            own_bar = y_bar[part] if self.record.has_rows(self.piece.name) else y_bar
-            balls = self.kernel.backward(own_bar, self.kernel.forward(own)[1])
-            for name, ball, dtype in zip(names, balls, self.formats, strict=False):
-                if ball is None:
-                    continue
-                if self.learned(name):
-                    self._add(name, ball, dtype)
-                else:
-                    parts.setdefault(name, []).append(ball)
-        for name, balls_of in parts.items():
-            formed = [ball.formed for ball in balls_of if ball.formed is not None]
-            joined = Ball(
-                np.concatenate([ball.value for ball in balls_of]), np.concatenate([ball.reach for ball in balls_of]),
-                np.concatenate(formed) if formed else None,
-            )  # fmt: skip
-            self._add(name, joined, self.formats[names.index(name)])
-        self._doubt(inputs, y_bar)
-        return None
-
-    def _of_positions(self, y_bar: Array) -> None:
-        """Vectors of positions are the same for every row: of their gradient only the sum of the parts is recorded.
-
-        Engine and record add the parts up in float32, each with n - 1 roundings of at most Σ |parts|.
-        """
-        parts = len(self.record.micro_batches())
-        rows = np.abs(self.record.exact(f"{self.piece.path}/grad(embed.sum)")).sum(0)
-        unit = unit_roundoff(self.record.parameters_format)
-        (bar,) = self.kernel.backward(
-            y_bar, self.kernel.forward([self.record.exact(f"before/{self.piece.inputs[0]}")])[1]
-        )
-        assert bar is not None
-        reach = np.zeros(bar.value.shape)
-        reach[: len(rows)] = 2 * (parts - 1) * unit * rows
-        self._add(self.piece.inputs[0], Ball(bar.value, bar.reach + reach), self.formats[0])
-
-    def add(self, inputs: list[Array], y_bar: Array, saved: Any) -> None:
-        """All rows at once."""
-        balls = self.kernel.backward(y_bar, saved)
-        for name, ball, dtype in zip(self.piece.inputs, balls, self.formats, strict=False):
-            if ball is not None:
-                self._add(name, ball, dtype)
-        self._doubt(inputs, y_bar)
-
-    def _add(self, name: str, ball: Ball, dtype: Any) -> None:
-        path = self.piece.path
-        if self.gradients.there(path, name):
-            total = self.sums.setdefault((path, name), Sum(self.gradients.format(path, name), self.learned(name)))
-            total.add(ball, dtype)
-
-    def _doubt(self, inputs: list[Array], y_bar: Array) -> None:
-        """Which entries follow from numbers that are not finite."""
-
-        def run(arrays: Sequence[Array]) -> list[Array | None]:
-            balls = self.kernel.backward(arrays[-1], self.kernel.forward(arrays[:-1])[1])
-            return [None if ball is None else ball.value for ball in balls]
-
-        unknown = dependent(run, [*inputs, y_bar])
-        if unknown is None:
-            return
-        why = _names_not_finite((*self.piece.inputs, f"grad({self.piece.name})"), [*inputs, y_bar])
-        for name, entries in zip(self.piece.inputs, unknown, strict=False):
-            if (self.piece.path, name) in self.sums:
-                self.sums[self.piece.path, name].doubt(entries, why)
-
-
-def _names_not_finite(names: Sequence[str], arrays: Sequence[Array]) -> list[str]:
-    return [name for name, array in zip(names, arrays, strict=True) if not all_finite(array)]
 
 
 def _why(names: list[str]) -> str:

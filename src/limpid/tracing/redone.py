@@ -14,12 +14,12 @@ from limpid.maths.update import clip_scale
 from limpid.tracing.comparison import Expected
 from limpid.tracing.kernels import kernel_of, newton_schulz
 from limpid.tracing.local import (
-    Gradients,
     compare_piece,
     expected_gradient,
     expected_result,
     input_of,
 )
+from limpid.tracing.local_backward import Gradients, add_up
 from limpid.tracing.names import AROUND
 from limpid.tracing.record import Place, Record
 from limpid.tracing.segments import cut, segments
@@ -61,7 +61,7 @@ def _gradient(record: Record, name: str) -> Expected | None:
     users = [piece for piece in segments(record) if piece.path == path and name in piece.inputs]
     gradients, sums = Gradients(record, cut(record)), dict[tuple[Place, str], Sum]()
     for piece in users if place in record.names else ():
-        compare_piece(record, replace(piece, makes=False), gradients, sums)
+        add_up(compare_piece(record, replace(piece, makes=False), gradients)[1], gradients, sums)
     total = sums.get((users[0].path, name)) if users else None
     return None if total is None else expected_gradient(record, record.mapped(place), total)[0]
 

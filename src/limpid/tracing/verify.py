@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -142,9 +143,10 @@ def _verify(record: Record, report: Report) -> StepReport:
         entry.backward = gradients.get(name)
     report("redoing the whole step and its update", 0, None)
     came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
-    step = StepReport(
-        record, came_in, list(entries.values()), [], loss_account(record), redo(record), redo_update(record)
-    )
+    with ThreadPoolExecutor(1) as beside:
+        end_to_end = beside.submit(redo, record)
+        account, update = loss_account(record), redo_update(record)
+    step = StepReport(record, came_in, list(entries.values()), [], account, end_to_end.result(), update)
     for name, entry in entries.items():
         entry.drift = step.end_to_end.drift.get(name, 0.0)
     step.parameters = [_parameter(record, one, gradients, step) for one in record.trained]

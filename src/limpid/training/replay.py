@@ -1,43 +1,27 @@
-"""A past step: replayed from the nearest checkpoint before it, and recorded now if it was not then."""
+"""A past step: replayed from the nearest checkpoint before it, and recorded."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from limpid.config import DataConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.data.tokenizer import load_tokenizer
-from limpid.errors import CheckpointError, ConfigError, DataError
-from limpid.files import user_path
+from limpid.errors import CheckpointError, DataError
 from limpid.model.weights import load_weights
 from limpid.reporter import Report
-from limpid.run import RUNS, Run
-from limpid.source import (
-    RECORDING,
-    Adapted,
-    Checkpoint,
-    Model,
-    ModelFolder,
-    RecordedStep,
-    find_model,
-    find_step,
-    is_recorded_step,
-    open_source,
-)
+from limpid.run import Run
+from limpid.schedule import TEXT_RATE
+from limpid.source import Model
 from limpid.terminal import command
 from limpid.training.record import record_step
 from limpid.training.start import Training, open_run
 from limpid.training.state import fresh_state
 from limpid.training.step import Outcome, step
-
-TEXT_RATE = 1e-4
-"""Learning rate of the one update that a model takes on a text, as of fine-tuning."""
 
 
 def replay(
@@ -93,52 +77,6 @@ def _as_it_was(config: TrainConfig, logged: dict[str, Any] | None) -> TrainConfi
     return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
 
 
-def recorded(
-    what: str | Path | Run,
-    step: int | None = None,
-    text: str | None = None,
-    output: str | Path | None = None,
-    progress: Report | None = None,
-) -> Path:
-    """The file of the step asked for, recorded now if it was not before."""
-    source = open_source(what)
-    if isinstance(source, RecordedStep):
-        given = {"--step": step is not None, "--text": text is not None, "--output": output is not None}
-        for option, is_given in given.items():
-            if is_given:
-                raise ConfigError(f"{what} is one recorded step: leave out {option}")
-        return source.path
-    if text is not None:
-        if step is not None:
-            raise ConfigError("--text takes a step of its own on that text: leave out --step")
-        return record_text(find_model(what), text, None if output is None else user_path(output))
-    if isinstance(source, ModelFolder | Adapted):
-        way = command("limpid", "trace", what, "--text", "To be or not")
-        raise ConfigError(f"{what} is a model, which has taken no steps: `{way}` takes one and names its file")
-    begun = source.step if isinstance(source, Checkpoint) and step not in (None, source.step) else None
-    run, step = find_step(what, step)
-    number = run.read_config().run.max_steps if step is None else step
-    if step is None:
-        steps = run.checkpoint_steps()
-        number = min(number, steps[-1]) if steps and steps[-1] else number
-    place = run.recorded_step(number) if output is None else user_path(output)
-    if output is None and number >= 1 and place.is_file():
-        return place
-    require_new_or_recorded(place)
-    if not os.access(run.path, os.W_OK) and output is None:
-        way = command("limpid", "trace", what, "--step", number, "--output", "FILE.safetensors")
-        raise ConfigError(f"{run.path} cannot be written to, so that its step {number} has no place: `{way}`")
-    return record_past(run, number, progress, at=begun, file=place)
-
-
-def require_new_or_recorded(file: Path) -> None:
-    """Raise ConfigError rather than replace a file that is no recorded step, or write one that no reader takes."""
-    if file.suffix != RECORDING:
-        raise ConfigError(f"--output {file}: a recorded step ends in {RECORDING}")
-    if file.exists() and not is_recorded_step(file):
-        raise ConfigError(f"{file} exists and is no recorded step: choose another --output")
-
-
 def record_past(
     run: Run, number: int, progress: Report | None = None, at: int | None = None, file: Path | None = None
 ) -> Path:
@@ -161,7 +99,7 @@ def record_past(
     return file
 
 
-def record_text(source: Model, text: str, file: Path | None) -> Path:
+def record_text(source: Model, text: str, file: Path) -> Path:
     """Record the first update of a model on one text, by AdamW at `TEXT_RATE`, in float32.
 
     Raises  CheckpointError when the folder has no tokenizer; DataError when the text is too short or too long
@@ -186,11 +124,5 @@ def record_text(source: Model, text: str, file: Path | None) -> Path:
     state = fresh_state(config)
     state.model.load_state_dict(weights)
     batch = [MicroBatch({"tokens": tokens[None, :-1], "targets": tokens[None, 1:]}, (0,))]
-    name = source.name
-    if file is None:  # models of one name lie in different folders
-        file = (
-            RUNS / f"{name.replace('/', '--')}-{crc32(str(Path(str(source)).resolve()).encode()):08x}-step.safetensors"
-        )
-    require_new_or_recorded(file)
-    record_step(file, state, batch, config, run=name, token_text=tokenizer.token_text)
+    record_step(file, state, batch, config, run=source.name, token_text=tokenizer.token_text)
     return file

@@ -108,8 +108,8 @@ def verb(argv: Sequence[str]) -> int:
     with Reporter(flags.json) as reporter:
         reporter.progress("opening the step", 0)
         from limpid.api import trace as open_trace
+        from limpid.schedule import TEXT_RATE
         from limpid.training.allocator import keep_freed_memory
-        from limpid.training.replay import TEXT_RATE
 
         keep_freed_memory()
         opened_step = open_trace(flags.what, flags.step, flags.text, flags.output, reporter)

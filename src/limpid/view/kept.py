@@ -18,7 +18,7 @@ from jaxtyping import UInt8
 from limpid.errors import CheckpointError
 from limpid.files import MALFORMED, file_written_atomically, write_atomically
 from limpid.maths.operation import Array
-from limpid.tracing.cache import program
+from limpid.tracing.cache import program, stamp
 
 OWN = re.compile(r"[0-9a-f]{32}\.[a-z.]{1,20}")
 """Names that `Kept.file` gives."""
@@ -40,9 +40,8 @@ class Kept:
 
     @property
     def stamp(self) -> str:
-        """Changes with the recorded step: a file is replaced whole, with another time."""
-        state = self.record.stat()
-        return f"{state.st_size}-{state.st_mtime_ns}"
+        """Changes with the recorded step."""
+        return stamp(self.record)
 
     def key(self) -> str:
         """Changes with the recorded step and with the program."""

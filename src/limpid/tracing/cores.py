@@ -1,0 +1,40 @@
+"""Work on several arrays at once, as many as there are cores: NumPy lets go of the interpreter while it computes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from limpid.machine import processors
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def in_order(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[Made]:
+    """What `work` makes of each, in order; begun ahead is one for each core, so that few results wait in memory."""
+
+    def quiet(one: Given) -> Made:
+        with np.errstate(all="ignore"):  # of each thread by itself
+            return work(one)
+
+    cores = processors()
+    if cores == 1:
+        yield from map(quiet, given)
+        return
+    with ThreadPoolExecutor(cores) as pool:
+        begun: deque[Future[Made]] = deque()
+        try:
+            for one in given:
+                if len(begun) == cores:
+                    yield begun.popleft().result()
+                begun.append(pool.submit(quiet, one))
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for future in begun:
+                future.cancel()

@@ -1,0 +1,56 @@
+"""What runs on several cores at once comes out in its order, and stops where something breaks."""
+
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from limpid.tracing.cores import in_order
+
+
+@pytest.fixture(params=[1, 2, 3])
+def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("limpid.tracing.cores.processors", lambda: request.param)
+    return request.param
+
+
+def test_results_keep_their_order_and_few_are_begun_ahead(cores: int) -> None:
+    begun, taken = [], 0
+    lock = threading.Lock()
+
+    def work(number: int) -> int:
+        with lock:
+            begun.append(number)
+            assert len(begun) <= taken + cores
+        time.sleep(0.02 * (number % 3))  # later ones end first
+        return number * number
+
+    for result in in_order(work, range(12)):
+        assert result == taken * taken
+        taken += 1
+    assert taken == 12
+
+
+def test_an_error_is_raised_at_its_place_and_nothing_is_begun_after(cores: int) -> None:
+    begun = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    results = in_order(work, range(100))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+    assert len(begun) <= 4 + cores
+
+
+def test_numpy_is_quiet_in_each_thread(cores: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = list(in_order(lambda number: np.float64(number) / np.float64(0.0), [1.0, -1.0]))
+    assert made == [np.inf, -np.inf]
