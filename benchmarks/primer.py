@@ -1,9 +1,11 @@
 """The primer's exercises over many seeds: python -m benchmarks.primer [SEEDS] [NAME …]
 
 Of each: seeds without numbers; right answers refused, in every notation, and moved to the edge of the tolerance; draws
-in which two ways cannot be told apart; answers of slips that are not named, in full and with four digits; and how many
-random wrong numbers are taken for a slip: the right ones times e to a normal number, with four digits; and, where the
-right answer is whole, those rounded to whole numbers, as a reader who reckons wrongly has them.
+in which two ways cannot be told apart; answers of slips that are not named, in full and with four digits; answers of
+two slips at once, how many are given another name, pass as right or have no name; and how many random wrong numbers are
+named as a slip for certain: the right ones times e to a normal number, with four digits; where the right answer is
+whole, those rounded to whole numbers, as a reader who reckons wrongly has them, and of these how many are named with
+“perhaps”; and any whole number from 0 to twice the right one.
 """
 
 import math
@@ -11,6 +13,7 @@ import operator
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,7 +24,7 @@ from limpid.errors import ConfigError
 from limpid.primer.answer import Unreadable
 from limpid.primer.exercise import Answer, Exercise, answer, numbers_of
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.grade import Key
+from limpid.primer.grade import PERHAPS, Key
 
 THOUSANDS = re.compile(r"-?[1-9]\d{0,2},\d{3}")
 """What a comma parts into thousands."""
@@ -87,15 +90,24 @@ class Found(NamedTuple):
     ambiguous: int = 0
     slips: int = 0
     unnamed: int = 0
+    twice: int = 0
+    other: int = 0
+    passed: int = 0
+    nameless: int = 0
     random: int = 0
     named: int = 0
     whole: int = 0
     whole_named: int = 0
+    perhaps: int = 0
+    any: int = 0
+    any_named: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.seeds:,} | {self.without} | {self.refused} of {self.typed:,} | {self.ambiguous} | "
-            f"{self.unnamed} of {self.slips:,} | {self.named} of {self.random:,} | {self.whole_named} of {self.whole:,}"
+            f"{self.unnamed} of {self.slips:,} | {self.other}, {self.passed}, {self.nameless} of {self.twice:,} | "
+            f"{self.named} of {self.random:,} | {self.whole_named} and {self.perhaps} of {self.whole:,} | "
+            f"{self.any_named} of {self.any:,}"
         )
 
 
@@ -137,13 +149,41 @@ def _of(key: Key, rng: np.random.Generator) -> Found:
         seeds=1, typed=len(texts), refused=sum(_judged(key, text)[0] != "right" for text in texts),
         ambiguous=_ambiguous(key), slips=len(slips), unnamed=sum(_judged(key, text)[1] != note for note, text in slips),
     )  # fmt: skip
-    if not right.values or right.form == "shape":
-        return found
+    found = found._replace(**_twice(key))
+    return found if not right.values or right.form == "shape" else found._replace(**_random(key, rng))
+
+
+def _twice(key: Key) -> dict[str, int]:
+    """What becomes of answers to which two slips at once lead."""
+    judged = [(way.note, *_judged(key, text)) for way in key.twice for text in {typed(way.made), _rounded(way.made)}]
+    outcomes = Counter("both" if note == made else outcome for made, outcome, note in judged)
+    return {"twice": len(judged), "other": outcomes["slip"], "passed": outcomes["right"] + outcomes["rounded"],
+            "nameless": outcomes["wrong"] + outcomes["unread"]}  # fmt: skip
+
+
+def _random(key: Key, rng: np.random.Generator) -> dict[str, int]:
+    """How many wrong numbers that nothing led to are named."""
+    right = key.right
     wrong = tuple(x * math.exp(rng.normal()) + rng.normal() * (x == 0) for x in right.values)
-    found = found._replace(random=1, named=_judged(key, typed(Answer(wrong, right.form), 4))[0] == "slip")
-    if all(x.is_integer() for x in right.values) and (whole := tuple(map(float, map(round, wrong)))) != right.values:
-        found = found._replace(whole=1, whole_named=_judged(key, typed(Answer(whole, right.form)))[0] == "slip")
-    return found
+    counts = {"random": 1, "named": _named(key, typed(Answer(wrong, right.form), 4)) == 1}
+    if not all(x.is_integer() for x in right.values):
+        return counts
+    if (whole := tuple(map(float, map(round, wrong)))) != right.values:
+        said = _named(key, typed(Answer(whole, right.form)))
+        counts |= {"whole": 1, "whole_named": said == 1, "perhaps": said == 2}
+    anything = tuple(float(round(2 * x * rng.random())) for x in right.values)
+    if anything != right.values:
+        counts |= {"any": 1, "any_named": _named(key, typed(Answer(anything, right.form))) == 1}
+    return counts
+
+
+def _named(key: Key, text: str) -> int:
+    """1 where a slip is named for certain, 2 where with “perhaps”, else 0."""
+    try:
+        judged = key.grade(text)
+    except Unreadable:
+        return 0
+    return 0 if judged.outcome != "slip" else 2 if judged.says.startswith(PERHAPS) else 1
 
 
 def _rounded(made: Answer) -> str:
@@ -189,7 +229,8 @@ def main() -> None:
     seeds = int(sys.argv[1]) if sys.argv[1:] else 10_000
     total, started = np.zeros(len(Found._fields), int), time.process_time()
     print(
-        "name | seeds | without numbers | right refused | ambiguous | slips not named | random taken for a slip | whole"
+        "name | seeds | without numbers | right refused | ambiguous | slips not named | two at once: another name, "
+        "right, none | random named | whole named, and perhaps | any whole named"
     )
     for name in sys.argv[2:] or EXERCISES:
         found = measured(EXERCISES[name], seeds)

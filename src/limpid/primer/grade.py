@@ -7,12 +7,15 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from limpid.primer.answer import Typed, Unreadable, read
+from limpid.primer.chance import MOST, chance
 from limpid.primer.exercise import Answer, Exercise, Numbers, Slip, Twist
 from limpid.primer.units import is_known, smallest
 
 LEAST_DIGITS = 3
 """Significant digits without which a slip is not named, unless its answer is exactly what was typed."""
 EXACT = 1e-9
+PERHAPS = "Perhaps this: "
+"""Before a slip's name where a guess might have met its answer."""
 PRINTED = 5e-7
 """Of a slip's answer, what its printed digits leave open: AdamW's ε, say, moves the tenth one."""
 
@@ -81,7 +84,8 @@ class Key:
             if rounded := self._rounded(typed):
                 return rounded
         if (not typed.unit or is_known(typed.unit)) and (way := self._slip(typed)) is not None:
-            return Grade("slip", way.note, way.told(Answer(typed.values, typed.form)))
+            says = way.told(Answer(typed.values, typed.form))
+            return Grade("slip", way.note, says if self._certain(typed, way) else PERHAPS + says)
         if typed.unit:
             asked = f"in {exercise.unit}, or the number alone" if exercise.unit else "without a unit"
             raise Unreadable(f"“{text.strip()}” is in {typed.unit}: type it {asked}")
@@ -97,6 +101,16 @@ class Key:
         nearer = any(_alike(typed, one.made) and _apart(typed, one.made) < off for one in self.ways)
         says = "Too few digits to tell: give more." if nearer else "Right so far: give more digits."
         return Grade("rounded", "rounded", says)
+
+    def _certain(self, typed: Typed, way: Way) -> bool:
+        """Whether a random wrong number hardly meets this slip's answer, nor one of those that it meets less often."""
+        if not _alike(typed, way.made) or not _alike(typed, self.right):
+            return True
+        own = chance(typed, way.made, self.right)
+        if way not in self.ways:
+            return own * len(self.twice) <= MOST
+        every = (chance(typed, one.made, self.right) for one in self.ways if _alike(typed, one.made))
+        return sum(one for one in every if one <= own) <= MOST
 
     def _slip(self, typed: Typed) -> Way | None:
         """The slip whose answer was typed, the nearest if there are several; else two at once."""
