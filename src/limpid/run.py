@@ -44,6 +44,7 @@ class Run:
                           manifest.json
     model/                the final model as Hugging Face expects it
     steps/000500.safetensors   a recorded step
+    variants/             what the page compared of its checkpoints, the last four times
     """
 
     path: Path

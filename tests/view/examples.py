@@ -175,7 +175,7 @@ def compared() -> Plain:
     ]  # fmt: skip
     options = [{"name": "update.learning_rate", "a": 0.001, "b": 0.002}]
     return {"a": "001/400", "b": "002/400", "kind": "steps", "options": options, "same_batch": True, "alone": [],
-            "bounds": "here", "loss": {"a": 2.31, "b": 2.32}, "rows": rows}  # fmt: skip
+            "notes": [], "bounds": "here", "loss": {"a": 2.31, "b": 2.32}, "rows": rows}  # fmt: skip
 
 
 def changed() -> Plain:

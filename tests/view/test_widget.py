@@ -166,6 +166,9 @@ def test_a_comparison_says_where_two_ways_part(cell: Cell, tmp_path: Path) -> No
     frame.get_by_text("the same up to rounding").wait_for()
     worst = max(found.differences, key=lambda one: one.worst)
     assert worst.title in frame.locator("main").inner_text()
+    frame.get_by_role("button", name=worst.title, exact=True).first.click()
+    expect(frame.locator(".beside-each-other .matrix")).to_have_count(4)
+    expect(frame.locator(".both")).to_contain_text("its vector is apart by")
 
 
 def test_hostile_text_stays_text(cell: Cell) -> None:

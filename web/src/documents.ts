@@ -138,17 +138,18 @@ export interface Column {
   count: number;
 }
 
-/** Two recorded steps, checkpoints or runs, held against each other. */
+/** Two recorded steps, checkpoints, runs or variants of one computation, held against each other. */
 export interface ComparedDocument {
   a: string;
   b: string;
-  kind: "steps" | "checkpoints" | "runs";
+  kind: "steps" | "checkpoints" | "runs" | "variants";
   options: Array<OptionDifference>;
   same_batch: boolean | null;
   loss: Losses | null;
   rows: Array<ComparedRow>;
   bounds: "here" | "to come" | "none";
   alone: Array<string>;
+  notes: Array<string>;
 }
 
 /** One array of both. */
@@ -280,7 +281,6 @@ export interface GivenDocument {
   plan: PlanDocument | null;
   finding: Finding | null;
   comparison: ComparedDocument | null;
-  notes: Array<string>;
 }
 
 /** What is said to an answer. */
@@ -870,6 +870,12 @@ export interface UpdateDocument {
   clip_scale: Numeric;
   optimizer_values: number;
   checks: Array<Check>;
+}
+
+/** Two variants that are to be compared, RUN@STEP:WORDS. */
+export interface VariantsQuestion {
+  a: string;
+  b: string;
 }
 
 /** What is to be said of the whole step. */

@@ -36,14 +36,33 @@ export function finished(api: Api, job: Job, progress: Progress): Promise<void> 
   });
 }
 
-/** The answer to GET, or to POST where there is a body, while a component stands; null asks nothing. */
-export function useAnswer<T>(api: Api, path: string | null, body?: unknown): Signal<Answer<T>> {
+/** Something is not there yet, and the server can make it. */
+export class Missing extends Error {}
+
+/** An answer; what has to be made before it is made by a job of the server, once. */
+export async function having<T>(api: Api, ask: () => Promise<T>, make: string, body: unknown, progress: Progress): Promise<T> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (!(error instanceof Missing)) throw error;
+    await finished(api, await api.post<Job>(make, body), progress);
+    return ask();
+  }
+}
+
+/** The answer to GET, or to POST where there is a body, while a component stands; null asks nothing.
+ *  What GET lacks is made by what `make` posts. */
+export function useAnswer<T>(api: Api, path: string | null, body?: unknown, make?: { path: string; body: unknown }): Signal<Answer<T>> {
   const asked = body === undefined ? undefined : JSON.stringify(body);
   const answer = useMemo(() => signal<Answer<T>>({ state: "waiting", doing: "", share: null }), [path, asked]);
   useLayoutEffect(() => {
     let wanted = path !== null;
     if (path === null) return;
-    const answered = body === undefined ? api.get<T>(path) : api.post<T>(path, body);
+    const heard: Progress = (doing, share) => {
+      if (wanted) answer.value = { state: "waiting", doing, share };
+    };
+    const get = () => api.get<T>(path);
+    const answered = body !== undefined ? api.post<T>(path, body) : make ? having(api, get, make.path, make.body, heard) : get();
     answered.then(
       (value) => {
         if (wanted) answer.value = { state: "here", value };

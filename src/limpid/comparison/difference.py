@@ -83,9 +83,9 @@ def _difference(
 ) -> Difference:
     a, b = (array.reshape(reference.shape) for array in pair)
     with np.errstate(all="ignore"):
-        ratio = _ratio(a, b, limits[0] + limits[1])
+        ratio = in_bounds(a, b, limits[0] + limits[1])
         off = tuple(
-            float(_ratio(one, reference, limit).max(initial=0.0)) for one, limit in zip((a, b), limits, strict=True)
+            float(in_bounds(one, reference, limit).max(initial=0.0)) for one, limit in zip((a, b), limits, strict=True)
         )
         distance = length(a - b)
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape)) if ratio.ndim else ()
@@ -158,7 +158,7 @@ def _not_finite(difference: Difference, variant: Observed, array: Array, referen
     )
 
 
-def _ratio(a: Array, b: Array, limit: Array) -> Array:
+def in_bounds(a: Array, b: Array, limit: Array) -> Array:
     """Distance of each vector, or of a scalar, in bounds; infinite where a number is not finite."""
     distance = length(a - b)
     ratio = np.where(distance == 0, 0.0, distance / limit)

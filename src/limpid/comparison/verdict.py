@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,8 @@ class Comparison:
     differences: tuple[Difference, ...]  # in the order of the step
     bitwise: bool
     explanations: tuple[Explanation, ...]  # faults that explain the outlier's numbers
+    config: ModelConfig
+    limits: Mapping[str, Array]  # by title: what rounding allows of each vector, root mean square over the last axis
 
     def __repr__(self) -> str:
         where = "" if self.first_disagreement is None else f", first {self.first_disagreement.title}"
@@ -100,13 +103,25 @@ def judge(config: ModelConfig, first: Observed, second: Observed, other: ModelCo
     differences = tuple(find_differences(first, second, spreads, backward))
     bitwise = all(np.array_equal(first.values[one.name], second.values[one.name], equal_nan=True)
                   for one in differences if one.kind == "forward")  # fmt: skip
-    comparison = Comparison(first, second, weights, _options(config, other), differences, bitwise, ())
+    limits = {one.title: _limit(one, spreads) for one in differences}
+    options = _options(config, other)
+    comparison = Comparison(first, second, weights, options, differences, bitwise, (), config, limits)
     where = comparison.first_disagreement
     if where is None or where.kind != "forward" or comparison.outlier is None:
         return comparison
     outlier = (first, second)[comparison.outlier]
-    limits = spreads[comparison.outlier].value_limits
-    return dataclasses.replace(comparison, explanations=explain(config, _reference(first, outlier), where.name, limits))
+    own = spreads[comparison.outlier].value_limits
+    return dataclasses.replace(comparison, explanations=explain(config, _reference(first, outlier), where.name, own))
+
+
+def _limit(difference: Difference, spreads: tuple[Spread, Spread]) -> Array:
+    """How far rounding may take the two variants apart in one quantity: of each vector, or of a number."""
+    name, (first, second) = difference.name, spreads
+    if difference.kind == "step":
+        return np.asarray(first.grad_norm_limit + second.grad_norm_limit)
+    if difference.kind == "backward":
+        return np.asarray(first.gradient_limits[name] + second.gradient_limits[name])
+    return np.asarray(first.value_limits[name] + second.value_limits[name])
 
 
 def _spreads(config: ModelConfig, first: Observed, second: Observed, backward: bool) -> tuple[Spread, Spread]:

@@ -88,14 +88,15 @@ def _tell_page(a: str, b: str) -> None:
     from limpid.view.addresses import of_pair
     from limpid.view.alive import tell
 
-    sources = [find_source(word) for word in (a, b)]
+    sources = [find_source(word.partition(":")[0]) for word in (a, b)]
     runs = [one.run if isinstance(one, Checkpoint) else one if isinstance(one, Run) else None for one in sources]
     one, other = runs
     if one is None or other is None or one.path.absolute().parent != other.path.absolute().parent:
         return
-    names = [
-        f"{run.path.absolute().name}@{source.step if isinstance(source, Checkpoint) else run.latest_checkpoint()}"
-        for run, source in zip((one, other), sources, strict=True)
-    ]
-    if names[0] != names[1]:
+    names = []
+    for word, run, source in zip((a, b), (one, other), sources, strict=True):
+        step = source.step if isinstance(source, Checkpoint) else run.latest_checkpoint()
+        _, colon, words = word.partition(":")
+        names.append(f"{run.path.absolute().name}@{step}{colon}{words}")
+    if names[0] != names[1] and "=" not in "".join(names):
         tell(one, of_pair(*names))

@@ -14,7 +14,9 @@ from limpid.terminal import on_one_line
 
 NAME = re.compile(r"[^/\\\x00-\x1f\x7f\ud800-\udfff.][^/\\\x00-\x1f\x7f\ud800-\udfff]{0,254}")
 """A run's folder: one name, which begins with no dot, and is text: no address holds other bytes."""
-READ = frozenset({"metrics.jsonl", "findings.jsonl", "samples.jsonl", "labels.json", "steps", "checkpoints"})
+READ = frozenset(
+    {"metrics.jsonl", "findings.jsonl", "samples.jsonl", "labels.json", "steps", "checkpoints", "variants"}
+)
 """What is read of a run beside its configuration."""
 SHOWN = 80
 """Letters of a name that an error repeats."""

@@ -147,6 +147,6 @@ class Kept:
 def _viewer() -> str:
     """Changes with every line that decides what is kept, and how."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,12 +33,19 @@ class Pair:
         if side not in get_args(Side):
             raise Refused(f"side is {side[:40]!r}: choose one of {', '.join(get_args(Side))}")
         if side == "share":
-            if self.bound is None:
-                raise Refused(f"{self.name} was not redone in float64: nothing says what rounding allows", 404, "exact")
-            return Derived(self.a.shape, self._share)
+            return self.share()
         if side == "difference":
             return Derived(self.a.shape, self._difference)
         return self.a if side == "a" else self.b
+
+    def share(self) -> Readable:
+        """|a - b| of each entry over its bound.
+
+        Raises  Refused where there is none
+        """
+        if self.bound is None:
+            raise Refused(f"{self.name} was not redone in float64: nothing says what rounding allows", 404, "exact")
+        return Derived(self.a.shape, self._share)
 
     def slice(self, asked: Asked, side: str) -> bytes:
         """A part of one side, as safetensors."""
@@ -62,3 +69,18 @@ class Pair:
         a, b, bound = (np.asarray(one[index]).astype(np.float64) for one in (self.a, self.b, self.bound))
         with np.errstate(all="ignore"):
             return np.asarray(np.where(a == b, 0.0, np.abs(a - b) / bound))
+
+
+@dataclass(frozen=True)
+class VectorPair(Pair):
+    """Two arrays whose vectors along the last axis have one bound each: the share of an entry is that of its vector."""
+
+    limit: Array = field(kw_only=True)  # root mean square of a - b, of each vector
+
+    def share(self) -> Readable:
+        """The difference of each vector over its bound, at each of its entries."""
+        from limpid.comparison.difference import in_bounds
+
+        with np.errstate(all="ignore"):
+            shares = in_bounds(np.asarray(self.a[...]), np.asarray(self.b[...]), self.limit)
+        return np.broadcast_to(shares[..., None] if self.a.shape else shares, self.a.shape)

@@ -102,6 +102,14 @@ class WhatIfQuestion(Question):
     changes: tuple[WeightChange | TokenChange | RateChange | VisibleChange | PrecisionChange, ...]
 
 
+@dataclass(frozen=True)
+class VariantsQuestion(Question):
+    """Two variants that are to be compared, RUN@STEP:WORDS."""
+
+    a: str
+    b: str
+
+
 def read(kind: type[Asked], asked: dict[str, Any]) -> Asked:
     """A question from the body that it came in.
 
@@ -113,4 +121,4 @@ def read(kind: type[Asked], asked: dict[str, Any]) -> Asked:
     return from_dict(kind, asked)
 
 
-QUESTIONS = (ExactQuestion, LabelsQuestion, PlayQuestion, PlanQuestion, WhatIfQuestion)
+QUESTIONS = (ExactQuestion, LabelsQuestion, PlayQuestion, PlanQuestion, WhatIfQuestion, VariantsQuestion)

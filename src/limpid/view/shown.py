@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,17 @@ from limpid.run import RUNS, Run
 from limpid.source import RecordedStep, find_run
 from limpid.tracing import Trace
 from limpid.view.addresses import of_run, of_step
-from limpid.view.answers import answer, in_thread
+from limpid.view.answers import Refused, answer, in_thread
 from limpid.view.arrays import StepArrays
-from limpid.view.compare import row_of
-from limpid.view.documents.compare import ComparedDocument, ComparedRow, Losses
 from limpid.view.documents.given import GivenDocument
 from limpid.view.kept import Kept
+from limpid.view.pairs import Pair
 from limpid.view.plan import document as plan_document
+from limpid.view.routes.pairs import slice_of, tile_of
 from limpid.view.server import not_found
 from limpid.view.site import Site
 from limpid.view.steps import Steps, packed_view
+from limpid.view.variants import beside
 
 if TYPE_CHECKING:
     from limpid.comparison.verdict import Comparison
@@ -57,18 +58,34 @@ def shown(result: Any) -> Shown:
         return Shown(_app(Site.of(RUNS.absolute())), f"#/learn/{result.name}")
     if isinstance(result, Finding):
         return _given(GivenDocument(finding=result))
-    return _given(GivenDocument(comparison=compared(result), notes=_notes(result)))
+    return _of_comparison(result)
 
 
 def _app(site: Site, *others: Route) -> Starlette:
     return Starlette(routes=[*others, *site.routes()], exception_handlers={404: not_found, 405: not_found})
 
 
-def _given(document: GivenDocument, folder: Path = RUNS) -> Shown:
+def _given(document: GivenDocument, *others: Route) -> Shown:
     def given(request: Request) -> Response:
         return answer(request, document)
 
-    return Shown(_app(Site.of(folder.absolute()), Route("/api/given", in_thread(given))), "#/given")
+    return Shown(_app(Site.of(RUNS.absolute()), Route("/api/given", in_thread(given)), *others), "#/given")
+
+
+def _of_comparison(comparison: Comparison) -> Shown:
+    """Two variants, with the arrays that they are compared by."""
+    found = beside(comparison, comparison.first.name, comparison.second.name)
+
+    def pair(name: str, side: str) -> Pair:
+        if name not in found.pairs:
+            raise Refused(f"{name[:80]!r} was not compared", 404)
+        return found.pairs[name]
+
+    return _given(
+        GivenDocument(comparison=found.document),
+        Route("/api/given/slice", in_thread(lambda request: slice_of(request, pair))),
+        Route("/api/given/tiles", in_thread(lambda request: tile_of(request, pair))),
+    )
 
 
 @dataclass
@@ -138,31 +155,3 @@ def _run(what: str | Path) -> Run | None:
         return find_run(what)
     except LimpidError:
         return None
-
-
-def compared(comparison: Comparison) -> ComparedDocument:
-    """Two variants of a computation as two steps beside each other."""
-    first, second = comparison.first, comparison.second
-    rows: list[ComparedRow] = []
-    for one in comparison.differences:
-        values = [variant.gradients if one.kind == "backward" else variant.values for variant in (first, second)]
-        if one.name not in values[0]:
-            continue  # the norm of all gradients, which is no array
-        a, b = values[0][one.name], values[1][one.name]
-        row = row_of(one.title, "backward" if one.kind == "backward" else "forward", (), a, b.reshape(a.shape))
-        rows.append(replace(row, share=one.worst))
-    losses = [variant.values.get("loss") for variant in (first, second)]
-    loss = None if any(one is None for one in losses) else Losses(*map(float, losses))  # type: ignore[arg-type]
-    return ComparedDocument(
-        first.name, second.name, "steps", (), True, loss, tuple(rows), "none", comparison.weights.differing
-    )
-
-
-def _notes(comparison: Comparison) -> tuple[str, ...]:
-    """What no row says: how both run, which options differ, and what explains the difference."""
-    sides = (comparison.first, comparison.second)
-    return (
-        *(f"{side.name}: {side.way}" for side in sides if side.way != side.name),
-        *(f"options differ: {one}" for one in comparison.options),
-        *(f"explained by: {one.words}" for one in comparison.explanations),
-    )

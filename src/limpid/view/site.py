@@ -11,6 +11,7 @@ from starlette.routing import Route
 from limpid.view.compare import Compare
 from limpid.view.folder import Folder
 from limpid.view.jobs import Jobs
+from limpid.view.kept_variants import KeptVariants
 from limpid.view.live import Streams
 from limpid.view.over_steps import OverTime
 from limpid.view.play import Play
@@ -21,6 +22,7 @@ from limpid.view.routes.models import ModelAnswers
 from limpid.view.routes.page import Pages
 from limpid.view.routes.runs import RunAnswers
 from limpid.view.routes.steps import StepAnswers
+from limpid.view.routes.variants import VariantAnswers
 from limpid.view.runs import Runs
 from limpid.view.steps import Steps
 from limpid.view.what_if import WhatIf
@@ -55,5 +57,6 @@ class Site:
             *JobAnswers(self.jobs, self.streams).routes(),
             *ModelAnswers(self.runs.folder, self.play).routes(),
             *CompareAnswers(self.compare, self.what_if).routes(),
+            *VariantAnswers(KeptVariants(self.runs.folder, self.jobs)).routes(),
             *LearnAnswers(self.steps).routes(),
         ]

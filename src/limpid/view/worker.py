@@ -55,7 +55,15 @@ def bounds(asked: Mapping[str, Any], report: Report) -> None:
     make(Path(asked["a"]), Path(asked["b"]), report)
 
 
-WORK: dict[str, Callable[[Mapping[str, Any], Report], None]] = {"record": record, "exact": exact, "bounds": bounds}
+def variants(asked: Mapping[str, Any], report: Report) -> None:
+    """Compare two variants of one computation."""
+    from limpid.view.kept_variants import make
+
+    make(asked, report)
+
+
+Work = Callable[[Mapping[str, Any], Report], None]
+WORK: dict[str, Work] = {"record": record, "exact": exact, "bounds": bounds, "variants": variants}
 
 
 def main(question: str) -> int:

@@ -25,7 +25,10 @@ function Table({ api, a, b }: { api: Api; a: string; b: string }) {
   const [first, second] = [useSignal(a), useSignal(b)];
   const runs = useAnswer<RunList>(api, "api/runs").value;
   const names = runs.state === "here" ? runs.value.runs.map((run) => run.name) : [];
-  const answer = useAnswer<Comparison>(api, a && b ? `api/compare?${new URLSearchParams({ a, b })}` : null).value;
+  const ofVariants = a.includes(":") || b.includes(":");
+  const path = ofVariants ? "api/variants" : "api/compare";
+  const source = useMemo(() => new PairSource(api, path, { a, b }), [api, path, a, b]);
+  const answer = useAnswer<Comparison>(api, a && b ? `${path}?${new URLSearchParams({ a, b })}` : null, undefined, ofVariants ? { path: "api/variants/made", body: { a, b } } : undefined).value;
   return (
     <>
       <h1>Compare</h1>
@@ -39,19 +42,19 @@ function Table({ api, a, b }: { api: Api; a: string; b: string }) {
         <Field label="first" value={first.value} choices={names} placeholder="001, 001/400, 001@400" onValue={(value) => (first.value = value)} />
         <Field label="second" value={second.value} choices={names} placeholder="002" onValue={(value) => (second.value = value)} />
         <button type="submit">compare</button>
-        <p class="quiet">a run, RUN@STEP for a checkpoint, RUN/STEP for a recorded step</p>
+        <p class="quiet">a run, RUN@STEP for a checkpoint, RUN/STEP for a recorded step; RUN@STEP:WORDS for how it is computed, as in 001@400:transformers</p>
       </form>
-      {a && b && <Awaited answer={answer}>{(found) => <Shown api={api} found={found} />}</Awaited>}
+      {a && b && <Awaited answer={answer}>{(found) => <Shown api={api} found={found} source={source} />}</Awaited>}
     </>
   );
 }
 
-/** What two differ in; without a server, which has their arrays, what their comparison says. */
-export function Shown({ api, found: first }: { api?: Api; found: Comparison }) {
+/** What two differ in; without a server, which works out what is still to come, what their comparison says. */
+export function Shown({ api, found: first, source }: { api?: Api; found: Comparison; source: PairSource }) {
   const { found, doing } = useBounds(api, first);
   const chosen = useSignal<string | null>(null);
   const quantity = useSignal<string | null>(null);
-  const source = useMemo(() => api && new PairSource(api, "api/compare", { a: found.a, b: found.b }), [api, found.a, found.b]);
+  const ofVectors = found.kind === "variants";
   const bounded = found.rows.some((row) => row.share !== null);
   const value = (row: Row): number => (row.not_finite ? Number.NaN : numberOf((bounded ? row.share : row.relative) ?? 0));
   const rows = furthest(chosen.value === null ? found.rows : found.rows.filter((row) => keyOf(row) === chosen.value), value);
@@ -62,18 +65,26 @@ export function Shown({ api, found: first }: { api?: Api; found: Comparison }) {
       {doing && <Waiting doing={doing.doing} share={doing.share} />}
       {api && found.kind === "runs" && <InCommon api={api} a={found.a} b={found.b} />}
       {found.options.length > 0 && <Differing found={found} />}
+      {found.notes.length > 0 && (
+        <ul class="notes">
+          {found.notes.map((note) => (
+            <li key={note}>{note}</li>
+          ))}
+        </ul>
+      )}
       {found.rows.length > 0 && (
         <section aria-labelledby="along">
           <h2 id="along">Along the step</h2>
-          <p class="quiet">{bounded ? "Largest difference of each station in units of what rounding allows; orange is beyond it." : "Difference of each station over its size, from a millionth to all of it."} A cell shows its quantities.</p>
+          <p class="quiet">{bounded ? `Largest difference of each station${ofVectors ? ", vector by vector," : ""} in units of what rounding allows; orange is beyond it.` : "Difference of each station over its size, from a millionth to all of it."} A cell shows its quantities.</p>
           <Strip label="differences along the step" rows={found.rows} value={value} measure={bounded ? SHARE : RELATIVE} chosen={chosen.value} onChosen={(key) => (chosen.value = key)} />
-          {looked && source && (
+          {looked && (
             <Sides
               key={`${looked.kind} ${looked.name}`}
               source={source}
               row={looked}
               names={{ a: found.a, b: found.b }}
-              bounded={looked.share !== null && entries(looked) <= REDONE}
+              bounded={looked.share !== null && (ofVectors || entries(looked) <= REDONE)}
+              ofVectors={ofVectors}
               to={(side, entry) => entryOf(found[side], entry)}
             />
           )}

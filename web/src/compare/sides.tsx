@@ -30,6 +30,8 @@ interface Props {
   to: (side: "a" | "b", entry: string) => string | null;
   /** Whether what rounding allows is known. */
   bounded: boolean;
+  /** Whether it is known of vectors along the last axis as a whole, not of each entry. */
+  ofVectors?: boolean;
 }
 
 export function Sides(props: Props) {
@@ -78,8 +80,8 @@ interface OneProps extends Props {
   onChosen: (cell: { row: number; column: number }) => void;
 }
 
-function One({ source, row, names, side, laid, index, room, chosen, onChosen }: OneProps) {
-  const caption = { a: names.a, b: names.b, difference: `${names.a} − ${names.b}`, share: "difference over what rounding allows" }[side];
+function One({ source, row, names, side, laid, index, room, chosen, onChosen, ofVectors }: OneProps) {
+  const caption = { a: names.a, b: names.b, difference: `${names.a} − ${names.b}`, share: ofVectors ? "difference of each vector over what rounding allows" : "difference over what rounding allows" }[side];
   const large = laid.rows * laid.columns > LARGEST;
   const entry = written({ name: row.name, index });
   const data = useLoaded(async () => (large ? null : source.slice(entry, side)), [source, entry, side]);
@@ -98,17 +100,18 @@ function One({ source, row, names, side, laid, index, room, chosen, onChosen }: 
   if (large) return <Tiles {...common} source={source.tiled(side)} name={row.name} index={index} rows={laid.rows} columns={laid.columns} />;
   if (!data) return <p class="quiet loading">{side === "share" ? "working out what rounding allows …" : `reading ${caption} …`}</p>;
   const scale = side === "share" ? 1 : side === "difference" ? undefined : Math.max(...[data, other ?? []].map((one) => spanOf(one, () => false).largest));
-  const beyond = side === "share" ? data.filter((one) => !(one <= 1)).length : 0;
+  const [what, each] = ofVectors && row.shape.length ? ["vector", row.shape.at(-1) ?? 1] : ["entry", 1];
+  const beyond = side === "share" ? data.filter((one) => !(one <= 1)).length / each : 0;
   return (
     <div>
       <Matrix {...common} rows={laid.rows} columns={laid.columns} data={data} {...(scale === undefined ? {} : { scale })} />
-      {side === "share" && <p class={beyond ? "beyond" : "quiet"}>{beyond ? `${beyond.toLocaleString("en")} of ${data.length.toLocaleString("en")} entries beyond the bound` : "every entry within its bound, which is 1"}</p>}
+      {side === "share" && <p class={beyond ? "beyond" : "quiet"}>{beyond ? `${beyond.toLocaleString("en")} of ${(data.length / each).toLocaleString("en")} ${what === "entry" ? "entries" : "vectors"} beyond the bound` : `every ${what} within its bound, which is 1`}</p>}
     </div>
   );
 }
 
 /** The two values of one entry, each a way to where it stands. */
-function Both({ source, row, names, to, bounded, index }: Props & { index: number[] }) {
+function Both({ source, row, names, to, bounded, ofVectors, index }: Props & { index: number[] }) {
   const entry = written({ name: row.name, index });
   const found = useLoaded(
     async () => Promise.all((["a", "b", "difference"] as const).map(async (side) => Number((await source.slice(entry, side))[0]))),
@@ -128,7 +131,8 @@ function Both({ source, row, names, to, bounded, index }: Props & { index: numbe
       <span class="number" data-value={exact(difference)}>{signed(general(difference, 6))}</span>
       {share !== null && (
         <>
-          , <span class={`number${share <= 1 ? "" : " beyond"}`}>{general(share, 3)}</span> of what rounding allows
+          {ofVectors ? "; its vector is apart by " : ", "}
+          <span class={`number${share <= 1 ? "" : " beyond"}`}>{general(share, 3)}</span> of what rounding allows
         </>
       )}
     </p>

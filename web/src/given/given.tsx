@@ -1,5 +1,6 @@
 // One result as a notebook's kernel holds it: a plan, a finding, or a comparison that lies in no folder of runs.
 import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 
 import type { Address } from "../address";
 import { Shown as Comparison } from "../compare/compare";
@@ -12,23 +13,19 @@ import { Stack } from "../plan/stack";
 import { Why } from "../plan/why";
 import { Finding } from "../runs/findings";
 import { apiOf, useAnswer } from "../service";
+import { PairSource } from "../source/pair";
 
 export function Given({ source }: ViewProps<Extract<Address, { view: "given" }>>) {
-  const answer = useAnswer<GivenDocument>(apiOf(source), "api/given");
+  const api = apiOf(source);
+  const answer = useAnswer<GivenDocument>(api, "api/given");
+  const arrays = useMemo(() => new PairSource(api, "api/given", {}), [api]);
   return (
     <Awaited answer={answer.value}>
-      {({ notes, plan, finding, comparison }) => (
+      {({ plan, finding, comparison }) => (
         <>
-          {comparison && <Comparison found={comparison} />}
+          {comparison && <Comparison found={comparison} source={arrays} />}
           {plan && <Plan plan={plan} />}
           {finding && <Finding finding={finding} />}
-          {notes.length > 0 && (
-            <ul>
-              {notes.map((note) => (
-                <li key={note}>{note}</li>
-              ))}
-            </ul>
-          )}
         </>
       )}
     </Awaited>

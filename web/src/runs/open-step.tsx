@@ -1,6 +1,7 @@
 // The way from a point of a curve to its step: opened at once where it was recorded, replayed where it was not.
 import { useSignal } from "@preact/signals";
 
+import { print } from "../address";
 import { whole } from "../format";
 import { Waiting } from "../parts/form";
 import { finished, type Job, reasonOf } from "../service";
@@ -26,6 +27,7 @@ export function OpenStep({ api, runs, chosen, onChosen }: Props) {
   const overview = runs.find((run) => run.overview.row.name === name)?.overview;
   if (!overview) return null;
   const { opened_first: first, opened_last: last, recorded } = overview;
+  const saved = overview.checkpoints.at(-1);
   const step = chosen?.step ?? recorded.at(-1) ?? last;
   if (step === null || step === undefined) return <p class="quiet">No step of {name} can be opened yet.</p>;
   const here = recorded.includes(step);
@@ -76,6 +78,11 @@ export function OpenStep({ api, runs, chosen, onChosen }: Props) {
       </div>
       {doing.value && <Waiting {...doing.value} />}
       {failed.value && <p role="alert">{failed.value}</p>}
+      {saved !== undefined && (
+        <p class="quiet">
+          <a href={print({ view: "compare", a: `${name}@${saved}`, b: `${name}@${saved}:transformers` })}>the checkpoint after step {whole(saved)}, here and in transformers</a>
+        </p>
+      )}
       {recorded.length > 0 && (
         <p class="quiet">
           recorded:{" "}

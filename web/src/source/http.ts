@@ -1,7 +1,7 @@
 // The source behind `limpid serve`, and behind a notebook's kernel, which answers the same paths.
-import type { EntryView, EquationsView, ErrorDocument, FindingsView, JobDocument, LensView, OverSteps, StepView } from "../documents";
+import type { EntryView, EquationsView, ErrorDocument, FindingsView, LensView, OverSteps, StepView } from "../documents";
 import { entry as parsed } from "../address";
-import { finished } from "../service";
+import { having, Missing } from "../service";
 import { read } from "./safetensors";
 import type { Api, Heard, Kind, Slice, Source, StepSource, Tile, TileRequest } from "./source";
 import { asking, tileOf } from "./tile";
@@ -59,17 +59,8 @@ class HttpStep implements StepSource {
     return this.page;
   }
 
-  /** An answer; what has to be made before it is made by a job of the server, once. */
-  private async having<T>(ask: () => Promise<T>, make: string, body: unknown, heard: Heard): Promise<T> {
-    try {
-      return await ask();
-    } catch (error) {
-      if (!(error instanceof Missing)) throw error;
-      await finished(this.api, await this.api.post<JobDocument>(`${this.path}/${make}`, body), (doing, _, { done, total }) => {
-        heard(total ? `${doing} (${done} of ${total})` : doing);
-      });
-      return ask();
-    }
+  private having<T>(ask: () => Promise<T>, make: string, body: unknown, heard: Heard): Promise<T> {
+    return having(this.api, ask, `${this.path}/${make}`, body, (doing, _, { done, total }) => heard(total ? `${doing} (${done} of ${total})` : doing));
   }
 
   async slice(entry: string, kind: Kind): Promise<Slice> {
@@ -124,9 +115,6 @@ export function refusal(said: Partial<ErrorDocument> | null, otherwise: string):
   const why = said?.error ?? otherwise;
   return said?.missing ? new Missing(why) : new Error(why);
 }
-
-/** Something is not there yet, and the server can make it. */
-class Missing extends Error {}
 
 function events(path: string, heard: (kind: string, data: unknown) => void): () => void {
   const stream = new EventSource(path);

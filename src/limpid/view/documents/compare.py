@@ -50,17 +50,18 @@ class Losses:
 
 @dataclass(frozen=True)
 class ComparedDocument:
-    """Two recorded steps, checkpoints or runs, held against each other."""
+    """Two recorded steps, checkpoints, runs or variants of one computation, held against each other."""
 
     a: str
     b: str
-    kind: Literal["steps", "checkpoints", "runs"]
+    kind: Literal["steps", "checkpoints", "runs", "variants"]  # of variants, bounds are of vectors along the last axis
     options: tuple[OptionDifference, ...]
     same_batch: bool | None
     loss: Losses | None
     rows: tuple[ComparedRow, ...]
     bounds: Bounds
     alone: tuple[str, ...]  # arrays that only one has, or with other shapes
+    notes: tuple[str, ...] = ()  # what no row says
 
 
 @dataclass(frozen=True)

@@ -16,4 +16,3 @@ class GivenDocument:
     plan: PlanDocument | None = None
     finding: Finding | None = None
     comparison: ComparedDocument | None = None
-    notes: tuple[str, ...] = ()  # what else is to be said of it

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from limpid.view.answers import Refused, answer, in_thread, numbers, with_body
+from limpid.view.answers import Refused, answer, in_thread, with_body
 from limpid.view.compare import Compare
 from limpid.view.pairs import Pair
-from limpid.view.query import matrix, tile, word
-from limpid.view.slices import parsed
+from limpid.view.query import word
+from limpid.view.routes.pairs import slice_of, tile_of
 from limpid.view.what_if import WhatIf
 
 
@@ -43,11 +43,11 @@ class CompareAnswers:
 
     def compared_slice(self, request: Request) -> Response:
         """GET api/compare/slice?a=&b=&entry=&side=a|b|difference|share."""
-        return _slice_of(request, self._pair(request))
+        return slice_of(request, self._pair(request))
 
     def compared_tiles(self, request: Request) -> Response:
         """GET api/compare/tiles?a=&b=&name=&index=&side=&level=&row=&column=."""
-        return _tile_of(request, self._pair(request))
+        return tile_of(request, self._pair(request))
 
     def _pair(self, request: Request) -> Callable[[str, str], Pair]:
         a, b = word(request, "a"), word(request, "b")
@@ -66,20 +66,8 @@ class CompareAnswers:
 
     def what_if_slice(self, request: Request) -> Response:
         """GET api/what-if/ID/slice?entry=&side=: a is after what was changed, b before it."""
-        return _slice_of(request, lambda name, _: self.what_if.pair(request.path_params["result"], name))
+        return slice_of(request, lambda name, _: self.what_if.pair(request.path_params["result"], name))
 
     def what_if_tiles(self, request: Request) -> Response:
         """GET api/what-if/ID/tiles?name=&index=&side=&level=&row=&column=."""
-        return _tile_of(request, lambda name, _: self.what_if.pair(request.path_params["result"], name))
-
-
-def _slice_of(request: Request, pair: Callable[[str, str], Pair]) -> Response:
-    """A part of one side of two arrays."""
-    asked, side = parsed(word(request, "entry")), word(request, "side")
-    return numbers(request, pair(asked.name, side).slice(asked, side))
-
-
-def _tile_of(request: Request, pair: Callable[[str, str], Pair]) -> Response:
-    """A tile of one side of two arrays."""
-    asked, side, place = matrix(request), word(request, "side"), tile(request)
-    return numbers(request, pair(asked.name, side).tiles(asked, side, *place))
+        return tile_of(request, lambda name, _: self.what_if.pair(request.path_params["result"], name))
