@@ -12,7 +12,7 @@ from benchmarks.custom_functions import deliberate, right, wrong
 from benchmarks.custom_functions.steps import FORMATS, NAMES, net_of, step
 
 import limpid
-from limpid.operations.adjoint import Adjoint, Verdict
+from limpid.adjoints.adjoint import Adjoint, Verdict
 
 ON_PURPOSE = [name for name, one in vars(deliberate).items() if getattr(one, "__module__", "") == deliberate.__name__]
 RANK = [Verdict.WRONG, Verdict.SURROGATE, Verdict.UNCHECKED, Verdict.HOLDS]

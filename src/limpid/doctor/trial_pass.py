@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,12 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from limpid.adjoints.adjoint import Adjoint
+from limpid.adjoints.standing import standing
+from limpid.adjoints.watch import Watch, watched
 from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import LossGradient, read_call
 from limpid.doctor.shield import Shield
 from limpid.doctor.undisturbed import seeded, undisturbed
 
+CALLS = 2
+"""Of each custom Function, whose backward passes are held against their forward passes."""
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -73,6 +80,7 @@ class TrialPass:
     loss_gradients: list[LossGradient] = field(default_factory=list)
     norms: dict[str, float | None] = field(default_factory=dict)  # of each parameter's gradient; None without one
     slope: float | None = None  # observed change of the loss along the gradient over the predicted one
+    adjoints: list[Adjoint] = field(default_factory=list)  # backward passes by hand, held against their forward passes
     no_graph: bool = False  # the loss does not depend on any parameter
     spread_out: Shapes | None = None  # of predictions and targets that were compared all with all
 
@@ -110,6 +118,8 @@ def try_once(
 
         logits.grad_fn.register_prehook(back)
 
+    names = {id(module): name for name, module in model.named_modules()}
+    by_hand = Watch(model, partial(standing, names), contextlib.nullcontext, CALLS)
     own = [function for function in (loss, loss_function) if function is not None]
     with undisturbed(Shield(model, own), gradients=True):
         handles = [
@@ -118,7 +128,7 @@ def try_once(
         ]
         try:
             seeded()
-            with Differences() as differences:
+            with Differences() as differences, watched(by_hand):
                 value = compute()
             seen.spread_out = differences.shapes
         finally:
@@ -129,6 +139,7 @@ def try_once(
             seen.no_graph = True
             return seen
         value.backward()
+        seen.adjoints = by_hand.found
         for name, parameter in model.named_parameters():
             gradient = parameter.grad
             if gradient is not None and gradient.is_sparse:

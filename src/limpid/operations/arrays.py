@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import torch
@@ -89,12 +87,3 @@ def exact(array: Raw) -> Raw:
 def parts(array: Raw) -> Raw:
     """Real numbers: of complex ones both parts, along a last axis."""
     return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
-
-
-def mapped(value: Any, change: Any) -> Any:
-    """A value with its tensors changed, in lists too."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        return [mapped(one, change) for one in value]
-    return value

@@ -14,12 +14,13 @@ import numpy as np
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from limpid.adjoints.aten import mapped, outputs_of, short_name
 from limpid.maths.operation import Array
-from limpid.operations.arrays import address, exact, is_float, mapped, raw
+from limpid.operations.arrays import address, exact, is_float, raw
 from limpid.operations.call import Call
 from limpid.operations.evaluate import CONSTANTS, evaluate
 from limpid.operations.exact.movement import Raw
-from limpid.operations.redo import outputs_of, short_name, with_storage, written
+from limpid.operations.redo import with_storage, written
 
 MOST = 1 << 28
 """Bytes of differences that are carried at a time."""

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from limpid.adjoints.adjoint import Adjoint
 from limpid.jsonable import from_json
-from limpid.operations.adjoint import Adjoint
 from limpid.operations.call import Call, Check
 from limpid.operations.modules import ModuleDocument, folded, tree
 

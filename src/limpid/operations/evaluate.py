@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from limpid.adjoints.aten import DRAWN, short_name
 from limpid.maths.operation import Array
 from limpid.operations.arrays import exact, is_float
 from limpid.operations.exact import EXACT, MOVED
 from limpid.operations.exact.movement import Raw
-from limpid.operations.redo import DRAWN, Unknown, called, mapped_arrays, short_name
+from limpid.operations.redo import Unknown, called, mapped_arrays
 
 CONSTANTS = {
     "full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd",

@@ -17,22 +17,24 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.flop_counter import flop_registry
 from torch.utils.hooks import RemovableHandle
 
+import limpid.adjoints
+from limpid.adjoints.again import results_of
+from limpid.adjoints.aten import mapped, outputs_of
+from limpid.adjoints.watch import Watch, is_other_library, watched
 from limpid.config.arguments import checked
 from limpid.errors import ConfigError
 from limpid.files import user_path
 from limpid.maths.operation import Array
-from limpid.operations.again import results_of
-from limpid.operations.arrays import Unreadable, address, exact, mapped, raw
+from limpid.operations.arrays import Unreadable, address, exact, raw
 from limpid.operations.call import Call, Check
 from limpid.operations.carried import Carried
-from limpid.operations.custom import Watch, is_other_library, watched
 from limpid.operations.finite import ended
 from limpid.operations.kept import Keeper
-from limpid.operations.redo import Unknown, arguments_of, as_arrays, outputs_of, redo, with_storage, written
+from limpid.operations.redo import Unknown, arguments_of, as_arrays, redo, with_storage, written
 from limpid.operations.report import Facts, Report
 from limpid.operations.widened import in_float64
 
-PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
+PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.dirname(limpid.adjoints.__file__), "<")
 """Where frames are nobody's own code."""
 STEP = os.path.join(os.path.dirname(__file__), "step.py")
 """Whoever calls what takes a step there is not who asked for an operation."""

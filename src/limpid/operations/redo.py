@@ -11,21 +11,15 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import torch
-from torch import Tensor
 
+from limpid.adjoints.aten import DRAWN, mapped, outputs_of, short_name
 from limpid.maths.operation import Array
 from limpid.maths.rounding import bound
-from limpid.operations.arrays import exact, is_float, mapped, parts, raw, storage
+from limpid.operations.arrays import exact, is_float, parts, raw, storage
 from limpid.operations.call import Check, Difference
 from limpid.operations.exact import EXACT, MOVED, Exact
 from limpid.operations.exact.movement import Raw
 
-DRAWN = {
-    "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "uniform", "normal",
-    "exponential", "multinomial", "random", "geometric", "log_normal", "cauchy", "empty", "empty_like",
-    "empty_strided", "new_empty", "new_empty_strided", "resize", "set",
-}  # fmt: skip
-"""Random numbers, and memory that is not written yet."""
 WITHOUT_DATA = {
     "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "size", "names",
     "implicit", "out", "half_to_float", "input_dtype", "requires_grad", "seed", "check_errors", "like", "formats",
@@ -44,12 +38,6 @@ BLOCK = 1 << 16
 
 class Unknown(Exception):
     """An operation that is not in the table, or arguments that it cannot be done again with; says why."""
-
-
-def short_name(operation: Any) -> str:
-    """`add` of aten::add_.Tensor."""
-    name = operation._schema.name.partition("::")[2]
-    return name if name.endswith("__") else name.rstrip("_")
 
 
 def arguments_of(operation: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -79,12 +67,6 @@ def with_storage(operation: Any, given: dict[str, Any]) -> dict[str, Any]:
 def written(operation: Any) -> list[str]:
     """Names of arguments that it writes to."""
     return [one.name for one in operation._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
-
-
-def outputs_of(made: Any) -> list[Tensor | None]:
-    """Tensors that came out, None where something else did."""
-    several = made if isinstance(made, list | tuple) else [made]
-    return [one if isinstance(one, Tensor) else None for one in several]
 
 
 class Redone(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from limpid.adjoints.adjoint import Adjoint
+from limpid.adjoints.adjoint import Verdict as AdjointVerdict
 from limpid.operations.account import Account, account
-from limpid.operations.adjoint import Adjoint
-from limpid.operations.adjoint import Verdict as AdjointVerdict
 from limpid.operations.call import Call, Check
 from limpid.operations.document import RecordingDocument, document
 

@@ -5,54 +5,58 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, Function
 
-from limpid.operations.adjoint import Adjoint
-from limpid.operations.again import Applied, apart, copy, results_of, sums
-from limpid.operations.judged import judge
+from limpid.adjoints.adjoint import Adjoint
+from limpid.adjoints.again import Applied, apart, copy, results_of, sums
+from limpid.adjoints.judged import judge
 
 OWN = "torch"
 """Functions of PyTorch itself are not custom."""
 Standing = Callable[[], tuple[str, str]]
+Quiet = Callable[[], AbstractContextManager[object]]
 
 
 class Watch:
     """What was found of backward passes by hand, in the order of the backward pass."""
 
-    def __init__(self, model: nn.Module, standing: Standing) -> None:
+    def __init__(
+        self, model: nn.Module, standing: Standing, quiet: Quiet = apart, most: int | None = None
+    ) -> None:  # fmt: skip
         self.model, self.standing = model, standing
+        self.quiet = quiet  # in which Functions are done again
+        self.most = most  # calls of each Function that are judged
         self.found: list[Adjoint] = []
         self.is_again = False
-        self.begun: list[tuple[Any, Applied]] = []  # forward passes that are running, by their contexts
+        self.begun: list[tuple[Any, Applied | None]] = []  # forward passes that are running, by their contexts
         self.nodes: set[int] = set()
 
     def operation(self, operation: Any, args: Any, kwargs: Any) -> Any:
         """An operation of another library, called; its node is asked for what comes to it."""
         name = operation.name() if hasattr(operation, "name") else str(operation)
-        applied = Applied.of(name, operation, (args, kwargs), nested=True)
+        applied = _taken(name, operation, (args, kwargs), nested=True)
         made = operation(*args, **kwargs)
         node = next((one.grad_fn for one in results_of(made) if one is not None and one.grad_fn is not None), None)
-        if node is not None and applied.owed:
+        if applied is not None and node is not None and applied.owed:
             self._ask(node, applied, made, _names_of(operation, applied))
         return made
 
     def begin(self, context: Any, given: tuple[Any, Any]) -> None:
         """The forward pass of a Function begins."""
-        self.begun.append((context, Applied.of("", _never, given, nested=False)))
+        self.begun.append((context, _taken("", _never, given, nested=False)))
 
     def end(self, context: Any, made: Any) -> None:
         """It has ended: its node is asked for what comes to it."""
         _, applied = self.begun.pop()
-        kind = type(context)._forward_cls
-        applied.name, applied.apply = kind.__qualname__, kind.apply
-        if any(context.needs_input_grad):
-            skip = 1 if _takes_context(kind) else 0
-            names = list(inspect.signature(kind.forward).parameters)[skip:]
+        if applied is not None and any(context.needs_input_grad):
+            kind = type(context)._forward_cls
+            applied.name, applied.apply = kind.__qualname__, kind.apply
+            names = list(inspect.signature(kind.forward).parameters)[1 if _takes_context(kind) else 0 :]
             self._ask(context, applied, made, _named(names, applied), kind)
 
     def meet(self, node: Any) -> None:
@@ -82,7 +86,8 @@ class Watch:
                 applied.gradients = [None if one is None else copy(one) for one in gradients]
 
         def after(owed: Sequence[Tensor | None], _: Any) -> None:
-            if adjoint.number < 0:
+            before = sum(one.kind is kind and one.function == applied.name for one in self.found)
+            if adjoint.number < 0 and (self.most is None or before < self.most):
                 adjoint.number = len(self.found)
                 self.found.append(adjoint)
                 self._judge(adjoint, applied, owed)
@@ -100,11 +105,20 @@ class Watch:
             if len(owed) != len(applied.places) or len(applied.gradients) != len(applied.made):
                 adjoint.why = "its tensors are not those that its node has"
             else:
-                judge(adjoint, applied, owed, self.model)
+                with self.quiet():
+                    judge(adjoint, applied, owed, self.model)
         except Exception as error:  # the step goes on, whatever it is
             adjoint.why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         finally:
             self.is_again = False
+
+
+def _taken(name: str, apply: Callable[..., Any], given: tuple[Any, Any], *, nested: bool) -> Applied | None:
+    """What is called and what it is given; None where that cannot be kept, for want of memory or else."""
+    try:
+        return Applied.of(name, apply, given, nested=nested)
+    except Exception:  # the step goes on, whatever it is given
+        return None
 
 
 def _never(*_: Any) -> Any:
@@ -171,12 +185,12 @@ def _forward(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
         is_inner = context is not None and any(context is one for one, _ in watch.begun)
         if watch.is_again or is_inner:
             return original(*args, **kwargs)
-        watch.begin(context, (args if context is None else args[1:], kwargs))
         began = len(watch.begun)
+        watch.begin(context, (args if context is None else args[1:], kwargs))
         try:
             made = original(*args, **kwargs)
         except BaseException:
-            del watch.begun[began - 1 :]
+            del watch.begun[began:]
             raise
         if context is not None:
             watch.end(context, made)

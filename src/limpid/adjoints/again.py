@@ -15,8 +15,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from limpid.operations.redo import DRAWN, outputs_of, short_name
-from limpid.operations.widened import wider
+from limpid.adjoints.aten import DRAWN, outputs_of, short_name
+from limpid.adjoints.widened import wider
 
 Gradients = Sequence[Tensor | None]
 

@@ -8,7 +8,7 @@ from math import inf, isfinite
 import torch
 from torch import Tensor
 
-from limpid.operations.adjoint import Along
+from limpid.adjoints.adjoint import Along
 
 DIRECTIONS = 3
 WRITTEN = 2.0**-20

@@ -14,9 +14,9 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 import limpid
+from limpid.adjoints.adjoint import Adjoint, Verdict
 from limpid.cli import main
 from limpid.jsonable import to_json
-from limpid.operations.adjoint import Adjoint, Verdict
 from limpid.operations.document import recording_from
 
 
@@ -221,7 +221,7 @@ def test_in_other_formats(form: torch.dtype) -> None:
 def test_wrong_ones_that_nothing_looks_into_are_found(function: Any) -> None:
     [found] = recorded(function)[0]
     assert found.verdict is Verdict.WRONG
-    assert found.source.startswith("test_custom.py:")
+    assert found.source.startswith("test_watch.py:")
 
 
 def test_a_forward_pass_that_is_another_each_time_is_unchecked() -> None:

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from limpid.operations.adjoint import Adjoint, Along, Verdict
-from limpid.operations.again import Applied, Formats, apart, copy, put_back, sums
-from limpid.operations.directional import LUCK, along, scale_of, signs_of, steps
-from limpid.operations.widened import Rounded, Widened, wider
+from limpid.adjoints.adjoint import Adjoint, Along, Verdict
+from limpid.adjoints.again import Applied, Formats, copy, put_back, sums
+from limpid.adjoints.directional import LUCK, along, scale_of, signs_of, steps
+from limpid.adjoints.widened import Rounded, Widened, wider
 
 DRAWS = 4
 ASIDE = 32
@@ -27,12 +27,12 @@ Gradients = Sequence[Tensor | None]
 
 
 def judge(adjoint: Adjoint, applied: Applied, engine: Gradients, model: nn.Module) -> None:
-    """Say what came of it.
+    """Say what came of it; everything is put back.
 
     engine  x̄ of each tensor that it was given, in their order, as it came in the step
     """
     objects = [adjoint.kind, *(one for one in applied.leaves if not isinstance(one, Tensor))]
-    with apart(), put_back(model, *objects):
+    with put_back(model, *objects):
         found = [one for place, one in zip(applied.places, engine, strict=True) if place in applied.owed]
         _judge(adjoint, applied, found)
 
