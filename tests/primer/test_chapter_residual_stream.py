@@ -8,6 +8,7 @@ import pytest
 
 from limpid.maths.foundations import finite_difference
 from limpid.maths.norm import batch_norm, layer_norm, rms_norm
+from limpid.primer.cases import timed
 from limpid.primer.cases.depth import BENDS, drawn, gradient_norms
 from limpid.primer.chapter import Text, chapter
 from limpid.primer.figures import as_svg, as_text
@@ -104,3 +105,15 @@ def test_a_gradient_behind_random_layers_is_the_slope_of_what_they_make(bend: st
 def test_pictures_fit_a_terminal_and_have_titles(name: str, settings: dict[str, float]) -> None:
     assert max(map(len, as_text(name, settings).splitlines())) <= 72
     assert "<title>" in as_svg(name, settings)
+
+
+def test_the_times_of_norms_are_those_that_were_measured_and_the_words_beside_them_hold() -> None:
+    times, words = timed.norms(), text()
+    assert "RMSNorm wins: fewer steps" in words
+    assert "LayerNorm wins here" in words
+    ratios = {(row.written, row.part): row.ratio for row in times.rows}
+    assert {part for _, part in ratios} == {"forward", "forward and backward"}
+    for part in ("forward", "forward and backward"):
+        assert max(ratios[way, part] for way in ("NumPy, float64", "PyTorch, step by step")) < 1
+        assert ratios["PyTorch, one operation", part] > 1
+    assert all(f"| {row.layer:g} | {row.rms:g} | {row.ratio:g} |" in words for row in times.rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from limpid.maths.loss import perplexity
-from limpid.primer.cases import depth, draws, letters, network, recurrent, surfaces, width
+from limpid.primer.cases import depth, draws, letters, network, recurrent, surfaces, timed, width
 
 NAMES: Mapping[str, Any] = {
     "perplexity": perplexity,
@@ -16,6 +16,7 @@ NAMES: Mapping[str, Any] = {
     "letters": letters,
     "draws": draws,
     "recurrent": recurrent,
+    "timed": timed,
     "width": width,
 }
 """As chapters call them."""
