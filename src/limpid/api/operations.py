@@ -10,6 +10,7 @@ from limpid.errors import ConfigError
 
 if TYPE_CHECKING:
     from limpid.operations import Report
+    from limpid.operations.what_if import WhatIf
 
 
 @checked
@@ -30,6 +31,29 @@ def trace_model(
     if not isinstance(source, ModelFolder):
         raise ConfigError(f"{what} is no Hugging Face folder, which transformers opens")
     return recorded(of_folder(source, text, TEXT_RATE, precision), None if keep is None else user_path(keep))
+
+
+@checked
+def try_formats(
+    what: str | Path, text: str, formats: dict[str, str], precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+) -> WhatIf:
+    """What the loss of a Hugging Face folder's model on a text would be with some operations in another format.
+
+    formats  patterns of modules' paths and formats, such as {"layers.3.*": "fp8"}
+    """
+    import torch
+
+    from limpid.operations.folder import of_folder
+    from limpid.operations.what_if import what_if
+    from limpid.source import ModelFolder, open_source
+    from limpid.training.replay import TEXT_RATE
+
+    source = open_source(what)
+    if not isinstance(source, ModelFolder):
+        raise ConfigError(f"{what} is no Hugging Face folder, which transformers opens")
+    step = of_folder(source, text, TEXT_RATE, precision)
+    assert step.loss is not None
+    return what_if(step.model, step.loss, torch.get_rng_state(), formats)
 
 
 @checked

@@ -46,7 +46,8 @@ def of_folder(source: ModelFolder, text: str, rate: float, precision: Precision 
         optimizer.step()
         return loss.detach()
 
-    return Step(model, optimizer, _explained(take, source), f"{source.title}: {type(model).__name__}", given.said)
+    title, loss = f"{source.title}: {type(model).__name__}", _explained(lambda: _loss(model, given), source)
+    return Step(model, optimizer, _explained(take, source), title, given.said, loss)
 
 
 def _opened(source: ModelFolder, form: torch.dtype) -> Any:

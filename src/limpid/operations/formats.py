@@ -39,7 +39,7 @@ class Format:
         """The nearest numbers of the format, in the format of x; of 16 bits, what is too large becomes infinite."""
         if not self.is_of_factors:
             return x.to(self.dtype).to(x.dtype)
-        largest = float(x.abs().amax()) if x.numel() else 0.0
+        largest = float(x.detach().abs().amax()) if x.numel() else 0.0
         if not 0 < largest < float("inf"):
             return x
         scale = torch.exp2(torch.ceil(torch.log2(torch.tensor(largest / torch.finfo(self.dtype).max)))).item()

@@ -81,6 +81,14 @@ def operands(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in own and tensors(value)}
 
 
+def read(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Operands in the order of the operation's arguments, what it writes over first."""
+    found = tensors(args[:1]) if is_in_place(func) else []
+    for value in operands(func, args, kwargs).values():
+        found += tensors(value)
+    return found
+
+
 def factors(func: Any) -> tuple[str, ...]:
     """Names of what a product multiplies; none of other operations."""
     name = short_name(func)

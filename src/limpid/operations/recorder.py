@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from limpid.operations.kept import Keeper
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, redo, with_storage, written
 from limpid.operations.report import Facts, Report
 from limpid.operations.widened import in_float64
+
+if TYPE_CHECKING:
+    from limpid.operations.what_if import WhatIf
 
 PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.dirname(limpid.adjoints.__file__), "<")
 """Where frames are nobody's own code."""
@@ -79,6 +82,20 @@ class Recording:
         """
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             return in_float64(self.model, function, self.state)
+
+    def what_if(self, function: Callable[[], Tensor], formats: Mapping[str, str]) -> WhatIf:
+        """What the loss would be with some operations in another format: foretold and tried; and each module by itself.
+
+        formats  by patterns of modules' paths: {"layers.3.*": "fp8", "lm_head": "bfloat16", "*:_softmax": "float16"}
+
+        Call it as `in_float64` is called: before the weights change. Gradients stay as they are.
+
+        Raises  ConfigError
+        """
+        from limpid.operations.what_if import what_if
+
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return what_if(self.model, function, self.state, formats)
 
     def begins(self, root: Any) -> None:
         """A backward pass begins at a number: of several, such as micro-batches, they add up."""

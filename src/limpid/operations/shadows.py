@@ -16,10 +16,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from limpid.errors import ConfigError
 from limpid.operations.formats import Format
-from limpid.operations.forward import Forward, buffers_kept, is_in_place, is_wide, operands, tensors
+from limpid.operations.forward import Forward, buffers_kept, is_in_place, is_wide, read, tensors
 from limpid.operations.redo import DRAWN, outputs_of, short_name
 from limpid.operations.tried import in_format, with_values
 from limpid.operations.widened import as_drawn
+
+RESERVE = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "zeros", "new_zeros", "full")
 
 
 class Part(NamedTuple):
@@ -27,15 +29,55 @@ class Part(NamedTuple):
 
     name: str
     form: Format
+    is_asked: bool = False  # its differences are kept
+
+
+@dataclass
+class Differences:
+    """What parts that are asked for change in the operands of other calls: a list for each call, by its number."""
+
+    of_calls: dict[int, list[Tensor | None]] = field(default_factory=dict)
+    of_loss: float = 0.0
+
+    def keep(self, call: int, reads: list[_Read]) -> None:
+        found: list[Tensor | None] = []
+        for one in reads:
+            off = [value.tensor for part, value in one.off.items() if part.is_asked]
+            found.append(torch.stack(off).sum(0) if off else None)
+        if any(one is not None for one in found):
+            self.of_calls[call] = found
 
 
 @dataclass
 class Told:
-    """What a part would add to the loss, to first order."""
+    """What a part would add to the loss, to first order.
+
+    A part that is left and entered again is given what it changed itself the first time: each visit is by itself.
+    """
 
     calls: int = 0
     adds: float = 0.0
-    square: float = 0.0  # Σ (ḡ δ)² over entries of what others read of it
+    squares: dict[int, float] = field(default_factory=dict)  # of each visit, Σ (ḡ δ)² over entries that others read
+    visit: int = 0
+    last: int = -1  # number of its last call
+
+    def called(self, number: int) -> int:
+        """One more call: the visit that it belongs to."""
+        self.visit += self.calls > 0 and number > self.last + 1
+        self.calls, self.last = self.calls + 1, number
+        return self.visit
+
+    def add(self, visit: int, parts: Tensor) -> None:
+        """ḡ δ of what others read."""
+        self.adds += float(parts.sum())
+        self.squares[visit] = self.squares.get(visit, 0.0) + float(parts.square().sum())
+
+
+class _Value(NamedTuple):
+    """What a part made of a tensor, at which of its visits."""
+
+    tensor: Tensor
+    visit: int
 
 
 @dataclass
@@ -44,6 +86,7 @@ class Forecast:
 
     loss: float
     parts: dict[Part, Told]
+    differences: Differences
 
 
 PartsOf = Callable[[str, str], Sequence[Part]]
@@ -63,12 +106,12 @@ def forecast(model: nn.Module, function: Callable[[], Tensor], state: Tensor, pa
         if loss.numel() != 1 or loss.grad_fn is None or not weights:
             raise ConfigError("the loss has no gradient: expected one number that parameters of the model lead to")
         mode.ask(loss.grad_fn)
-        for part, value in mode.shadows.get(loss, {}).items():
-            mode.told[part].adds += float(value) - float(loss.detach())
-            mode.told[part].square += (float(value) - float(loss.detach())) ** 2
+        for part, (value, visit) in mode.shadows.get(loss, {}).items():
+            mode.told[part].add(visit, value.double() - loss.detach().double())
+            mode.differences.of_loss += float(value.double() - loss.detach().double()) if part.is_asked else 0.0
         mode.shadows.clear()
         torch.autograd.grad(loss, weights, allow_unused=True)
-    return Forecast(float(loss.detach()), mode.told)
+    return Forecast(float(loss.detach()), mode.told, mode.differences)
 
 
 class _Shadowed(Forward):
@@ -80,25 +123,33 @@ class _Shadowed(Forward):
         self.told: dict[Part, Told] = {}
         self.shadows: Any = WeakTensorKeyDictionary()  # tensor: what each part makes of it
         self.asked: dict[int, list[_Read]] = {}
+        self.count = 0  # of calls that compute
+        self.differences = Differences()
+        self.reserved: Any = WeakTensorKeyDictionary()  # memory that is written to by parts, such as what is padded
 
     def passed(self, func: Any, args: Any, kwargs: Any) -> Any:
         found = self._changed(args, kwargs) if short_name(func) not in DRAWN else set[Part]()
         made_of = {part: with_values(func, args, kwargs, self._of(part)) for part in found}
+        visits = {part: self.told[part].visit for part in found}
         made = func(*args, **kwargs)
-        self._keep(func, args, made, made_of)
+        if short_name(func) in RESERVE and isinstance(made, Tensor):
+            self.reserved[made] = None
+        self._keep(func, args, made, made_of, visits)
         return made
 
     def computed(self, func: Any, args: Any, kwargs: Any, node: int) -> Any:
         own = self.parts_of(self.module, short_name(func))
         changed = self._changed(args, kwargs)
-        made_of = {}
+        made_of, visits = dict[Part, Any](), dict[Part, int]()
         for part in own:
-            self.told.setdefault(part, Told()).calls += 1
+            visits[part] = self.told.setdefault(part, Told()).called(self.count)
             made_of[part] = in_format(func, args, kwargs, part.form, self._of(part))
         if left := changed - set(own):
             self.asked[node] = self._reads(func, args, kwargs, left)
+            self.differences.keep(self.count, self.asked[node])
+        self.count += 1
         made = func(*args, **kwargs)
-        self._keep(func, args, made, made_of)
+        self._keep(func, args, made, made_of, visits)
         return made
 
     def ask(self, root: Any) -> None:
@@ -115,8 +166,8 @@ class _Shadowed(Forward):
 
     def _of(self, part: Part) -> Callable[[Tensor], Tensor]:
         def value(tensor: Tensor) -> Tensor:
-            found: Tensor = self.shadows[tensor].get(part, tensor) if tensor in self.shadows else tensor
-            return found
+            found: _Value | None = self.shadows[tensor].get(part) if tensor in self.shadows else None
+            return tensor if found is None else found.tensor
 
         return value
 
@@ -127,25 +178,40 @@ class _Shadowed(Forward):
 
     def _reads(self, func: Any, args: Any, kwargs: Any, left: set[Part]) -> list[_Read]:
         """Operands in the order of the operation's arguments, and by how much parts that are left changed them."""
-        found = tensors(args[:1]) if is_in_place(func) else []
-        for value in operands(func, args, kwargs).values():
-            found += tensors([value])
         reads = []
-        for one in found:
-            parts = {part: value for part, value in self.shadows.get(one, {}).items() if part in left}
-            off = {part: value - one.detach() for part, value in parts.items()}
+        for one in read(func, args, kwargs):
+            found_of = {part: value for part, value in self.shadows.get(one, {}).items() if part in left}
+            off = {part: _Value(value - one.detach(), visit) for part, (value, visit) in found_of.items()}
             reads.append(_Read(one.shape, one.requires_grad, off))
         return reads
 
-    def _keep(self, func: Any, args: Any, made: Any, made_of: dict[Part, Any]) -> None:
+    def _keep(self, func: Any, args: Any, made: Any, made_of: dict[Part, Any], visits: dict[Part, int]) -> None:
         results = outputs_of(made)
         if is_in_place(func) and isinstance(args[0], Tensor):
             self.shadows.pop(args[0], None)
             results = [args[0]]
+            made_of = {part: other for part, other in made_of.items() if isinstance(other, Tensor)}
+            for whole in self._around(args[0]) if made_of else ():
+                self._write(whole, args[0], made_of, visits)
         for part, other in made_of.items():
             for one, value in zip(results, outputs_of(other), strict=False):
                 if one is not None and value is not None and is_wide(one) and value.shape == one.shape:
-                    self.shadows.setdefault(one, {})[part] = value.detach()
+                    self.shadows.setdefault(one, {})[part] = _Value(value.detach(), visits[part])
+
+    def _around(self, view: Tensor) -> list[Tensor]:
+        """Tensors of which that is a part."""
+        base = [] if view._base is None else [view._base]
+        place = view.untyped_storage().data_ptr()
+        return base or [one for one in self.reserved if one.untyped_storage().data_ptr() == place and one is not view]
+
+    def _write(self, whole: Tensor, view: Tensor, made_of: dict[Part, Any], visits: dict[Part, int]) -> None:
+        """What parts wrote to a view is written to their whole."""
+        for part, other in made_of.items():
+            value = self._of(part)(whole).detach().clone()
+            begin = view.storage_offset() - whole.storage_offset()
+            if is_wide(whole) and value.stride() == whole.stride() and other.shape == view.shape:
+                value.as_strided(view.shape, view.stride(), begin).copy_(other)
+                self.shadows.setdefault(whole, {})[part] = _Value(value, visits[part])
 
 
 @dataclass
@@ -154,7 +220,7 @@ class _Read:
 
     shape: torch.Size
     has_gradient: bool
-    off: dict[Part, Tensor] = field(default_factory=dict)
+    off: dict[Part, _Value] = field(default_factory=dict)
 
 
 class _Weigher:
@@ -165,15 +231,13 @@ class _Weigher:
 
     def __call__(self, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None]) -> None:
         left = list(inputs)
-        for read in self.reads:
-            while read.has_gradient and left:
+        for one in self.reads:
+            while one.has_gradient and left:
                 gradient = left.pop(0)
-                if gradient is not None and gradient.shape == read.shape:
-                    self._weigh(read, gradient)
+                if gradient is not None and gradient.shape == one.shape:
+                    self._weigh(one, gradient)
                     break
 
-    def _weigh(self, read: _Read, gradient: Tensor) -> None:
-        for part, off in read.off.items():
-            parts = gradient.double() * off.double()
-            self.told[part].adds += float(parts.sum())
-            self.told[part].square += float(parts.square().sum())
+    def _weigh(self, one: _Read, gradient: Tensor) -> None:
+        for part, (off, visit) in one.off.items():
+            self.told[part].add(visit, gradient.double() * off.double())

@@ -28,6 +28,8 @@ class Step:
     title: str
     fed: list[str]
     """What the model is given, in words, and what taking the step adds to that."""
+    loss: Callable[[], Tensor] | None = None
+    """Its forward pass alone, where that is known."""
 
 
 def recorded(step: Step, keep: Path | None = None) -> Report:

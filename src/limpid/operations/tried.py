@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from limpid.operations.arrays import mapped
-from limpid.operations.formats import Format, Wishes
+from limpid.operations.formats import Format
 from limpid.operations.forward import Forward, buffers_kept, factors, is_in_place, is_wide, operands, replaced
 from limpid.operations.redo import short_name
 from limpid.operations.widened import as_drawn
 
 Change = Callable[[Tensor, Format], Tensor]
+FormatOf = Callable[[str, str], Format | None]
+"""Of a call, by its module and operation; None where it stays as it is."""
 
 
 class Tried(Forward):
     """Chosen calls take their operands and give their results in another format, or disturbed as by its rounding."""
 
-    def __init__(self, model: nn.Module, wishes: Wishes, change: Change) -> None:
+    def __init__(self, model: nn.Module, format_of: FormatOf, change: Change) -> None:
         super().__init__(model)
-        self.wishes, self.change = wishes, change
+        self.format_of, self.change = format_of, change
 
     def computed(self, func: Any, args: Any, kwargs: Any, node: int) -> Any:
-        form = self.wishes.format_of(self.module, short_name(func))
+        form = self.format_of(self.module, short_name(func))
         if form is None:
             return func(*args, **kwargs)
         made = in_format(func, args, kwargs, form, change=self.change)
@@ -80,21 +81,10 @@ def _copied(func: Any, args: Any) -> Any:
     return (args[0].clone(), *args[1:]) if is_in_place(func) and isinstance(args[0], Tensor) else args
 
 
-def signed(generator: torch.Generator, side: float) -> Change:
-    """What rounding changes, each entry with a sign of its own; `side` -1 gives all of them the other one."""
-
-    def change(tensor: Tensor, form: Format) -> Tensor:
-        signs = torch.randint(0, 2, tensor.shape, generator=generator, device="cpu").to(tensor) * 2 - 1
-        off = form.rounded(tensor) - tensor
-        return tensor + side * signs * torch.where(off.isfinite(), off, 0)
-
-    return change
-
-
 def loss_with(
-    model: nn.Module, function: Callable[[], Tensor], state: Tensor, wishes: Wishes, change: Change = rounded
+    model: nn.Module, function: Callable[[], Tensor], state: Tensor, format_of: FormatOf, change: Change = rounded
 ) -> float:
     """The number that a function gives, chosen operations changed, random masks as they were."""
-    mode = Tried(model, wishes, change)
+    mode = Tried(model, format_of, change)
     with as_drawn(state), buffers_kept(model), mode.watching():
         return float(function().detach())

@@ -4,62 +4,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from limpid.operations.formats import OUTSIDE, Format, format_of, wishes_of
+from limpid.operations.higher import higher_orders
 from limpid.operations.shadows import Forecast, Part, Told, forecast
-from limpid.operations.tried import loss_with
+from limpid.operations.tried import FormatOf, loss_with
 
 NARROWEST_FIRST = ("float8_e4m3fn", "bfloat16", "float16")
 """Formats of the table."""
-CANCELLED = 0.2
-"""Of the size of its own roundings: a change smaller than that is one of differences that cancel."""
-DEVIATIONS = 6.0
-"""A sum of several parts is a value where it is so many times its own deviation: twice that is a third of it then."""
+SURE = 6.0
+"""A change is a value where it is so many times its own deviation: twice that is a third of it then."""
 AT_MOST = 3.0
-"""Sizes, or deviations, that no change exceeds."""
+"""Deviations that are added to what is foretold, for the size that a change does not exceed."""
+LEFT_OUT = 1 / 30
+"""Of the size of what is read: what first order leaves out. So a value is a fifth of that size at least."""
 FACTOR = 1.5
 """A value that is foretold is right up to that."""
+NOISE = 8.0
+"""Of what the loss is known to: second and third order, found with half of the differences, are known to that."""
 ULPS = 2.0
-"""The loss is known to so many units in its last place; a value is four times that at least."""
+"""The loss, a difference of numbers about 1 at least, is known to so many units in the last place."""
 
 
 @dataclass(frozen=True)
 class Predicted:
     """The change of the loss that a format of some operations is foretold to make.
 
-    One part is told to first order, with what it would make itself. Of several, those behind the first are given other
-    numbers than were recorded: what is rounded off there is another draw, of the size that is known.
+    A part is told by what it would make itself, weighed to first order with the gradient where it is left. Parts
+    behind the first are given other numbers than were recorded: what they round off is another draw, of known size.
+    Second and third order are found with half of the differences.
     """
 
     calls: int
-    change: float  # Σ ⟨ḡ, δ⟩
+    first: float  # Σ ⟨ḡ, δ⟩
+    second: float  # ½ ⟨δ, H δ⟩
     size: float  # √Σ (ḡ δ)² over what is read of the parts: of a change in which nothing cancels
-    deviation: float  # the same of all parts but the first
+    deviation: float
     resolution: float  # of the loss itself
+
+    @property
+    def change(self) -> float:
+        return self.first + self.second
 
     @property
     def is_value(self) -> bool:
         """Whether the change is right up to a factor of 1.5; else it is only said what it does not exceed."""
-        if abs(self.change) < 4 * self.resolution:
-            return False
-        return abs(self.change) >= (DEVIATIONS * self.deviation if self.deviation else CANCELLED * self.size)
+        return abs(self.change) >= max(SURE * self.deviation, 4 * self.resolution) and self.size > 0
 
     @property
     def at_most(self) -> float:
         """The size that it does not exceed."""
         if self.is_value:
             return FACTOR * abs(self.change)
-        spread = self.deviation or self.size
-        return abs(self.change) + AT_MOST * spread + self.resolution
+        return abs(self.change) + AT_MOST * self.deviation + self.resolution
 
 
 @dataclass(frozen=True)
 class Row:
-    """A module, in each format by itself."""
+    """A module, in each format by itself: foretold, in 8 bits tried."""
 
     module: str
     formats: Mapping[str, Predicted]
@@ -109,13 +116,15 @@ def what_if(model: nn.Module, function: Callable[[], Tensor], state: Tensor, wan
         asked = wishes.part_of(module, operation)
         names = _prefixes(module)
         table = [Part(name, format_of(form)) for name in names for form in NARROWEST_FIRST]
-        return [*table, *([] if asked is None else [Part(f"asked {asked[0]}", asked[1])])]
+        return [*table, *([] if asked is None else [Part(asked[0], asked[1], True)])]
 
     found = forecast(model, function, state, parts_of)
     wishes.require(seen)
-    asked = [told for part, told in found.parts.items() if part.name.startswith("asked ")]
-    tried = loss_with(model, function, state, wishes)
-    return WhatIf(found.loss, dict(wanted), _together(asked, found), tried - found.loss, _rows(found))
+    asked = [told for part, told in found.parts.items() if part.is_asked]
+    higher = higher_orders(model, function, state, found, sum(one.adds for one in asked))
+    tried = loss_with(model, function, state, wishes.format_of)
+    rows = _rows(found, lambda format_of: loss_with(model, function, state, format_of) - found.loss)
+    return WhatIf(found.loss, dict(wanted), _together(asked, found, *higher), tried - found.loss, rows)
 
 
 def _prefixes(module: str) -> list[str]:
@@ -124,21 +133,33 @@ def _prefixes(module: str) -> list[str]:
     return [".".join(names[: n + 1]) for n in range(len(names))] if module else [OUTSIDE]
 
 
-def _together(parts: Sequence[Told], found: Forecast) -> Predicted:
+def _together(parts: Sequence[Told], found: Forecast, second: float = 0.0, third: float = 0.0) -> Predicted:
     """Parts that are changed at once, in the order of the pass."""
-    form = torch.finfo(torch.float32)
+    resolution = ULPS * torch.finfo(torch.float32).eps * max(abs(found.loss), 1.0)
+    second, third = (one if abs(one) > NOISE * resolution else 0.0 for one in (second, third))
+    squares = [one for part in parts for one in part.squares.values()]
+    size = math.sqrt(sum(squares))
     return Predicted(
         sum(one.calls for one in parts),
         sum(one.adds for one in parts),
-        math.sqrt(sum(one.square for one in parts)),
-        math.sqrt(sum(one.square for one in parts[1:])),
-        ULPS * form.eps * abs(found.loss),
+        second,
+        size,
+        math.hypot(math.sqrt(sum(squares[1:])), third, LEFT_OUT * size),
+        resolution,
     )
 
 
-def _rows(found: Forecast) -> tuple[Row, ...]:
-    names = dict.fromkeys(part.name for part in found.parts if not part.name.startswith("asked "))
-    return tuple(
-        Row(name, {form: _together([found.parts[Part(name, Format(form))]], found) for form in NARROWEST_FIRST})
-        for name in names
-    )
+def _rows(found: Forecast, change: Callable[[FormatOf], float]) -> tuple[Row, ...]:
+    """Modules in the order of the pass; in 8 bits, whose second order is not small, each is tried."""
+    rows = []
+    for name in dict.fromkeys(part.name for part in found.parts if not part.is_asked):
+        told = {form: _together([found.parts[Part(name, Format(form))]], found) for form in NARROWEST_FIRST}
+        for form, one in told.items():
+            if Format(form).is_of_factors and one.size:
+                told[form] = replace(one, first=change(partial(_inside, name, Format(form))), deviation=0.0)
+        rows.append(Row(name, told))
+    return tuple(rows)
+
+
+def _inside(name: str, form: Format, module: str, operation: str) -> Format | None:
+    return form if f"{module or OUTSIDE}.".startswith(f"{name}.") else None

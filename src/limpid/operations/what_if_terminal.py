@@ -59,8 +59,7 @@ def _said(told: Predicted) -> str:
         return "nothing changes: no operation there is rounded by that format"
     if told.is_value:
         return f"{told.change:+.3g}"
-    why = "several parts, each rounding what the others changed" if told.deviation else "contributions cancel"
-    return f"{told.at_most:.2g} at most, {told.change:+.2g} to first order: {why}"
+    return f"{told.at_most:.2g} at most; {told.change:+.2g} ± {told.deviation:.2g}"
 
 
 def _row(row: Row, most: float) -> list[Cell]:

@@ -61,6 +61,8 @@ class TraceFlags(Threads):
     """With --text: redo every call of transformers' own model, also where limpid has the mathematics of the whole."""
     precision: Precision | None = None
     """With --text, where calls are redone: format of weights and arithmetic; fp32 when left out."""
+    what_if: tuple[str, ...] = ()
+    """With --text: what the loss would be with these operations in another format, such as 'layers.3.*=fp8'."""
     keep: str | None = None
     """Where calls are redone: a new folder for what each of them made, for `limpid compare` and `limpid serve`."""
 
@@ -142,13 +144,16 @@ def _require_effect(flags: TraceFlags) -> None:
         "--quantity": flags.quantity is not None, "--rows": flags.rows, "--output": flags.output is not None,
         "--json": flags.json, "--everything": flags.everything, "--html": flags.html is not None,
         "--operations": flags.operations, "--precision": flags.precision is not None, "--keep": flags.keep is not None,
+        "--what-if": bool(flags.what_if),
     }  # fmt: skip
     given = [option for option, is_given in named.items() if is_given]
     redone = {"--operations", "--precision", "--keep"}
+    tried = {"RUN", "--text", "--precision", "--everything", "--json", "--operations", "--what-if"}
     apart = {
         "--worked": (flags.worked, {"--quantity", "--json", "--everything", "--html"}),
         "--rows": (flags.rows, {"--rows", "RUN", "--step", "--json"}),
         "--brief": (flags.brief, {"RUN", "--step", "--text", "--output", *redone}),
+        "--what-if": (bool(flags.what_if), tried),
         "--html": (flags.html is not None, {"RUN", "--step", "--text", "--output", "--html", *redone}),
     }
     for option, (is_given, together) in apart.items():

@@ -29,16 +29,16 @@ def is_for_operations(flags: TraceFlags) -> bool:
     source = find_source(flags.what)
     if isinstance(source, KeptRecording):
         return True
-    asked = flags.operations or flags.precision is not None or flags.keep is not None
+    asked = flags.operations or flags.precision is not None or flags.keep is not None or bool(flags.what_if)
     if flags.text is None:
-        require(not asked, "--operations, --precision and --keep are for a step on a text: add --text, or give "
-                           "MODULE:FUNCTION")  # fmt: skip
+        require(not asked, "--operations, --precision, --what-if and --keep are for a step on a text: add --text, or "
+                           "give MODULE:FUNCTION")  # fmt: skip
         return False
     if source is None:
         source = open_source(flags.what)
     if not isinstance(source, ModelFolder):
-        require(not asked, f"{flags.what} is no Hugging Face folder, whose calls --operations, --precision and --keep "
-                           "are for: leave them out")  # fmt: skip
+        require(not asked, f"{flags.what} is no Hugging Face folder, whose calls --operations, --precision, "
+                           "--what-if and --keep are for: leave them out")  # fmt: skip
         return False
     return asked or not _is_of_ours(source.path)
 
@@ -61,6 +61,8 @@ def trace_operations(flags: TraceFlags) -> int:
     for name in APART:
         require(getattr(flags, name) is None, f"--{name} has no use for {flags.what}, each call of which is redone by "
                                               "itself: leave it out")  # fmt: skip
+    if flags.what_if:
+        return _what_if(flags)
     if flags.html is not None:
         from limpid.view.bundle import script
 
@@ -84,6 +86,41 @@ def trace_operations(flags: TraceFlags) -> int:
         for line in lines(found, brief=flags.brief, everything=flags.everything):
             console.print(line)
     return 0 if found.verdict == "holds" else 1
+
+
+def _what_if(flags: TraceFlags) -> int:
+    """Show what other formats would do to the loss; returns 1 where what was tried is not what was foretold."""
+    from limpid.operations.function import is_function
+    from limpid.source import KeptRecording, find_source
+
+    require(not is_function(flags.what) and not isinstance(find_source(flags.what), KeptRecording),
+            f"--what-if needs the loss of {flags.what} by itself, which is known of Hugging Face folders alone: in "
+            "Python that is step.what_if(loss, {'layers.3.*': 'fp8'}) of limpid.recording(model)")  # fmt: skip
+    wanted = {}
+    for one in flags.what_if:
+        pattern, _, form = one.rpartition("=")
+        require(bool(pattern and form), f"--what-if {one} expected PATTERN=FORMAT, such as 'layers.3.*=fp8'")
+        wanted[pattern] = form
+    from limpid.api.operations import try_formats
+    from limpid.training.allocator import keep_freed_memory
+
+    keep_freed_memory()
+    assert flags.text is not None
+    found = try_formats(flags.what, flags.text, wanted, flags.precision or "fp32")
+    if flags.json:
+        from dataclasses import asdict
+
+        from limpid.terminal import say_json
+
+        say_json(asdict(found) | {"holds": found.holds})
+    else:
+        from limpid.console import Console
+        from limpid.operations.what_if_terminal import lines
+
+        console = Console()
+        for line in lines(found, everything=flags.everything):
+            console.print(line)
+    return 0 if found.holds else 1
 
 
 def _document(flags: TraceFlags) -> RecordingDocument:
