@@ -45,8 +45,8 @@ def try_formats(
 
     from limpid.operations.folder import of_folder
     from limpid.operations.what_if import what_if
+    from limpid.schedule import TEXT_RATE
     from limpid.source import ModelFolder, open_source
-    from limpid.training.replay import TEXT_RATE
 
     source = open_source(what)
     if not isinstance(source, ModelFolder):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from limpid.adjoints.aten import DRAWN, short_name
 from limpid.operations.exact import MOVED
-from limpid.operations.redo import DRAWN, arguments_of, short_name
+from limpid.operations.redo import arguments_of
 
 WIDE = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 FACTORS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from limpid.operations.arrays import mapped
+from limpid.adjoints.aten import mapped
 from limpid.operations.forward import Forward, buffers_kept, is_in_place, read, replaced
 from limpid.operations.shadows import Differences, Forecast
 from limpid.operations.widened import as_drawn

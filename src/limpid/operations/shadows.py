@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from limpid.adjoints.aten import DRAWN, outputs_of, short_name
 from limpid.errors import ConfigError
 from limpid.operations.formats import Format
 from limpid.operations.forward import Forward, buffers_kept, is_in_place, is_wide, read, tensors
-from limpid.operations.redo import DRAWN, outputs_of, short_name
 from limpid.operations.tried import in_format, with_values
 from limpid.operations.widened import as_drawn
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from limpid.operations.arrays import mapped
+from limpid.adjoints.aten import mapped, short_name
 from limpid.operations.formats import Format
 from limpid.operations.forward import Forward, buffers_kept, factors, is_in_place, is_wide, operands, replaced
-from limpid.operations.redo import short_name
 from limpid.operations.widened import as_drawn
 
 Change = Callable[[Tensor, Format], Tensor]
