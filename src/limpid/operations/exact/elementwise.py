@@ -20,12 +20,11 @@ def _of(value: Array, magnitude: Array | None = None, times: float = FUNCTION) -
 
 @arithmetic("add")
 def add(self: Any, other: Any, alpha: float = 1) -> Exact:
-    """self + alpha other: a number of Python's is rounded to the format of the array."""
+    """self + alpha other: numbers of Python's, and their product where there is one, are rounded to the format."""
     value, shift = np.asarray(self + alpha * other), np.abs(alpha * other)
     found = _of(value, np.abs(self) + shift)
-    return Exact(
-        value, found.rounding, np.abs(value) + (0.0 if isinstance(other, np.ndarray) and other.ndim else shift)
-    )
+    times = (0 if isinstance(other, np.ndarray) and other.ndim else 1) + (0 if abs(alpha) == 1 else 2)
+    return Exact(value, found.rounding, np.abs(value) + times * shift)
 
 
 @arithmetic("sub")
