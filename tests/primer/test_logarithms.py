@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from limpid.primer.chapter import Example, Figure, Text, chapter
 from limpid.primer.figures import as_svg, as_text
@@ -25,6 +27,16 @@ def test_the_worked_values_stand_in_the_chapter() -> None:
 def test_only_the_base_e_grows_by_as_much_as_the_power() -> None:
     grown = [float(found) for found in re.findall(r"\| (\d\.\d{3}) \|", prose())]
     assert grown == pytest.approx([math.log(2), 1, math.log(10)], abs=0.003)
+
+
+@given(st.floats(-20, 20), st.floats(-20, 20), st.integers(-5, 5))
+def test_powers_and_logarithms_obey_their_laws(x: float, y: float, n: int) -> None:
+    a, b = math.exp(x), math.exp(y)
+    assert a * b == pytest.approx(math.exp(x + y), rel=1e-13)
+    assert 1 / a == pytest.approx(math.exp(-x), rel=1e-13)
+    assert math.log(a * b) == pytest.approx(x + y, abs=1e-13)
+    assert math.log(a / b) == pytest.approx(x - y, abs=1e-13)
+    assert math.log(a**n) == pytest.approx(n * x, abs=1e-12)
 
 
 def test_underflow_and_overflow_are_where_the_chapter_has_them() -> None:

@@ -49,6 +49,14 @@ def test_layers_collapse_only_without_what_stands_between() -> None:
     assert (between != -between_back).all()
 
 
+def test_the_eight_laws_stand_in_the_chapter_with_what_rounding_leaves() -> None:
+    rows = dict(re.findall(r"\| `([^`]+)` \| 0 \| ([^|]+) \|", prose("matrices")))
+    assert rows.keys() == LAWS.keys()
+    exact = {"u + v = v + u", "u + 0 = u", "u + (−u) = 0", "1 u = u"}
+    assert {law for law, apart in rows.items() if apart == "0"} >= exact
+    assert any(apart != "0" for apart in rows.values())
+
+
 @given(WHOLE, WHOLE, WHOLE, st.integers(-50, 50), st.integers(-50, 50))
 def test_whole_numbers_obey_every_law_exactly(u: list, v: list, w: list, a: int, b: int) -> None:
     assert set(vector_space_axioms(u, v, w, a, b).values()) == {0.0}

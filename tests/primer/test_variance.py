@@ -1,8 +1,11 @@
 """The chapter on variance: counted through, simulated, and beside what was worked out by hand."""
 
+import math
+
 import numpy as np
 import pytest
 
+from limpid.maths.foundations import green_probability, green_z
 from limpid.primer.cases import draws, letters
 from limpid.primer.chapter import Example, Figure, Text, chapter
 from limpid.primer.figures import as_svg, as_text
@@ -49,6 +52,18 @@ def test_a_dot_product_of_random_vectors_has_as_much_variance_as_entries(d: int)
     assert draws.variance(draws.products(d)) == pytest.approx(d, rel=0.12)
     assert abs(draws.mean(draws.products(d))) < 4 * (d / 4000) ** 0.5
     assert draws.largest_weight(64, False) > 0.7 > 0.4 > draws.largest_weight(64, True)
+
+
+def test_a_watermark_is_counted_in_standard_deviations() -> None:
+    rng, n, gamma, delta = np.random.default_rng(0), 400, 0.25, 2.0
+    plain = rng.binomial(n, gamma, 20_000)
+    marked = rng.binomial(n, green_probability(gamma, delta), 20_000)
+    z = [[green_z(int(count), n, gamma) for count in counts] for counts in (plain, marked)]
+    assert np.mean(z[0]) == pytest.approx(0, abs=0.03)
+    assert np.std(z[0]) == pytest.approx(1, abs=0.02)
+    assert min(z[1]) > max(z[0])
+    odds = green_probability(gamma, delta) / (1 - green_probability(gamma, delta))
+    assert odds == pytest.approx(math.exp(delta) * gamma / (1 - gamma))
 
 
 def test_the_picture_fits_a_terminal() -> None:
