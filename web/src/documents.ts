@@ -378,6 +378,7 @@ export interface Look {
 export interface LossDocument {
   value: Numeric;
   exact: Numeric;
+  error: Numeric;
   perplexity: Numeric;
   objective: string;
   formula: string;
@@ -658,6 +659,7 @@ export interface QuantityDocument {
   forward: Check;
   backward: Check | null;
   drift: Numeric;
+  error: Numeric | null;
 }
 
 /** The learning rate is another. */

@@ -112,6 +112,7 @@ def _quantity(quantity: QuantityReport, record: Record, untrained: set[str]) -> 
         forward=quantity.forward,
         backward=quantity.backward,
         drift=quantity.drift,
+        error=quantity.error,
     )
 
 
@@ -139,6 +140,7 @@ def _loss(step: StepReport) -> LossDocument:
     return LossDocument(
         value=loss.loss,
         exact=step.end_to_end.loss,
+        error=sum(one.error or 0.0 for one in step.quantities),
         perplexity=loss.perplexity,
         objective=objective,
         formula=NEXT_TOKEN if objective == "next_token" else last.operation.as_used(*shapes),

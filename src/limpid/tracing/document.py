@@ -51,6 +51,7 @@ class QuantityDocument:
     forward: Check
     backward: Check | None
     drift: float  # of the whole chain from the tokens: ‖engine - exact‖ / ‖exact‖ in u of the compute format
+    error: float | None  # what its rounding adds to the loss, to first order; none off the path that trains
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class LossDocument:
 
     value: float  # nats per label, the engine's
     exact: float
+    error: float  # by which rounding moved it, to first order: what the quantities' errors add up to
     perplexity: float
     objective: str  # next_token, dpo, …
     formula: str  # LaTeX

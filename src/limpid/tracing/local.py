@@ -23,6 +23,7 @@ from limpid.tracing.kernels.random_rounding import Sampled
 from limpid.tracing.local_backward import Backward, Gradients, Part, add_up, names_not_finite
 from limpid.tracing.mask import visible
 from limpid.tracing.record import Place, Record
+from limpid.tracing.rounding import added
 from limpid.tracing.segments import Segment, cut, segments
 from limpid.tracing.summary import statistics
 from limpid.tracing.sums import Sum
@@ -41,6 +42,7 @@ class Compared:
     statistics: Statistics  # of the engine's
     flops: int
     forward: Check
+    error: float | None = None  # what its rounding adds to the loss, to first order
     backward: list[Check] = field(default_factory=list)
 
 
@@ -74,6 +76,7 @@ def compare_piece(record: Record, piece: Segment, gradients: Gradients) -> tuple
     compared, saved = None, None
     if piece.makes:
         compared, saved = _compare_result(record, piece, kernel, inputs)
+        compared.error = added(record, piece, gradients)
     wanted = [name for name in piece.inputs if gradients.there(piece.path, name)]
     work = Backward(record, piece, kernel, formats_of(record, piece).gradients, gradients)
     if wanted and gradients.there(piece.path, piece.name):

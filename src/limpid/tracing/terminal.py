@@ -24,9 +24,13 @@ from limpid.tracing.document import (
     StationDocument,
     StepDocument,
 )
+from limpid.tracing.rounding import account
 from limpid.tracing.terminal_verdict import before_all_else, severity, shown, verdict
 from limpid.tracing.trace import Trace
 from limpid.tracing.verdict import Check
+
+MOVERS = 4
+"""Operations that are named for moving the loss."""
 
 
 def show(trace: Trace, console: Console, *, everything: bool = False, numbers: bool = False) -> None:
@@ -42,6 +46,7 @@ def show(trace: Trace, console: Console, *, everything: bool = False, numbers: b
         *before_all_else(step),
         *view.forward(),
         _loss(step.loss),
+        _rounding(step),
         *view.backward(),
         *_update(step, everything),
         verdict(step),
@@ -178,6 +183,21 @@ def _own(name: str) -> str:
 
 def _shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "scalar"
+
+
+def _rounding(step: StepDocument) -> Text:
+    """By how much rounding moved the loss, and which operations did most of it."""
+    found = account(step)
+    made = sorted((one for one in step.quantities if one.error), key=lambda one: -abs(one.error or 0.0))[:MOVERS]
+    if not made or found.measured is None:
+        return Text()
+    cancels = f"; contributions cancel, {100 * found.plain:.0f}% of their sizes is left" if found.cancels else ""
+    missing = f"; {counted(found.unknown, 'quantity')} without a gradient missing" if found.unknown else ""
+    said = ", ".join(f"{one.name} {one.error:+.2g}" for one in made)
+    return Text(
+        f"rounding moved it by {found.total:+.3g} to first order, {found.measured:+.3g} measured against float64"
+        f"{cancels}{missing}\n  most of it by {said}\n",
+    )
 
 
 def _loss(loss: LossDocument) -> Text:

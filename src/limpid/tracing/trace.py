@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from limpid.errors import ConfigError
+from limpid.maths.account import Account
 from limpid.maths.operation import Array
 from limpid.maths.step import rule
 from limpid.maths.update import UpdateInput
@@ -25,6 +26,7 @@ from limpid.tracing.mask import visible
 from limpid.tracing.names import AROUND, bare, our_name
 from limpid.tracing.record import WORDS, Record
 from limpid.tracing.recorded import Recorded
+from limpid.tracing.rounding import account
 from limpid.tracing.schema import from_json, to_json
 from limpid.tracing.summary import statistics
 from limpid.tracing.verify import verify_record
@@ -90,6 +92,10 @@ class Trace:
         if self.on_disk:
             cache.write(self.record.path, to_json(made))
         return made
+
+    def error_of_loss(self) -> Account:
+        """Who made the rounding error of the loss: Σ ⟨ḡ, δ⟩ over its operations, beside the loss in float64."""
+        return account(self.step)
 
     def rows(self) -> StepRows:
         """Which documents made each row of the step's batch.

@@ -41,6 +41,7 @@ class QuantityReport:
     forward: Check
     backward: Check | None = None
     grad_norm: float | None = None
+    error: float | None = None  # what its rounding adds to the loss, to first order
     drift: float = 0.0  # of the whole chain from the tokens, in u of the compute format
 
     @property
@@ -204,6 +205,7 @@ def _entry(record: Record, quantity: Quantity, compared: Compared) -> QuantityRe
         compared.flops,
         compared.forward,
         grad_norm=None if gradient is None else norm(record.mapped(gradient)) / record.loss_scale,
+        error=compared.error,
     )
 
 

@@ -28,7 +28,7 @@ export function LossAccount() {
       <Equation latex={loss.formula} mathml={view.mathml} frame="forward" />
       <p>
         <Value value={loss.value} entry="loss" digits={9} /> nats per label by the engine, <Value value={loss.exact} digits={9} /> redone in
-        float64: as unsure as among <Value value={loss.perplexity} digits={5} /> equally likely tokens.{" "}
+        float64; rounding moved it by <Value value={loss.error} digits={3} /> to first order. It is as unsure as among <Value value={loss.perplexity} digits={5} /> equally likely tokens.{" "}
         {loss.labels.toLocaleString("en")} labels of {loss.positions.toLocaleString("en")} positions
         {rest && (
           <>
