@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from limpid.model.kernels.attention import attention, causal_mask, short_attention, short_masks
+from limpid.model.kernels.attention import attention, causal_mask, short_attention, short_masks, softmax_of
 from limpid.model.kernels.rotation import FusedRotation, rotation
 
 BATCH, HEADS, KV_HEADS, POSITIONS, D_HEAD = 2, 6, 3, 7, 4
@@ -30,6 +30,16 @@ def test_mixing_in_two_products_is_attention_and_so_are_its_gradients(window: in
     defined = weights @ value.repeat_interleave(group, 1)
     torch.testing.assert_close(short_attention(query, key, value, mask), defined)
     torch.testing.assert_close(attention(query, key, value, None, window), defined)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("positions", [2, 7, 16, 33, 128, 511])
+def test_softmax_in_its_own_place_is_softmax_to_the_bit(positions: int, dtype: torch.dtype) -> None:
+    mask = torch.zeros(positions, positions).masked_fill(~causal_mask(positions, None, torch.device("cpu")), -math.inf)
+    scores = (10 * torch.randn(3, positions, positions) + mask).to(dtype)
+    expected = scores.softmax(-1)
+    assert torch.equal(softmax_of(scores), expected)
+    assert torch.equal(scores, expected), "not in the same memory"
 
 
 @pytest.mark.parametrize("halves", [True, False])

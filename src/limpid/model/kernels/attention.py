@@ -75,7 +75,7 @@ class ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         scale = 1 / math.sqrt(query.shape[-1])
-        weights = torch.baddbmm(mask, query, key.transpose(1, 2), alpha=scale).softmax(-1)
+        weights = softmax_of(torch.baddbmm(mask, query, key.transpose(1, 2), alpha=scale))
         ctx.save_for_backward(query, key, value, weights)
         return torch.bmm(weights, value)
 
@@ -91,6 +91,13 @@ class ShortAttention(torch.autograd.Function):
         query_bar = torch.bmm(scores_bar, key).mul_(scale)
         key_bar = torch.bmm(scores_bar.transpose(1, 2), query).mul_(scale)
         return query_bar, key_bar, value_bar, None
+
+
+def softmax_of(scores: Float[Tensor, "group query key"]) -> Float[Tensor, "group query key"]:
+    """Softmax in the place of the scores: a second array of their size would leave a hole between what is kept."""
+    if torch.compiler.is_compiling():
+        return scores.softmax(-1)
+    return torch.softmax(scores, -1, out=scores)
 
 
 def causal_mask(positions: int, window: int | None, device: torch.device) -> Bool[Tensor, "query key"]:
