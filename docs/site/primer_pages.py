@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from limpid.primer.chapter import CHAPTERS, Chapter, Text, chapter
+from limpid.primer.chapter import CHAPTERS, Chapter, Practice, Text, chapter
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.html import html
+from limpid.primer.own.step import DRAWN
 from prose import inline
 
 HEAD = """# Learn
@@ -55,9 +56,11 @@ def _page(read: Chapter) -> str:
     ]
     about = f'<p class="source">{inline(read.purpose)} About {read.minutes} min.</p>'
     name = inline(read.opens)
+    asked = [part.exercise.name for part in read.parts if isinstance(part, Practice) and part.exercise.name in DRAWN]
+    own = f"; exercises with numbers of it: <code>limpid learn {asked[0]} --of last</code>" if asked else ""
     here = (
         f"<p>In a recorded step: <code>limpid explain --worked {name}</code>; in one of yours, after "
-        f"<code>limpid train</code>: <code>limpid explain last {name}</code></p>"
+        f"<code>limpid train</code>: <code>limpid explain last {name}</code>{own}</p>"
     )
     return "\n\n".join([f"---\ntitle: {read.title}\n---", f"# {read.title}", about, *parts, here, ""])
 

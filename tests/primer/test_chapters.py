@@ -14,6 +14,7 @@ from limpid.primer.chapter import CHAPTERS, Chapter, Equation, Example, Figure, 
 from limpid.primer.exercises import EXERCISES
 from limpid.primer.figures import FIGURES
 from limpid.primer.html import html
+from limpid.primer.own.step import DRAWN
 from limpid.primer.symbols import INLINE, fragment, unexplained, used
 from limpid.primer.terminal import show
 from limpid.tracing.worked import opened
@@ -106,6 +107,16 @@ def test_every_exercise_belongs_to_a_chapter(capsys: pytest.CaptureFixture[str])
     assert said[said.index("‖v‖ = √(3² + 4²)") :][:3] == ["‖v‖ = √(3² + 4²)", "= √25", "= 5"]
     assert main(["learn", "vectors", "--seed", "3"]) == 2
     assert "--seed is 3, and vectors is a chapter" in capsys.readouterr().err
+
+
+def test_a_chapter_ends_at_a_step_and_at_an_exercise_with_its_numbers() -> None:
+    for name in CHAPTERS:
+        printed = io.StringIO()
+        show(chapter(name), Console(file=printed, width=100))
+        last = printed.getvalue().split("In a recorded step: ")[1]
+        asked = [part.exercise.name for part in chapter(name).parts if isinstance(part, Practice)]
+        assert f"limpid explain last {chapter(name).opens}" in last
+        assert bool(set(asked) & DRAWN.keys()) == ("An exercise with numbers of it" in last), name
 
 
 def test_a_sign_is_found_in_a_longer_one_first() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from limpid.latex import readable
 from limpid.primer.chapter import Chapter, Equation, Example, Figure, Part, Practice, Text
 from limpid.primer.figures import as_text
+from limpid.primer.own.step import DRAWN
 from limpid.primer.symbols import INLINE, in_characters, introduced
 from limpid.terminal import counted
 
@@ -30,6 +31,10 @@ def show(chapter: Chapter, console: Console) -> None:
         console.print(Padding(part, (0, 0, 1, 0)), width=min(WIDTH, console.width))
     console.print(f"In a recorded step: [bold]limpid explain --worked {chapter.opens}[/bold]")
     console.print(f"In one of yours: [bold]limpid explain last {chapter.opens}[/bold]")
+    asked = next((part.exercise.name for part in chapter.parts if isinstance(part, Practice)
+                  and part.exercise.name in DRAWN), None)  # fmt: skip
+    if asked:
+        console.print(f"An exercise with numbers of it: [bold]limpid learn {asked} --of last[/bold]")
 
 
 def _shown(chapter: Chapter, part: Part) -> RenderableType:

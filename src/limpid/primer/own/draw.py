@@ -58,7 +58,7 @@ class Head(NamedTuple):
         return f"blocks.{self.block}.attention"
 
     def __str__(self) -> str:
-        return f"head {self.head} of block {self.block}, row {self.row} of the batch"
+        return f"head {self.head} of block {self.block}, row {self.row} of the batch, all counted from 0"
 
 
 def place(trace: Trace, rng: np.random.Generator, sees: int = 3) -> Head:
