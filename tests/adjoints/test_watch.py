@@ -90,6 +90,39 @@ class Softmax(Function):
         return y * (gradient - (gradient * y).sum(-1, keepdim=True))
 
 
+class OfTheClass(Function):
+    """x times a number that its class knows."""
+
+    times = 3.0
+
+    @classmethod
+    def forward(cls, ctx: Any, x: Tensor) -> Tensor:
+        return x * cls.times
+
+    @classmethod
+    def backward(cls, ctx: Any, gradient: Tensor) -> Any:
+        return gradient * cls.times
+
+
+class Halved(OfTheClass):
+    times = 0.5
+
+
+class SolvedByHalf(Function):
+    """A⁻¹ b of a symmetric A by Cholesky, which reads one triangle of it."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.factor = torch.linalg.cholesky(a)
+        ctx.solved = torch.cholesky_solve(b, ctx.factor)
+        return ctx.solved
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        to_b = torch.cholesky_solve(gradient, ctx.factor)
+        return -to_b @ ctx.solved.mT, to_b
+
+
 class Again(Function):
     """A checkpoint by hand: its backward pass begins another."""
 
@@ -171,6 +204,7 @@ RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
     "two results": lambda x: Largest.apply(x)[0],
     "of -inf": lambda x: Softmax.apply(x.masked_fill(FUTURE, -torch.inf)),
     "of -1e9": lambda x: Softmax.apply(x.masked_fill(FUTURE, -1e9)),
+    "of a class": lambda x: Halved.apply(x),
     "checkpoint of PyTorch": lambda x: checkpoint(Relu.apply, x, use_reentrant=True) * 2,
     "checkpoint without": lambda x: checkpoint(Relu.apply, x, use_reentrant=False) * 2,
     "checkpoint by hand": lambda x: Again.apply(INSIDE, x),
@@ -210,6 +244,12 @@ def test_right_ones_of_every_kind_hold_and_the_step_is_the_same(name: str) -> No
     found, _ = recorded(RIGHT[name])
     assert [str(one.verdict) for one in found] == ["holds"] * len(found), str(found[0])
     assert found
+
+
+def test_of_a_symmetric_matrix_symmetric_changes_count() -> None:
+    [found] = recorded(lambda x: SolvedByHalf.apply(x.mT @ x + torch.eye(8), x))[0]
+    assert found.verdict is Verdict.SURROGATE
+    assert found.why == "of a symmetric matrix it is right along symmetric changes"
 
 
 @pytest.mark.parametrize("form", [torch.bfloat16, torch.float16, torch.float64])

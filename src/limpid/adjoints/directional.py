@@ -27,10 +27,20 @@ def scale_of(x: Tensor) -> float:
     return float(size.median()) if size.numel() else 1.0
 
 
-def signs_of(x: Tensor, generator: torch.Generator) -> Tensor:
-    """A random direction: ± the size of a typical entry, 0 where an entry is not finite."""
+def signs_of(x: Tensor, generator: torch.Generator, *, symmetric: bool = False) -> Tensor:
+    """A random direction: ± the size of a typical entry, 0 where an entry is not finite; a symmetric one if asked."""
     signs = torch.randint(0, 2, x.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1).to(x.device)
+    signs = (signs + signs.mT) / 2 if symmetric and is_symmetric(x) else signs
     return signs * scale_of(x) * x.detach().isfinite()
+
+
+def is_symmetric(x: Tensor) -> bool:
+    """Whether it is matrices that are symmetric up to rounding, and have entries beside their diagonals."""
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
+        return False
+    wide = x.detach().double()
+    near = float((wide - wide.mT).abs().max()) <= 8 * torch.finfo(x.dtype).eps * float(wide.abs().max())
+    return near and bool(torch.count_nonzero(wide.triu(1)))
 
 
 def steps(unit: float) -> Iterator[float]:
@@ -93,7 +103,7 @@ def _off(one: Tensor | None, other: Tensor | None) -> Tensor:
 
 def along(
     forward: Forward, x: Tensor, middle: Results, gradients: Results, given: Tensor, scattered: Sequence[Tensor],
-    place: int, unit: float,
+    place: int, unit: float, symmetric: bool,
 ) -> list[Along]:  # fmt: skip
     """Directions in one input, each at the length of step that tells most.
 
@@ -102,8 +112,8 @@ def along(
     """
     generator = torch.Generator().manual_seed(place)
     return [
-        _one(forward, x, signs_of(x, generator), middle, gradients, given.double(), scattered, place, unit)
-        for _ in range(DIRECTIONS)
+        _one(forward, x, direction, middle, gradients, given.double(), scattered, place, unit)
+        for direction in (signs_of(x, generator, symmetric=symmetric) for _ in range(DIRECTIONS))
     ]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from limpid.adjoints.adjoint import Adjoint, Along, Verdict
 from limpid.adjoints.again import Applied, Formats, copy, put_back, sums
-from limpid.adjoints.directional import LUCK, along, scale_of, signs_of, steps
+from limpid.adjoints.directional import LUCK, along, is_symmetric, scale_of, signs_of, steps
 from limpid.adjoints.widened import Rounded, Widened, wider
 
 DRAWS = 4
@@ -121,7 +121,7 @@ class _Run:
         wrong = _wrong(found, len(given))
         is_told = all(map(_is_told, found))
         if wrong or not is_told:
-            surrogate = self.surrogate(given, again)
+            surrogate = self.surrogate(given, again) or self.symmetric(given, again)
             if surrogate:
                 adjoint.verdict, adjoint.why = Verdict.SURROGATE, surrogate
                 adjoint.along, adjoint.worst = found, _worst(wrong or found)
@@ -135,7 +135,15 @@ class _Run:
         self.hold_engine(adjoint, inputs, given, again, engine)
         return True
 
-    def along(self, values: dict[int, Tensor], given: list[Tensor]) -> list[Along]:
+    def symmetric(self, values: dict[int, Tensor], given: list[Tensor]) -> str:
+        """Whether of matrices that are symmetric it is right as long as they stay so."""
+        if not any(map(is_symmetric, values.values())):
+            return ""
+        found = self.along(values, given, symmetric=True)
+        holds = all(map(_is_told, found)) and not _wrong(found, len(given))
+        return "of a symmetric matrix it is right along symmetric changes" if holds else ""
+
+    def along(self, values: dict[int, Tensor], given: list[Tensor], *, symmetric: bool = False) -> list[Along]:
         """All directions of all inputs."""
         middle = self.forward(values)
         scattered = list(self.bounds_of(values))
@@ -143,7 +151,9 @@ class _Run:
         for number, (place, x) in enumerate(values.items()):
             forward = partial(self.moved, values, place)
             bounds = [one[number] for one in scattered]
-            found += along(forward, x, middle, self.applied.gradients, given[number], bounds, number, self.step)
+            found += along(
+                forward, x, middle, self.applied.gradients, given[number], bounds, number, self.step, symmetric
+            )
         return found
 
     def moved(self, values: dict[int, Tensor], place: int, x: Tensor) -> list[Tensor | None]:

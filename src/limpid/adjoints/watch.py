@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -165,7 +166,7 @@ def watched(watch: Watch) -> Iterator[None]:
             for name, wrap in (("forward", _forward), ("setup_context", _setup)):
                 if not _is_own(kind) and name in vars(kind):
                     changed.append((kind, name, vars(kind)[name]))
-                    setattr(kind, name, staticmethod(wrap(watch, getattr(kind, name))))
+                    setattr(kind, name, _wrapped(vars(kind)[name], partial(wrap, watch)))
         yield
     finally:
         for kind, name, held in changed:
@@ -178,15 +179,21 @@ def _subclasses(kind: Any) -> Iterator[type]:
         yield from _subclasses(one)
 
 
+def _wrapped(held: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:
+    """A static or class method, or a plain function, as it was, with another function in it."""
+    return type(held)(wrap(held.__func__)) if isinstance(held, staticmethod | classmethod) else wrap(held)
+
+
 def _forward(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        context = args[0] if args and isinstance(args[0], BackwardCFunction) else None
+        given = args[1:] if args and isinstance(args[0], type) else args  # of a class method
+        context = given[0] if given and isinstance(given[0], BackwardCFunction) else None
         is_inner = context is not None and any(context is one for one, _ in watch.begun)
         if watch.is_again or is_inner:
             return original(*args, **kwargs)
         began = len(watch.begun)
-        watch.begin(context, (args if context is None else args[1:], kwargs))
+        watch.begin(context, (given if context is None else given[1:], kwargs))
         try:
             made = original(*args, **kwargs)
         except BaseException:
@@ -201,10 +208,12 @@ def _forward(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _setup(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
-        made = original(ctx, inputs, output)
+    def setup_context(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        given = [*args, *kwargs.values()]
+        context = next(one for one in given if isinstance(one, BackwardCFunction))
         if not watch.is_again and watch.begun and watch.begun[-1][0] is None:
-            watch.end(ctx, output)
+            watch.end(context, kwargs["output"] if "output" in kwargs else args[-1])
         return made
 
     return setup_context
