@@ -97,8 +97,8 @@ APPLIED: dict[str, tuple[str, str, Apply]] = {
             torch.cat([x[None], x[None]], -1))),
     "reversal": ("pytorch_revgrad.functional", SURROGATE, lambda m, x: m.revgrad(x, torch.tensor(0.5))),
     **{f"{name} of snntorch": ("snntorch.surrogate", SURROGATE, lambda m, x, name=name: getattr(m, name)()(x))
-       for name in ("straight_through_estimator", "triangular", "fast_sigmoid", "atan", "sigmoid", "spike_rate_escape", "LSO",
-        "SFS")},
+       for name in ("straight_through_estimator", "triangular", "fast_sigmoid", "atan", "sigmoid",
+                    "spike_rate_escape", "LSO", "SFS")},
     **{f"{name} of norse": ("norse.torch.functional.threshold", SURROGATE, lambda m, x, name=name: getattr(m, name)(
         x, torch.tensor(10.0))) for name in ("heavi_erfc_fn", "heavi_tanh_fn", "logistic_fn", "heavi_circ_fn",
                                              "circ_dist_fn", "triangle_fn", "superspike_fn")},
