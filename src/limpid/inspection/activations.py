@@ -65,31 +65,39 @@ def _head(weights: Float[Tensor, "query key"], block: int, head: int) -> Attenti
 
 def draw_attention(seen: Quantities, num_layers: int, text: list[str], folder: Path) -> list[Path]:
     """A picture per block; keys run along, queries down, and what a query may not see stays grey."""
-    return [
-        _draw_block(seen[f"blocks.{block}.attention.weights"][0], block, text, folder / f"attention-{block:02d}.png")
-        for block in range(num_layers)
-    ]
+    heads = len(seen["blocks.0.attention.weights"][0])
+    drawing, images = _panels_of_heads(heads, text)
+    hidden = np.triu(np.ones((len(text), len(text)), dtype=bool), 1)
+    files = []
+    for block in range(num_layers):
+        weights = seen[f"blocks.{block}.attention.weights"][0]
+        for head, (image, values) in enumerate(zip(images, weights, strict=True)):
+            image.set_data(np.ma.masked_array(values.numpy(), hidden))
+            image.axes.set_title(f"block {block}, head {head}", fontsize=10)
+        files.append(save(drawing, folder / f"attention-{block:02d}.png"))
+        drawing.set_layout_engine("none")  # the next block is laid out as this one is: half of the time
+    return files
 
 
-def _draw_block(weights: Float[Tensor, "head query key"], block: int, text: list[str], file: Path) -> Path:
+def _panels_of_heads(heads: int, text: list[str]) -> tuple[Any, list[Any]]:
+    """The figure of one block, still empty, and the image of each head."""
     from matplotlib.colors import PowerNorm
 
     columns = 3 if 16 < len(text) <= NAMED else 4
     size = max(2.2, 0.12 * min(len(text), NAMED) + 0.5)
-    drawing, axes = panels(len(weights), columns, size, size)
-    hidden = np.triu(np.ones((len(text), len(text)), dtype=bool), 1)
+    drawing, axes = panels(heads, columns, size, size)
     shade = PowerNorm(0.5, vmin=0, vmax=1)  # small weights are many: they get more of the colours
-    image = None
-    for head, (axis, values) in enumerate(zip(axes, weights, strict=True)):
+    images, empty = [], np.zeros((len(text), len(text)))
+    for head, axis in enumerate(axes):
         axis.set_facecolor("#ececec")
-        shown = np.ma.masked_array(values.numpy(), hidden)
-        image = axis.imshow(shown, cmap="viridis", norm=shade, interpolation="nearest")
-        axis.set_title(f"block {block}, head {head}", fontsize=10)
-        _label_axes(axis, text, queries=head % columns == 0, keys=head + columns >= len(weights))
-    bar = drawing.colorbar(image, ax=axes, shrink=0.6, aspect=30, ticks=[0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1])
+        images.append(axis.imshow(empty, cmap="viridis", norm=shade, interpolation="nearest"))
+        _label_axes(axis, text, queries=head % columns == 0, keys=head + columns >= heads)
+    bar = drawing.colorbar(
+        images[-1], ax=axes, shrink=0.6, aspect=30, ticks=[0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
+    )
     bar.set_label("attention weight (each row sums to 1; colours by its root)", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    return save(drawing, file)
+    return drawing, images
 
 
 def _label_axes(axis: Any, text: list[str], queries: bool, keys: bool) -> None:
