@@ -17,8 +17,9 @@ from limpid.cli import main
 from limpid.errors import ConfigError
 from limpid.objectives import Reward
 from limpid.primer.asked import exercise
+from limpid.primer.exercise import apart
 from limpid.primer.exercises import EXERCISES
-from limpid.primer.grade import grade
+from limpid.primer.grade import Key, grade
 from limpid.primer.own.draw import Own
 from limpid.primer.own.step import DRAWN, WITHOUT, agrees, own_numbers
 from limpid.tracing import Trace
@@ -153,11 +154,20 @@ def test_a_first_update_is_that_of_the_trace(traces: dict[str, Trace], seed: int
         own_numbers("adamw-first-step", traces["rotary"], seed)
 
 
-def test_slips_with_numbers_of_a_step_are_named(traces: dict[str, Trace]) -> None:
-    own = own_numbers("matrix-vector", traces["rotary"], 0)
-    w, v = own.numbers["w"], own.numbers["v"]
-    judged = grade(EXERCISES["matrix-vector"], own.numbers, str((w.T @ v).tolist()))
-    assert judged.note == "transposed"
+@pytest.mark.parametrize("step", STEPS)
+def test_every_slip_that_shows_itself_in_a_step_is_named(traces: dict[str, Trace], step: str) -> None:
+    named = 0
+    for name in DRAWN:
+        if refused(name, step):
+            continue
+        exercise, own = EXERCISES[name], own_numbers(name, traces[step], 1)
+        key = Key(exercise, own.numbers)
+        for way in key.ways:
+            others = [key.right, *(one.made for one in key.ways if one is not way)]
+            if all(apart(exercise, way.made, other) for other in others):
+                assert key.grade(typed(way.made)).note == way.note, (name, way.made)
+                named += 1
+    assert named > 50
 
 
 def test_by_one_call_in_a_notebook(traces: dict[str, Trace]) -> None:
