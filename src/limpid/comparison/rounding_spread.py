@@ -19,6 +19,7 @@ from limpid.maths.operation import Array, Operation
 from limpid.maths.random_rounding import student
 from limpid.maths.rounding import bound, rounded, smallest_normal, unit_roundoff
 from limpid.maths.update import global_norm, norm_rounding
+from limpid.tracing.cores import in_order
 
 PASSES = 16
 FALSE_ALARM = 1e-6
@@ -124,30 +125,44 @@ def spread(config: ModelConfig, seen: Observed, *, backward: bool) -> Spread:
     with np.errstate(all="ignore"):
         chain = exact(config, seen)
         gradients = chain.backward("loss") if backward else {}
-        distances: dict[str, list[Array]] = {link.name: [] for link in chain.links}
-        bar_distances: dict[str, list[Array]] = {name: [] for name in gradients}
-        norm, norm_distances = _norm(gradients, seen), []
-        for number in range(PASSES):
-            perturbed = PerturbedChain({**seen.parameters, **seen.arrays}, seen, np.random.default_rng(number))
-            seen.objective.chain(perturbed, config)
-            for name, passes in distances.items():
-                passes.append(length(perturbed.values[name] - chain.values[name]))
-            bars = perturbed.backward("loss") if backward else {}
-            for name, passes in bar_distances.items():
-                passes.append(length(bars[name] - gradients[name]))
-            norm_distances.append(np.asarray(abs(_norm(bars, seen) - norm)))
+    norm = _norm(gradients, seen)
+
+    def perturbed(number: int) -> Pass:
+        moved = PerturbedChain({**seen.parameters, **seen.arrays}, seen, np.random.default_rng(number))
+        seen.objective.chain(moved, config)
+        distances = {link.name: length(moved.values[link.name] - chain.values[link.name]) for link in chain.links}
+        bars = moved.backward("loss") if backward else {}
+        bar_distances = {name: length(bars[name] - gradients[name]) for name in gradients}
+        return Pass(distances, bar_distances, np.asarray(abs(_norm(bars, seen) - norm)), moved.own, moved.own_bars)
+
+    passes = list(in_order(perturbed, range(PASSES)))
+    distances = {link.name: [one.distances[link.name] for one in passes] for link in chain.links}
+    bar_distances = {name: [one.bar_distances[name] for one in passes] for name in gradients}
     floor = smallest_normal(seen.compute)
     sizes = [array.size for name, array in seen.gradients.items() if name in seen.parameters]
     summed = norm * unit_roundoff(seen.kept) * norm_rounding(sizes, np.dtype(seen.kept).itemsize) if sizes else 0.0
-    of_norm = limits(config, {"grad_norm": norm_distances}, {"grad_norm": np.asarray(summed)}, floor)
+    of_norm = limits(
+        config, {"grad_norm": [one.norm_distance for one in passes]}, {"grad_norm": np.asarray(summed)}, floor
+    )
     return Spread(
         {link.name: chain.values[link.name] for link in chain.links},
         gradients,
-        limits(config, distances, perturbed.own, floor),
-        limits(config, bar_distances, perturbed.own_bars, floor),
+        limits(config, distances, passes[-1].own, floor),
+        limits(config, bar_distances, passes[-1].own_bars, floor),
         norm,
         float(of_norm["grad_norm"]),
     )
+
+
+@dataclass(frozen=True)
+class Pass:
+    """How far one pass with drawn roundings ends from the exact one, and the bounds of its own operations."""
+
+    distances: dict[str, Array]
+    bar_distances: dict[str, Array]
+    norm_distance: Array
+    own: dict[str, Array]
+    own_bars: dict[str, Array]
 
 
 def _norm(gradients: dict[str, Array], seen: Observed) -> float:
