@@ -30,11 +30,11 @@ from limpid.view.pairs import Pair
 from limpid.view.slices import parsed
 from limpid.view.steps import Steps
 
-MOST_FLOPS = 1e9
-"""Of the forward pass of a step that is done again while the page waits, twice: some seconds on one core."""
+MOST_FLOPS = 3e10
+"""Of the forward pass of a step that is done again while the page waits, twice: ten seconds on one core."""
 MOST_CHANGES = 100
-HELD = 2
-"""Results that slices can still be asked of."""
+HELD, HELD_BYTES = 2, 1 << 30
+"""Results that slices can still be asked of: the newest, and those before it that take no more than this together."""
 Kind = Literal["forward", "backward", "update"]
 
 
@@ -179,8 +179,8 @@ class WhatIf:
             before, after = done(record, Changes(given, rate)), done(record, other)
             name = secrets.token_hex(8)
             self._held[name] = before, after
-            for old in list(self._held)[:-HELD]:
-                del self._held[old]
+            while len(self._held) > 1 and (len(self._held) > HELD or sum(map(_bytes, self._held.values())) > HELD_BYTES):
+                del self._held[next(iter(self._held))]
         rows = tuple(
             _row(record, one, before.arrays[one], after.arrays[one]) for one in before.arrays if one in after.arrays
         )
@@ -199,6 +199,10 @@ class WhatIf:
         if before is None or after is None:
             raise Refused(f"the step has no {name[:80]!r}", 404)
         return Pair(name, np.asarray(after), np.asarray(before))
+
+
+def _bytes(sides: tuple[Done, Done]) -> int:
+    return sum(array.nbytes for side in sides for array in side.arrays.values())
 
 
 def done(record: Record, changes: Changes) -> Done:

@@ -33,7 +33,7 @@ function Table({ api, a, b }: { api: Api; a: string; b: string }) {
     <>
       <h1>Compare</h1>
       <form
-        class="line-up"
+        class="line-up compared-form"
         onSubmit={(event) => {
           event.preventDefault();
           location.hash = `#/compare/${encodeURIComponent(first.value.trim())}/${encodeURIComponent(second.value.trim())}`;

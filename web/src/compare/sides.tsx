@@ -48,7 +48,7 @@ export function Sides(props: Props) {
   const index = laid.panels[panel.value]?.index ?? [];
   const sides: Side[] = ["a", "b", "difference", ...(bounded ? (["share"] as const) : [])];
   const [width, box] = useWidth<HTMLElement>(240, 1400);
-  const room = Math.max(220, Math.min(400, Math.floor((width - 20) / sides.length) - 24));
+  const room = Math.max(220, Math.min(400, Math.floor((width - 20) / sides.length) - 30));
   const count = (size: number): string[] => Array.from({ length: size }, (_, one) => String(one));
   return (
     <section class={`beside-each-other ${row.kind}`} aria-label={`${row.name} of both`} ref={box}>
@@ -81,7 +81,7 @@ interface OneProps extends Props {
 }
 
 function One({ source, row, names, side, laid, index, room, chosen, onChosen, ofVectors }: OneProps) {
-  const caption = { a: names.a, b: names.b, difference: `${names.a} − ${names.b}`, share: ofVectors ? "difference of each vector over what rounding allows" : "difference over what rounding allows" }[side];
+  const caption = { a: names.a, b: names.b, difference: `${names.a} − ${names.b}`, share: ofVectors ? "each vector over its bound" : "over what rounding allows" }[side];
   const large = laid.rows * laid.columns > LARGEST;
   const entry = written({ name: row.name, index });
   const data = useLoaded(async () => (large ? null : source.slice(entry, side)), [source, entry, side]);

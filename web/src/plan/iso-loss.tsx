@@ -11,6 +11,8 @@ import type { Law, PlanDocument } from "./documents";
 import { bestFor, lossOf, tokensFor } from "./law";
 
 const [LEFT, BOTTOM, TOP, RIGHT] = [56, 44, 14, 40];
+/** Pixels of the name of a curve. */
+const NAME = [32, 12] as const;
 
 export function IsoLoss({ laws, plan }: { laws: Law[]; plan: PlanDocument }) {
   const name = useSignal(laws[0]?.name ?? "");
@@ -27,6 +29,12 @@ export function IsoLoss({ laws, plan }: { laws: Law[]; plan: PlanDocument }) {
   const sizes = Array.from({ length: 121 }, (_, at) => left * (right / left) ** (at / 120));
   const inside = (value: number) => value >= low && value <= high;
   const levels = losses(lossOf(law, right, high), lossOf(law, left, low));
+  const curves = levels.flatMap((loss) => {
+    const points = sizes.map((n): [number, number] => [n, tokensFor(law, loss, n)]).filter(([, d]) => inside(d));
+    const end = points[points.length - 1];
+    return end ? [{ loss, points, end: [x(end[0]) + 5, y(end[1]) + 4] as [number, number] }] : [];
+  });
+  const areNamed = named(curves.map(({ end }) => end));
   const drawn = (points: [number, number][]) => points.filter(([, d]) => inside(d)).map(([n, d]) => `${x(n).toFixed(1)},${y(d).toFixed(1)}`).join(" ");
   const budget = size && tokens ? 6 * size * tokens : null;
   const best = budget && bestFor(law, budget);
@@ -52,18 +60,12 @@ export function IsoLoss({ laws, plan }: { laws: Law[]; plan: PlanDocument }) {
               <text x={LEFT - 8} y={y(value) + 4} text-anchor="end">{count(value)}</text>
             </g>
           ))}
-          {levels.map((loss) => {
-            const points = sizes.map((n): [number, number] => [n, tokensFor(law, loss, n)]).filter(([, d]) => inside(d));
-            const end = points[points.length - 1];
-            return (
-              end && (
-                <g key={loss}>
-                  <polyline class="level" points={drawn(points)} />
-                  <text class="level-name" x={x(end[0]) + 5} y={y(end[1]) + 4}>{digits(loss, 3)}</text>
-                </g>
-              )
-            );
-          })}
+          {curves.map(({ loss, points, end }, place) => (
+            <g key={loss}>
+              <polyline class="level" points={drawn(points)} />
+              {areNamed[place] && <text class="level-name" x={end[0]} y={end[1]}>{digits(loss, 3)}</text>}
+            </g>
+          ))}
           <polyline class="best" points={drawn(sizes.map((n) => [n, bestTokens(law, n)]))} />
           {budget && <polyline class="budget" points={drawn(sizes.map((n) => [n, budget / 6 / n]))} />}
           {best && inside(best[1]) && <circle class="optimum" cx={x(best[0])} cy={y(best[1])} r={5} />}
@@ -110,6 +112,16 @@ function losses(low: number, high: number): number[] {
   const found: number[] = [];
   for (let at = Math.ceil(low / step); at * step < high; at++) found.push(Number((at * step).toFixed(4)));
   return found;
+}
+
+/** Which curves have room for their name: none that would be written over the one before. */
+function named(ends: [number, number][]): boolean[] {
+  const taken: [number, number][] = [];
+  return ends.map(([left, top]) => {
+    const isFree = taken.every(([x, y]) => Math.abs(x - left) > NAME[0] || Math.abs(y - top) > NAME[1]);
+    if (isFree) taken.push([left, top]);
+    return isFree;
+  });
 }
 
 /** Tokens for which a size is the best one: where both derivatives along equal compute balance. */
