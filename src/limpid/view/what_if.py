@@ -34,7 +34,7 @@ MOST_FLOPS = 3e10
 """Of the forward pass of a step that is done again while the page waits, twice: ten seconds on one core."""
 MOST_CHANGES = 100
 HELD, HELD_BYTES = 2, 1 << 30
-"""Results that slices can still be asked of: the newest, and those before it that take no more than this together."""
+"""Results that slices can still be asked of, where they take no more than this together; else the newest."""
 Kind = Literal["forward", "backward", "update"]
 
 
@@ -179,7 +179,7 @@ class WhatIf:
             before, after = done(record, Changes(given, rate)), done(record, other)
             name = secrets.token_hex(8)
             self._held[name] = before, after
-            while len(self._held) > 1 and (len(self._held) > HELD or sum(map(_bytes, self._held.values())) > HELD_BYTES):
+            while len(self._held) > (HELD if sum(map(_bytes, self._held.values())) <= HELD_BYTES else 1):
                 del self._held[next(iter(self._held))]
         rows = tuple(
             _row(record, one, before.arrays[one], after.arrays[one]) for one in before.arrays if one in after.arrays
