@@ -87,6 +87,9 @@ def test_the_answer_is_what_the_step_has(traces: dict[str, Trace], step: str, na
         assert own.held or exercise.answer(own.numbers).form == "undefined"
         assert agrees(name, own, 2.0**-8 if step == "other" else 0.0)
         assert own.of.endswith(".")
+        if own.entry is not None:
+            array, index = own.entry.partition("[")[::2]
+            assert trace.array(array, tuple(map(int, index.rstrip("]").split(", "))) if index else ()).size
         assert exercise.question(own.numbers)
         assert exercise.solved(own.numbers)
         assert grade(exercise, own.numbers, typed(exercise.answer(own.numbers))).outcome == "right"

@@ -128,6 +128,7 @@ def test_numbers_of_a_step_are_graded_by_it(tmp_path: Path, client: TestClient) 
         found = client.get(f"/api/learn/exercises/perplexity?{asked}").json()
         assert found["question"] == f"{own.of} {exercise.question(own.numbers)}"
         assert found["where"]
+        assert found["entry"] == "loss"
     answer = {"exercise": "perplexity", "answer": shown(exercise.answer(own.numbers)), "run": "001", "step": 1}
     assert client.post("/api/learn/grade", json=answer).json()["outcome"] == "right"
     assert "step is missing" in client.get("/api/learn/exercises/perplexity?run=001").json()["error"]

@@ -128,6 +128,10 @@ def test_numbers_of_ones_own_step_once_a_run_was_opened(learn: Open) -> None:
     offered.click()
     expect(page).to_have_url(re.compile(re.escape("perplexity=0@001/1")))
     expect(exercise(page, "perplexity")).to_contain_text("of step 1 of 001")
+    expect(exercise(page, "perplexity").get_by_role("link")).to_have_count(0)  # before it is answered
+    exercise(page, "perplexity").get_by_role("button", name="solution").press("Enter")
+    entry = exercise(page, "perplexity").get_by_role("link", name="loss", exact=True)
+    expect(entry).to_have_attribute("href", "#/001/1/loss")
     expect(page.get_by_role("link", name=re.compile("of step 1 of 001"))).to_have_attribute(
         "href", re.compile("#/001/1/")
     )

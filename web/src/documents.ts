@@ -255,6 +255,7 @@ export interface ExerciseView {
   solution: string;
   own: boolean;
   where: string;
+  entry: string | null;
 }
 
 /** One thing that is wrong, or odd enough to know. */

@@ -40,9 +40,8 @@ def exercise(name: str, *, seed: int | None = None, of: Trace | str | None = Non
     if of is None:
         return Posed(EXERCISES[name], numbers_of(EXERCISES[name], seed), f"{name} --seed {seed}")
     own, where = _own(name, seed, of), of if isinstance(of, str) else of.record.path
-    return Posed(
-        EXERCISES[name], own.numbers, command(name, "--of", str(where), "--seed", str(seed)), own.where, own.of
-    )
+    said = command(name, "--of", str(where), "--seed", str(seed))
+    return Posed(EXERCISES[name], own.numbers, said, own.where, own.of, own.entry)
 
 
 def fresh() -> int:

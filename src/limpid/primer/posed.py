@@ -28,6 +28,8 @@ class Posed(NamedTuple):
     """Which entry of a recorded step holds what was asked for."""
     of: str = ""
     """What the numbers are in that step."""
+    entry: str | None = None
+    """An entry of it to be looked at."""
 
     @property
     def question(self) -> str:

@@ -105,7 +105,9 @@ class Practised:
         from limpid.primer.own.step import DRAWN
 
         posed = self._posed(_exercise(name), seed, run, step)
-        return ExerciseView(name, seed, posed.question, posed.hints, posed.solution, name in DRAWN, posed.where)
+        return ExerciseView(
+            name, seed, posed.question, posed.hints, posed.solution, name in DRAWN, posed.where, posed.entry
+        )
 
     def longer(self, name: str, seed: int) -> PuzzleView:
         """A longer exercise with the numbers of a seed."""
@@ -135,7 +137,7 @@ class Practised:
         if run is None:
             return Posed(exercise, numbers_of(exercise, _seed(seed)), said)
         own = self._own(exercise.name, _seed(seed), run, step)
-        return Posed(exercise, own.numbers, said, own.where, own.of)
+        return Posed(exercise, own.numbers, said, own.where, own.of, own.entry)
 
     def _own(self, name: str, seed: int, run: str, step: int | None) -> Own:
         """Of a recorded step, and the place of it that the seed chooses."""

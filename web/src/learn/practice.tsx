@@ -1,6 +1,7 @@
 // An exercise: its numbers, an answer, what is said to it, hints one by one, the solution.
 import { useSignal } from "@preact/signals";
 
+import { print } from "../address";
 import type { RunOverview } from "../documents";
 import { opened } from "../opened";
 import { useAnswer } from "../service";
@@ -54,10 +55,11 @@ function useOwnStep(api: Api): { run: string; step: number } {
 function Asked({ api, exercise, numbers }: { api: Api; exercise: ExerciseView; numbers: Numbers }) {
   const { exercise: name, hints, solution } = exercise;
   const typed = useSignal("");
+  const isDone = useSignal(false);
   return (
     <>
       <p class="lines">{exercise.question}</p>
-      <Sitting api={api} name={name} numbers={numbers} hints={hints} solution={solution} answer={typed}>
+      <Sitting api={api} name={name} numbers={numbers} hints={hints} solution={solution} answer={typed} onDone={() => (isDone.value = true)}>
         <label class="field" for={`answer-${name}`}>
           <span>Answer</span>
           <input
@@ -72,6 +74,22 @@ function Asked({ api, exercise, numbers }: { api: Api; exercise: ExerciseView; n
           />
         </label>
       </Sitting>
+      {isDone.value && exercise.entry && numbers.of && <Where of={numbers.of} entry={exercise.entry} />}
     </>
+  );
+}
+
+/** Once it is answered: the entry of the step that was asked about. */
+function Where({ of, entry }: { of: { run: string; step: number }; entry: string }) {
+  if (of.run === WORKED.run)
+    return (
+      <p>
+        In that step: <code>limpid explain --worked "{entry}"</code>
+      </p>
+    );
+  return (
+    <p>
+      In that step: <a href={print({ view: "step", ...of, entry })}>{entry}</a>
+    </p>
   );
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,10 @@ from limpid.tracing.trace import Trace
 
 DIGITS = 6
 """Significant digits of a recorded number in a question."""
+ENTRY = re.compile(
+    r"(?:(?:grad|update|m|v)\([\w.]+\)|\b(?:blocks\.\d+|embed)\.[\w.]*\w"
+    r"|\b(?:loss|log_probabilities|targets|tokens|final_norm|pair_losses|rewards)\b)(?:\[\d+(?:, \d+)*\])?"
+)
 BY_HAND = 8
 """Most entries of a vector that one multiplies by hand."""
 
@@ -27,6 +32,12 @@ class Own(NamedTuple):
     """The entry that holds what was asked for, or what it is computed from."""
     held: tuple[float, ...]
     """What the step has there, in all digits: what the answer is graded against. Nothing where it is undefined."""
+
+    @property
+    def entry(self) -> str | None:
+        """The first entry that `where` names, or the array where it names a part; None where it names none."""
+        found = ENTRY.search(self.where)
+        return found[0] if found else None
 
 
 def own(numbers: Numbers, of: str, where: str, held: Array | float) -> Own:

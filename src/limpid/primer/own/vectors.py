@@ -100,7 +100,8 @@ def cosine(trace: Trace, rng: np.random.Generator) -> Own:
     """A query with a key before it."""
     at = place(trace, rng)
     a, b, said = _query_and_key(trace, at)
-    of, where = f"a is the query of token 2, b the key of token 1, {said}.", f"these entries of {at.attention}"
+    of = f"a is the query of token 2, b the key of token 1, {said}."
+    where = f"these entries of {at.attention}.query and {at.attention}.key"
     return own({"a": rounded(a), "b": rounded(b)}, of, where, cosine_similarity(a, b))
 
 
@@ -108,7 +109,7 @@ def length(trace: Trace, rng: np.random.Generator) -> Own:
     """A query."""
     at = place(trace, rng)
     query, _, said = _query_and_key(trace, at)
-    return own({"v": rounded(query)}, f"v is the query of token 2, {said}.", f"these entries of {at.attention}",
+    return own({"v": rounded(query)}, f"v is the query of token 2, {said}.", f"these entries of {at.attention}.query",
                norm(query))  # fmt: skip
 
 

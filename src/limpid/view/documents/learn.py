@@ -70,6 +70,7 @@ class ExerciseView:
     solution: str
     own: bool  # a recorded step has numbers for it
     where: str  # the entry of the step that holds what is asked for; nothing where the numbers are of no step
+    entry: str | None  # one of that step to open
 
 
 @dataclass(frozen=True)
