@@ -60,6 +60,8 @@ export interface CallDocument {
   worst: WorstDocument | null;
   ended: string;
   error: Numeric;
+  condition: Numeric;
+  cause: "wrong" | "badly conditioned" | "low precision" | "";
 }
 
 /** One array before and after what was changed. */

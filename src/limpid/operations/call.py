@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from limpid.maths.operation import Array
 
 if TYPE_CHECKING:
     from limpid.operations.carried import Inherited
+
+
+Cause = Literal["wrong", "badly conditioned", "low precision", ""]
+ILL = 10.0
+"""A condition that loses a digit: its result is wrong by ten times as much of itself as what came in."""
 
 
 class Check(StrEnum):
@@ -48,6 +53,7 @@ class Call:
     check: Check = Check.UNCHECKED
     why: str = ""  # where it was not checked
     worst: Difference | None = None
+    condition: float = 0.0  # forward: by how much it amplifies relative errors of what came in; 0 where not told
     ended: str = ""  # nan or inf, where it made some of numbers that had none
     error: float = 0.0  # what its rounding adds to the number that the backward pass began at, to first order
     errors: Sequence[Array | None] = field(default=(), repr=False)  # results less exact ones, while recording
@@ -57,6 +63,15 @@ class Call:
     @property
     def is_wrong(self) -> bool:
         return self.worst is not None and not self.worst.share <= 1
+
+    @property
+    def cause(self) -> Cause:
+        """Why its result is not that of exact arithmetic on exact inputs."""
+        if self.is_wrong:
+            return "wrong"
+        if self.condition >= ILL:
+            return "badly conditioned"
+        return "low precision" if self.error or self.inherited_error else ""
 
     def __str__(self) -> str:
         where = " ".join(part for part in (self.phase, self.module or "(no module)", self.source) if part)

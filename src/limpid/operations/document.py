@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from limpid.adjoints.adjoint import Adjoint
 from limpid.jsonable import from_json
-from limpid.operations.call import Call, Check
+from limpid.operations.call import Call, Cause, Check
 from limpid.operations.modules import ModuleDocument, folded, tree
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class CallDocument:
     worst: WorstDocument | None
     ended: str  # nan or inf, where it made some of numbers that had none
     error: float  # added to what backward() began at
+    condition: float  # by how much it amplifies relative errors of what came in; 0 where not told
+    cause: Cause  # of its result's difference from exact arithmetic on exact inputs
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def call_document(call: Call) -> CallDocument:
         call.operations, str(call.check), call.why, call.is_wrong,
         None if worst is None else WorstDocument(worst.share, worst.output, worst.place, worst.engine, worst.expected,
                                                  worst.bound),
-        call.ended, call.error,
+        call.ended, call.error, call.condition, call.cause,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.html import folded, table, titled
+from limpid.operations.call import ILL
 from limpid.operations.document import AdjointDocument, CallDocument, RecordingDocument
 from limpid.operations.modules import ModuleDocument
 
@@ -43,6 +44,11 @@ def page(step: RecordingDocument) -> str:
     if largest:
         rows = [(f"{call.error:+.3g}", call.operation, call.format, call.module) for call in largest]
         parts.append(folded("who moved the loss", table(rows, ("by", "operation", "format", "module"), numbers=(0,))))
+    amplifying = sorted((one for one in step.calls if one.condition >= ILL), key=lambda one: -one.condition)[:SHOWN]
+    if amplifying:
+        rows = [(f"{call.condition:.3g}", call.operation, call.format, call.module) for call in amplifying]
+        heads = ("amplifies what came in by", "operation", "format", "module")
+        parts.append(folded("badly conditioned", table(rows, heads, numbers=(0,))))
     return titled(step.title, *parts)
 
 

@@ -28,6 +28,7 @@ from limpid.maths.operation import Array
 from limpid.operations.arrays import Unreadable, address, exact, raw
 from limpid.operations.call import Call, Check
 from limpid.operations.carried import Carried
+from limpid.operations.conditioning import condition
 from limpid.operations.finite import ended
 from limpid.operations.kept import Keeper
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, redo, with_storage, written
@@ -251,6 +252,10 @@ def _check(call: Call, func: Any, before: dict[str, Any], made: Any, after: dict
         call.check, call.worst, call.errors = found.check, found.worst, found.errors
     if call.check in (Check.REDONE, Check.UNCHECKED):
         call.ended = ended(before, outputs_of(made))
+    if call.check is Check.REDONE and keep:
+        with suppress(Unknown, Unreadable):  # what is not told has no condition
+            results = [None if one is None else raw(one) for one in outputs_of(made)]
+            call.condition = condition(func, before, results, call.errors)
 
 
 def _one_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from limpid.adjoints.adjoint import Adjoint
 from limpid.adjoints.adjoint import Verdict as AdjointVerdict
 from limpid.operations.account import Account, account
-from limpid.operations.call import Call, Check
+from limpid.operations.call import ILL, Call, Check
 from limpid.operations.document import RecordingDocument, document
 
 SHOWN = 8
@@ -110,8 +110,17 @@ class Report:
         """Calls by the size of what their rounding adds to it."""
         return sorted((call for call in self.calls if call.error), key=lambda call: -abs(call.error))
 
+    def amplifying(self) -> list[Call]:
+        """Calls that are badly conditioned on this data, the worst first: they lose digits of what came in."""
+        return sorted((call for call in self.calls if call.condition >= ILL), key=lambda call: -call.condition)
+
     def __str__(self) -> str:
-        return "\n".join([*self._verdicts(), *self._account()])
+        return "\n".join([*self._verdicts(), *self._account(), *self._amplifying()])
+
+    def _amplifying(self) -> list[str]:
+        found = self.amplifying()
+        lines = [f"  × {call.condition:.3g}  {call.operation} {call.dtype} in {call.module}" for call in found[:SHOWN]]
+        return [f"relative errors of what came in are amplified ten times or more by {len(found):,}:", *lines] if found else []
 
     def _verdicts(self) -> list[str]:
         checked = [call for call in self.arithmetic if call.check is Check.REDONE]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
 from rich.text import Text
 
 from limpid.columns import Cell, Columns
+from limpid.operations.call import ILL
 from limpid.operations.document import CallDocument, RecordingDocument
 from limpid.operations.modules import ModuleDocument
 from limpid.terminal import counted
@@ -42,6 +44,7 @@ def lines(step: RecordingDocument, *, brief: bool = False, everything: bool = Fa
     if more > 0:
         yield Text(f"  and {counted(more, 'more row')}: leave out --brief", QUIET)
     yield from _account(step, 3 if brief else SHOWN)
+    yield from _amplifying(step, 2 if brief else SHOWN)
 
 
 def _head(step: RecordingDocument) -> Iterator[Text]:
@@ -186,6 +189,22 @@ def _account(step: RecordingDocument, shown: int) -> Iterator[Text | Columns]:
         for call in largest
     ]
     yield Columns(("by", "operation", "format", "module"), rows, right=(0,))
+
+
+def _amplifying(step: RecordingDocument, shown: int) -> Iterator[Text | Columns]:
+    """Calls that lose digits of what came in."""
+    found = sorted((one for one in step.calls if one.condition >= ILL), key=lambda one: -one.condition)
+    if not found:
+        return
+    yield Text.assemble(("\nbadly conditioned", HEADING), (", on the data of this step", QUIET))
+    rows: list[list[Cell]] = [
+        [f"× {one.condition:.3g}", f"{math.log10(one.condition):.0f}", operation(one.operation), one.format,
+         Text(one.module or "outside of modules", QUIET)]
+        for one in found[:shown]
+    ]  # fmt: skip
+    yield Columns(("amplifies\nwhat came in", "digits\nlost", "operation", "format", "module"), rows, right=(0, 1))
+    if len(found) > shown:
+        yield Text(f"  and {counted(len(found) - shown, 'call')} more", QUIET)
 
 
 def operation(name: str) -> str:
