@@ -120,7 +120,8 @@ class Report:
     def _amplifying(self) -> list[str]:
         found = self.amplifying()
         lines = [f"  × {call.condition:.3g}  {call.operation} {call.dtype} in {call.module}" for call in found[:SHOWN]]
-        return [f"relative errors of what came in are amplified ten times or more by {len(found):,}:", *lines] if found else []
+        said = f"relative errors of what came in are amplified ten times or more by {len(found):,}:"
+        return [said, *lines] if found else []
 
     def _verdicts(self) -> list[str]:
         checked = [call for call in self.arithmetic if call.check is Check.REDONE]
