@@ -41,7 +41,8 @@ def condition(
     assert engine is not None
     assert error is not None
     turns = count()
-    moved = evaluate(operation, mapped_arrays(given, lambda array: _moved(array, next(turns))), results)[place]
+    several = evaluate(operation, mapped_arrays(given, lambda array: _moved(array, next(turns))), results)
+    moved = several[place] if place < len(several) else None
     if moved is None:
         return 0.0
     with np.errstate(all="ignore"):

@@ -253,7 +253,7 @@ def _check(call: Call, func: Any, before: dict[str, Any], made: Any, after: dict
     if call.check in (Check.REDONE, Check.UNCHECKED):
         call.ended = ended(before, outputs_of(made))
     if call.check is Check.REDONE and keep:
-        with suppress(Unknown, Unreadable):  # what is not told has no condition
+        with suppress(Exception):  # what is not told has no condition, and the step goes on
             results = [None if one is None else raw(one) for one in outputs_of(made)]
             call.condition = condition(func, before, results, call.errors)
 

@@ -44,20 +44,6 @@ export function Call({ call }: { call: CallDocument }) {
         <dd>
           {call.format} {call.shapes.map((shape) => `[${shape.join(", ")}]`).join(", ")}
         </dd>
-        {numeric(call.condition) > 0 && (
-          <>
-            <dt>condition</dt>
-            <dd>
-              <Value value={call.condition} digits={3} />, by which it amplifies relative errors of what came in
-            </dd>
-          </>
-        )}
-        {call.cause !== "" && (
-          <>
-            <dt>not exact because</dt>
-            <dd>{call.cause}</dd>
-          </>
-        )}
         {worst && call.check !== "moved" && (
           <>
             <dt>{call.wrong ? "furthest off" : "nearest to its bound"}</dt>
@@ -91,6 +77,20 @@ export function Call({ call }: { call: CallDocument }) {
           </>
         )}
         {call.why && <dd class="wide">{call.why}</dd>}
+        {numeric(call.condition) > 0 && (
+          <>
+            <dt>condition</dt>
+            <dd>
+              <Value value={call.condition} digits={3} />, by which it amplifies relative errors of what came in
+            </dd>
+          </>
+        )}
+        {call.cause !== "" && (
+          <>
+            <dt>not exact because</dt>
+            <dd>{call.cause}</dd>
+          </>
+        )}
       </dl>
     </>
   );
