@@ -41,6 +41,8 @@ SOFTMAXES = {
 }
 
 
+MASKED = -9e3
+"""Below it and far from all other scores stands what was masked by a number: -1e4, -65504, -1e9."""
 HEADS_OF_A_ROW = 32
 """At most, where rows and heads are one axis: a part of the scores then holds every head."""
 
@@ -240,12 +242,10 @@ def _explicit(
         few = slice(max(1 if scores.ndim > 3 else HEADS_OF_A_ROW, room // scores[0].numel()))
         scores, query, key = scores[few], query[few], key[few]
     inside = scores.detach().float()
-    # low but finite mask constants hide as -inf does
-    visible = (
-        torch.isfinite(inside) & (inside > -1e4)
-        if float(inside[torch.isfinite(inside)].abs().max()) > 1e4
-        else torch.isfinite(inside)
-    )
+    visible = torch.isfinite(inside)
+    low = visible & (inside < MASKED)  # low but finite mask constants hide as -inf does
+    if bool(low.any()) and not bool(((inside >= MASKED) & (inside < MASKED / 2)).any()):
+        visible &= ~low
     raw = (query.float() @ key.float().transpose(-1, -2)).reshape(inside.shape)
     seen, pure = inside[visible], raw[visible]
     own = _factor(inside, raw, visible)

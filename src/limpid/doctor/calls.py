@@ -120,9 +120,9 @@ class Call:
             self, args=tuple(map(changed, self.args)), kwargs={k: changed(v) for k, v in self.kwargs.items()}
         )
 
-    def with_ids(self, ids: Tensor) -> Call:
-        """The same call on other token ids."""
-        old = self.ids
+    def with_ids(self, ids: Tensor, instead: Tensor | None = None) -> Call:
+        """The same call on other token ids, in the place of these."""
+        old = self.ids if instead is None else instead
 
         def swap(value: Any) -> Any:
             return ids if value is old else value
@@ -166,6 +166,21 @@ class Micro:
         """Whether the mask of what is learned leaves nothing."""
         mask = self._held("mask")
         return mask is not None and not bool((mask != 0).any())
+
+    @property
+    def measured(self) -> Tensor | None:
+        """Its first tensor where that has rows of four measured numbers or more, (row, …): few of them are alike."""
+        given = self.given
+        held = given if isinstance(given, Tensor) else given[0] if isinstance(given, tuple | list) and given else None
+        if isinstance(given, Mapping):
+            held = next(
+                (given[name] for name in (*ID_NAMES, "pixel_values", "images", "features") if name in given), None
+            )
+        held = _tensor(held)
+        if not isinstance(held, Tensor) or not held.is_floating_point() or held.ndim < 2 or len(held) < 2:
+            return None
+        few = held.detach().reshape(len(held), -1)[:8, :64]
+        return held if few.shape[1] >= 4 and len(few.unique()) > few.numel() // 2 else None
 
     @property
     def is_rewarded(self) -> bool:
@@ -228,7 +243,8 @@ def micro_batches(batch: Any) -> list[Micro]:
             same = len(tensors) > 1 and all(is_ids(t) for t in tensors[:2]) and tensors[0].shape == tensors[1].shape
             if isinstance(batch, tuple) or same or not is_ids(tensors[0]):
                 ids = tensors[0] if is_ids(tensors[0]) else None
-                labels = tensors[1] if len(tensors) > 1 and not tensors[1].is_floating_point() else None
+                labels = next((t for t in tensors[1:] if t.dtype != torch.bool), None)
+                labels = None if labels is None or labels.is_floating_point() else labels
                 return [Micro(ids, labels, None, batch)]
         return [micro for entry in batch for micro in micro_batches(entry)]
     return [Micro(None, None, None, batch)]

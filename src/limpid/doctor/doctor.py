@@ -215,6 +215,8 @@ class Doctor:
             return finding
         if known is not None and known.severity == finding.severity:
             return finding
+        if known is not None and "loss_after" in known.evidence and record.number < 2 * (known.step or 0):
+            return known  # tried not long ago
         with self.recorder.paused(), self.skipped.noting("at a tenth of the rate"):
             return nan_replay.with_smaller_step(finding, self.watched, record)
         return finding

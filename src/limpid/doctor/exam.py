@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, find_rows, micro_batches, nothing_to_learn
 from limpid.doctor.finding import Finding, Skipped
-from limpid.doctor.forward_probe import AttentionExam, Flow, flow, shortcut_gains
+from limpid.doctor.forward_probe import AttentionExam, Flow, flow, left_to_chance, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.replay.step_replay import RecordedPass
+from limpid.doctor.row_probe import RowProbe
 from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.trial_pass import TrialPass, try_once
 from limpid.doctor.undisturbed import seeded, undisturbed
@@ -150,6 +151,11 @@ class Exam(Watched):
         """Whether the weights are still as they were drawn."""
         return not self.pretrained and looks_fresh(self.info)
 
+    @cached_property
+    def row_probe(self) -> RowProbe:
+        """The usual call with its rows in another order and company."""
+        return RowProbe(self)
+
     # forward passes of a few rows
 
     @cached_property
@@ -217,13 +223,25 @@ class Exam(Watched):
         shifted = ids.roll(1, -1).roll(1, 0)
         return torch.where(shifted == ids, (ids + 1) % vocab, shifted)
 
-    @cached_property
-    def flow(self) -> Flow | None:
-        """Which modules the probe calls, and what each passes on."""
+    @property
+    def few_rows(self) -> Call | None:
+        """A few rows of the usual call, whatever it is given; None where the doctor may not call the model."""
         call = self.usual_call
         if call is None or not self.may_call:
             return None
-        return flow(self.info, self.shield, call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS))
+        return call if call.ids is None else call.rows(slice(0, ROWS), POSITIONS)
+
+    @cached_property
+    def flow(self) -> Flow | None:
+        """Which modules the probe calls, and what each passes on."""
+        call = self.few_rows
+        return None if call is None else flow(self.info, self.shield, call)
+
+    @cached_property
+    def left_to_chance(self) -> set[str]:
+        """Modules that a pass may leave out, as its random numbers say."""
+        call = self.few_rows
+        return set() if call is None else left_to_chance(self.info, self.shield, call)
 
     @cached_property
     def shortcuts(self) -> dict[str, float]:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
 
 
+TRIES = 6
+"""Passes with other random numbers: a layer that is kept seven times in ten is in all of five alike once in twenty."""
+
+
 @dataclass
 class Flow:
     """What one forward pass did."""
@@ -27,6 +31,8 @@ class Flow:
     used: set[str] = field(default_factory=set)  # parameters that some operation took
     cosine: dict[str, float] = field(default_factory=dict)  # of each block: input and output
     cut: list[str] = field(default_factory=list)  # modules whose output has left the graph, in order
+    first_is_norm: bool = False  # whether what comes first in it is a norm
+    silent: list[str] = field(default_factory=list)  # modules whose output is all 0, though their input is not
     one_row: set[str] = field(default_factory=set)  # tables looked up at many positions, at one and the same row
 
 
@@ -35,10 +41,14 @@ def flow(info: ModelInfo, shield: Shield, call: Call) -> Flow:
     seen = Flow()
     handles = []
     blocks = dict(info.blocks)
+    leaves: list[str] = []
 
     def hook(name: str) -> Any:
         def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             seen.called.add(name)
+            if not any(True for _ in module.children()) and len(leaves) < 1:
+                leaves.append(name)
+                seen.first_is_norm = "norm" in type(module).__name__.lower()
             if type(module).forward is nn.Embedding.forward and args and _constant(args[0], call):
                 seen.one_row.add(name)
             given = next(
@@ -47,6 +57,8 @@ def flow(info: ModelInfo, shield: Shield, call: Call) -> Flow:
             made = output[0] if isinstance(output, tuple | list) and output else output
             if not isinstance(made, Tensor) or not made.is_floating_point():
                 return
+            if given is not None and not bool(made.detach().any()) and bool(given.detach().any()):
+                seen.silent.append(name)
             if name in blocks and given is not None and given.shape == made.shape:
                 x, y = given.detach().float().flatten(0, -2), made.detach().float().flatten(0, -2)
                 seen.cosine[name] = float(torch.nn.functional.cosine_similarity(x, y, dim=-1).mean())
@@ -66,6 +78,29 @@ def flow(info: ModelInfo, shield: Shield, call: Call) -> Flow:
             for handle in handles:
                 handle.remove()
     return seen
+
+
+def left_to_chance(info: ModelInfo, shield: Shield, call: Call) -> set[str]:
+    """Modules that some passes call, by their random numbers, and others do not; and the siblings of these."""
+    seen: list[set[str]] = []
+    with undisturbed(shield, gradients=True):
+        info.model.train()
+        for seed in range(TRIES):
+            called: set[str] = set()
+            handles = [
+                module.register_forward_pre_hook(lambda *_, name=name, called=called: called.add(name))
+                for name, module in info.model.named_modules()
+            ]
+            seeded(seed)
+            try:
+                call.make(info.model)
+            finally:
+                for handle in handles:
+                    handle.remove()
+            seen.append(called)
+    uneven = {name for called in seen for name in called if not all(name in other for other in seen)}
+    lists = {name.rpartition(".")[0] for name in uneven}
+    return {name for name, _ in info.model.named_modules() if name and name.rpartition(".")[0] in lists}
 
 
 def _constant(index: Any, call: Call) -> bool:
@@ -144,10 +179,16 @@ class AttentionExam:
         """The attentions of the probe."""
         return self.probe.attentions
 
+    @cached_property
+    def _numbers(self) -> AttentionProbe:
+        """The usual call, where it holds no token ids."""
+        call = self.exam.few_rows
+        return self._attentions_of(None if call is None or call.ids is not None else call.without_loss())[0]
+
     @property
     def overflowed(self) -> str | None:
         """The first operation of that pass that made float16 infinities of numbers."""
-        return self.probe.overflowed
+        return self.probe.overflowed if self.exam.probe is not None else self._numbers.overflowed
 
     @cached_property
     def _masked_batch(self) -> tuple[AttentionProbe, bool | None]:

@@ -20,6 +20,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from limpid.doctor.watched import Watched
 
+SCALING = ("scale", "unscale_", "step", "update")
+"""What a loop asks of a scaler."""
+
 
 class LoopListener(Protocol):
     """What hooks report to. Each method must be quick, and must not raise."""
@@ -30,6 +33,7 @@ class LoopListener(Protocol):
     def on_difference(self, given: Any, target: Any) -> None: ...
     def on_divergence(self, given: Any, target: Any) -> None: ...
     def on_binary(self, given: Any, target: Any) -> None: ...
+    def on_mean(self, name: str, value: Any, reduction: str) -> None: ...
     def on_other_update(self, optimizer: Any) -> None: ...
     def on_backward(self, root: Any) -> None: ...
     def on_backward_ended(self) -> None: ...
@@ -37,6 +41,8 @@ class LoopListener(Protocol):
     def on_update_begins(self, optimizer: Any) -> None: ...
     def on_update_ended(self, optimizer: Any) -> None: ...
     def on_event(self, name: str) -> None: ...
+    def on_measure(self, value: Any) -> None: ...
+    def on_scaler(self, scaler: Any, name: str) -> None: ...
 
 
 def _nothing(*_: Any) -> None:
@@ -116,15 +122,24 @@ class Hooks:
 
     def optimizer(self, optimizer: Any) -> None:
         begins, ends = self.listener.on_update_begins, self.listener.on_update_ended
+
+        def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            closure = kwargs.get("closure") or next((one for one in args[1:2] if callable(one)), None)
+            if closure is None:
+                begins(optimizer)
+                return None
+            begun = then_once(closure, functools.partial(begins, optimizer))
+            return (args, kwargs | {"closure": begun}) if "closure" in kwargs else ((args[0], begun, *args[2:]), kwargs)
+
         if hasattr(optimizer, "register_step_pre_hook"):
-            self.undo.append(optimizer.register_step_pre_hook(lambda *_: begins(optimizer)).remove)
+            self.undo.append(optimizer.register_step_pre_hook(before).remove)
             self.undo.append(optimizer.register_step_post_hook(lambda *_: ends(optimizer)).remove)
         else:
             self.around(optimizer, "step", before="begins", after="ends")
         self.around(optimizer, "zero_grad", after="zero_grad")
 
     def scaler(self, scaler: Any) -> None:
-        for name in ("scale", "unscale_", "step", "update"):
+        for name in SCALING:
             self.around(scaler, name, before=f"scaler.{name}")
 
     def scheduler(self, scheduler: Any) -> None:
@@ -145,6 +160,22 @@ class Hooks:
         entry = Entry(weakref.ref(owner), weakref.ref(self.listener), before, after)
         method.entries.append(entry)
         self.undo.append(lambda: method.remove(entry))
+
+
+def then_once(closure: Callable[..., Any], told: Callable[[], None]) -> Callable[..., Any]:
+    """A closure that tells of its first end: the gradients that the update begins with are there only then."""
+    ended = False
+
+    @functools.wraps(closure)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        nonlocal ended
+        result = closure(*args, **kwargs)
+        if not ended:
+            ended = True
+            told()
+        return result
+
+    return called
 
 
 class Entry(NamedTuple):
@@ -171,6 +202,8 @@ class WrappedMethod:
             self.tell(owner, "before")
             result = original(*args, **kwargs)
             self.tell(owner, "after")
+            if name == "step" and (args[1:] or kwargs):
+                self.measured(owner, [*args[1:], *kwargs.values()][0])
             return result
 
         setattr(place, name, wrapped)
@@ -188,6 +221,13 @@ class WrappedMethod:
                     listener.on_update_ended(owner)
                 case _:
                     listener.on_event(event)
+
+    def measured(self, owner: Any, value: Any) -> None:
+        """Tell those who watch a schedule what it is told."""
+        for entry in self.entries:
+            listener = entry.listener()
+            if entry.owner() is owner and listener is not None and entry.after == "schedule":
+                listener.on_measure(value)
 
     def remove(self, entry: Entry) -> None:
         self.entries[:] = [e for e in self.entries if e is not entry and e.owner() is not None]
@@ -212,11 +252,28 @@ def _patch() -> None:
     _wrap(torch.autograd, "backward", ("tensors",), "on_backward", "on_backward_ended")
     _wrap(clip_grad, "_clip_grads_with_norm_", ("parameters", "max_norm", "total_norm"), "on_clip")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
-        _wrap(F, name, ("input", "target"), "on_difference")
-    _wrap(F, "cross_entropy", ("input", "target"), "on_loss")
+        _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
+    _wrap(F, "cross_entropy", ("input", "target"), "on_loss", value="on_mean")
     _wrap(F, "kl_div", ("input", "target"), "on_divergence")
-    _wrap(F, "binary_cross_entropy_with_logits", ("input", "target"), "on_binary")
+    _wrap(F, "binary_cross_entropy_with_logits", ("input", "target"), "on_binary", value="on_mean")
+    for name in SCALING:
+        _wrap_scaler(name)
     _every_update.append(register_optimizer_step_post_hook(_updated))
+
+
+def _wrap_scaler(name: str) -> None:
+    """Report a method of every scaler of torch's before it runs: a loop may use one that nobody gave to the doctor."""
+    original = getattr(torch.amp.GradScaler, name)
+
+    @functools.wraps(original)
+    def wrapped(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        for ref in LISTENERS:
+            if (listener := ref()) is not None:
+                listener.on_scaler(scaler, f"scaler.{name}")
+        return original(scaler, *args, **kwargs)
+
+    _originals.append((torch.amp.GradScaler, name, original))
+    setattr(torch.amp.GradScaler, name, wrapped)
 
 
 def _updated(optimizer: Any, *_: Any) -> None:
@@ -226,8 +283,11 @@ def _updated(optimizer: Any, *_: Any) -> None:
             listener.on_other_update(optimizer)
 
 
-def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: str = "") -> None:
-    """Report the first arguments of a function, by position or name, to every listener before it runs, and its end."""
+def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: str = "", value: str = "") -> None:
+    """Report the first arguments of a function, by position or name, to every listener before it runs, and its end.
+
+    value   the event that is given what it returned, and its reduction
+    """
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -243,6 +303,9 @@ def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: s
         for ref in LISTENERS if end and not torch.compiler.is_compiling() else ():
             if (listener := ref()) is not None:
                 getattr(listener, end)()
+        for ref in LISTENERS if value and not torch.compiler.is_compiling() else ():
+            if (listener := ref()) is not None:
+                getattr(listener, value)(name, result, kwargs.get("reduction", "mean"))
         return result
 
     _originals.append((owner, name, original))

@@ -32,12 +32,14 @@ class PassGradients:
         self.factors: list[Tensor] = []  # of each gap, (tensor,): what the gradients there were multiplied by
         self.weights_moved = False  # the passes were not made at one point
         self.used = False  # the update is made with what the last pass left, not with gradients made of several
+        self.scaled: float | None = None  # what gradients are multiplied by after the last pass, if known
         self._left: list[Tensor] = []  # gradients after the last pass
         self._weights: list[Tensor] = []
 
     def begins(self) -> None:
         """A backward pass is about to add to the gradients."""
         weights = [sample(p, ELEMENTS).clone() for p in self.parameters.values()]
+        self.scaled, self.used = None, False
         if self._left:
             self.weights_moved |= any(not torch.equal(a, b) for a, b in zip(weights, self._weights, strict=True))
             self.factors.append(_factors(self._left, self._gradients()))
@@ -56,7 +58,13 @@ class PassGradients:
         return {name: share for name, share in zip(self.parameters, least.tolist(), strict=True) if share == share}
 
     def updating(self) -> None:
-        """The update is about to use the gradients: are they those that the last pass left, but for one factor?"""
+        """The update, or clipping, is about to use the gradients: those that the last pass left, but for one factor?"""
+        if not self._left or self.scaled is not None:
+            return
+        factors = _factors(self._left, self._gradients())
+        known = factors[~factors.isnan()]
+        if known.numel() and float(known.max() - known.min()) <= SAME * float(known.abs().max()):
+            self.scaled = float(known.mean())
         if self.factors:
             kept = [(a, b) for a, b in zip(self._left, self._gradients(), strict=True) if bool(a.any())]
             cosines = [float(torch.cosine_similarity(a, b, dim=0)) for a, b in kept]

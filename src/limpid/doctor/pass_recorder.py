@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.attention_probe import AttentionProbe
-from limpid.doctor.calls import Call, find_logits
+from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import read_call
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.loss_arguments import PROBABILITY
 from limpid.doctor.step_record import History, LogitLevel, StepRecord
-from limpid.doctor.trial_pass import made_by, spread_out
+from limpid.doctor.trial_pass import explained, made_by, reach, spread_out
 from limpid.doctor.watched import Watched
 
+ROWS = 2**16
+"""Outputs of rows that are kept, at most, with their gradients."""
 ROOM = 2**20
 """Entries of the logits that a look during training takes in: 20 MB for a moment."""
 
@@ -90,6 +92,8 @@ class PassRecorder:
         if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
             return
         logits = find_logits(output)
+        if record.read and Probe.LOSS_GRADIENT in self.probes:
+            self._keep_gradient(record, find_rows(output) if logits is None else logits)
         if logits is None:
             return
         if record.level is None and Probe.LOGIT_LEVEL in self.probes:
@@ -114,6 +118,19 @@ class PassRecorder:
         assert logits.grad_fn is not None
         logits.grad_fn.register_prehook(back)
 
+    def _keep_gradient(self, record: StepRecord, rows: Tensor | None) -> None:
+        """The gradient of outputs (row,) or (row, number), as it is."""
+        if rows is None or rows.grad_fn is None or rows.ndim > 2 or rows.numel() > ROWS:
+            return
+        kept, slot = rows.detach().clone(), rows.output_nr
+
+        def back(gradients: tuple[Tensor | None, ...]) -> None:
+            gradient = gradients[slot] if slot < len(gradients) else None
+            if gradient is not None and not self.is_paused:
+                record.row_gradients.append((kept, gradient.detach().clone()))
+
+        rows.grad_fn.register_prehook(back)
+
     @guarded
     def on_loss(self, given: Any, target: Any) -> None:
         """What the loss is given, which may be more than the model returned."""
@@ -130,6 +147,20 @@ class PassRecorder:
         tensors = isinstance(given, Tensor) and isinstance(target, Tensor)
         if Probe.LOSS_INPUTS in self.probes and tensors and spread_out(given, target):
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
+        if Probe.LOSS_INPUTS in self.probes and tensors and given.requires_grad and given.numel() == target.numel():
+            if self.record.read and given.numel() <= ROWS:
+                self.record.difference = given.detach(), target.detach()
+            if self.record.sampled:
+                self.record.reach, seen = reach(given, target), explained(given, target)
+                self.record.explained = None if seen is None else (*seen, target.detach())
+
+    @guarded
+    def on_mean(self, name: str, value: Any, reduction: str) -> None:
+        """What a loss function returned: a mean, or one number for each row, whose mean is the loss."""
+        if not self.record.read or Probe.LOSS_INPUTS not in self.probes or not self.gradients_on:
+            return
+        if isinstance(value, Tensor) and value.grad_fn is not None and reduction in ("mean", "none"):
+            self.record.means.append((name, value.detach().mean()))
 
     @guarded
     def on_divergence(self, given: Any, target: Any) -> None:

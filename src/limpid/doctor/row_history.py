@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 BINS = 256
+OFTEN = 8
+"""Times that each pair of tokens must be there, on average, for its frequency to be known."""
 MOST_ROWS = 1 << 16
 """Different rows that are remembered, at about 210 bytes each: of more, one in 2, 4, 8, … by their hashes."""
 SPLITS = 128
@@ -50,6 +52,8 @@ class RowHistory:
         self.counts = np.zeros((0, BINS), dtype=np.int64)  # (row, bin) tokens modulo 256
         self.known_before = 0  # different rows served before it
         self.counted = False  # whether there is a histogram of it
+        self.measured = False  # whether its rows are of measured numbers, not of tokens
+        self.batch = 0  # the most rows of any step
         # what single rules remember
         self.entropies: deque[float] = deque(maxlen=1024)
         self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
@@ -59,17 +63,28 @@ class RowHistory:
         self.types: set[int] = set()
         self.only_class: deque[int | None] = deque(maxlen=64)  # of steps whose rows, eight or more, all have one
 
-    def take(self, given: list[Tensor], classes: list[Tensor], numbers: list[int] | None = None) -> None:
+    def take(
+        self,
+        given: list[Tensor],
+        classes: list[Tensor],
+        numbers: list[int] | None = None,
+        measured: list[Tensor] | None = None,
+    ) -> None:
         """A step's token ids (row, position), and which rows of the data they are, where that is known.
 
-        Without token ids, the class labels of its rows. Two rows of the data that read the same are two.
+        Without token ids, its rows of measured numbers (row, …), and their class labels. Two rows of the data that read
+        the same are two.
         """
         self.arrays, self.hashes = [np.asarray(t.detach().cpu(), dtype=np.int64) for t in given], []
-        self.counted = bool(given or classes)
+        self.counted, self.measured = bool(given or classes), not given
         if given:
             self._take_rows(given, numbers or [])
             self.counts = np.concatenate([histograms(ids) for ids in self.arrays])
-        elif classes:
+        elif measured:
+            self.arrays = [_bits(rows) for rows in measured]
+            self._take_rows(measured, [])
+            self.arrays = []
+        if classes and not given:
             self.counts = histograms(np.asarray(torch.cat(classes), dtype=np.int64)[None])
         if classes:
             labels = torch.cat(classes)
@@ -104,6 +119,7 @@ class RowHistory:
             self.place[h] = self.returns[length], h in self.last
             self.last[h] = self.count + offset
         self.count += len(self.hashes)
+        self.batch = max(self.batch, len(self.hashes))
         while len(self.last) > MOST_ROWS:
             self._remember_half()
         self.batches.append(hash(tuple(sorted(self.hashes))))
@@ -118,8 +134,9 @@ class RowHistory:
 
     def _is_exhausted(self) -> bool:
         """Whether rows are so short that a quarter of all that these tokens can spell, or more, has been served."""
-        spelled = [ids.shape[1] * math.log(len(np.unique(ids))) for ids in self.arrays]
-        return bool(spelled) and max(spelled) < math.log(4 * max(1, self.distinct))
+        if self.measured:
+            return False
+        return bool(self.arrays) and max(map(spelled, self.arrays)) < math.log(4 * max(1, self.distinct))
 
     def _is_remembered(self, row: int) -> bool:
         return (row * 0x9E3779B97F4A7C15 >> 32) % self.one_in == 0
@@ -159,6 +176,29 @@ class RowHistory:
     def unigram_entropy(self) -> float:
         """Of the tokens of the last steps together, nats."""
         return float(entropy(np.mean(self.histograms, axis=0)))
+
+
+def _bits(rows: Tensor) -> np.ndarray:
+    """Up to 512 numbers of each row, as the integers that their bits are, (row, number)."""
+    flat = rows.detach().reshape(len(rows), -1)
+    flat = flat[:, :: max(1, -(-flat.shape[1] // 512))].float().cpu().contiguous()
+    return flat.numpy().view(np.int32).astype(np.int64)
+
+
+def spelled(ids: np.ndarray) -> float:
+    """The logarithm of how many rows these tokens can spell, nats.
+
+    Where few tokens are seen often enough to know which follows which, that of a Markov chain's typical rows: Shannon
+    1948, theorem 3.
+    """
+    tokens, codes = np.unique(ids, return_inverse=True)
+    codes, count = codes.reshape(ids.shape), len(tokens)
+    free = ids.shape[1] * math.log(count)
+    if ids.shape[1] < 2 or OFTEN * count**2 > ids[:, 1:].size:
+        return free
+    pairs = np.bincount((count * codes[:, :-1] + codes[:, 1:]).ravel(), minlength=count**2) / ids[:, 1:].size
+    first = pairs.reshape(count, count).sum(1)
+    return float(entropy(first) + (ids.shape[1] - 1) * (entropy(pairs) - entropy(first)))
 
 
 def histograms(ids: np.ndarray) -> np.ndarray:

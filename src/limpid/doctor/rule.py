@@ -44,6 +44,7 @@ class Probe(Enum):
     LOSS = "the loss of each step"
     GRADIENT_NORM = "the norm of the gradient"
     LEFT_OVER = "gradients that are there before the backward pass"
+    GRAPH = "the parameters that the loss depends on, in its graph"
     PASSES = "a sample of the gradients at the borders of each backward pass"
     UNITS = "rows and columns of gradients that are 0"
     CLIPPING = "the gradients that clipping is given"

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 RUN = Threshold(4, "text repeats a token four times, and to the edge of a row, in under 1 % of the rows")
 
+FEWEST = 4
+"""Different tokens, at least, for padding to be told from text: a language of two words is full of runs."""
+
 
 class Runs:
     """The runs of one token at the edges of rows."""
@@ -57,6 +60,8 @@ class Runs:
         (Text has runs too: a row of code may end in spaces, but spaces are everywhere in it.)
         """
         rows, length = self.ids.shape
+        if len(self.ids.unique()) < FEWEST:
+            return False
         edge = [
             (after if int(row[-1]) == token else 0) + (before if int(row[0]) == token and before < length else 0)
             for row, after, before in zip(self.ids, self.after, self.before, strict=True)

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import functools
 import io
-import itertools
 import logging
 import queue
 import random
@@ -35,12 +34,8 @@ MOST = 200_000
 ROOM = 2**30
 """Bytes of tensors that are copied beforehand; others are copied when an operation is about to write to them."""
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-OUTSIDE = (
-    io.IOBase, socket.socket, queue.Queue, threading.Thread, types.GeneratorType, types.CoroutineType,
-    *(type(iter(nothing())) for nothing in (list, tuple, dict, set, str)), map, filter, zip, enumerate, reversed,
-    *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
-)  # fmt: skip
-"""What changes as it is used, and cannot be put back."""
+OUTSIDE = (io.IOBase, socket.socket, queue.Queue, threading.Thread, types.CoroutineType)
+"""What changes as it is used, and cannot be put back; so does every iterator that is not the user's own."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CALLED = ("forward", "backward", "__call__")
 """Methods that torch calls though nobody names them."""
@@ -133,7 +128,10 @@ class Shield:
         if "open" in names and "open" not in scope:
             self._blocked(f"{function.__qualname__} opens a file")
         self.undo.append(functools.partial(scope.update, used))
-        parts: list[tuple[str, Any]] = [*used.items(), ("defaults", function.__defaults__)]
+        given = function.__defaults__ or ()
+        named = function.__code__.co_varnames[: function.__code__.co_argcount][-len(given) or None :]
+        self.names |= set(named if given else ()) | set(function.__kwdefaults__ or ())
+        parts: list[tuple[str, Any]] = [*used.items(), *zip(named, given, strict=False)]
         parts += [("defaults", function.__kwdefaults__), ("attributes", vars(function))]
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # an empty one
@@ -225,7 +223,7 @@ class Shield:
     def _object(self, value: Any, path: str) -> Iterable[tuple[Any, Any]]:
         """An object of another class: the user's are walked, a library's are asked whether they reach outside."""
         home, named = type(value).__module__, path.rpartition(".")[2] in self.names
-        if isinstance(value, OUTSIDE):
+        if isinstance(value, OUTSIDE) or (is_library(home) and _is_iterator(value)):
             if named:
                 self._blocked(f"{path} is a {type(value).__name__}: what it has given cannot be taken back")
             return ()
@@ -246,6 +244,10 @@ class Shield:
             self.undo.append(lambda: _refill(vars(value), attributes))
             kept |= {name: inner for name, inner in attributes.items() if is_library(home) or name in self.names}
         return kept.items()
+
+
+def _is_iterator(value: Any) -> bool:
+    return hasattr(type(value), "__next__")
 
 
 def _names_of(code: types.CodeType) -> Iterator[str]:
@@ -292,7 +294,7 @@ def _put_back(owner: Any, entries: list[Any]) -> None:
 def _outside(value: Any, depth: int = 4) -> str:
     """What an object of a library holds that cannot be put back; nothing where it holds values alone."""
     for name, inner in vars(value).items() if hasattr(value, "__dict__") else ():
-        if isinstance(inner, OUTSIDE):
+        if isinstance(inner, OUTSIDE) or _is_iterator(inner):
             return f"a {type(inner).__name__} ({name})"
         if depth and not isinstance(inner, types.ModuleType | logging.Logger | nn.Module | type | Tensor):
             for part in list(inner.values()) if isinstance(inner, dict) else [inner]:

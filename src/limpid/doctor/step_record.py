@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro, nothing_to_learn
+from limpid.doctor.graph_leaves import OtherLeaf
 from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.logs.table import Curves, preferred
 from limpid.doctor.loss_gradient import LossGradient
@@ -91,6 +92,12 @@ class StepRecord:
     # the loss
     loss: float | None = None  # as reported, or the sum of the roots
     roots: list[Tensor] = field(default_factory=list)  # what backward was called on
+    reach: tuple[str, float, float, float, float] | None = None  # last activation, range, share of variance, of targets
+    explained: tuple[float, float, Tensor] | None = None  # share of a regression's variance, and of its predictions
+    difference: tuple[Tensor, Tensor] | None = None  # predictions and targets of a regression, on steps that are read
+    row_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # outputs of rows and their gradients
+    means: list[tuple[str, Tensor]] = field(default_factory=list)  # of loss functions since the last backward pass
+    shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
     not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
     squashed_before: str = ""  # what made the logits of a binary cross-entropy: sigmoid, softmax
@@ -113,6 +120,7 @@ class StepRecord:
     clipped_to: float | None = None
     clips: list[tuple[set[int], Tensor]] = field(default_factory=list)  # whose gradients each clip had, norm before
     unclipped: tuple[float, float] | None = None  # norms of the gradients that no clip had, and of all before clipping
+    other_leaves: list[nn.Parameter] = field(default_factory=list)  # that the loss depends on, and the model has not
     # the update
     rates: list[float] = field(default_factory=list)  # of the groups of the optimizer that stepped last
     group_rates: dict[int, float] = field(default_factory=dict)  # of all groups, as `Watched.groups` numbers them
@@ -127,6 +135,13 @@ class StepRecord:
         ids = ids or [call.ids for call in self.calls if call.ids is not None]
         waits = any(t.is_cuda for t in ids) and not self.sampled
         return [] if waits else [t for t in ids if t.numel()]
+
+    @property
+    def measured_rows(self) -> list[Tensor]:
+        """Rows of measured numbers, (row, …), of each micro-batch: its first tensor, of numbers that hardly repeat."""
+        rows = [micro.measured for micro in self.micros]
+        found = [t for t in rows if t is not None and not t.is_cuda]
+        return found if len(found) == len(rows) else []
 
     @property
     def row_numbers(self) -> list[int]:
@@ -231,6 +246,8 @@ class History:
     made: Counter[int] = field(default_factory=Counter)  # first updates, by optimizer
     without: Counter[int] = field(default_factory=Counter)  # those of them without a gradient, by parameter
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
+    other_leaves: dict[int, OtherLeaf] = field(default_factory=dict)  # by identity
+    plays: bool = False  # whether the loss depends on parameters that another optimizer trains
     # what single rules remember
     next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens
     decay_done: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # Σ η λ so far, by group
@@ -241,6 +258,14 @@ class History:
     count: float = 0.0  # steps that the optimizer counts
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
+    trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
+    measures: list[float] = field(default_factory=list)  # that a schedule was told
+    label_counts: Counter[int] = field(default_factory=Counter)  # rows, by class
+    teaches_classes: bool = False  # whether the loss is a mean cross-entropy of one class for each row
+    class_rows: dict[float, list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0, 0])
+    )  # all, with gradient
+    class_weights: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))  # rows, weight
     never_advanced: bool = False
     references: dict[object, float] = field(default_factory=dict)  # log-probability of an answer when first seen, nats
     returned: deque[float] = field(default_factory=lambda: deque(maxlen=64))  # its change since then, over its rounding

@@ -17,6 +17,8 @@ from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, micro_batches
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
+from limpid.doctor.graph_leaves import other_leaves
+from limpid.doctor.hooks import LISTENERS
 from limpid.doctor.idle_units import idle_units, linear_maps
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
@@ -58,6 +60,7 @@ class StepRecorder(PassRecorder):
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
         self._sampling = Sampling()
+        self._scaler_given = watched.scaler is not None
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self.next_step()
 
@@ -112,7 +115,8 @@ class StepRecorder(PassRecorder):
             self.history.take(self.watched, record)
         if Probe.ROWS in self.probes:
             with self.skipped.noting("rows"):
-                self.history.rows.take(record.token_ids, record.class_labels, record.row_numbers)
+                measured = [] if record.token_ids else record.measured_rows
+                self.history.rows.take(record.token_ids, record.class_labels, record.row_numbers, measured)
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates
@@ -201,6 +205,12 @@ class StepRecorder(PassRecorder):
         record.events.append("backward")
         if isinstance(tensor, Tensor) and tensor.numel() == 1:
             record.roots.append(tensor.detach())
+            if record.means:  # the loss functions that were called since the pass before
+                one = record.means[0][1] if len(record.means) == 1 else None
+                record.shares.append((record.means[0][0], tensor.detach(), one))
+                record.means = []
+        if record.number < self.first_step + EARLY and Probe.GRAPH in self.probes and not self.watched.info.sharded:
+            record.other_leaves += other_leaves(tensor, self.watched.info.names)
         self._depth += 1
         if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
             record.passes = record.passes or PassGradients(self._trained())
@@ -242,6 +252,8 @@ class StepRecorder(PassRecorder):
     @guarded
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None:
         self.record.events.append("clip")
+        if self.record.passes is not None and not self.record.updated:
+            self.record.passes.updating()
         self.record.clipped_to = float(max_norm)
         if isinstance(norm, Tensor):
             given = [parameters] if isinstance(parameters, Tensor) else parameters
@@ -308,6 +320,21 @@ class StepRecorder(PassRecorder):
             self._kept, self._evaluated = [sample(p, FEW).clone() for p in self._sentinels], False
         if record.reported:
             self.end()
+
+    @guarded
+    def on_measure(self, value: Any) -> None:
+        """What a schedule that follows a measure is told."""
+        measure = _number(value)
+        if measure is not None and math.isfinite(measure):
+            self.history.measures.append(measure)
+
+    @guarded
+    def on_scaler(self, scaler: Any, name: str) -> None:
+        """A scaler that was not given, where one loop alone is watched: the loop's own."""
+        if self.watched.scaler is None and not self._scaler_given and len(LISTENERS) == 1 and scaler.is_enabled():
+            self.watched.scaler = scaler
+        if self.watched.scaler is scaler and not self._scaler_given:
+            self.on_event(name)
 
     @guarded
     def on_event(self, name: str) -> None:

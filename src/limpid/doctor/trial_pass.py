@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -42,10 +43,52 @@ SQUASHES = ("Sigmoid", "Softmax")
 
 def made_by(value: Tensor) -> str:
     """sigmoid or softmax, where the tensor is what one of them returned, perhaps in another shape; else nothing."""
+    return _made_by(value, SQUASHES)
+
+
+RANGES = {
+    "relu": (0.0, math.inf),
+    "softplus": (0.0, math.inf),
+    "exp": (0.0, math.inf),
+    "sigmoid": (0.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+}
+"""What an activation can return."""
+
+
+def reach(given: Tensor, target: Tensor) -> tuple[str, float, float, float, float] | None:
+    """The last activation, its range, the share of the targets' variance beyond it, and the share of the targets."""
+    name = _made_by(given, tuple(one.capitalize() for one in RANGES))
+    if not name or not target.is_floating_point():
+        return None
+    low, high = RANGES[name]
+    y = target.detach().float()
+    beyond = y - y.clamp(low, high)
+    spread = float(y.var(correction=0)) if y.numel() > 1 else 0.0
+    return (
+        name,
+        low,
+        high,
+        float(beyond.square().mean()) / spread if spread else 0.0,
+        float((beyond != 0).float().mean()),
+    )
+
+
+def explained(given: Tensor, target: Tensor) -> tuple[float, float] | None:
+    """The share of the targets' variance that predictions explain, and that they have themselves."""
+    y, prediction = (t.detach().float().flatten() for t in (target, given))
+    spread = float(y.var(correction=0)) if y.numel() > 1 else 0.0
+    if not spread > 0 or target.requires_grad:
+        return None
+    return 1 - float((prediction - y).square().mean()) / spread, float(prediction.var(correction=0)) / spread
+
+
+def _made_by(value: Tensor, known: Sequence[str]) -> str:
     node = value.grad_fn
     for _ in range(8):
         name = "" if node is None else type(node).__name__.removesuffix("0").removesuffix("1").removesuffix("Backward")
-        if name in SQUASHES:
+        if name in known:
             return name.lower()
         if node is None or name not in VIEWS or not node.next_functions:
             return ""

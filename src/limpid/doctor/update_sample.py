@@ -33,11 +33,12 @@ class UpdateSample:
     still: list[bool] = field(default_factory=list)  # nothing moved although there is a gradient
     step: list[float] = field(default_factory=list)  # RMS of rate times gradient, which SGD subtracts; 0 for others
     moves: list[bool] = field(default_factory=list)  # whether there is anything to subtract
-    eps_share: list[float] = field(default_factory=list)  # median ε/(√v̂ + ε); nan if unknown
-    root_v: list[float] = field(default_factory=list)  # median √v̂
+    eps_share: list[float] = field(default_factory=list)  # median ε/(√v̂ + ε) where v̂ > 0; nan if unknown
+    root_v: list[float] = field(default_factory=list)  # median √v̂ there
     rates: list[float] = field(default_factory=list)
     start: list[Tensor] = field(default_factory=list)  # the samples before the change
     cosine: float = 0.0  # of gradient and change, over all samples
+    cosine_of_mean: float | None = None  # of the mean gradient that the optimizer keeps and the change
     against: int = 0  # elements of narrow formats that moved where rounding to the nearest leaves them
     spacings: float = 0.0  # of such elements the change over the spacing of their format: nine in ten are below it
 
@@ -83,6 +84,7 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
     """Compare with what is there now."""
     update = UpdateSample()
     dot = length = moved = 0.0
+    along: list[Tensor] = []  # dot product of change and mean gradient, of each tensor that has one
     for name, parameter, group, w, g in taken.entries:
         now = sample(parameter, ELEMENTS)
         delta, slope = now.float() - w.float(), g.float()
@@ -118,6 +120,12 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         dot += float((delta * slope).sum())
         length += float(slope.pow(2).sum())
         moved += float(delta.pow(2).sum())
+        mean = _mean_gradient(optimizer, parameter, group)
+        if mean is not None:
+            along.append(torch.stack([(delta * mean).sum(), delta.pow(2).sum(), mean.pow(2).sum()]))
+    if along:
+        product, changes, means = torch.stack(along).sum(0).tolist()
+        update.cosine_of_mean = product / max(changes * means, 1e-60) ** 0.5
     if length and moved:
         update.cosine = dot / (length * moved) ** 0.5
     return update
@@ -157,6 +165,15 @@ def decoupled(optimizer: Any, group: dict[str, Any]) -> bool:
     return type(optimizer).__name__.lower().startswith("adamw") or bool(group.get("decoupled_weight_decay"))
 
 
+def _mean_gradient(optimizer: Any, parameter: Tensor, group: dict[str, Any]) -> Tensor | None:
+    """What a rule of torch's own remembers of the gradients, with their sign; None where it remembers nothing."""
+    state = optimizer.state.get(parameter, {})
+    mean = state.get("exp_avg", state.get("momentum_buffer"))
+    if not type(optimizer).__module__.startswith("torch.") or mean is None or mean.shape != parameter.shape:
+        return None
+    return sample(mean, ELEMENTS).float() * (-1 if group.get("maximize") else 1)
+
+
 def _adam(
     optimizer: Any, parameter: Tensor, group: dict[str, Any], w: Tensor
 ) -> tuple[float, float, float, Tensor | None]:
@@ -164,8 +181,7 @@ def _adam(
     state = optimizer.state.get(parameter, {})
     if "square_avg" in state and "alpha" in group:  # RMSprop
         root = sample(state["square_avg"], ELEMENTS).float().sqrt()
-        eps = float(group["eps"])
-        return 0.0, float((eps / (root + eps)).median()), float(root.median()), None
+        return 0.0, *_beside_eps(root, float(group["eps"])), None
     known = moments(optimizer, parameter, group, lambda tensor: sample(tensor, ELEMENTS))
     if known is None:
         return 0.0, float("nan"), 0.0, None
@@ -176,12 +192,13 @@ def _adam(
     direction = rate * mean / (root + eps)
     if decoupled(optimizer, group):
         direction = direction + rate * decay * w.float()
-    return (
-        float(direction.pow(2).mean().sqrt()),
-        float((eps / (root + eps)).median()),
-        float(root.median()),
-        direction,
-    )
+    return float(direction.pow(2).mean().sqrt()), *_beside_eps(root, eps), direction
+
+
+def _beside_eps(root: Tensor, eps: float) -> tuple[float, float]:
+    """Median share of ε in √v̂ + ε, and median √v̂, of the elements that ever had a gradient; a mask may hold others."""
+    live = root[root > 0]
+    return (float((eps / (live + eps)).median()), float(live.median())) if live.numel() else (float("nan"), 0.0)
 
 
 def _is_rectified(optimizer: Any, state: dict[str, Any], group: dict[str, Any]) -> bool:

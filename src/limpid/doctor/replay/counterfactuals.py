@@ -31,6 +31,7 @@ class Counterfactuals:
     facts: dict[str, Any] = field(default_factory=dict)
     says: list[str] = field(default_factory=list)
     cause: str = ""
+    helps: bool = False  # whether the step lowers the loss of its own batch, at a tenth of the rate no further
 
 
 def counterfactuals(
@@ -162,6 +163,7 @@ def smaller_step(recorded: RecordedPass, watched: Watched, rates: list[float]) -
         ]
         outcome.cause = "the rate is too high: at a tenth of it the same step lowers the loss further"
     elif after < before:
+        outcome.helps = True
         outcome.says = [f"On its own batch this step lowers the loss ({before:.3f} to {after:.3f})."]
     else:
         outcome.says = [

@@ -175,9 +175,11 @@ def recorded_passes(watched: Watched, record: StepRecord) -> list[RecordedPass]:
 def with_smaller_step(finding: Finding, watched: Watched, record: StepRecord) -> Finding:
     """A finding of a loss that rises, with what the step it was seen at does to the loss of its own batch."""
     outcome = smaller_step(recorded_passes(watched, record)[0], watched, record.rates)
+    moved = outcome.helps and finding.rule == "loss-diverges"  # the rate is not to blame, nor is the direction
     return replace(
         finding,
+        severity="notice" if moved else finding.severity,
         says=" ".join([finding.says, *outcome.says]),
-        cause=outcome.cause or finding.cause,
+        cause="what is fed, or what the loss compares with, changed" if moved else outcome.cause or finding.cause,
         evidence=finding.evidence | outcome.facts,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +46,10 @@ NOT_DIVIDED = Rule(
     detects="Gradients of k micro-batches are added, each being a full mean: the step is k times too large.",
     equation=r"g = \sum_{j=1}^k \nabla L_j \;\text{instead of}\; \tfrac1k \sum_j \nabla L_j",
     source=FROM_GRADIENT,
-    threshold="the weights of a step's tokens add up to k within {near:g}; in a log a first loss that is a whole "
+    threshold="the weights of a step's tokens add up to k within {near:g}, or each backward pass begins at the mean "
+    "that "
+    "the loss function returned for its micro-batch, and gradients are not divided after them; in a log a first loss "
+    "that is a whole "
     "multiple of ln V within {whole:g}, {times:g} to {most:g} times",
     thresholds={
         "near": NEAR,
@@ -54,11 +58,15 @@ NOT_DIVIDED = Rule(
         "most": Threshold(64, "beyond it every number is near a whole one"),
     },
     cost="the gradient of the logits, in the first steps and every 50th",
-    needs=(*NEEDS, Probe.LOG),
+    needs=(*NEEDS, Probe.LOG, Probe.EVENTS, Probe.PASSES, Probe.LOSS_INPUTS),
     cause="the loss is not divided by the number of micro-batches",
     fix="divide each micro-batch's summed loss by all labels of the step",
     refuted_by="weights that add up to 1",
-    explains=("clipped-every-step",),
+    explains=(
+        "learning-rate-too-high",
+        "loss-diverges",
+        "clipped-every-step",
+    ),
 )
 
 
@@ -126,7 +134,8 @@ class Formula:
 
 def not_divided(formula: Formula) -> Finding | None:
     k, total = len(formula.gradients), formula.total
-    if k == 1 or not abs(total / k - 1) < NOT_DIVIDED["near"]:
+    pairs = any(gradient.inverted for gradient in formula.gradients)  # what is preferred and what is not
+    if k == 1 or pairs or not abs(total / k - 1) < NOT_DIVIDED["near"]:
         return None
     return NOT_DIVIDED.finding(
         severity="fault",
@@ -178,6 +187,31 @@ def rows_averaged(formula: Formula) -> Finding | None:
         sure=0.9,
         evidence={"ratio": spread},
     )
+
+
+@on_step(NOT_DIVIDED)
+def passes_of_means(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Backward passes that each begin at the whole mean of their micro-batch, whatever the loss."""
+    k, shares = record.events.count("backward"), record.shares
+    if k < 2 or len(shares) != k or len(record.micros) != k or len({name for name, _, _ in shares}) > 1:
+        return
+    if record.passes is None or record.passes.scaled is None or watched.scaler is not None:
+        return
+    if "zero_grad" in _between(record.events):  # who clears in between keeps what it takes elsewhere
+        return
+    ratios = [float(root / mean) if mean is not None and float(mean) else math.nan for _, root, mean in shares]
+    times = sum(ratios) * record.passes.scaled
+    if all(abs(ratio - 1) < NOT_DIVIDED["near"] for ratio in ratios) and abs(times / k - 1) < NOT_DIVIDED["near"]:
+        yield NOT_DIVIDED.finding(
+            severity="fault",
+            step=record.number,
+            where="loss",
+            says=f"each of the {k} backward passes of a step begins at the whole mean of its micro-batch "
+            f"({shares[0][0]}), "
+            f"and gradients are not divided before the update: they are a sum, {k} times the mean.",
+            sure=0.95,
+            evidence={"micro_batches": k, "times": times},
+        )
 
 
 @on_step(PASSES_UNEQUAL)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
@@ -65,6 +65,23 @@ DROPOUT_TOO_HIGH = Rule(
     fix="p = 0.1 where 0.9 is kept",
     refuted_by="p at or below 0.8",
     explains=("loss-plateau",),
+)
+
+STATISTICS_NEVER_MEASURED = Rule(
+    "statistics-never-measured",
+    FAMILY,
+    detects="Batch norm that uses stored statistics which are still 0 and 1: nothing is normalised.",
+    equation=r"\hat x = (x - \mu) / \sigma,\; \mu = 0,\, \sigma = 1 \text{ as they began}",
+    source="Ioffe & Szegedy 2015, algorithm 2, arXiv:1502.03167",
+    threshold="exact: in evaluation mode during training, running means all 0 and variances all 1, and no batch "
+    "counted",
+    cost="one look at the buffers, on the first sampled steps",
+    needs=(Probe.PARAMETERS, Probe.MODES),
+    cause="a checkpoint without its buffers (named_parameters() instead of state_dict()), or one that was not loaded "
+    "at all",
+    fix="save and load state_dict() with strict=True, and look at the keys that are missing or unexpected",
+    refuted_by="a running mean other than 0",
+    explains=("loss-plateau", "parameters-frozen", "logits-drift"),
 )
 
 WEIGHTS_NOT_LOADED = Rule(
@@ -127,6 +144,37 @@ def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> I
         f"evaluation mode: {effect}.",
         evidence={"dropout": rate, "since": since},
     )
+
+
+@on_step(STATISTICS_NEVER_MEASURED)
+def never_measured(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    norms = dict(watched.info.model.named_modules()) if record.sampled and watched.info.batch_norms else {}
+    names = [name for name in watched.info.batch_norms if name in norms and _as_they_began(norms[name])]
+    if not names:
+        return
+    gains = [norms[name]._parameters.get("weight") for name in names]
+    drawn = all(bool((gain == 1).all()) for gain in gains if gain is not None)
+    what = "their gains are as they began, too: these weights were never trained, or not loaded"
+    yield STATISTICS_NEVER_MEASURED.finding(
+        severity="fault",
+        step=record.number,
+        where=names[0],
+        says=f"{len(names)} batch norms ({', '.join(names[:3])}) use running statistics that are still 0 and 1: "
+        + (f"{what}." if drawn else "their gains are trained, so that the buffers are missing in what was loaded."),
+        cause="a checkpoint whose names do not match (a prefix, strict=False), or none: the body is random"
+        if drawn
+        else "",
+        sure=0.9,
+        evidence={"norms": len(names), "gains_as_they_began": drawn},
+    )
+
+
+def _as_they_began(norm: Any) -> bool:
+    """Whether a batch norm normalises by statistics that nobody has measured."""
+    if norm.training or norm.running_mean is None or norm.num_batches_tracked is None:
+        return False
+    counted = int(norm.num_batches_tracked) > 0
+    return not counted and not bool(norm.running_mean.any()) and bool((norm.running_var == 1).all())
 
 
 @before_first_step(DROPOUT_TOO_HIGH)

@@ -29,7 +29,8 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
     },
     cost="eight elements of three tensors per update",
     needs=(Probe.WEIGHTS_KEPT,),
-    cause="an average of the weights is put in for the evaluation, and not taken out again",
+    cause="an average of the weights, or another copy, is swapped in for the evaluation and not swapped back: what was "
+    "trained is overwritten",
     fix="keep a copy of the trained weights, and put it back after evaluating",
     refuted_by="the same weights before and after",
     explains=("loss-spike", "loss-plateau", "update-not-as-predicted", "weights-never-change"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -53,6 +54,23 @@ GRADIENT_CUT = Rule(
     fix="remove it; or freeze these parameters with requires_grad_(False), and leave them out of the optimizer",
     refuted_by="a gradient that is not 0 for one of them",
     explains=("weights-never-change", "loss-plateau", "gradient-is-not-the-gradient"),
+)
+
+FROZEN_ON_THE_WAY = Rule(
+    "frozen-on-the-way",
+    FAMILY,
+    detects="Parameters that were trained, are in the optimizer still, and require no gradient any more.",
+    equation=r"\text{requires\_grad}_t = \text{True},\; \text{requires\_grad}_{t+1} = \text{False}",
+    source="definition",
+    threshold="exact, at {looks:g} looks in a row",
+    thresholds={"looks": Threshold(2, "once may be a look in between")},
+    cost="one flag of each parameter, on sampled steps",
+    needs=(Probe.PARAMETERS, Probe.UPDATES),
+    cause="requires_grad_(False) for a look at the model (a saliency map, an evaluation, a player of a game), not set "
+    "back",
+    fix="set requires_grad_(True) afterwards; to freeze them for good, take them out of the optimizer",
+    refuted_by="requires_grad True",
+    explains=("loss-plateau", "gradient-cut"),
 )
 
 PARAMETERS_FROZEN = Rule(
@@ -110,6 +128,10 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     waiting = _waits_for_tokens(exam)
     unused = [name for name in unused if not any(f"{name}.".startswith(f"{expert}.") for expert in waiting)]
     trained = {n: p for n, p in trained.items() if not any(n.startswith(f"{expert}.") for expert in waiting)}
+    if any(norms.get(name) is None for name in trained):
+        chance = exam.left_to_chance
+        unused = [name for name in unused if not _inside(name, chance)]
+        trained = {name: p for name, p in trained.items() if not _inside(name, chance)}
     without = [name for name in trained if norms.get(name) is None]
     idle = [name for name in without if any(name.startswith(module + ".") for module in unused)]
     if idle:
@@ -125,7 +147,14 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     cut = [name for name in without if name not in idle]
     zero = [name for name in trained if norms.get(name) == 0 and not _excused(exam, name)]
     if cut or (zero and not exam.has_nothing_to_learn):
-        yield _cut(exam, cut + zero, flow.cut, None)
+        found = _cut(exam, cut + zero, flow.cut, None)
+        yield found if cut or not flow.silent else _dead(found, flow.silent)
+
+
+def _inside(name: str, modules: set[str]) -> bool:
+    """Whether a module or parameter is one of these, or a part of one."""
+    parts = name.split(".")
+    return any(".".join(parts[:i]) in modules for i in range(1, len(parts) + 1))
 
 
 def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> Finding:
@@ -147,6 +176,19 @@ def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> 
         says=f"no gradient reaches {what or shown} ({len(names)} tensors, {size:,} parameters, "
         f"{size / total:.0%}){at}{fine}.",
         evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
+    )
+
+
+def _dead(found: Finding, silent: list[str]) -> Finding:
+    """The same where a layer's output is 0 for every row: a derivative of 0 passes nothing back."""
+    return replace(
+        found,
+        where=silent[0],
+        says=f"{found.says[:-1]}: the output of {silent[0]} is 0 for every row of the batch, its units are dead.",
+        cause="biases, inputs or a rate that put every unit of an activation on its flat side",
+        fix="biases of 0 in the layers before it (a prior belongs in the last bias alone), or an activation with a "
+        "slope "
+        "on both sides",
     )
 
 
@@ -217,6 +259,31 @@ def never_a_gradient(watched: Watched, record: StepRecord, history: History) -> 
     )
 
 
+@on_step(FROZEN_ON_THE_WAY)
+def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """What an earlier update had a gradient of, and can have none any more."""
+    rule = FROZEN_ON_THE_WAY
+    if not record.sampled or not record.updated:
+        return
+    now = set() if record.judged_update is None else set(record.judged_update.names)  # gradients of one's own, too
+    history.trained |= now
+    held = {id(p) for p in watched.held}
+    parameters = watched.info.parameters
+    stopped = sorted(n for n in history.trained - now if n in parameters and not parameters[n].requires_grad)
+    names = [name for name in stopped if id(parameters[name]) in held]
+    if history.in_a_row(rule.slug, bool(names)) == rule["looks"]:
+        size = sum(parameters[name].numel() for name in names)
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where=names[0],
+            says=f"{len(names)} tensors ({size:,} parameters: {', '.join(names[:3])}) were trained before and have "
+            "requires_grad False now, though the optimizer holds them still: they stopped learning on the way.",
+            sure=0.8,
+            evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
+        )
+
+
 @before_first_step(PARAMETERS_FROZEN)
 def frozen(exam: Exam) -> Iterator[Finding]:
     """requires_grad is how freezing is done on purpose; in fresh weights, or kept in the optimizer, it hardly is."""
@@ -277,10 +344,24 @@ def _partly_frozen(exam: Exam, names: list[str]) -> list[str]:
     return sorted({block for where in some for block in where})
 
 
+def _alike(exam: Exam) -> list[str]:
+    """Linear layers of one shape that follow one another, where no list of blocks is there."""
+    from torch import nn
+
+    layers = [
+        (name, m.in_features, m.out_features) for name, m in exam.model.named_modules() if isinstance(m, nn.Linear)
+    ]
+    runs = [list(run) for _, run in itertools.groupby(layers, lambda one: one[1:])]
+    longest = max(runs, key=len, default=[])
+    return [name for name, *_ in longest] if len(longest) > GRADIENT_VANISHES["blocks"] else []
+
+
 @before_first_step(GRADIENT_VANISHES)
 def by_depth(exam: Exam) -> Iterator[Finding]:
     norms = exam.gradient_norms
     blocks = [block for block, _ in exam.info.blocks]
+    if len(blocks) < GRADIENT_VANISHES["blocks"] and norms:
+        blocks = _alike(exam)
     if len(blocks) < GRADIENT_VANISHES["blocks"] or not norms:
         return
     sizes = []

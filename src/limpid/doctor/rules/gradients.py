@@ -83,7 +83,7 @@ GRADIENT_ASCENT = Rule(
     threshold="exact where the gradient of the logits is that of -log p, negated, at every label of a step with one "
     "weight, or maximize=True is set; of updates: "
     "cosine with the gradient above {cosine:g} in {samples:g} of {samples:g} sampled steps up to step {early:g}, above "
-    "{later:g} after it",
+    "{later:g} after it; not where it goes against the mean gradient that the optimizer keeps",
     thresholds={
         "cosine": Threshold(0.1, "momentum of a gradient that turned around leaves less"),
         "samples": Threshold(3, "one may be momentum"),
@@ -236,8 +236,11 @@ def updates_ascend(watched: Watched, record: StepRecord, history: History) -> It
     rule, samples = GRADIENT_ASCENT, int(GRADIENT_ASCENT["samples"])
     if record.judged_update is None:
         return
-    cosines = [update.cosine for _, update in history.updates[-samples:]]
+    recent = [update for _, update in history.updates[-samples:]]
+    cosines = [update.cosine for update in recent]
     if len(cosines) < samples or not min(cosines) > rule["cosine"]:  # a cosine of NaN says nothing
+        return
+    if any((update.cosine_of_mean or 0.0) < 0 for update in recent):  # what is remembered outweighs this batch
         return
     if record.number <= rule["early"] or min(cosines) > rule["later"]:
         yield rule.finding(

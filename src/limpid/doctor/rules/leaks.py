@@ -53,6 +53,7 @@ BATCH_LEAKS = Rule(
     cause="an operation mixes rows: a wrong view, transpose or axis",
     fix="look for .view/.reshape across the batch axis, batch_first=True, softmax or norm over dim 0",
     refuted_by="logits that do not move",
+    again=True,
 )
 
 DOCUMENTS_SEE_EACH_OTHER = Rule(
@@ -82,11 +83,13 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
     call = exam.probe
     if call is None or call.ids is None or call.ids.shape[1] < 3 or not next_token_is_taught(exam):
         return
-    ids = call.ids
+    ids = _read_by_outputs(exam, call)
+    if ids is None:
+        return
     j = ids.shape[1] // 2
     changed = ids.clone()
     changed[:, j] = exam.other_ids(ids)[:, j]
-    moved = exam.moved(call, call.with_ids(changed))
+    moved = exam.moved(call, call.with_ids(changed, ids))
     if moved is None or moved.shape[1] != ids.shape[1]:
         return
     before = moved.masked_fill(~labelled_positions(exam, moved), 0.0)[:, :j].amax(0)
@@ -100,6 +103,15 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
             "later token: the model sees its answers.",
             evidence={"moved": float(before.max()), "rounding": exam.rounding, "positions": count, "changed": j},
         )
+
+
+def _read_by_outputs(exam: Exam, call: Call) -> Tensor | None:
+    """The token ids whose next ones the outputs are taught: a decoder's own, where an encoder reads others."""
+    if len(call.all_ids) < 2 or not exam.loss_gradients or exam.loss_gradients[0].ids is None:
+        return call.ids
+    own = exam.loss_gradients[0].ids
+    alike = [ids for ids in call.all_ids if ids.shape[1] <= own.shape[1] and len(ids) <= len(own)]
+    return next((ids for ids in alike if bool((ids == own[: len(ids), : ids.shape[1]]).all())), None)
 
 
 @before_first_step(BATCH_LEAKS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+from limpid.doctor.weights import fresh as looks_fresh
 from limpid.doctor.weights import root_mean_square
 
 if TYPE_CHECKING:
@@ -73,10 +74,12 @@ LEARNING_RATE_TOO_LOW = Rule(
     equation=r"\textstyle\sum_t \lVert \Delta w_t \rVert / \lVert w \rVert \ll 1",
     source="Kingma & Ba 2014, section 2.1, arXiv:1412.6980; IEEE 754-2019",
     threshold="updates below {rounding:.1e} of the weights (median of {samples:g} samples), or below {run:g} of their "
-    "size in all planned steps together, each as it would be at the highest rate of the schedule",
+    "size ({fresh:g} of fresh ones) in all planned steps together, each as it would be at the highest rate of the "
+    "schedule",
     thresholds={
         "rounding": Threshold(2.0**-22, "four roundings of float32, 2^-24 each"),
         "run": Threshold(1e-3, "what changes a weight by a thousandth changes no prediction"),
+        "fresh": Threshold(1e-2, "fresh weights have all to learn: a hundredth is nothing"),
         "samples": Threshold(3, "one small gradient may be a batch"),
     },
     cost="a slice of each tensor, on sampled steps",
@@ -222,7 +225,8 @@ def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> I
     lost = median(wanted) * at_the_top < rule["rounding"]
     ratio = max(update.median_ratio() for update in recent)
     whole = (watched.planned or 0) * max(ratio, median(wanted)) * at_the_top
-    if not lost and not 0 < whole < rule["run"]:
+    least = rule["fresh"] if looks_fresh(watched.info) else rule["run"]
+    if not lost and not 0 < whole < least:
         return
     effect = (
         ", a step or two of float32 (6e-8) at most: next to nothing changes."

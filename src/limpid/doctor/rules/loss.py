@@ -123,7 +123,9 @@ def formula(exam: Exam) -> Iterator[Finding]:
 @on_step(SOFTMAX_TWICE, FORMULA_UNUSUAL, LOSS_SUMMED, NOT_DIVIDED, MEAN_OF_MEANS)
 def formula_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.downhill and record.all_passes_read:
-        yield from judged(Formula(record.downhill, record.loss, record.scale_of_loss, record.number))
+        by_hand = record.passes.scaled if record.passes is not None and watched.scaler is None else None
+        scale = record.scale_of_loss / (by_hand or 1.0)
+        yield from judged(Formula(record.downhill, record.loss, scale, record.number))
 
 
 def judged(formula: Formula) -> Iterator[Finding]:
@@ -179,7 +181,8 @@ def _squashed(formula: Formula, name: str) -> Finding:
 def log_forgotten(formula: Formula) -> Finding | None:
     """A label's weight is its probability: the gradient of -p, where that of -log p weighs all alike."""
     first, labelled = formula.first, formula.first.labelled
-    if first.misfit > 0.01 or int(labelled.sum()) < 8:
+    one = len(first.taught[labelled].unique()) < 2  # a word that is liked, not a label of each position
+    if first.misfit > 0.01 or int(labelled.sum()) < 8 or one:
         return None
     weight = first.weight[labelled].double()
     over = weight * first.surprise[labelled].double().exp()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ LOSS_DIVERGES = Rule(
     tries_smaller_step=True,
 )
 
+PLAYS = "another model is trained along, and takes part in this loss: it may well rise"
 LONGEST = 5000
 """Steps back that a plateau is looked for."""
 LOSS_PLATEAU = Rule(
@@ -132,7 +134,8 @@ def overfits(curves: Curves) -> Iterator[Finding]:
 @on_step(LOSS_SPIKE, LOSS_DIVERGES)
 def rises(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if history.loss_was_added and history.loss_has_level:
-        yield from _judged(history.losses, record.number, history.rate_was_raised)
+        for finding in _judged(history.losses, record.number, history.rate_was_raised):
+            yield replace(finding, severity="notice", cause=PLAYS) if history.plays else finding
 
 
 @in_log(LOSS_SPIKE, LOSS_DIVERGES)

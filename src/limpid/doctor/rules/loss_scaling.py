@@ -38,6 +38,24 @@ LOSS_NOT_SCALED = Rule(
     explains=("epsilon-dominates", "loss-plateau", "update-not-as-predicted", "learning-rate-too-low"),
 )
 
+NEVER_UNSCALED = Rule(
+    "gradients-never-unscaled",
+    FAMILY,
+    detects="Gradients that are multiplied by the loss scale, and used as they are.",
+    equation=r"g^{\text{used}} = s\, g",
+    source="definition; documentation of torch.amp",
+    threshold="exact: the loss is scaled, and the update made without the scaler's step or unscale_, {steps:g} steps "
+    "in a "
+    "row",
+    thresholds={"steps": Threshold(2, "the first step of a loop may be set-up")},
+    cost="none: event counters",
+    needs=(Probe.EVENTS,),
+    cause="optimizer.step() where scaler.step(optimizer) is meant",
+    fix="scaler.step(optimizer); scaler.update()",
+    refuted_by="a gradient that is divided by the scale before the update",
+    explains=("learning-rate-too-high", "loss-diverges", "gradient-explodes", "clipped-every-step", "not-finite"),
+)
+
 LOSS_SCALE_COLLAPSED = Rule(
     "loss-scale-collapsed",
     FAMILY,
@@ -94,6 +112,23 @@ def divided_alone(watched: Watched, record: StepRecord, history: History) -> Ite
     missing = watched.scaling and divided and "backward" in events and "scaler.scale" not in events
     if history.in_a_row(LOSS_NOT_SCALED.slug, missing and watched.scale > 1) == LOSS_NOT_SCALED["steps"]:
         yield _not_scaled(watched.scale, record)
+
+
+@on_step(NEVER_UNSCALED)
+def used_as_they_are(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    events = record.events
+    scaled = record.updated and "scaler.scale" in events and watched.scale > 1
+    used = scaled and "scaler.step" not in events and "scaler.unscale_" not in events
+    if history.in_a_row(NEVER_UNSCALED.slug, used) == NEVER_UNSCALED["steps"]:
+        yield NEVER_UNSCALED.finding(
+            severity="fault",
+            step=record.number,
+            where="optimizer",
+            says=f"the loss is multiplied by {watched.scale:,.0f}, and the optimizer steps without the scaler: "
+            f"gradients are "
+            f"never unscaled, {watched.scale:,.0f} times too large.",
+            evidence={"scale": watched.scale, "order": record.events[:12]},
+        )
 
 
 @on_step(LOSS_NOT_SCALED)

@@ -47,7 +47,7 @@ MADE_ANEW = Rule(
     equation=r"m_t = v_t = 0 \;\text{at}\; t > 1",
     source="definition; Kingma & Ba 2014, section 3, arXiv:1412.6980 (bias correction is of the first steps)",
     threshold="{times:g} optimizers or more that nobody gave to the doctor, one after the other, update parameters of "
-    "the one that it watches, which has made updates and makes none any more",
+    "the one that it watches, which has made updates and makes none any more; more than that where it never made one",
     thresholds={"times": Threshold(2, "to change the optimizer once is a method of training")},
     cost="a hook on every optimizer's update",
     needs=(Probe.EVENTS, Probe.PARAMETERS),
@@ -63,14 +63,32 @@ NOT_IN_OPTIMIZER = Rule(
     detects="Parameters that get gradients but are in no parameter group: they never change.",
     equation=r"\{p : \text{requires grad}\} \setminus \bigcup \text{groups} \neq \emptyset",
     source="definition; identity of tensors",
-    threshold="exact: identity",
-    cost="none",
+    threshold="exact: identity; not of what another optimizer of this process holds",
+    cost="none; where something is missing, one walk over the objects of this process",
     needs=(Probe.PARAMETERS,),
+    again=True,
     cause="parameter groups were built from some modules only, or a module was added after the optimizer",
     fix="build the groups from model.named_parameters(), and assert that they cover it; freeze what should not train "
     "with requires_grad_(False)",
     refuted_by="these tensors in a param_group",
     explains=("weights-never-change", "loss-plateau"),
+)
+
+NOT_REGISTERED = Rule(
+    "parameters-not-registered",
+    FAMILY,
+    detects="Parameters that get a gradient, and that neither the model nor any optimizer knows: they never change.",
+    equation=r"\{p : \partial L / \partial p \text{ is computed}\} \setminus \text{parameters()} \neq \emptyset",
+    source="definition; the graph of the loss",
+    threshold="exact: leaves of the loss's graph that are parameters, are held by no optimizer of this process, and "
+    "have the same values at {steps:g} steps",
+    thresholds={"steps": Threshold(3, "who updates them by hand has done so by then")},
+    cost="one walk over the graph of the loss at the first three steps",
+    needs=(Probe.GRAPH,),
+    cause="modules in a Python list or dict, which parameters() does not see",
+    fix="nn.ModuleList or nn.ParameterList; then make the optimizer",
+    refuted_by="these tensors in model.parameters()",
+    explains=("loss-plateau", "loss-never-falls"),
 )
 
 IN_TWO_GROUPS = Rule(
@@ -129,9 +147,14 @@ DECAY_ON_GAINS = Rule(
 @before_first_step(OPTIMIZER_HOLDS_STRANGERS, NOT_IN_OPTIMIZER)
 def membership(exam: Exam) -> Iterator[Finding]:
     """Every trainable parameter, and nothing else."""
+    from limpid.doctor.other_optimizers import held_by, other_optimizers
+
     if not exam.optimizers:
         return
     missing, strangers = _missing(exam), _strangers(exam)
+    if missing:  # what another optimizer holds is that one's to train
+        others = held_by(other_optimizers(exam.optimizers))
+        missing = [(name, parameter) for name, parameter in missing if id(parameter) not in others]
     shapes = {parameter.shape for parameter in strangers}
     replaced = [name for name, parameter in missing if parameter.shape in shapes]
     nothing_of_ours = not any(id(parameter) in exam.info.names for parameter in exam.held)
@@ -176,6 +199,39 @@ def _holds_strangers(strangers: list[Tensor], replaced: list[str]) -> Finding:
         f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will never change.",
         evidence={"strangers": len(strangers), "parameters": size, "replaced": len(replaced)},
     )
+
+
+@on_step(NOT_REGISTERED)
+def not_registered(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Leaves of the loss that are not the model's: another player's, or nobody's."""
+    from limpid.doctor.graph_leaves import OtherLeaf, path_to
+    from limpid.doctor.other_optimizers import held_by, other_optimizers
+
+    leaves = {id(leaf): leaf for leaf in record.other_leaves}
+    if not leaves:
+        return
+    if not history.other_leaves:
+        history.plays = any(i in held_by(other_optimizers(watched.optimizers)) for i in leaves)
+    for key, leaf in leaves.items():
+        if key in history.other_leaves:
+            history.other_leaves[key].times += 1
+        else:
+            history.other_leaves[key] = OtherLeaf.of(leaf)
+    seen = {i: leaf for i, leaf in history.other_leaves.items() if leaf.times >= NOT_REGISTERED["steps"]}
+    held = held_by(other_optimizers(())) if seen else set()
+    stuck = [leaf.parameter for i, leaf in seen.items() if leaf.stands_still and i not in held]
+    places = [path_to(watched.info.model, parameter) for parameter in stuck]
+    if stuck and any(places):
+        size, named = sum(p.numel() for p in stuck), [place for place in places if place]
+        yield NOT_REGISTERED.finding(
+            severity="fault",
+            step=record.number,
+            where=named[0],
+            says=f"{len(stuck)} tensors ({size:,} parameters: {', '.join(named[:3])}{', …' if len(named) > 3 else ''}) "
+            "get a gradient, but are not in model.parameters() nor in any optimizer: they never change.",
+            cause="" if "[" in named[0] else "kept where the model does not register it",
+            evidence={"tensors": len(stuck), "parameters": size, "names": named[:32]},
+        )
 
 
 @before_first_step(IN_TWO_GROUPS)
@@ -263,14 +319,15 @@ def _decays(names: list[str], decay: float, factor: float | None, step: int | No
 
 @on_step(MADE_ANEW)
 def made_anew(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    before = history.made.total() > 0  # the watched one has made updates
+    before = history.made.total() > 0 or history.others > MADE_ANEW["times"]
     if record.updated or record.other is None or not before or history.others < MADE_ANEW["times"]:
         return
     yield MADE_ANEW.finding(
         severity="fault",
         step=record.number,
         where="optimizer",
-        says=f"the optimizer that is watched makes no updates any more: {history.others} others have updated its "
+        says=f"the optimizer that is watched makes no updates{' any more' if history.made.total() else ''}: "
+        f"{history.others} others have updated its "
         "parameters since, one after the other, each with moments that begin at 0.",
         sure=0.95,
         evidence={"optimizers": history.others},

@@ -79,8 +79,13 @@ END_NEVER_A_LABEL = Rule(
     equation=r"\#\{t : y_t = \text{eos}\} = 0 \;\text{with ends in the batch}",
     source="transformers#22794, trl#1623",
     threshold="exact count: {rows:g} rows or more end in the same padding, and neither it nor a common last token "
-    "before it that stands at ends alone, nor a token at which the model says it stops, is ever a label",
-    thresholds={"rows": Threshold(3, "two rows may share a last token by chance")},
+    "before it that stands at ends alone, nor a token at which the model says it stops, is ever a label; a notice "
+    "where "
+    "fewer than {words:g} different tokens are there, the padding is not declared as an end, and last tokens differ",
+    thresholds={
+        "rows": Threshold(3, "two rows may share a last token by chance"),
+        "words": Threshold(20, "an alphabet: rows of fewer symbols are no text that has an end"),
+    },
     cost="one pass over an integer tensor",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     cause="padding and end of text share an id, and every one of them is masked",
@@ -208,8 +213,9 @@ def _endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]
     if len(last) == 1 and bool((taught == next(iter(last))).any()) and not _inside(ids, next(iter(last)), pad):
         return  # an end of its own, and it is learned
     known = isinstance(declared, int) and declared == pad
+    common = len(last) == 1 or len(ids.unique()) >= END_NEVER_A_LABEL["words"]
     yield END_NEVER_A_LABEL.finding(
-        severity="warning",
+        severity="warning" if known or common else "notice",  # rows of a few symbols may be cut anywhere
         where=f"token {pad}",
         says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is ever a "
         "label: the model cannot learn to stop.",

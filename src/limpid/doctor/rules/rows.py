@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,14 +30,18 @@ BATCH_REPEATS = Rule(
     threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor, or where they are "
     "{all:g} rows or more and no multiple of 8); the same batches in the same order {steps:g} times; under {share:.0%} "
     "distinct rows that come back in {epoch:.0%} of an epoch of those rows of their length that come back at all; or "
-    "{served:g} batches of rows that fill {batches:g}; never where the data is known to have no more rows, a quarter "
-    "of all rows that there can be has been served, or rows are answers that were drawn for several updates",
+    "{served:g} batches of rows that fill {batches:g} (a notice where they fill {none:g}, and of measured numbers "
+    "where "
+    "more than {period:g} come again in order); never where the data is known to have no more rows, a quarter of all "
+    "rows that there can be has been served, or rows are answers that were drawn for several updates",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
         "epoch": Threshold(0.25, "rows come back after an epoch, in the median; drawn at random after 0.7"),
         "served": Threshold(20, "five epochs over four batches"),
         "batches": Threshold(4, "a set that small is a test, or a mistake"),
+        "none": Threshold(2, "nobody cuts a set into batches that fills less than two of them"),
+        "period": Threshold(2, "two batches that take turns are no set"),
         "all": Threshold(32, "and no multiple of 8: not a size of batches that anybody chooses, but that of the data"),
     },
     cost="one hash per row, microseconds",
@@ -119,7 +124,8 @@ def _same_batch(rows: RowHistory) -> Repeat | None:
     times = next((i for i, batch in enumerate(reversed(recent)) if batch != recent[-1]), len(recent))
     distinct = len(set(rows.hashes))
     kept = rows.same_tensors >= 2  # the loop holds one batch, as one does on purpose
-    odd = distinct >= BATCH_REPEATS["all"] and distinct % 8 != 0  # a size that nobody chooses is that of the data
+    many = distinct >= BATCH_REPEATS["all"] or rows.measured
+    odd = many and distinct % 8 != 0  # a size that nobody chooses is that of the data
     says = f"the last {times} steps all used the same {distinct} sequences"
     says += ", one tensor that the loop keeps: to learn a single batch by heart, it seems" if kept else ""
     says += ": all the data at each step, it seems" if odd and not kept else ""
@@ -141,24 +147,31 @@ def _cycle(rows: RowHistory) -> Repeat | None:
     if (len(rows.gaps) >= 64 and rows.known_before > 8 * len(rows.hashes)) or (period := rows.period) is None:
         return None
     says = f"the same {period} batches come again in the same order, for the third time: {rows.count:,} rows served "
-    return Repeat(f"{says}are {rows.distinct:,} different ones", 0.85, period, rows.distinct)
+    # numbers that were measured are often few, and need no shuffling
+    severity: Severity = "notice" if rows.measured and period > BATCH_REPEATS["period"] else "fault"
+    return Repeat(f"{says}are {rows.distinct:,} different ones", 0.85, period, rows.distinct, severity)
 
 
 def _few(rows: RowHistory) -> Repeat | None:
-    batch, distinct = len(rows.hashes), rows.distinct
+    batch, distinct = rows.batch, rows.distinct
     many = len(rows.gaps) >= 64 and rows.known_before > 8 * batch
     if many or rows.count < BATCH_REPEATS["served"] * batch or distinct > BATCH_REPEATS["batches"] * batch:
         return None
-    says = f"{rows.count:,} rows served are {distinct:,} different ones, in {distinct / batch:.0f} batches that come "
-    return Repeat(f"{says}again and again", 0.8, rows.count, distinct, "warning")
+    says = f"{rows.count:,} rows served are {distinct:,} different ones, in {distinct / batch:.1f} batches that come "
+    severity: Severity = "warning" if distinct < BATCH_REPEATS["none"] * batch else "notice"
+    return Repeat(f"{says}again and again", 0.8, rows.count, distinct, severity)
 
 
 @before_first_step(ROWS_DUPLICATED)
 def duplicated(exam: Exam) -> Iterator[Finding]:
+    from limpid.doctor.row_history import spelled
+
     if exam.micros and exam.micros[0].is_drawn:  # equal answers to a prompt
         return
     for ids in _first_rows(exam):
         distinct = len(ids.unique(dim=0))
+        if spelled(ids.numpy()) < math.log(4 * distinct):  # there are hardly more
+            continue
         if distinct <= ROWS_DUPLICATED["share"] * len(ids) and not exam.is_all_the_data(distinct, len(ids)):
             yield _duplicated(len(ids), distinct, f"{len(ids)} rows of the batch are only {distinct} different ones.")
 

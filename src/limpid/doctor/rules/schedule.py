@@ -127,6 +127,8 @@ def peak_is_out_of_reach(exam: Exam) -> Iterator[Finding]:
     if not rates or len(rates) < 10 or not given or max(rates) >= SCHEDULE_NEVER_PEAKS["peak"] * given:
         return
     top = max(rates)
+    if any(getattr(scheduler, "last_epoch", 0) > 0 for scheduler in exam.schedulers):
+        return  # resumed: its peak may lie behind it
     if rates[-1] < top:
         return  # it falls again: a shape of its own, not a warm-up that the run ends in
     yield SCHEDULE_NEVER_PEAKS.finding(
@@ -193,8 +195,9 @@ def faded(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     falls = rates.index(top) < done - low  # it is no warm-up
     if not falls or low <= rule["share"] * max(done, watched.total_steps or 0):
         return
+    asked = any("Plateau" in type(scheduler).__name__ for scheduler in watched.schedulers)  # a measure said so
     yield rule.finding(
-        severity="warning",
+        severity="notice" if asked else "warning",
         step=record.number,
         where=type(watched.schedulers[0]).__name__,
         says=f"the rate has been below {rule['low']:.0%} of its peak {top:.1e} for {low} of {done} steps (it is "

@@ -140,7 +140,9 @@ def never_advances(watched: Watched, record: StepRecord, history: History) -> It
             where=type(watched.schedulers[0]).__name__,
             says=f"the schedule has not advanced in {record.number} updates: the rate stays at {now:.1e} (it was given "
             f"{given:.1e}).",
-            cause="scheduler.step() is missing",
+            cause="scheduler.step() is missing, or called once an epoch: a warm-up that is counted in updates never "
+            "ends",
+            fix="scheduler.step() after each optimizer.step(); in Lightning {'scheduler': …, 'interval': 'step'}",
             sure=0.9,
             refuted_by="one schedule step",
             evidence={"updates": record.number, "rate": now, "given": given},

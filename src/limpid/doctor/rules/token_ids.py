@@ -85,8 +85,12 @@ VOCABULARY_MISMATCH = Rule(
     detects="Ids of another tokenizer: trained weights that predict worse than chance.",
     equation=r"L_0 > \ln V \;\text{for loaded weights}",
     source="silnlp#1033, self-rag#91",
-    threshold="weights whose gains are all trained, and a first loss more than {above:g} nat above ln V",
-    thresholds={"above": Threshold(0.1, "the mean of a hundred labels scatters by less around chance")},
+    threshold="weights whose gains are all trained, and a first loss more than {above:g} nat above ln V; a notice "
+    "where V is below {words:g}",
+    thresholds={
+        "above": Threshold(0.1, "the mean of a hundred labels scatters by less around chance"),
+        "words": Threshold(1000, "few words are the same in any text, and only follow one another otherwise"),
+    },
     cost="none: first loss",
     needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     cause="ids of another tokenizer, or weights in another layout than the code's",
@@ -226,12 +230,14 @@ def worse_than_chance(exam: Exam) -> Iterator[Finding]:
         return
     seen, chance = gradient.mean_surprise, math.log(gradient.shape[-1])
     if seen > chance + VOCABULARY_MISMATCH["above"]:
+        few = gradient.shape[-1] < VOCABULARY_MISMATCH["words"]
         yield VOCABULARY_MISMATCH.finding(
-            severity="warning",
+            severity="notice" if few else "warning",
             where="inputs",
             says=f"trained weights give a first loss of {seen:.2f} nats, above ln V = {chance:.2f}: they predict worse "
             "than chance.",
-            sure=0.8,
+            cause="tuned on another text than before, it may be" if few else "",
+            sure=0.5 if few else 0.8,
             refuted_by=f"a first loss well below {chance:.2f}",
             evidence={"first_loss": seen, "chance": chance},
         )

@@ -1,0 +1,120 @@
+"""A loss that is no better than a guess which knows no input, though the weights have moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "nothing_learned"
+
+NOTHING_LEARNED = Rule(
+    "nothing-learned",
+    FAMILY,
+    detects="A classifier, or a regression, that does no better than the frequencies or the mean of its targets.",
+    equation=r"L_t \ge H(y) = -\sum_c f_c \ln f_c;\; 1 - L_t / \mathrm{Var}(y) \approx 0",
+    source="Shannon 1948; definition of explained variance",
+    threshold="after {steps:g} steps or more a median loss of the last 20 above {share:.0%} of the labels' entropy, "
+    "of a "
+    "cross-entropy of one class for each row, with {rows:g} rows or more of each class; or at {looks:g} looks in a "
+    "row less "
+    "than {explained:.0%} of the targets' variance explained, and predictions that hardly vary; where updates add up "
+    "to "
+    "{moved:.0%} of the weights or more",
+    thresholds={
+        "steps": Threshold(60, "what learns at a usual rate has begun to by then"),
+        "share": Threshold(0.97, "the loss of a batch of 16 scatters by a tenth, the median of 20 by 2 %"),
+        "rows": Threshold(150, "fewer hardly tell one class from another"),
+        "looks": Threshold(4, "forty steps"),
+        "explained": Threshold(0.05, "what is less is noise of one batch"),
+        "moved": Threshold(0.3, "weights that have hardly moved have learned nothing yet"),
+    },
+    cost="none: losses, labels and updates are there",
+    needs=(Probe.LOSS, Probe.BATCH, Probe.UPDATES, Probe.LOSS_INPUTS, Probe.LOSS_GRADIENT),
+    cause="targets that have nothing to do with the inputs as they are given (shuffled apart, contradicting each "
+    "other, of "
+    "other rows or places, drawn anew), or inputs that the model cannot tell apart",
+    fix="look at ten pairs of input and target as the model is given them; see whether it can learn these ten by heart",
+    refuted_by="a loss below the entropy of the labels",
+)
+
+
+@on_step(NOTHING_LEARNED)
+def no_better_than_frequencies(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, counts = NOTHING_LEARNED, history.label_counts
+    for labels in record.class_labels:
+        counts.update(labels.tolist())
+    for first in record.downhill[:1]:
+        alone = record.loss is not None and abs(record.loss - first.mean_surprise) < 0.05 * first.mean_surprise
+        one_each = first.ids is None and first.shape[1] == 1 and bool(first.labelled.all())  # a class for every row
+        mean = first.misfit < 0.05 and 0.9 < record.sum_of_weights < 1.1
+        history.teaches_classes = alone and one_each and mean
+    if record.number < rule["steps"] or record.number % 10 or not history.teaches_classes or len(counts) < 2:
+        return
+    total, losses = sum(counts.values()), history.losses_before(20)
+    entropy = -sum(n / total * math.log(n / total) for n in counts.values())
+    if min(counts.values()) < rule["rows"] or not losses or median(losses) < rule["share"] * entropy:
+        return
+    if _moved(record, history) < rule["moved"]:
+        return
+    yield rule.finding(
+        severity="warning",
+        step=record.number,
+        where="loss",
+        says=f"after {record.number} updates the loss is {median(losses):.3f}, that of a guess which knows how "
+        f"frequent each of "
+        f"the {len(counts)} labels is and nothing of the inputs ({entropy:.3f}): nothing was learned, at chance.",
+        sure=0.6,
+        evidence={"loss": median(losses), "entropy": entropy, "labels": len(counts)},
+    )
+
+
+@on_step(NOTHING_LEARNED)
+def no_better_than_the_mean(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, seen = NOTHING_LEARNED, record.explained
+    if seen is None:
+        return
+    explained, spread, target = seen
+    if not _is_given(record, target):  # what a loop computes itself, such as returns, it may not be able to follow yet
+        return
+    flat = explained < rule["explained"] and spread < rule["explained"]
+    looks = history.in_a_row(rule.slug, flat)
+    if record.number >= rule["steps"] and looks >= rule["looks"] and _moved(record, history) >= rule["moved"]:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where="loss",
+            says=f"after {record.number} updates predictions vary by {spread:.1%} of the targets' variance and explain "
+            f"{max(explained, 0):.0%} of it: the model says the mean of the targets whatever it is given, nothing was "
+            f"learned.",
+            sure=0.6,
+            evidence={"explained": explained, "spread": spread},
+        )
+
+
+def _is_given(record: StepRecord, target: Tensor) -> bool:
+    """Whether the batch holds these targets."""
+    import torch
+
+    for micro in record.micros:
+        held = micro.given.values() if isinstance(micro.given, Mapping) else micro.given
+        for one in held if isinstance(held, tuple | list) or isinstance(micro.given, Mapping) else ():
+            if isinstance(one, torch.Tensor) and one.shape == target.shape and torch.equal(one, target):
+                return True
+    return False
+
+
+def _moved(record: StepRecord, history: History) -> float:
+    """What updates add up to, over the weights: the median of those seen, times their number."""
+    ratios = [update.median_ratio() for _, update in history.updates]
+    return median(ratios) * record.number if ratios else 0.0

@@ -1,0 +1,95 @@
+"""Schedules that go on beyond what they were made for, or are told the opposite of what they ask."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+
+if TYPE_CHECKING:
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "schedule_shape"
+
+RISES_AGAIN = Rule(
+    "schedule-rises-again",
+    FAMILY,
+    detects="A cosine that is stepped beyond its end, where it turns and rises to the full rate again.",
+    equation=r"\eta_t = \eta_{\min} + \tfrac12 (\eta_0 - \eta_{\min})(1 + \cos(\pi t / T)),\; t > T",
+    source="Loshchilov & Hutter 2016, eq. 5, arXiv:1608.03983; documentation of CosineAnnealingLR",
+    threshold="exact: CosineAnnealingLR stepped more than {beyond:g} T_max times",
+    thresholds={"beyond": Threshold(1.5, "at T_max the rate is lowest; a few steps more hardly raise it")},
+    cost="none",
+    needs=(Probe.SCHEDULE,),
+    cause="T_max counts epochs, and the schedule is stepped after every batch",
+    fix="T_max = the number of calls of scheduler.step()",
+    refuted_by="a rate that stays low",
+    explains=("learning-rate-too-high", "loss-spike", "loss-diverges"),
+)
+
+PLATEAU_WRONG_WAY = Rule(
+    "plateau-the-wrong-way",
+    FAMILY,
+    detects="ReduceLROnPlateau that takes each improvement for none: its mode is the opposite of its measure.",
+    equation=r"\text{mode} = \min,\; m_t \uparrow \;\text{while}\; L_t \downarrow",
+    source="documentation of ReduceLROnPlateau; definition",
+    threshold="{times:g} measures or more, not one of them better than the first by the schedule's mode, all later "
+    "ones better "
+    "the other way, while the loss fell; a rate that was lowered",
+    thresholds={"times": Threshold(4, "of as many measures without a trend all lie above the first once in five")},
+    cost="none",
+    needs=(Probe.SCHEDULE, Probe.LOSS),
+    cause="mode='min' with an accuracy, which grows as a model gets better; or mode='max' with a loss",
+    fix="mode='max' for an accuracy",
+    refuted_by="a measure that falls as the model gets better",
+    explains=("schedule-ends-early", "loss-plateau"),
+)
+
+
+@on_step(RISES_AGAIN)
+def beyond_its_end(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    for scheduler in watched.schedulers:
+        inner = getattr(scheduler, "scheduler", scheduler)
+        if type(inner).__name__ != "CosineAnnealingLR" or not record.has_rates:
+            continue
+        steps, end = inner.last_epoch, inner.T_max
+        rises = any(b > a for a, b in itertools.pairwise(history.rates[-3:]))
+        if steps > RISES_AGAIN["beyond"] * end and rises:
+            yield RISES_AGAIN.finding(
+                severity="warning",
+                step=record.number,
+                where="CosineAnnealingLR",
+                says=f"the schedule has been stepped {steps} times, its T_max is {end}: past its end the cosine rises "
+                f"again, and "
+                f"the rate swings between {inner.eta_min:g} and {max(inner.base_lrs):g} every {end} steps.",
+                sure=0.9,
+                evidence={"steps": steps, "t_max": end},
+            )
+
+
+@on_step(PLATEAU_WRONG_WAY)
+def taken_for_none(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    for scheduler in watched.schedulers:
+        if type(scheduler).__name__ != "ReduceLROnPlateau" or not record.has_rates:
+            continue
+        measures, losses = history.measures, history.losses_before()
+        if len(measures) < 2:
+            continue
+        sign = 1.0 if scheduler.mode == "min" else -1.0
+        worse = [sign * (m - measures[0]) > 0 for m in measures[1:]]
+        fell = len(losses) >= 20 and sum(losses[-10:]) < 0.9 * sum(losses[:10])
+        if len(worse) >= PLATEAU_WRONG_WAY["times"] and all(worse) and fell and history.rates[-1] < history.top_rate:
+            yield PLATEAU_WRONG_WAY.finding(
+                severity="warning",
+                step=record.number,
+                where="ReduceLROnPlateau",
+                says=f"mode={scheduler.mode!r}, and the measure went from {measures[0]:.3g} to {measures[-1]:.3g} "
+                f"while the loss "
+                f"fell: every improvement counts as none, and the rate was lowered to {history.rates[-1]:.2g}.",
+                sure=0.85,
+                evidence={"first": measures[0], "last": measures[-1], "mode": scheduler.mode},
+            )
