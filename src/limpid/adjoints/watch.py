@@ -17,6 +17,8 @@ from limpid.adjoints.adjoint import Adjoint
 from limpid.adjoints.again import Applied, apart, copy, results_of, sums
 from limpid.adjoints.judged import judge
 
+CPP = "CppNode"
+"""What nodes of Functions in C++ are called."""
 OWN = "torch"
 """Functions of PyTorch itself are not custom."""
 Standing = Callable[[], tuple[str, str]]
@@ -39,11 +41,10 @@ class Watch:
 
     def operation(self, operation: Any, args: Any, kwargs: Any) -> Any:
         """An operation of another library, called; its node is asked for what comes to it."""
-        name = operation.name() if hasattr(operation, "name") else str(operation)
-        applied = _taken(name, operation, (args, kwargs), nested=True)
+        applied = _taken(_name_of(operation), operation, (args, kwargs), nested=True)
         made = operation(*args, **kwargs)
         node = next((one.grad_fn for one in results_of(made) if one is not None and one.grad_fn is not None), None)
-        if applied is not None and node is not None and applied.owed:
+        if applied is not None and applied.owed and _is_by_hand(node):  # else it is made of operations of PyTorch
             self._ask(node, applied, made, _names_of(operation, applied))
         return made
 
@@ -65,7 +66,7 @@ class Watch:
         kind = getattr(type(node), "_forward_cls", None)
         name = node.name()
         is_custom = isinstance(node, BackwardCFunction) and not _is_own(kind)
-        if (is_custom or "CppNode" in name) and node._sequence_nr() not in self.nodes:
+        if (is_custom or CPP in name) and node._sequence_nr() not in self.nodes:
             said = name if kind is None else kind.__qualname__
             adjoint = Adjoint(len(self.found), said, *self.standing(), "", [], [], kind=kind)
             adjoint.why = "it was not there yet when the recording began" if is_custom else "it is called from C++"
@@ -140,7 +141,7 @@ def _named(names: list[str], applied: Applied) -> list[str]:
 
 
 def _names_of(operation: Any, applied: Applied) -> list[str]:
-    schema = getattr(operation, "_schema", None)
+    schema = getattr(getattr(operation, "default", operation), "_schema", None)
     names = [] if schema is None else [one.name for one in schema.arguments]
     return _named(names if len(applied.leaves) == len(names) else [], applied)
 
@@ -149,8 +150,16 @@ def is_other_library(operation: Any) -> bool:
     """Whether a function is an operation that PyTorch does not come with."""
     if not isinstance(operation, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
-    name = operation._qualified_op_name if isinstance(operation, torch._ops.OpOverloadPacket) else operation.name()
-    return name.partition("::")[0] not in PROVIDED
+    return _name_of(operation).partition("::")[0] not in PROVIDED
+
+
+def _name_of(operation: Any) -> str:
+    packet = isinstance(operation, torch._ops.OpOverloadPacket)
+    return str(operation._qualified_op_name if packet else operation.name())
+
+
+def _is_by_hand(node: Any) -> bool:
+    return isinstance(node, BackwardCFunction) or (node is not None and CPP in node.name())
 
 
 PROVIDED = {"aten", "prims", "prim", "profiler", "c10d", "_c10d_functional", "quantized", "rngprims", "inductor",
