@@ -11,6 +11,17 @@ from torch import Tensor, nn
 from limpid.adjoints.adjoint import Adjoint, Along, Verdict
 from limpid.adjoints.again import Applied, Formats, copy, put_back, sums
 from limpid.adjoints.directional import LUCK, along, is_symmetric, scale_of, signs_of, steps
+from limpid.adjoints.results import (
+    Gradients,
+    apart_by,
+    gives_back,
+    hardly_differ,
+    is_same,
+    is_told,
+    towards,
+    worst_of,
+    wrong_of,
+)  # fmt: skip
 from limpid.adjoints.widened import Rounded, Widened, wider
 
 DRAWS = 4
@@ -23,7 +34,6 @@ FINE = 2.0**-30
 
 CHANGED = "done again on the same inputs it gives the right one: what it kept was changed in between"
 COARSE = "it is coarser than its forward pass"
-Gradients = Sequence[Tensor | None]
 
 
 def judge(adjoint: Adjoint, applied: Applied, engine: Gradients, model: nn.Module) -> None:
@@ -44,7 +54,7 @@ def _judge(adjoint: Adjoint, applied: Applied, engine: Gradients) -> None:
     for tensor in (*values.values(), *applied.gradients, *results):
         formats.meets(tensor)
     unit = formats.coarsest
-    if not _is_same(applied.made, sums(results), unit):
+    if not is_same(applied.made, sums(results), unit):
         adjoint.why = "done again on the same inputs, its forward pass gives other numbers"
         return
     if any(one is not None and not one.isfinite().all() for one in applied.gradients):
@@ -66,15 +76,6 @@ def _judge(adjoint: Adjoint, applied: Applied, engine: Gradients) -> None:
         except Exception as error:  # the step goes on, whatever it is
             whys.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
     adjoint.why = whys[-1]
-
-
-def _is_same(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]], unit: float) -> bool:
-    """Whether results are the same up to an order of summation that may change."""
-    if len(one) != len(other):
-        return False
-    same = (abs(a - b) <= LUCK * unit * max(size, 1e-300) or a == b or a != a for (a, size), (b, _) in
-            zip(one, other, strict=True))  # fmt: skip
-    return all(same)
 
 
 class _Run:
@@ -116,22 +117,22 @@ class _Run:
         found: list[Along] = []
         for values in (given, self.aside(given)):
             found = self.along(values, again if values is given else self.backward(values))
-            if all(map(_is_told, found)):
+            if all(map(is_told, found)):
                 break
-        wrong = _wrong(found, len(given))
-        is_told = all(map(_is_told, found))
-        if wrong or not is_told:
+        wrong = wrong_of(found, len(given))
+        told = all(map(is_told, found))
+        if wrong or not told:
             surrogate = self.surrogate(given, again) or self.symmetric(given, again)
             if surrogate:
                 adjoint.verdict, adjoint.why = Verdict.SURROGATE, surrogate
-                adjoint.along, adjoint.worst = found, _worst(wrong or found)
+                adjoint.along, adjoint.worst = found, worst_of(wrong or found)
                 return True
         if wrong:
-            adjoint.verdict, adjoint.along, adjoint.worst = Verdict.WRONG, found, _worst(wrong)
+            adjoint.verdict, adjoint.along, adjoint.worst = Verdict.WRONG, found, worst_of(wrong)
             return True
-        if not is_told:
+        if not told:
             return False
-        adjoint.verdict, adjoint.along, adjoint.worst = Verdict.HOLDS, found, _worst(found)
+        adjoint.verdict, adjoint.along, adjoint.worst = Verdict.HOLDS, found, worst_of(found)
         self.hold_engine(adjoint, inputs, given, again, engine)
         return True
 
@@ -140,7 +141,7 @@ class _Run:
         if not any(map(is_symmetric, values.values())):
             return ""
         found = self.along(values, given, symmetric=True)
-        holds = all(map(_is_told, found)) and not _wrong(found, len(given))
+        holds = all(map(is_told, found)) and not wrong_of(found, len(given))
         return "of a symmetric matrix it is right along symmetric changes" if holds else ""
 
     def along(self, values: dict[int, Tensor], given: list[Tensor], *, symmetric: bool = False) -> list[Along]:
@@ -174,13 +175,21 @@ class _Run:
         aside = self.aside(values)
         middle, moved_middle = self.forward(values), self.forward(aside)
         for (place, x), gradient in zip(values.items(), given, strict=True):
-            if _gives_back(middle, x) and _gives_back(moved_middle, aside[place]):
+            if gives_back(middle, x) and gives_back(moved_middle, aside[place]):
                 return "its forward pass gives its input back"
-            unit = max(FINE, 4 * torch.finfo(x.dtype).eps)
-            moved = (x.double() * (1 + unit) + unit * scale_of(x)).to(x.dtype)
-            if torch.count_nonzero(gradient) and _is_constant(middle, self.forward({**values, place: moved})):
+            if torch.count_nonzero(gradient) and (
+                self.is_constant(values, place, middle) or self.is_constant(aside, place, moved_middle)
+            ):
                 return "its forward pass is constant between steps"
         return ""
+
+    def is_constant(self, values: dict[int, Tensor], place: int, middle: Gradients) -> bool:
+        """Whether a fine step in one input changes hardly any result."""
+        x = values[place]
+        unit = max(FINE, 4 * torch.finfo(x.dtype).eps)
+        return hardly_differ(
+            middle, self.moved(values, place, (x.double() * (1 + unit) + unit * scale_of(x)).to(x.dtype))
+        )
 
     def hold_engine(
         self, adjoint: Adjoint, inputs: dict[int, Tensor], given: dict[int, Tensor], again: list[Tensor],
@@ -196,7 +205,7 @@ class _Run:
             bound = LUCK * (scatter + self.unit * size)
             coarse = LUCK * (LUCK * (scatter + self.forward_off * size) + self.unit * size)
             for one, other, most, why in ((came, own, bound, CHANGED), (own, exact, coarse, COARSE)):
-                apart = _towards(number, one, other, most)
+                apart = towards(number, one, other, most)
                 if apart.is_apart:
                     adjoint.verdict, adjoint.along, adjoint.worst, adjoint.why = Verdict.WRONG, (), apart, why
                     return
@@ -232,7 +241,7 @@ class _Wide(_Run):
     def holds_for(self, results: Gradients) -> bool:
         found = self.forward({place: wider(self.applied.leaves[place]) for place in self.applied.owed})
         pairs = [(a, b) for a, b in zip(found, results, strict=True) if a is not None and b is not None]
-        self.forward_off = max((_apart(a, b) for a, b in pairs), default=0.0)
+        self.forward_off = max((apart_by(a, b) for a, b in pairs), default=0.0)
         return self.forward_off <= SAME
 
 
@@ -265,46 +274,3 @@ class _Own(_Run):
 
     def holds_for(self, results: Gradients) -> bool:
         return True
-
-
-def _towards(place: int, came: Tensor, expected: Tensor, bound: float) -> Along:
-    """Both along their difference."""
-    off = came.double() - expected.double()
-    size = float(off.norm())
-    there = float((expected.double() * off).sum()) / (size or 1.0)
-    return Along(place, there + size, there, bound, float(expected.double().norm()))
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    """‖a - b‖ / ‖b‖ of what is finite."""
-    off, size = (one.double() - other.double()).nan_to_num(0, 0, 0), other.double().nan_to_num(0, 0, 0)
-    return float(off.norm()) / (float(size.norm()) or 1.0)
-
-
-def _is_told(one: Along) -> bool:
-    return one.is_told or (one.given == 0 and one.expected == 0)
-
-
-def _wrong(found: Sequence[Along], inputs: int) -> list[Along]:
-    """Directions of inputs that are apart in most of them."""
-    wrong: list[Along] = []
-    for number in range(inputs):
-        own = [one for one in found if one.place == number]
-        off = [one for one in own if one.is_apart]
-        wrong += off if 2 * len(off) > len(own) else []
-    return wrong
-
-
-def _worst(found: Sequence[Along]) -> Along | None:
-    return max(found, key=lambda one: abs(one.given - one.expected) / (one.bound or 1), default=None)
-
-
-def _gives_back(results: Gradients, x: Tensor) -> bool:
-    return any(one is not None and one.shape == x.shape and torch.equal(one, x) for one in results)
-
-
-def _is_constant(one: Gradients, other: Gradients) -> bool:
-    """Whether nearly all results are the same to the bit."""
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
-    same, whole = sum(int((a == b).sum()) for a, b in pairs), sum(a.numel() for a, _ in pairs)
-    return whole > 0 and same >= 0.99 * whole
