@@ -14,6 +14,7 @@ from benchmarks.architectures import ALL
 from torch import nn
 
 import limpid
+from limpid.errors import LimpidError
 from limpid.operations.account import Account
 
 FORMATS = ("bf16", "autocast", "fp32")
@@ -59,7 +60,7 @@ def main() -> None:
             for seed in range(given.seeds):
                 try:
                     found = accounted(name, form, seed, 0.2 if given.weights == "wide" else None)
-                except RuntimeError as error:
+                except (RuntimeError, LimpidError) as error:
                     print(
                         f"| {name} | {form} | {seed} | not computed: {str(error).splitlines()[0][:60]} | | | | |",
                         flush=True,

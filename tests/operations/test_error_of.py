@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import limpid
+from limpid.errors import ConfigError
 from limpid.operations.account import Account
 from operations.models import step_of
 
@@ -113,6 +114,32 @@ def test_in_float64_inside_of_the_recording_is_no_part_of_it() -> None:
         exact = recorded.in_float64(lambda: model(x).sum())
     assert len(recorded.calls) == count
     assert exact == pytest.approx((x.double() @ model.weight.double().T + model.bias.double()).sum().item(), rel=1e-14)
+
+
+def test_experts_whose_products_pytorch_has_in_no_float64_are_accounted_for() -> None:
+    model, loss_of = step_of("Mixtral")
+    found = accounted(model, lambda: loss_of(model))
+    assert found.measured is not None
+    assert abs(found.measured - found.total) < 0.01 * abs(found.measured), str(found)
+
+
+def test_what_pytorch_wants_in_one_format_is_in_float64_throughout() -> None:
+    model = nn.Conv2d(3, 4, 3)
+    x = torch.randn(2, 3, 8, 8)
+    found = accounted(model, lambda: model(x).square().mean())
+    assert found.measured is not None
+    assert abs(found.measured - found.total) < 0.05 * abs(found.measured) + 1e-12
+
+
+def test_what_is_no_number_in_float64_is_said_in_one_line() -> None:
+    model = nn.Linear(4, 4)
+    x = torch.randn(2, 4)
+    with limpid.recording(model) as recorded:
+        model(x).sum().backward()
+    with pytest.raises(ConfigError, match=r"the loss in float64 is a tensor of shape \[2, 4\], expected"):
+        recorded.in_float64(lambda: model(x))
+    with pytest.raises(ConfigError, match="the loss cannot be computed in float64: mat1 and mat2 shapes"):
+        recorded.in_float64(lambda: model(x.T).sum())
 
 
 def test_calls_that_are_not_done_again_are_said_to_be_missing() -> None:

@@ -7,11 +7,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from limpid.adjoints.aten import DRAWN, mapped, short_name
 
 NARROW = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+COMPARING = {
+    "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
+}  # fmt: skip
+"""What wants its arguments to be of one format."""
 
 
 class Widened(TorchDispatchMode):
@@ -35,8 +43,20 @@ class Widened(TorchDispatchMode):
         own = {one.name for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write}
         names = [one.name for one in func._schema.arguments]
         wide = [one if name in own else _wider(one) for name, one in zip(names, args, strict=False)]
-        made = func(*wide, **{name: one if name in own else _wider(one) for name, one in kwargs.items()})
+        kwargs = {name: one if name in own else _wider(one) for name, one in kwargs.items()}
+        made = _grouped(*wide, **kwargs) if short_name(func) == "_grouped_mm" else func(*wide, **kwargs)
         return made if own else _wider(made)
+
+
+class Alike(TorchFunctionMode):
+    """Arguments of products in float64 before PyTorch compares their formats, which it does above where it computes."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in COMPARING:
+            args, kwargs = _wider(tuple(args)), {name: _wider(one) for name, one in kwargs.items()}
+        with torch._C.DisableTorchFunction():
+            return func(*args, **kwargs)
 
 
 def wider(tensor: Tensor) -> Tensor:
@@ -50,6 +70,19 @@ def _wider(value: Any) -> Any:
         return torch.float64
     found = mapped(value, wider)
     return tuple(found) if isinstance(value, tuple) else found
+
+
+def _grouped(
+    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """A product for each group of rows, which PyTorch computes in no float64; offs are where groups end."""
+    if offs is None or self.ndim != 2 or mat2.ndim != 3:
+        return torch._grouped_mm(self, mat2, offs, bias=bias, out_dtype=out_dtype)
+    made = self.new_zeros(self.shape[0], mat2.shape[2])
+    ends = offs.tolist()
+    for group, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        made[begin:end] = self[begin:end] @ mat2[group]
+    return made if bias is None else made + bias
 
 
 def _drawn(func: Any, args: Any, kwargs: Any, form: torch.dtype) -> Any:

@@ -81,7 +81,7 @@ class Recording:
 
         Call it before the optimizer changes the weights, inside or behind the recording. Nothing of it is recorded.
         """
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        with _disable_current_modes():
             return in_float64(self.model, function, self.state)
 
     def what_if(self, function: Callable[[], Tensor], formats: Mapping[str, str]) -> WhatIf:

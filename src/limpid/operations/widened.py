@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from limpid.adjoints.widened import NARROW, Widened
+from limpid.adjoints.widened import NARROW, Alike, Widened
+from limpid.errors import ConfigError
+from limpid.files import one_line
 
 
 @contextmanager
@@ -32,12 +34,25 @@ def _wide_weights(model: nn.Module) -> Iterator[None]:
             tensor.data = numbers
 
 
+def _what(made: object) -> str:
+    return f"a tensor of shape {list(made.shape)}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+
+
 def in_float64(model: nn.Module, function: Callable[[], Tensor], state: Tensor) -> float:
-    """The number that a function gives, every operation of it in float64, weights and data as they are."""
+    """The number that a function gives, every operation of it in float64, weights and data as they are.
+
+    Raises  ConfigError where PyTorch has something of it in no float64, or it gives no number
+    """
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        with as_drawn(state), torch.no_grad(), _wide_weights(model), Widened():
-            return float(function())
+        with as_drawn(state), torch.no_grad(), _wide_weights(model), Alike(), Widened():
+            made = function()
+            if not isinstance(made, Tensor) or made.numel() != 1:
+                raise ConfigError(f"the loss in float64 is {_what(made)}, expected a tensor of one number")
+            return float(made)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise ConfigError(f"the loss cannot be computed in float64: {one_line(error)[:200]}; error_of('loss') has the "
+                          "account without it") from error  # fmt: skip
     finally:
         torch.set_default_dtype(default)
