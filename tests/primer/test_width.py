@@ -23,6 +23,30 @@ def test_the_fitted_network_is_the_line_through_the_wave(bends: int) -> None:
     assert width.worst(bends) <= (2 * np.pi / bends) ** 2 / 8
 
 
+def torch_trained(size: int, seed: int, steps: int) -> float:
+    """The same training by PyTorch."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    sides = np.where(np.arange(size) % 2, -1.0, 1.0)
+    start = [sides, -sides * rng.random(size), rng.standard_normal(size) / size**0.5, np.zeros(1)]
+    u, b, v, c = learned = [torch.tensor(one, requires_grad=True) for one in start]
+    x, optimizer = torch.tensor(width.X), torch.optim.AdamW(learned, width.TRAINING_RATE, weight_decay=0.0)
+    for _ in range(steps):
+        some = x[:: width.POINTS_APART, None]
+        optimizer.zero_grad()
+        ((torch.relu(some * u + b) @ v + c - torch.sin(2 * torch.pi * some[:, 0])).square().mean() / 2).backward()
+        optimizer.step()
+    return float((torch.relu(x[:, None] * u + b) @ v + c - torch.sin(2 * torch.pi * x)).abs().max().detach())
+
+
+def test_training_on_the_wave_is_that_of_pytorch() -> None:
+    assert width.trained(6, 1, 100) == pytest.approx(torch_trained(6, 1, 100), rel=1e-8)
+
+
+def test_wide_networks_can_do_more_than_their_training_finds() -> None:
+    assert width.errors(64)[-1] < width.errors(4)[0]
+    assert all(width.errors(size)[0] > 1.5 * width.worst(size) for size in (16, 64))
+
+
 def torch_outputs(flat: torch.Tensor, net: width.Net) -> torch.Tensor:
     u, b, v = flat.split(len(net.b))
     return torch.tanh(torch.tensor(width.POINTS) * u + b) @ v / len(net.b) ** 0.5

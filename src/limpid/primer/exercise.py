@@ -182,11 +182,17 @@ def numbers_of(exercise: Exercise, seed: int) -> Numbers:
 
 
 def separable(exercise: Exercise, numbers: Numbers) -> bool:
-    """Whether the right answer and each slip's differ from every other by more than three tolerances."""
-    every = [exercise.answer(numbers), *(made for _, made in exercise.wrong(numbers))]
+    """Whether the right answer and each slip's differ from every other by more than three tolerances.
+
+    Nor do two slips at once lead to the right answer.
+    """
+    right = exercise.answer(numbers)
+    every = [right, *(made for _, made in exercise.wrong(numbers))]
     if len(every) != 1 + len(exercise.slips) + len(exercise.twists):
         return False
-    return all(apart(exercise, a, b) for a, b in itertools.combinations(every, 2))
+    if not all(apart(exercise, a, b) for a, b in itertools.combinations(every, 2)):
+        return False
+    return all(apart(exercise, made, right) for _, _, made in exercise.wrong_twice(numbers))
 
 
 def apart(exercise: Exercise, a: Answer, b: Answer) -> bool:

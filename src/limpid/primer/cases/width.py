@@ -10,11 +10,15 @@ import numpy as np
 from limpid.maths.activation import ReLU, Tanh
 from limpid.maths.foundations import back_propagate, gradient_step, perceptron, tangent_change, tangent_kernel
 from limpid.maths.operation import Array
+from limpid.maths.update import AdamW
+from limpid.primer.updates import Terms, following
 
 X = np.linspace(0, 1, 1001)
 POINTS, TARGETS = np.array([[-1.0], [0.5], [1.0]]), np.array([0.5, -1.0, 1.0])
 RATE, DRAWS, STEPS = 0.1, 10, 50
 NONE = np.zeros(1)
+POINTS_APART, TRAINED, TRAINING_RATE = 20, 1000, 0.02
+"""Of the networks that are trained on the wave: every so many-th place of it, steps, the rate."""
 
 
 def wave(x: Array) -> Array:
@@ -34,6 +38,36 @@ def fitted(width: int, x: Array = X) -> Array:
 def worst(width: int) -> float:
     """The largest error of that network."""
     return float(np.abs(fitted(width) - wave(X)).max())
+
+
+@cache
+def trained(width: int, seed: int, steps: int = TRAINED) -> float:
+    """The largest error of such a network, its weights drawn by chance, after so many steps of AdamW on the wave."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    x, target = X[::POINTS_APART, None], wave(X[::POINTS_APART])[:, None]
+    inner = np.where(np.arange(width) % 2, -1.0, 1.0)  # half of the entries rise to the right, half to the left
+    flat = np.concatenate((inner, -inner * rng.random(width), rng.standard_normal(width) / width**0.5, NONE))
+    rule, terms = AdamW(0.0), list[Terms]()
+    for _ in range(steps):
+        weights, biases = _layers(flat, width)
+        layers = perceptron(x, weights, biases, ReLU())
+        by_weight, by_bias, _ = back_propagate((layers.z[1] - target) / len(x), layers, weights, ReLU())
+        slope = np.concatenate((by_weight[0].ravel(), by_bias[0], by_weight[1].ravel(), by_bias[1]))
+        terms.append(rule.terms(following(rule, flat, slope, TRAINING_RATE, terms)))
+        flat = terms[-1]["parameter"]
+    weights, biases = _layers(flat, width)
+    return float(np.abs(perceptron(X[:, None], weights, biases, ReLU()).z[1][:, 0] - wave(X)).max())
+
+
+def errors(width: int) -> Array:
+    """Of three such trainings, the smallest first."""
+    return np.sort([trained(width, seed) for seed in range(3)])
+
+
+def _layers(flat: Array, width: int) -> tuple[list[Array], list[Array]]:
+    """Weights and biases of both layers."""
+    inner, bias, outer, offset = np.split(flat, [width, 2 * width, 3 * width])
+    return [inner[:, None], outer[None]], [bias, offset]
 
 
 class Net(NamedTuple):
