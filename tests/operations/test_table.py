@@ -1,6 +1,8 @@
 """Operations that few models are made of: honest ones pass, and faults planted in each are found at their calls."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +24,14 @@ MATRIX = (7, 5)
 def pooled(x: Tensor) -> Tensor:
     made, indices = functional.max_pool2d(x, 2, return_indices=True)
     return functional.max_pool2d(x, 3, 2, 1, ceil_mode=True).mean() + functional.max_unpool2d(made, indices, [2, 2])
+
+
+WORDS, BAGS = torch.tensor([0, 2, 6, 2, 1, 1, 5, 4, 3]), torch.tensor([0, 3, 3, 7])
+
+
+def at_grid(x: Tensor, **how: Any) -> Tensor:
+    places = (torch.rand(2, 5, 6, 2, generator=torch.Generator().manual_seed(4)) * 2.6 - 1.3).requires_grad_()
+    return functional.grid_sample(x, places, **how)
 
 
 CALLS: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
@@ -54,6 +64,16 @@ CALLS: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
     "to the same place": (MATRIX, lambda x: TARGET[:4].scatter_reduce(0, PLACES[:, None].expand(7, 5), x, "mean")),
     "products to a place": (MATRIX, lambda x: TARGET[:4].index_reduce(0, PLACES, x.detach(), "prod") + x[:4]),
     "distances": (MATRIX, lambda x: torch.cdist(x.detach(), TARGET, p=1.0) + x.sum()),
+    "bags": (MATRIX, lambda x: functional.embedding_bag(WORDS, x, BAGS, mode="sum", padding_idx=2)),
+    "means of bags": (MATRIX, lambda x: functional.embedding_bag(WORDS, x, BAGS, mode="mean")),
+    "largest of bags": (MATRIX, lambda x: functional.embedding_bag(WORDS, x, BAGS, mode="max")),
+    "weighed bags": (MATRIX, lambda x: functional.embedding_bag(
+        WORDS, x, BAGS, mode="sum", per_sample_weights=torch.linspace(0.5, 2, 9, requires_grad=True))),
+    **{
+        f"a grid, {mode}, {padding}, {align}": (PICTURE, partial(at_grid, mode=mode, padding_mode=padding,
+                                                                 align_corners=align))
+        for mode in ("bilinear", "nearest") for padding in ("zeros", "border", "reflection") for align in (False, True)
+    },
     "pseudo-inverse": (MATRIX, torch.linalg.pinv),
     "diagonals": (MATRIX, lambda x: torch.diag_embed(x).diagonal(1, -2, -1) + x[:, 1:] * x.median(0).values[1:]),
 }  # fmt: skip

@@ -278,7 +278,9 @@ def _furthest(one: Exact, engine: Raw, summed: Any, place: int, narrowed: float)
     expected = parts(value + 0j if engine.dtype.kind == "c" else value)
     got = parts(exact(engine) if one.held is None else one.held)
     if is_float(engine):
-        within = _within(one, engine, summed) + 2 * narrowed * _spread_to(one.rounding, one, engine)
+        within = _within(one, engine, summed)
+        if narrowed:
+            within = within + 2 * narrowed * _spread_to(one.rounding, one, engine)
         most = float(ml_dtypes.finfo(engine.dtype).max)
         overflown = np.isinf(got) & (np.sign(got) == np.sign(expected)) & (np.abs(expected) + within >= most)
     else:

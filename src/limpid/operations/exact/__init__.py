@@ -1,6 +1,7 @@
 """Every operation of PyTorch that a step is made of, in NumPy: its result in float64 and the error it may make."""
 
 from limpid.operations.exact import (
+    bags,
     choices,
     convolution,
     elementwise,
@@ -15,6 +16,7 @@ from limpid.operations.exact import (
     products,
     recurrent,
     reductions,
+    sampling,
     sequences,
     special,
     spectra,
@@ -25,6 +27,6 @@ from limpid.operations.exact.exact import EXACT, MOVED, Exact
 
 __all__ = ["EXACT", "MOVED", "Exact"]
 _ENTERED = (
-    choices, convolution, elementwise, fourier, indexing, linear_algebra, losses, movement, normalization, padding,
-    pooling, products, recurrent, reductions, sequences, special, spectra, stretching, updates,
+    bags, choices, convolution, elementwise, fourier, indexing, linear_algebra, losses, movement, normalization,
+    padding, pooling, products, recurrent, reductions, sampling, sequences, special, spectra, stretching, updates,
 )  # fmt: skip
