@@ -123,6 +123,32 @@ class SolvedByHalf(Function):
         return -to_b @ ctx.solved.mT, to_b
 
 
+class Quantised(Function):
+    """To 15 numbers as wide as the largest of a row says."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        step = x.abs().amax(-1, keepdim=True) / 7
+        return (x / step).round() * step
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient
+
+
+class MostlyMasked(Function):
+    """Most entries set to 0, their gradients not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        kept = torch.arange(x.numel()).view(x.shape) % 10 == 0
+        return x.exp() * kept
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient
+
+
 class Again(Function):
     """A checkpoint by hand: its backward pass begins another."""
 
@@ -244,6 +270,16 @@ def test_right_ones_of_every_kind_hold_and_the_step_is_the_same(name: str) -> No
     found, _ = recorded(RIGHT[name])
     assert [str(one.verdict) for one in found] == ["holds"] * len(found), str(found[0])
     assert found
+
+
+def test_a_rounding_whose_step_follows_from_its_largest_entry_is_a_surrogate() -> None:
+    [found] = recorded(Quantised.apply)[0]
+    assert found.verdict is Verdict.SURROGATE
+
+
+def test_a_mask_is_no_rounding() -> None:
+    [found] = recorded(MostlyMasked.apply)[0]
+    assert found.verdict is Verdict.WRONG
 
 
 def test_of_a_symmetric_matrix_symmetric_changes_count() -> None:

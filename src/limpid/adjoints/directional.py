@@ -13,6 +13,8 @@ from limpid.adjoints.adjoint import Along
 DIRECTIONS = 3
 WRITTEN = 2.0**-20
 """Constants of a formula are written with as few as seven digits."""
+FINE = 2.0**-30
+"""A step that changes nothing in a forward pass that is constant between steps."""
 LUCK = 4.0
 """Times a sum of differences, each with a random sign, that their sum in another draw stays below."""
 
@@ -32,6 +34,21 @@ def signs_of(x: Tensor, generator: torch.Generator, *, symmetric: bool = False) 
     signs = torch.randint(0, 2, x.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1).to(x.device)
     signs = (signs + signs.mT) / 2 if symmetric and is_symmetric(x) else signs
     return signs * scale_of(x) * x.detach().isfinite()
+
+
+def finely_moved(x: Tensor) -> Tensor:
+    """By as little as its format tells, each entry."""
+    unit = max(FINE, 4 * torch.finfo(x.dtype).eps)
+    return (x.detach().double() * (1 + unit) + unit * scale_of(x)).to(x.dtype)
+
+
+def moved_at(x: Tensor, entry: int) -> tuple[Tensor, Tensor]:
+    """One entry alone, moved finely, and to the other side of 0."""
+    fine, coarse = x.detach().clone(), x.detach().clone()
+    fine.view(-1)[entry] = finely_moved(x).view(-1)[entry]
+    value = coarse.view(-1)[entry].double()
+    coarse.view(-1)[entry] = (-value - torch.sign(value) * scale_of(x)).to(x.dtype)
+    return fine, coarse
 
 
 def is_symmetric(x: Tensor) -> bool:

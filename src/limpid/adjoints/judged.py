@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from limpid.adjoints.adjoint import Adjoint, Along, Verdict
 from limpid.adjoints.again import Applied, Formats, copy, put_back, sums
-from limpid.adjoints.directional import LUCK, along, is_symmetric, scale_of, signs_of, steps
+from limpid.adjoints.directional import LUCK, along, finely_moved, is_symmetric, moved_at, signs_of, steps
 from limpid.adjoints.results import (
     Gradients,
     apart_by,
@@ -29,8 +29,8 @@ ASIDE = 32
 """Lengths of a step, by which inputs are moved from where slopes jump."""
 SAME = 2.0**-3
 """Results in float64 that are further from the engine's are another function's: one that looks at formats."""
-FINE = 2.0**-30
-"""A step that changes nothing in a forward pass that is constant between steps."""
+ENTRIES = 16
+"""That are moved one by one."""
 
 CHANGED = "done again on the same inputs it gives the right one: what it kept was changed in between"
 COARSE = "it is coarser than its forward pass"
@@ -75,6 +75,8 @@ def _judge(adjoint: Adjoint, applied: Applied, engine: Gradients) -> None:
                 whys.append("its format is too coarse, or its slope jumps too often, for differences")
         except Exception as error:  # the step goes on, whatever it is
             whys.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            if run.is_begun:
+                break
     adjoint.why = whys[-1]
 
 
@@ -86,6 +88,7 @@ class _Run:
 
     def __init__(self, applied: Applied, unit: float, drawn: Sequence[torch.dtype]) -> None:
         self.applied, self.unit, self.drawn = applied, unit, drawn
+        self.is_begun = False  # whether it can be done this way
         self.forward_off = 0.0  # by which results are off from the engine's, as a share of them
 
     def forward(self, values: dict[int, Tensor]) -> list[Tensor | None]:
@@ -117,6 +120,7 @@ class _Run:
         found: list[Along] = []
         for values in (given, self.aside(given)):
             found = self.along(values, again if values is given else self.backward(values))
+            self.is_begun = True
             if all(map(is_told, found)):
                 break
         wrong = wrong_of(found, len(given))
@@ -177,19 +181,34 @@ class _Run:
         for (place, x), gradient in zip(values.items(), given, strict=True):
             if gives_back(middle, x) and gives_back(moved_middle, aside[place]):
                 return "its forward pass gives its input back"
-            if torch.count_nonzero(gradient) and (
-                self.is_constant(values, place, middle) or self.is_constant(aside, place, moved_middle)
-            ):
-                return "its forward pass is constant between steps"
+            for at, results in ((values, middle), (aside, moved_middle)):
+                if torch.count_nonzero(gradient) and (
+                    self.is_constant(at, place, results) or self.is_stepwise(at, place, results, gradient)
+                ):
+                    return "its forward pass is constant between steps"
         return ""
 
     def is_constant(self, values: dict[int, Tensor], place: int, middle: Gradients) -> bool:
         """Whether a fine step in one input changes hardly any result."""
+        return hardly_differ(middle, self.moved(values, place, finely_moved(values[place])))
+
+    def is_stepwise(self, values: dict[int, Tensor], place: int, middle: Gradients, gradient: Tensor) -> bool:
+        """Whether most entries alone change nothing by a fine step, and something by a coarse one.
+
+        The step of a rounding may itself follow from a few entries, such as the largest.
+        """
         x = values[place]
-        unit = max(FINE, 4 * torch.finfo(x.dtype).eps)
-        return hardly_differ(
-            middle, self.moved(values, place, (x.double() * (1 + unit) + unit * scale_of(x)).to(x.dtype))
-        )
+        entries = gradient.flatten().nonzero()[:, 0].cpu()
+        entries = entries[torch.randperm(len(entries), generator=torch.Generator().manual_seed(place))[:ENTRIES]]
+        fine = coarse = 0
+        for entry in entries.tolist():
+            try:
+                still = [hardly_differ(middle, self.moved(values, place, one), 1.0) for one in moved_at(x, entry)]
+            except Exception:  # of what may not stand there, such as a matrix that has no factors
+                return False
+            fine += still[0]
+            coarse += still[0] and not still[1]
+        return 4 * fine >= 3 * len(entries) and 2 * coarse >= fine > 0
 
     def hold_engine(
         self, adjoint: Adjoint, inputs: dict[int, Tensor], given: dict[int, Tensor], again: list[Tensor],
