@@ -112,8 +112,8 @@ def test_the_times_of_norms_are_those_that_were_measured_and_the_words_beside_th
     assert "RMSNorm wins: fewer steps" in words
     assert "LayerNorm wins here" in words
     ratios = {(row.written, row.part): row.ratio for row in times.rows}
-    assert {part for _, part in ratios} == {"forward", "forward and backward"}
-    for part in ("forward", "forward and backward"):
+    assert {part for _, part in ratios} == {"forward", "both passes"}
+    for part in ("forward", "both passes"):
         assert max(ratios[way, part] for way in ("NumPy, float64", "PyTorch, step by step")) < 1
         assert ratios["PyTorch, one operation", part] > 1
     assert all(f"| {row.layer:g} | {row.rms:g} | {row.ratio:g} |" in words for row in times.rows)

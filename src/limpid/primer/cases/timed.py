@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-PARTS = {"forward": "forward", "both": "forward and backward"}
+PARTS = {"forward": "forward", "both": "both passes"}
 
 
 class Timed(NamedTuple):
