@@ -6,6 +6,7 @@ So the gradient of the logits tells targets, weights, masks and divisor whatever
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import torch
@@ -115,7 +116,9 @@ def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, ro
     if reading is None or reading.ids is None or max(reading.match(k)[0] for k in range(-3, 5)) > 0.5:
         return reading
     others = [replace(reading, ids=ids) for ids in call.all_ids if ids.shape == reading.ids.shape]
-    return next((other for other in others if other.match(1)[0] >= 0.99), reading)
+    shifted = (other for other in others if other.match(1)[0] >= 0.99)
+    copied = (other for other in others if other.match(0)[0] >= 0.99)
+    return next(itertools.chain(shifted, copied), reading)
 
 
 def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM) -> LossGradient | None:

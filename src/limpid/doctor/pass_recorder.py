@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from limpid.doctor.loss_gradient import read_call
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.loss_arguments import PROBABILITY
 from limpid.doctor.step_record import History, LogitLevel, StepRecord
-from limpid.doctor.trial_pass import explained, made_by, reach, spread_out
+from limpid.doctor.trial_pass import divergence, explained, made_by, reach, spread_out
 from limpid.doctor.watched import Watched
 
 ROWS = 2**16
@@ -92,6 +93,9 @@ class PassRecorder:
         if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
             return
         logits = find_logits(output)
+        tensors = [t for t in (output if isinstance(output, tuple | list) else [output]) if isinstance(t, Tensor)]
+        record.outputs += [(t.data_ptr(), tuple(t.shape)) for t in tensors if t.ndim == 3 and t.is_contiguous()]
+        record.latents = divergence(tensors)
         if record.read and Probe.LOSS_GRADIENT in self.probes:
             self._keep_gradient(record, find_rows(output) if logits is None else logits)
         if logits is None:
@@ -136,6 +140,11 @@ class PassRecorder:
         """What the loss is given, which may be more than the model returned."""
         if Probe.LOSS_INPUTS in self.probes:
             self.judge.compared(given, target, self.record.number)
+        if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
+            for address, shape in self.record.outputs:
+                middle = given.shape[1] == shape[1] != shape[2] and given.numel() == math.prod(shape)
+                if middle and given.data_ptr() == address:
+                    self.record.mixed = shape, tuple(given.shape)
         if Probe.LOGIT_LEVEL not in self.probes:
             return
         if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:

@@ -27,6 +27,7 @@ from limpid.doctor.rules.gradients import GRADIENT_EXPLODES
 from limpid.doctor.rules.loss_curve import LOSS_SPIKE
 from limpid.doctor.rules.loss_scaling import LOSS_NOT_SCALED
 from limpid.doctor.streams import Stream
+from limpid.doctor.trial_pass import Shapes
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.watched import Watched
 
@@ -92,6 +93,9 @@ class StepRecord:
     # the loss
     loss: float | None = None  # as reported, or the sum of the roots
     roots: list[Tensor] = field(default_factory=list)  # what backward was called on
+    outputs: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # addresses of those of three axes, shapes
+    mixed: Shapes | None = None  # of an output and of what the loss is given of it, where axes are scrambled
+    latents: float | None = None  # of a mean and a log-variance that the model returns: divergence from N(0, 1), nats
     reach: tuple[str, float, float, float, float] | None = None  # last activation, range, share of variance, of targets
     explained: tuple[float, float, Tensor] | None = None  # share of a regression's variance, and of its predictions
     difference: tuple[Tensor, Tensor] | None = None  # predictions and targets of a regression, on steps that are read
@@ -259,7 +263,9 @@ class History:
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
+    began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
     measures: list[float] = field(default_factory=list)  # that a schedule was told
+    token_counts: Counter[int] = field(default_factory=Counter)  # of sampled steps, but for the edges of rows
     label_counts: Counter[int] = field(default_factory=Counter)  # rows, by class
     teaches_classes: bool = False  # whether the loss is a mean cross-entropy of one class for each row
     class_rows: dict[float, list[int]] = field(

@@ -27,6 +27,7 @@ from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
 from limpid.doctor.sampling import Sampling
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
+from limpid.doctor.weights import fresh as looks_fresh
 from limpid.doctor.weights import local, rate_of, sample
 
 EARLY, OFTEN = 3, 10
@@ -157,6 +158,8 @@ class StepRecorder(PassRecorder):
             record.inner_called = True
         if not outer and record.outer_called:
             return
+        if record.number == self.first_step and not record.calls and not info.shapeless:
+            self.history.began_fresh = looks_fresh(info)
         if self._kept and not record.calls:
             self._compare_weights(record)
         call = Call.to(info.model, args, kwargs)

@@ -75,6 +75,16 @@ def reach(given: Tensor, target: Tensor) -> tuple[str, float, float, float, floa
     )
 
 
+def divergence(outputs: Sequence[Tensor]) -> float | None:
+    """KL of N(μ, σ²) from N(0, 1), nats a dimension, of outputs (…, μ, log σ²); Kingma & Welling 2013, appendix B."""
+    if len(outputs) < 3 or outputs[1].shape != outputs[2].shape or outputs[1].shape == outputs[0].shape:
+        return None
+    mean, spread = (t.detach().float() for t in outputs[1:3])
+    if mean.ndim != 2 or not outputs[1].is_floating_point() or mean.numel() > 2**20:
+        return None
+    return float(0.5 * (mean.square() + spread.exp() - 1 - spread).mean())
+
+
 def explained(given: Tensor, target: Tensor) -> tuple[float, float] | None:
     """The share of the targets' variance that predictions explain, and that they have themselves."""
     y, prediction = (t.detach().float().flatten() for t in (target, given))

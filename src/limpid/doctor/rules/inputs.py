@@ -36,6 +36,22 @@ INPUT_SCALE = Rule(
     explains=("loss-plateau", "nothing-learned", "logits-drift"),
 )
 
+AXES_SCRAMBLED = Rule(
+    "axes-scrambled-by-view",
+    FAMILY,
+    detects="Inputs whose first two axes were exchanged by view or reshape, which moves no number.",
+    equation=r"x'_{t,b} = x_{(t B + b) \div T,\, (t B + b) \bmod T} \neq x_{b,t}",
+    source="definition; documentation of torch.Tensor.view and transpose",
+    threshold="exact: an input (A, B, …) that is a view, in the same order of memory, of a tensor (B, A, …), A other "
+    "than B",
+    cost="none: the tensor knows what it is a view of",
+    needs=(Probe.BATCH,),
+    cause="view or reshape where transpose is meant: rows are pieced together from several sequences",
+    fix="x.transpose(0, 1), or batch_first=True",
+    refuted_by="a transposed tensor, whose strides are exchanged, too",
+    explains=("loss-plateau", "batch-leaks", "nothing-learned"),
+)
+
 ONE_LINEAR_MAP = Rule(
     "one-linear-map",
     FAMILY,
@@ -89,6 +105,29 @@ def scale_of_pictures(exam: Exam) -> Iterator[Finding]:
         sure=0.85,
         evidence={"root_mean_square": size, "largest": largest},
     )
+
+
+@before_first_step(AXES_SCRAMBLED)
+def viewed_otherwise(exam: Exam) -> Iterator[Finding]:
+    import torch
+
+    call = exam.call or exam.usual_call  # what is detached is a view of nothing
+    for value in [] if call is None else [*call.args, *call.kwargs.values()]:
+        base = value._base if isinstance(value, torch.Tensor) and value.ndim >= 2 else None
+        if base is None or base.ndim != value.ndim or not value.is_contiguous() or not base.is_contiguous():
+            continue
+        a, b = value.shape[:2]
+        if a != b and base.shape[:2] == (b, a) and base.shape[2:] == value.shape[2:] and a > 1 < b:
+            yield AXES_SCRAMBLED.finding(
+                severity="fault",
+                where="inputs",
+                says=f"an input of shape {tuple(value.shape)} is a view of a tensor {tuple(base.shape)} whose numbers "
+                f"lie in the same "
+                "order: its axes were exchanged by view or reshape, not transposed, so that each sequence is pieced "
+                "together "
+                "from several rows.",
+                evidence={"shape": list(value.shape), "base": list(base.shape)},
+            )
 
 
 @before_first_step(ONE_LINEAR_MAP)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from statistics import median
+from statistics import fmean, median, variance
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
-from limpid.doctor.weights import fresh as looks_fresh
 from limpid.doctor.weights import root_mean_square
 
 if TYPE_CHECKING:
@@ -75,16 +74,20 @@ LEARNING_RATE_TOO_LOW = Rule(
     source="Kingma & Ba 2014, section 2.1, arXiv:1412.6980; IEEE 754-2019",
     threshold="updates below {rounding:.1e} of the weights (median of {samples:g} samples), or below {run:g} of their "
     "size ({fresh:g} of fresh ones) in all planned steps together, each as it would be at the highest rate of the "
-    "schedule",
+    "schedule; with no plan, below {so_far:g} in {steps:g} steps or more at one rate, and a loss that is level",
     thresholds={
         "rounding": Threshold(2.0**-22, "four roundings of float32, 2^-24 each"),
         "run": Threshold(1e-3, "what changes a weight by a thousandth changes no prediction"),
         "fresh": Threshold(1e-2, "fresh weights have all to learn: a hundredth is nothing"),
         "samples": Threshold(3, "one small gradient may be a batch"),
+        "steps": Threshold(50, "a fifth of the loss's scatter is seen by then"),
+        "so_far": Threshold(1e-4, "to move weights by a tenth would take 50,000 steps"),
     },
     cost="a slice of each tensor, on sampled steps",
-    needs=(Probe.UPDATES, Probe.SCHEDULE),
-    cause="a learning rate far too small for this optimizer, or a loss divided by far too much",
+    needs=(Probe.UPDATES, Probe.SCHEDULE, Probe.LOSS),
+    cause="a learning rate far too small for this optimizer (one that was loaded with an old state, it may be), or a "
+    "loss "
+    "divided by far too much",
     fix="about 1e-3 for Adam on fresh weights, 1e-5 for fine-tuning; 0.1 for SGD",
     refuted_by="a change of the weights by 1 % in the whole run",
     explains=("weights-never-change", "loss-plateau"),
@@ -208,6 +211,14 @@ def _too_high(step: int, ratio: float, update: UpdateSample, now: float, best: f
     )
 
 
+def _level(history: History) -> bool:
+    """Whether the last losses are no lower than the first, within two standard errors."""
+    losses = history.losses_before()
+    first, last = losses[:20], losses[-20:]
+    error = math.sqrt((variance(first) + variance(last)) / 20) if len(losses) >= 40 else math.nan
+    return fmean(first) - fmean(last) < 2 * error if len(losses) >= 40 else False
+
+
 @on_step(LEARNING_RATE_TOO_LOW)
 def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What is left of the run cannot change the weights, or float32 cannot even hold the change."""
@@ -225,13 +236,20 @@ def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> I
     lost = median(wanted) * at_the_top < rule["rounding"]
     ratio = max(update.median_ratio() for update in recent)
     whole = (watched.planned or 0) * max(ratio, median(wanted)) * at_the_top
-    least = rule["fresh"] if looks_fresh(watched.info) else rule["run"]
-    if not lost and not 0 < whole < least:
+    least = rule["fresh"] if history.began_fresh else rule["run"]
+    so_far = record.number * max(ratio, median(wanted))
+    idle = not watched.planned and record.number >= rule["steps"] and so_far < rule["so_far"] and _level(history)
+    constant = all(rate.changes == 0 for rate in history.group_rates.values())
+    if not lost and not 0 < whole < least and not (idle and constant):
         return
     effect = (
         ", a step or two of float32 (6e-8) at most: next to nothing changes."
         if lost
         else f": in all {watched.planned:,} steps together they move by {whole:.1e} of their size."
+        if watched.planned
+        else f": in {record.number} steps at this constant rate they moved by {so_far:.1e} of their size, and the "
+        f"loss did not "
+        "fall."
     )
     yield rule.finding(
         severity="fault" if lost else "warning",

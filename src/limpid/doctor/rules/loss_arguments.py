@@ -50,6 +50,40 @@ PROBABILITIES_GIVEN = Rule(
 )
 
 
+CLASSES_MIXED = Rule(
+    "classes-mixed-with-places",
+    FAMILY,
+    detects="Outputs (row, class, place) that are reshaped to (row * place, class) without a transposition.",
+    equation=r"\hat y_{(b, t), c} \neq z_{b, c, t} \text{ where } z \text{ is only read anew, } (b C T + c T + t)",
+    source="definition; documentation of torch.reshape",
+    threshold="exact: cross-entropy is given the very memory of an output of three axes, as rows of as many numbers "
+    "as its "
+    "middle axis has and its last has not",
+    cost="one address, on sampled steps",
+    needs=(Probe.LOSS_INPUTS,),
+    cause="reshape(-1, classes) of logits whose classes stand in the middle",
+    fix="logits.transpose(1, 2).reshape(-1, classes), or cross_entropy(logits, targets) as it is",
+    refuted_by="logits whose last axis is that of the classes",
+    explains=("loss-plateau", "nothing-learned", "loss-never-falls"),
+)
+
+
+@on_step(CLASSES_MIXED)
+def read_anew(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    if record.mixed is not None:
+        shape, given = record.mixed
+        yield CLASSES_MIXED.finding(
+            severity="fault",
+            step=record.number,
+            where="loss",
+            says=f"outputs of shape {shape} are viewed as {given}: their {shape[1]} classes stand in the middle and "
+            f"are not the "
+            "last axis, so that classes and places are scrambled, and targets do not match what they are compared "
+            "with.",
+            evidence={"shape": list(shape), "given": list(given)},
+        )
+
+
 @before_first_step(BROADCAST)
 def broadcast(exam: Exam) -> Iterator[Finding]:
     if exam.trial is not None and exam.trial.spread_out is not None:

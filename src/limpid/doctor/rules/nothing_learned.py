@@ -49,6 +49,50 @@ NOTHING_LEARNED = Rule(
 )
 
 
+POSTERIOR_COLLAPSED = Rule(
+    "posterior-collapsed",
+    FAMILY,
+    detects="A variational autoencoder whose latents say nothing of its inputs: all have the prior's mean and "
+    "variance.",
+    equation=r"\mathrm{KL}(q(z \mid x) \,\|\, p(z)) = \tfrac12 \textstyle\sum (\mu^2 + \sigma^2 - 1 - \ln \sigma^2) "
+    r"\approx 0",
+    source="Bowman et al. 2015, section 3.1, arXiv:1511.06349; Kingma & Welling 2013, appendix B, arXiv:1312.6114",
+    threshold="below {nats:g} nats a dimension at {looks:g} looks in a row from step {steps:g} on, of a mean and a "
+    "log-variance "
+    "that the model returns after its reconstruction",
+    thresholds={
+        "nats": Threshold(0.005, "a latent of so little tells one bit in a hundred rows"),
+        "looks": Threshold(4, "forty steps: it is no passing state"),
+        "steps": Threshold(40, "a weight of the divergence that begins at 1 may press first"),
+    },
+    cost="one sum over the latents, on sampled steps",
+    needs=(Probe.LOSS,),
+    cause="the divergence outweighs the reconstruction: one is summed over its dimensions, the other averaged",
+    fix="sum both over their dimensions and average over rows; or let the divergence's weight rise from 0",
+    refuted_by="means that differ between rows",
+    explains=("loss-plateau",),
+)
+
+
+@on_step(POSTERIOR_COLLAPSED)
+def says_nothing(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, nats = POSTERIOR_COLLAPSED, record.latents
+    if nats is None or not record.sampled:
+        return
+    looks = history.in_a_row(rule.slug, nats < rule["nats"])
+    if record.number >= rule["steps"] and looks >= rule["looks"]:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where="latents",
+            says=f"the latents diverge from the prior by {nats:.1e} nats a dimension: they carry no information on "
+            f"the input, and "
+            "what is written does not depend on what was read; the posterior has collapsed.",
+            sure=0.8,
+            evidence={"nats": nats},
+        )
+
+
 @on_step(NOTHING_LEARNED)
 def no_better_than_frequencies(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, counts = NOTHING_LEARNED, history.label_counts

@@ -45,6 +45,30 @@ NEVER_TAUGHT = Rule(
     refuted_by="one label with this id",
 )
 
+ONE_TOKEN_DOMINATES = Rule(
+    "one-token-dominates",
+    FAMILY,
+    detects="A token that makes up most of the text, while most of the vocabulary never occurs: words that are "
+    "unknown.",
+    equation=r"\max_v f_v > \tfrac12,\; |\{v : f_v > 0\}| < V / 2",
+    source="Zipf 1949: no word makes up a tenth of a text",
+    threshold="more than {share:.0%} of all tokens but for padding, and fewer than {seen:.0%} "
+    "of the "
+    "table's rows ever looked up, of {times:g} tokens a row of the table or more",
+    thresholds={
+        "share": Threshold(0.5, "blanks of code are a third"),
+        "seen": Threshold(0.5, "tables are padded by a few rows"),
+        "times": Threshold(20, "by then a word of a tenth of the mean frequency is seen nine times in ten"),
+    },
+    cost="counts of an integer tensor, on sampled steps",
+    needs=(Probe.ROWS, Probe.PARAMETERS),
+    cause="words that the vocabulary does not know become one unknown token: another tokenizer's file, case, or "
+    "language",
+    fix="look at what the ids spell; use the vocabulary that the text was meant for",
+    refuted_by="a text of many words",
+    explains=("loss-plateau", "nothing-learned"),
+)
+
 OUT_OF_RANGE = Rule(
     "ids-out-of-range",
     FAMILY,
@@ -240,6 +264,36 @@ def worse_than_chance(exam: Exam) -> Iterator[Finding]:
             sure=0.5 if few else 0.8,
             refuted_by=f"a first loss well below {chance:.2f}",
             evidence={"first_loss": seen, "chance": chance},
+        )
+
+
+@on_step(ONE_TOKEN_DOMINATES)
+def mostly_one(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    from limpid.doctor.runs import Runs
+
+    rule, table = ONE_TOKEN_DOMINATES, watched.info.table_rows
+    if not record.sampled or not table or history.rows.measured:
+        return
+    for ids in record.token_ids:
+        given = ids.detach().cpu()
+        runs = Runs(given)
+        padding = runs.commonest()
+        inside = given[given != padding] if padding is not None and runs.is_padding(padding) else given
+        history.token_counts.update(inside.tolist())
+    total = sum(history.token_counts.values())
+    if total < rule["times"] * table:
+        return
+    (token, count), seen = history.token_counts.most_common(1)[0], len(history.token_counts)
+    if count > rule["share"] * total and seen < rule["seen"] * table:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where=f"token {token}",
+            says=f"token {token} is {count / total:.0%} of the text, and only {seen} of {table:,} ids ever occur: "
+            f"most words share "
+            "one id, as unknown ones do.",
+            sure=0.7,
+            evidence={"token": token, "share": count / total, "seen": seen, "table": table},
         )
 
 
