@@ -279,7 +279,7 @@ def mostly_one(watched: Watched, record: StepRecord, history: History) -> Iterat
         runs = Runs(given)
         padding = runs.commonest()
         inside = given[given != padding] if padding is not None and runs.is_padding(padding) else given
-        history.token_counts.update(inside.tolist())
+        history.token_counts.update(inside.flatten().tolist())
     total = sum(history.token_counts.values())
     if total < rule["times"] * table:
         return
