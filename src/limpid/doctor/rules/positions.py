@@ -47,28 +47,6 @@ POSITIONS_IGNORED = Rule(
 )
 
 
-REACH_UNEVEN = Rule(
-    "reach-uneven",
-    FAMILY,
-    detects="A causal model in which how far on a token is felt depends on where it stands: blocks that do not see "
-    "each other.",
-    equation=r"r_j = \max \{i : \partial\, \text{logits}_i / \partial x_j \neq 0\} - j = \min(w, T - 1 - j)",
-    source="definition; exact perturbation; Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762",
-    threshold="of fresh weights: at more than {share:.0%} of the positions a change is not felt half as far on as at "
-    "the best "
-    "one, or to the end",
-    thresholds={"share": Threshold(0.25, "of a window, or of no bound, none")},
-    cost="a forward pass of a few rows for each of up to 24 positions, before the first step",
-    needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.BACKWARD, Probe.LOSS_GRADIENT),
-    cause="heads that are made by view(batch, heads, time, part) without the transposition: each head sees pieces of "
-    "a quarter "
-    "of the places, and the causal mask is over the wrong ones",
-    fix="view(batch, time, heads, part).transpose(1, 2), and the same back",
-    refuted_by="a change of the first token that moves the last output",
-    explains=("loss-plateau",),
-)
-
-
 @before_first_step(ROTARY_NOT_RELATIVE)
 def not_relative(exam: Exam) -> Iterator[Finding]:
     share, scores, rule = exam.attention.off_diagonal, exam.attention.of_one_token, ROTARY_NOT_RELATIVE
@@ -101,41 +79,6 @@ def _rotary(exam: Exam, cause: str, share: float) -> Finding:
         sure=0.98,
         evidence={"off_diagonal_share": share},
     )
-
-
-@before_first_step(REACH_UNEVEN)
-def reach(exam: Exam) -> Iterator[Finding]:
-    """How far on each token is felt; fresh weights attend to all that they see."""
-    from limpid.doctor.rules.labels import next_token_is_taught
-
-    call = exam.probe
-    plain = call is not None and call.ids is not None and call.positions is None and call.mask is None
-    if call is None or call.ids is None or not plain or not exam.fresh or not next_token_is_taught(exam):
-        return
-    ids, last = call.ids, call.ids.shape[1] - 1
-    felt: dict[int, int] = {}
-    for place in range(0, last - 1, max(1, last // 24)):
-        changed = ids.clone()
-        changed[:, place] = exam.other_ids(ids)[:, place]
-        moved = exam.moved(call, call.with_ids(changed))
-        if moved is None or moved.shape[1] != last + 1:
-            return
-        there = (moved.amax(0) > 0).nonzero()
-        felt[place] = int(there.max()) - place if len(there) else 0
-    widest = max(felt.values(), default=0)
-    short = [place for place, far in felt.items() if far < 0.5 * min(widest, last - place)]
-    if len(felt) >= 8 and len(short) > REACH_UNEVEN["share"] * len(felt):
-        yield REACH_UNEVEN.finding(
-            severity="fault",
-            where=exam.info.first_mixing,
-            says=f"a change of the token at place {short[0]} is felt {felt[short[0]]} places on, of others up to "
-            f"{widest}, in a row "
-            f"of {last + 1}: attention does not see all that is before it, but blocks of places, as if heads and time "
-            f"were "
-            "mixed up.",
-            sure=0.85,
-            evidence={"short": short[:32], "widest": widest, "length": last + 1},
-        )
 
 
 @before_first_step(POSITIONS_IGNORED)

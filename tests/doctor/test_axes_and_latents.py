@@ -1,8 +1,7 @@
-"""Axes read in another order, copies as targets, latents that say nothing, tokens that are felt nearby alone."""
+"""Axes read in another order, copies as targets, latents that say nothing."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from doctor.bench import LENGTH, VOCAB, Decoder, batch, mean_loss
+from doctor.bench import Decoder, batch, mean_loss
 from doctor.small_loops import net, watched
 
 
@@ -110,40 +109,6 @@ def test_latents_that_say_nothing(weight: float) -> None:
 
     found = watched(Vae(), lambda: torch.randn(32, 2) @ basis, loss, 101)
     assert ("posterior-collapsed" in found) == (weight == 5.0)
-
-
-@pytest.mark.parametrize("scrambled", [True, False])
-def test_heads_without_a_transposition(scrambled: bool) -> None:
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
-
-        def forward(self, x: Tensor) -> Tensor:
-            b, t, _ = x.shape
-
-            def heads(p: Tensor) -> Tensor:
-                p = p.contiguous()
-                return p.view(b, 4, t, 8) if scrambled else p.view(b, t, 4, 8).transpose(1, 2)
-
-            q, k, v = map(heads, self.qkv(x).chunk(3, -1))
-            hidden = torch.ones(t, t, dtype=torch.bool).triu(1)
-            mixed = (q @ k.transpose(-1, -2) / math.sqrt(8)).masked_fill(hidden, -torch.inf).softmax(-1) @ v
-            return self.out(mixed.reshape(b, t, 32) if scrambled else mixed.transpose(1, 2).reshape(b, t, 32))
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.places = nn.Embedding(VOCAB, 32), nn.Embedding(LENGTH, 32)
-            self.attention, self.norm, self.head = Attention(), nn.LayerNorm(32), nn.Linear(32, VOCAB)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
-            return self.head(self.norm(x + self.attention(x)))
-
-    steps = iter(range(100))
-    found = watched(Model(), lambda: batch(next(steps)), mean_loss, 2)
-    assert ("reach-uneven" in found) == scrambled
 
 
 @pytest.mark.parametrize(("rate", "named"), [(1e-8, True), (1e-3, False)])
