@@ -9,7 +9,7 @@ import numpy as np
 from limpid.errors import ConfigError
 from limpid.maths.embedding import Rotary
 from limpid.maths.transformer import rotary
-from limpid.primer.own.draw import Own, head_size, number, own, place, rounded, scores_of, values_of
+from limpid.primer.own.draw import Own, head_size, mixing, number, own, place, rounded, scores_of, values_of
 from limpid.tracing.trace import Trace
 
 MOST_TOKENS = 16
@@ -63,6 +63,8 @@ def what_is_left(trace: Trace, rng: np.random.Generator) -> Own:
 
 def attend(trace: Trace, rng: np.random.Generator) -> Own:
     """One entry of what the third token mixes from the three that it sees."""
+    if mixing(trace) != "weights":
+        raise ConfigError("of the weights of this step some were dropped by chance: take a run with model.dropout = 0")
     at, size = place(trace, rng), head_size(trace)
     entry = int(rng.integers(size))
     values = values_of(trace, at, 3, slice(entry, entry + 1))[:, 0]
@@ -95,6 +97,9 @@ def rotate(trace: Trace, rng: np.random.Generator) -> Own:
     """A pair of a query before and after its position turns it."""
     model, size = trace.record.config.model, head_size(trace)
     turning = _turning(trace)
+    if turning.scale() != 1:
+        raise ConfigError(f"{model.rotary_scaling} lengthens the queries of this step as it turns them, and a rotation "
+                          "alone is asked for: take a run with another rotary_scaling")  # fmt: skip
     at = place(trace, rng)
     position = int(rng.integers(2, trace.array("tokens").shape[1]))
     pair = int(rng.integers(min(2, size // 2)))
@@ -110,13 +115,13 @@ def rotate(trace: Trace, rng: np.random.Generator) -> Own:
 
 
 def _turning(trace: Trace) -> Rotary:
-    """How positions turn queries and keys; raises ConfigError where they do not, or stretch them as well."""
+    """How positions turn queries and keys; raises ConfigError where they do not."""
     model = trace.record.config.model
+    if model.positions != "rotary":
+        raise ConfigError(f"positions of this step are {model.positions}, and a rotation is asked for: "
+                          "take a run with rotary positions, the default")  # fmt: skip
     turning = rotary(model)
     assert isinstance(turning, Rotary)
-    if model.positions != "rotary" or turning.scale() != 1:
-        raise ConfigError(f"positions of this step are {model.positions}, and a plain rotation is asked for: "
-                          "take a run with rotary positions, the default")  # fmt: skip
     return turning
 
 

@@ -113,6 +113,12 @@ def scores_of(trace: Trace, at: Head, token: int = 2, kind: str = "scores") -> A
     return trace.array(f"{at.attention}.{kind}", (at.row, at.head, token, slice(0, token + 1)))
 
 
+def mixing(trace: Trace) -> str:
+    """The weights that mix the values: with dropout those of which some were dropped."""
+    dropped = "weights_dropped"
+    return dropped if f"blocks.0.attention.{dropped}" in trace.names() else "weights"
+
+
 def values_of(trace: Trace, at: Head, tokens: int, entries: slice) -> Array:
     return trace.array(f"{at.attention}.value", (at.row, slice(0, tokens), at.kv_head, entries))
 

@@ -30,7 +30,8 @@ def add_vectors(trace: Trace, rng: np.random.Generator) -> Own:
     """Three entries of the stream, and what an MLP adds to them."""
     name, at, entries = _stream(trace, rng, 3)
     block, said = name.removesuffix(".residual2"), f"[{at[0]}, {at[1]}, {entries.start}:{entries.stop}]"
-    a, b = (trace.array(one, (*at, entries)) for one in (_before(trace, block), f"{block}.mlp.output"))
+    added = next(one for one in (f"{block}.mlp.dropped", f"{block}.mlp.output") if one in trace.names())
+    a, b = (trace.array(one, (*at, entries)) for one in (_before(trace, block), added))
     of = f"a is {_before(trace, block)}{said}, b what the MLP adds to it."
     return own({"a": rounded(a), "b": rounded(b)}, of, name + said, trace.array(name, (*at, entries)))
 
@@ -54,8 +55,12 @@ def power_rule(trace: Trace, rng: np.random.Generator) -> Own:
 def _ends(trace: Trace, rng: np.random.Generator) -> tuple[float, int, str]:
     """By how much the length of a token's gradient grew on its way back, in how many parts, and how that is said."""
     model = trace.record.config.model
-    first = "embed.sum" if "embed.sum" in trace.names() else "embed.tokens"
     last, parts = f"blocks.{model.num_layers - 1}.residual2", 2 * model.num_layers
+    begins = {"embed.sum": parts, "embed.tokens": parts, "blocks.0.residual1": parts - 1}
+    held = [name for name in begins if name in trace.names() and trace.tensor(f"grad({name})")[1] in trace.record.names]
+    if not held:
+        raise ConfigError("the beginning of the stream has no gradient in this step: take a run that trains all of it")
+    first, parts = held[0], begins[held[0]]
     lengths = [np.linalg.norm(trace.array(f"grad({name})"), axis=-1) for name in (first, last)]
     both = np.argwhere((lengths[0] > 0) & (lengths[1] > 0))
     if len(both):

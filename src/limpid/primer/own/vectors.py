@@ -14,6 +14,7 @@ from limpid.primer.own.draw import (
     Head,
     Own,
     head_size,
+    mixing,
     neighbours,
     number,
     own,
@@ -31,7 +32,7 @@ PLACES = 16
 def matrix_vector(trace: Trace, rng: np.random.Generator) -> Own:
     """The weights of the first two tokens, and one entry of their values."""
     at, entries = place(trace, rng, sees=2), neighbours(trace, rng, 1)
-    entry, weights = entries.start, f"{at.attention}.weights"
+    entry, weights = entries.start, f"{at.attention}.{mixing(trace)}"
     w = trace.array(weights, (at.row, at.head, slice(0, 2), slice(0, 2)))
     mixed = trace.array(f"{at.attention}.mixed", (at.row, slice(0, 2), at.head, entry))
     of = f"W has the weights of tokens 0 and 1, v the entry {entry} of their values, {at}."
@@ -43,7 +44,7 @@ def matrix_matrix(trace: Trace, rng: np.random.Generator) -> Own:
     """The weights of the first two tokens, and two entries of their values."""
     at, entries = place(trace, rng, sees=2), neighbours(trace, rng, 2)
     said = f"{entries.start}:{entries.stop}"
-    w = trace.array(f"{at.attention}.weights", (at.row, at.head, slice(0, 2), slice(0, 2)))
+    w = trace.array(f"{at.attention}.{mixing(trace)}", (at.row, at.head, slice(0, 2), slice(0, 2)))
     mixed = trace.array(f"{at.attention}.mixed", (at.row, slice(0, 2), at.head, entries))
     of = f"A has the weights of tokens 0 and 1, B the entries {said} of their values, {at}."
     where = f"{at.attention}.mixed[{at.row}, :2, {at.head}, {said}]"
@@ -56,7 +57,7 @@ def transpose(trace: Trace, rng: np.random.Generator) -> Own:
     said = f"{entries.start}:{entries.stop}"
     mixed = trace.array(f"{at.attention}.mixed", (at.row, 1, at.head, entries))
     of = f"W has the entries {said} of the values of tokens 0 and 1, v the weights of token 1, {at}."
-    numbers = {"w": rounded(values_of(trace, at, 2, entries)), "v": rounded(scores_of(trace, at, 1, "weights"))}
+    numbers = {"w": rounded(values_of(trace, at, 2, entries)), "v": rounded(scores_of(trace, at, 1, mixing(trace)))}
     return own(numbers, of, f"{at.attention}.mixed[{at.row}, 1, {at.head}, {said}]", mixed)
 
 
@@ -64,7 +65,7 @@ def scale_vector(trace: Trace, rng: np.random.Generator) -> Own:
     """What one token adds to the mix of another: its value, as often as its weight says."""
     at, entries = place(trace, rng, sees=2), neighbours(trace, rng, 3)
     said = f"{entries.start}:{entries.stop}"
-    weight, value = scores_of(trace, at, 1, "weights")[0], values_of(trace, at, 1, entries)[0]
+    weight, value = scores_of(trace, at, 1, mixing(trace))[0], values_of(trace, at, 1, entries)[0]
     of = f"v has the entries {said} of the value of token 0, and token 1 takes it with this weight, {at}."
     where = f"the first of the two terms of {at.attention}.mixed[{at.row}, 1, {at.head}, {said}]"
     return own({"k": number(weight), "v": rounded(value)}, of, where, weight * value)
@@ -93,7 +94,7 @@ def dot(trace: Trace, rng: np.random.Generator) -> Own:
     mixed = trace.array(f"{at.attention}.mixed", (at.row, 2, at.head, entry))
     of = f"a has the weights of token 2 with tokens 0 to 2, b the entry {entry} of their values, {at}."
     where = f"{at.attention}.mixed[{at.row}, 2, {at.head}, {entry}]"
-    return own({"a": rounded(scores_of(trace, at, kind="weights")), "b": rounded(value)}, of, where, mixed)
+    return own({"a": rounded(scores_of(trace, at, kind=mixing(trace))), "b": rounded(value)}, of, where, mixed)
 
 
 def cosine(trace: Trace, rng: np.random.Generator) -> Own:
