@@ -123,6 +123,22 @@ class SolvedByHalf(Function):
         return -to_b @ ctx.solved.mT, to_b
 
 
+class Squared(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return 2 * gradient * ctx.saved_tensors[0]
+
+
 class Quantised(Function):
     """To 15 numbers as wide as the largest of a row says."""
 
@@ -310,6 +326,17 @@ def test_a_forward_pass_that_is_another_each_time_is_unchecked() -> None:
 def test_nan_of_a_number_is_wrong() -> None:
     [found] = recorded(Ended.apply)[0]
     assert found.verdict is Verdict.WRONG
+
+
+def test_transforms_of_functions_pass_through_a_recording() -> None:
+    x = torch.linspace(-1, 1, 12).view(4, 3)
+    with limpid.recording(nn.Identity()) as found:
+        slopes = torch.func.vmap(torch.func.grad(lambda row: Squared.apply(row).sum()))(x)
+        held = x.clone().requires_grad_()
+        Squared.apply(held).sum().backward()
+    assert torch.equal(slopes, 2 * x)
+    assert [one.verdict for one in found.verify().adjoints] == [Verdict.HOLDS]
+    assert not found.custom.begun
 
 
 def test_no_gradient_is_unchecked() -> None:

@@ -44,8 +44,8 @@ def finely_moved(x: Tensor) -> Tensor:
 
 def moved_at(x: Tensor, entry: int) -> tuple[Tensor, Tensor]:
     """One entry alone, moved finely, and to the other side of 0."""
-    fine, coarse = x.detach().clone(), x.detach().clone()
-    fine.view(-1)[entry] = finely_moved(x).view(-1)[entry]
+    fine, coarse = (x.detach().clone(memory_format=torch.contiguous_format) for _ in range(2))
+    fine.view(-1)[entry] = finely_moved(x).reshape(-1)[entry]
     value = coarse.view(-1)[entry].double()
     coarse.view(-1)[entry] = (-value - torch.sign(value) * scale_of(x)).to(x.dtype)
     return fine, coarse

@@ -55,8 +55,8 @@ class Watch:
     def end(self, context: Any, made: Any) -> None:
         """It has ended: its node is asked for what comes to it."""
         _, applied = self.begun.pop()
-        if applied is not None and any(context.needs_input_grad):
-            kind = type(context)._forward_cls
+        kind = getattr(type(context), "_forward_cls", None)  # of torch.func's transforms it is none of the user's
+        if applied is not None and kind is not None and not _is_own(kind) and any(context.needs_input_grad):
             applied.name, applied.apply = kind.__qualname__, kind.apply
             names = list(inspect.signature(kind.forward).parameters)[1 if _takes_context(kind) else 0 :]
             self._ask(context, applied, made, _named(names, applied), kind)
@@ -220,7 +220,7 @@ def _setup(watch: Watch, original: Callable[..., Any]) -> Callable[..., Any]:
     def setup_context(*args: Any, **kwargs: Any) -> Any:
         made = original(*args, **kwargs)
         given = [*args, *kwargs.values()]
-        context = next(one for one in given if isinstance(one, BackwardCFunction))
+        context = next((one for one in given if isinstance(one, BackwardCFunction)), None)
         if not watch.is_again and watch.begun and watch.begun[-1][0] is None:
             watch.end(context, kwargs["output"] if "output" in kwargs else args[-1])
         return made

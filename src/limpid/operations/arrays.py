@@ -64,6 +64,8 @@ def _must_be_plain(tensor: Tensor) -> None:
     form = str(tensor.dtype).removeprefix("torch.")
     if type(tensor) not in PLAIN:
         raise Unreadable(f"a {type(tensor).__name__} of {form}")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise Unreadable(f"a tensor of {form} inside a transform of torch.func")
     if tensor.layout != torch.strided:
         raise Unreadable(f"a {str(tensor.layout).removeprefix('torch.')} tensor of {form}")
     if tensor.is_meta:
