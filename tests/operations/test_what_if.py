@@ -58,6 +58,21 @@ def test_8_bits_have_one_scale_for_a_tensor_and_16_bits_none() -> None:
     assert torch.equal(format_of("fp8").rounded(rounded), rounded)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_of_a_step_that_is_in_16_bits_itself_sizes_are_said(autocast: bool) -> None:
+    model, loss_of = step_of("Llama")
+    model = model.eval() if autocast else model.eval().bfloat16()
+
+    def loss() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return loss_of(model)
+
+    found = what_if(model, loss, torch.get_rng_state(), {"layers.1": "fp8"})
+    assert found.predicted.size > 0
+    assert found.predicted.deviation >= found.predicted.size
+    assert found.holds, str(found)
+
+
 def test_memory_that_is_written_piece_by_piece_is_followed() -> None:
     begin, end = nn.Linear(6, 6), nn.Linear(12, 1)
     x = torch.randn(4, 6)

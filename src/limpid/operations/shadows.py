@@ -87,6 +87,7 @@ class Forecast:
     loss: float
     parts: dict[Part, Told]
     differences: Differences
+    is_narrow: bool  # something of the pass itself is computed in 16 bits: what is behind a change rounds anew
 
 
 PartsOf = Callable[[str, str], Sequence[Part]]
@@ -111,7 +112,7 @@ def forecast(model: nn.Module, function: Callable[[], Tensor], state: Tensor, pa
             mode.differences.of_loss += float(value.double() - loss.detach().double()) if part.is_asked else 0.0
         mode.shadows.clear()
         torch.autograd.grad(loss, weights, allow_unused=True)
-    return Forecast(float(loss.detach()), mode.told, mode.differences)
+    return Forecast(float(loss.detach()), mode.told, mode.differences, mode.is_narrow)
 
 
 class _Shadowed(Forward):
@@ -125,6 +126,7 @@ class _Shadowed(Forward):
         self.asked: dict[int, list[_Read]] = {}
         self.count = 0  # of calls that compute
         self.differences = Differences()
+        self.is_narrow = False
         self.reserved: Any = WeakTensorKeyDictionary()  # memory that is written to by parts, such as what is padded
 
     def passed(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -149,6 +151,7 @@ class _Shadowed(Forward):
             self.differences.keep(self.count, self.asked[node])
         self.count += 1
         made = func(*args, **kwargs)
+        self.is_narrow |= any(one is not None and is_wide(one) and one.itemsize < 4 for one in outputs_of(made))
         self._keep(func, args, made, made_of, visits)
         return made
 

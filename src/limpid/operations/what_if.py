@@ -37,7 +37,8 @@ class Predicted:
 
     A part is told by what it would make itself, weighed to first order with the gradient where it is left. Parts
     behind the first are given other numbers than were recorded: what they round off is another draw, of known size.
-    Second and third order are found with half of the differences.
+    Second and third order are found with half of the differences. A pass that computes in 16 bits itself rounds anew
+    behind every change, by as much as such a change.
     """
 
     calls: int
@@ -144,7 +145,7 @@ def _together(parts: Sequence[Told], found: Forecast, second: float = 0.0, third
         sum(one.adds for one in parts),
         second,
         size,
-        math.hypot(math.sqrt(sum(squares[1:])), third, LEFT_OUT * size),
+        math.hypot(math.sqrt(sum(squares[1:])), third, (1.0 if found.is_narrow else LEFT_OUT) * size),
         resolution,
     )
 
