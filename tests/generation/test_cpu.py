@@ -10,8 +10,10 @@ from threading import Timer
 import numpy as np
 import pytest
 
+from limpid.config import ModelConfig
 from limpid.generation.cpu import position
 from limpid.generation.cpu.kernels import exp, product
+from limpid.model import Transformer, initialise
 
 FORMATS = {
     "float64": lambda w: (w, w),
@@ -83,3 +85,29 @@ def test_a_wait_for_another_process_that_compiles_is_said_at_a_terminal(
     with position.alone_compiling():
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_a_process_that_never_lets_go_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position, "compile_lock", lambda: tmp_path / "lock")
+    monkeypatch.setattr(position, "UNSAID_SECONDS", 0.0)
+    monkeypatch.setattr(position, "MOST_SECONDS", 0.2)
+    with (tmp_path / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with position.alone_compiling():
+            assert not other.closed
+        with pytest.raises(BlockingIOError), (tmp_path / "lock").open("w") as again:
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_who_has_the_kernels_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig(vocab_size=16, context_length=8, d_model=8, num_layers=1, num_heads=2)
+    model = initialise(Transformer(config), 0).eval()
+    position.PositionDecoder(model, "fp32")
+
+    def waited():
+        raise AssertionError("a lock was asked for")
+
+    monkeypatch.setattr(position, "alone_compiling", waited)
+    position.PositionDecoder(model, "fp32")

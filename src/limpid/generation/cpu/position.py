@@ -10,19 +10,21 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from jaxtyping import Float, Int
+from numba import typeof
 from torch import Tensor
 
 from limpid.config import WeightFormat
 from limpid.generation.cpu import kernels
 from limpid.generation.cpu.kernels import decode_position
 from limpid.generation.cpu.pace import Pace
-from limpid.generation.cpu.seen import matrices, no_room, quantities, room_for
-from limpid.generation.cpu.weights import Weights, options_of, rotation_tables, stack_weights
+from limpid.generation.cpu.seen import Seen, matrices, no_room, quantities, room_for
+from limpid.generation.cpu.weights import Options, Weights, options_of, rotation_tables, stack_weights
 from limpid.maths.operation import Array
 from limpid.model.cache import Cache
 from limpid.model.observe import FAST, Mode, Observe
@@ -37,6 +39,23 @@ UNSAID_SECONDS = 10.0
 """A wait that nobody has to be told of: kernels that are compiled already are loaded in less."""
 
 
+MOST_SECONDS = 120.0
+"""More than compiling takes. Two that compile at once lose entries of numba's cache, and compile again later."""
+
+
+class Given(NamedTuple):
+    """The arguments of `decode_position`."""
+
+    x: Array
+    weights: Weights
+    options: Options
+    keys: Array
+    values: Array
+    padding: Array
+    length: int
+    seen: Seen
+
+
 class PositionDecoder:
     """Logits of one more position of every row. Making the first one on a machine compiles the kernels: seconds."""
 
@@ -46,27 +65,39 @@ class PositionDecoder:
         self.rotation, self.dtype, self.context = model.rotation, model.compute, model.config.context_length
         self.nothing = no_room(self.weights.norm1.dtype)
         self.pace = Pace(1)
-        with alone_compiling():
-            self(torch.zeros(1, 1, dtype=torch.int64), Cache(model.config, 1, 1, model.compute, None))
+        self._compile(Cache(model.config, 1, 1, model.compute, None))
         self.pace = Pace.here()  # compiling takes seconds, and says nothing of threads
+
+    def _compile(self, cache: Cache) -> None:
+        """Have the kernels for arrays of these formats; nobody is waited for where this process has them."""
+        given = self._given(torch.zeros(1, 1, dtype=torch.int64), cache, None)
+        if tuple(map(typeof, given)) not in decode_position.overloads:
+            with alone_compiling(), self.pace.timed():
+                decode_position(*given)
 
     def __call__(
         self, tokens: Int[Tensor, "batch 1"], cache: Cache, observe: Observe | None = None
     ) -> Float[Tensor, "batch 1 vocab"]:
         """Logits; keys and values go into the cache. The observer is shown what every kernel made."""
         mode = FAST if observe is None else Mode(observe=observe)
+        given = self._given(tokens, cache, observe)
+        with self.pace.timed():
+            made = decode_position(*given)
+        cache.advance(1)
+        if observe is not None:
+            for name, array in quantities(given.seen, self.options):
+                observe(name, torch.from_numpy(array)[:, None])
+        return mode.report("logits", torch.from_numpy(made)[:, None])
+
+    def _given(self, tokens: Int[Tensor, "batch 1"], cache: Cache, observe: Observe | None) -> Given:
+        """What the kernels are called with."""
+        mode = FAST if observe is None else Mode(observe=observe)
         x = self.embed(tokens, cache.positions(1), mode)[:, 0].detach().numpy()
         padding = np.zeros(len(x), np.int64) if cache.padding is None else cache.padding.numpy()
         keys, values = cache.keys.numpy(), cache.values.numpy()
         weights = self._weights(cache)
         seen = self.nothing if observe is None else room_for(weights, self.options, x, keys.shape[4])
-        with self.pace.timed():
-            made = decode_position(x.copy(), weights, self.options, keys, values, padding, cache.length, seen)
-        cache.advance(1)
-        if observe is not None:
-            for name, array in quantities(seen, self.options):
-                observe(name, torch.from_numpy(array)[:, None])
-        return mode.report("logits", torch.from_numpy(made)[:, None])
+        return Given(x.copy(), weights, self.options, keys, values, padding, cache.length, seen)
 
     def matrices(self) -> dict[str, Float[Array, "out in"]]:
         """Every matrix as it is read, exact; the one that makes logits as logits.weight."""
@@ -83,14 +114,18 @@ class PositionDecoder:
 
 @contextlib.contextmanager
 def alone_compiling() -> Iterator[None]:
-    """Be the one process that may compile the kernels; a terminal is told that another one is waited for."""
+    """Be the one process that may compile the kernels; a terminal is told that another one is waited for.
+
+    One that is suspended would be waited for in vain: after a while this one compiles beside it.
+    """
     lock = FileLock(compile_lock())
     try:
         lock.acquire(timeout=UNSAID_SECONDS)
     except Timeout:
         if sys.stderr.isatty():  # in a pipe it would stand among the errors
             say("waiting for another process that compiles the decoder: once per installation", file=sys.stderr)
-        lock.acquire()
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=MOST_SECONDS)
     try:
         yield
     finally:
