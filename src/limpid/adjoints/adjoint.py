@@ -83,9 +83,8 @@ class Adjoint:
             return f"the adjoint of its forward pass, {_share(worst):.2g} of the bound"
         what = "not the adjoint of its forward pass" if self.verdict is Verdict.WRONG else f"a surrogate ({self.why})"
         numbers = f"⟨x̄, v⟩ = {worst.given:.6g}, ⟨ȳ, J v⟩ = {worst.expected:.6g} ± {worst.bound:.2g}"
-        of = f"the gradient of {self.names[worst.place]}"
-        if self.ratio is not None:
-            of += f" is {self.ratio:.4g} times that along all directions"
+        of = f"the gradient of {self.names[worst.place]} is "
+        of += "another" if self.ratio is None else f"{self.ratio:.4g} times that along all directions"
         said = f"its backward pass is {what}: {of}; {numbers}"
         return f"{said}; {self.why}" if self.why and self.verdict is Verdict.WRONG else said
 
