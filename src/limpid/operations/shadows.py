@@ -85,6 +85,7 @@ class Forecast:
     """Of all parts, in the order in which they begin."""
 
     loss: float
+    eps: float  # of the loss's format
     parts: dict[Part, Told]
     differences: Differences
     is_narrow: bool  # something of the pass itself is computed in 16 bits: what is behind a change rounds anew
@@ -112,7 +113,7 @@ def forecast(model: nn.Module, function: Callable[[], Tensor], state: Tensor, pa
             mode.differences.of_loss += float(value.double() - loss.detach().double()) if part.is_asked else 0.0
         mode.shadows.clear()
         torch.autograd.grad(loss, weights, allow_unused=True)
-    return Forecast(float(loss.detach()), mode.told, mode.differences, mode.is_narrow)
+    return Forecast(float(loss.detach()), torch.finfo(loss.dtype).eps, mode.told, mode.differences, mode.is_narrow)
 
 
 class _Shadowed(Forward):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from limpid.operations.formats import OUTSIDE, Format, format_of, wishes_of
@@ -136,7 +135,7 @@ def _prefixes(module: str) -> list[str]:
 
 def _together(parts: Sequence[Told], found: Forecast, second: float = 0.0, third: float = 0.0) -> Predicted:
     """Parts that are changed at once, in the order of the pass."""
-    resolution = ULPS * torch.finfo(torch.float32).eps * max(abs(found.loss), 1.0)
+    resolution = ULPS * found.eps * max(abs(found.loss), 1.0)
     second, third = (one if abs(one) > NOISE * resolution else 0.0 for one in (second, third))
     squares = [one for part in parts for one in part.squares.values()]
     size = math.sqrt(sum(squares))
