@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from tests.view.servers import served
 from tests.view.test_runs import fits
 
 import limpid
+from limpid.cli import main
 from limpid.comparison.verdict import Comparison
 from limpid.reporter import SILENT
-from limpid.view import worker
+from limpid.view import alive, worker
+from limpid.view.serving import listen
 from limpid.view.variants import beside
 
 Ask = Callable[..., TestClient]
@@ -141,3 +144,14 @@ def test_a_word_that_names_no_way_is_said_by_the_job(folder: Path) -> None:
     question = {"a": f"{folder}/001@20", "b": f"{folder}/001@20:quickly", "names": ["a", "b"], "file": "none"}
     with pytest.raises(limpid.errors.LimpidError, match="asks for 'quickly'"):
         worker.variants(question, SILENT.progress)
+
+
+def test_the_verb_names_where_the_page_shows_the_same(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    with listen("127.0.0.1", 0, 8000) as own:
+        home = f"http://127.0.0.1:{own.getsockname()[1]}/"
+        with alive.announced(folder, home):
+            assert main(["compare", f"{folder}/001@20", f"{folder}/001@20:transformers"]) == 0
+    assert capsys.readouterr().out.endswith(f"in the page: {home}#/compare/001@20/001@20:transformers\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -58,7 +59,7 @@ def _recordings(flags: CompareFlags) -> int | None:
     """Compare two recordings of calls; None where neither is one."""
     from limpid.source import KeptRecording, find_source
 
-    sources = [find_source(word) for word in flags.words]
+    sources = [find_source(_model(word)) for word in flags.words]
     kept = [one for one in sources if isinstance(one, KeptRecording)]
     if not kept:
         return None
@@ -81,6 +82,11 @@ def _recordings(flags: CompareFlags) -> int | None:
     return 0 if found.agrees else 1
 
 
+def _model(word: str) -> str:
+    """What stands before the words that say how it runs; a path may hold a colon."""
+    return word if os.path.exists(word) else word.partition(":")[0]
+
+
 def _tell_page(a: str, b: str) -> None:
     """Where the page shows two runs, or checkpoints, of one folder beside each other."""
     from limpid.run import Run
@@ -88,7 +94,7 @@ def _tell_page(a: str, b: str) -> None:
     from limpid.view.addresses import of_pair
     from limpid.view.alive import tell
 
-    sources = [find_source(word.partition(":")[0]) for word in (a, b)]
+    sources = [find_source(_model(word)) for word in (a, b)]
     runs = [one.run if isinstance(one, Checkpoint) else one if isinstance(one, Run) else None for one in sources]
     one, other = runs
     if one is None or other is None or one.path.absolute().parent != other.path.absolute().parent:
