@@ -183,7 +183,7 @@ class Doctor:
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:
             self._due = record.number * FURTHER
             gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
-            exam = self._exam(call=record.calls[0].detached(), seen_loss_gradients=gradients)
+            exam = self._exam(call=record.calls[0].detached(), seen_loss_gradients=gradients, later=True)
             self._examine(exam, [rule for rule in self.rules if rule.again], record.number)
         if self.ranks is not None:
             self.ranks.before_update(record.number)

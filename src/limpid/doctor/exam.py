@@ -39,6 +39,7 @@ class Exam(Watched):
     call: Call | None = None  # as the user's loop makes it, once seen
     loss: Callable[..., Any] | None = None
     loss_function: Callable[..., Any] | None = None
+    later: bool = False  # whether it is made again, at a later step
     seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
     seen_loss_gradients: list[LossGradient] = field(default_factory=list)
     skipped: Skipped = field(default_factory=Skipped)  # what could not be checked, and why

@@ -117,6 +117,8 @@ def _read_by_outputs(exam: Exam, call: Call) -> Tensor | None:
 @before_first_step(BATCH_LEAKS)
 def other_rows(exam: Exam) -> Iterator[Finding]:
     call = exam.probe
+    if exam.later:  # observers of quantisation share a scale by then
+        return
     if call is None or call.ids is None or call.ids.shape[0] < 2:
         return
     for training, (what, whose, rows, kept) in itertools.product((False, True), HALVES):
@@ -132,7 +134,7 @@ def other_rows(exam: Exam) -> Iterator[Finding]:
 def other_samples(exam: Exam) -> Iterator[Finding]:
     """Sequences, pictures and texts whose outputs are one row each: who reads the wrong axis mixes them."""
     call = exam.usual_call
-    if call is None or not exam.may_call or exam.info.translates:
+    if call is None or not exam.may_call or exam.info.translates or exam.later:
         return
     call = call.without_loss()
     plain = exam.output(call)
