@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -195,6 +196,31 @@ def test_statistics_that_nobody_measured(loaded: bool) -> None:
     model = nn.Sequential(body.requires_grad_(False), nn.Linear(8, 3))
     body.eval()
     assert watched(model, classes, by_class) == ([] if loaded else ["statistics-never-measured"])
+
+
+@pytest.mark.parametrize("kind", ["parameters alone", "buffers too", "torch's own", "a teacher that stays"])
+def test_an_average_has_statistics_of_its_own(kind: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    average = copy.deepcopy(model).requires_grad_(False)
+    own = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(42):
+            given = classes()
+            loss = by_class(model, given)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, given)
+            if kind == "torch's own":
+                own.update_parameters(model)
+            elif kind != "a teacher that stays":
+                for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
+                    slow.data.lerp_(fast.data, 0.1)
+            if kind == "buffers too":
+                for slow, fast in zip(average.buffers(), model.buffers(), strict=True):
+                    slow.copy_(fast)
+    assert alarms(doctor) == (["average-without-statistics"] if kind == "parameters alone" else [])
 
 
 @pytest.mark.parametrize("between", [nn.Identity, nn.Tanh])

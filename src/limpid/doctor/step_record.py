@@ -30,6 +30,7 @@ from limpid.doctor.streams import Stream
 from limpid.doctor.trial_pass import Shapes
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.watched import Watched
+from limpid.doctor.weight_copies import WeightCopy
 
 KEPT = 64
 """Looks back at what is sampled."""
@@ -264,6 +265,7 @@ class History:
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
+    copies: list[WeightCopy] | None = None  # of the model, once looked for
     measures: list[float] = field(default_factory=list)  # that a schedule was told
     token_counts: Counter[int] = field(default_factory=Counter)  # of sampled steps, but for the edges of rows
     label_counts: Counter[int] = field(default_factory=Counter)  # rows, by class

@@ -11,6 +11,7 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 if TYPE_CHECKING:
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
+    from limpid.doctor.weight_copies import WeightCopy
 
 FAMILY = "evaluation"
 
@@ -35,6 +36,64 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
     refuted_by="the same weights before and after",
     explains=("loss-spike", "loss-plateau", "update-not-as-predicted", "weights-never-change"),
 )
+
+
+AVERAGE_WITHOUT_STATISTICS = Rule(
+    "average-without-statistics",
+    FAMILY,
+    detects="An average of the weights whose batch norms keep the statistics that they began with.",
+    equation=r"\bar\theta_t = d\, \bar\theta_{t-1} + (1 - d)\, \theta_t,\; \bar\mu_t = \bar\mu_0",
+    source="Izmailov et al. 2018, section 3.2, arXiv:1803.05407; documentation of torch.optim.swa_utils.update_bn",
+    threshold="exact: a copy of the model whose weights have moved towards the model's and whose buffers are as they "
+    "were, though "
+    "the model's have moved, at {looks:g} looks in a row from step {steps:g} on; not torch's AveragedModel, which has "
+    "update_bn",
+    thresholds={
+        "looks": Threshold(2, "once may be between two copies"),
+        "steps": Threshold(20, "a copy is made now and then, not at every step"),
+    },
+    cost="one walk over the objects of this process at the first step, of models with batch norm alone",
+    needs=(Probe.PARAMETERS, Probe.MODES),
+    cause="an average over parameters() alone: running means and variances are buffers",
+    fix="copy or average buffers() too, or measure them anew (update_bn) before the average is used",
+    refuted_by="a running mean of the average that moves",
+)
+
+
+@on_step(AVERAGE_WITHOUT_STATISTICS)
+def parameters_alone(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, model = AVERAGE_WITHOUT_STATISTICS, watched.info.model
+    if not record.sampled or not watched.info.batch_norms or watched.info.sharded:
+        return
+    if history.copies is None:
+        history.copies = _copies(watched)
+    elif record.number >= rule["steps"]:
+        stale = any(copy.follows_without_statistics(model) for copy in history.copies)
+        if history.in_a_row(rule.slug, stale) == rule["looks"]:
+            norms = watched.info.batch_norms
+            yield rule.finding(
+                severity="warning",
+                step=record.number,
+                where=f"the average's {norms[0]}",
+                says=f"a copy of the model follows its weights, as an average does, but the running statistics of its "
+                f"{len(norms)} "
+                "batch norms are still those it began with, where the model's have moved: in use it normalises by "
+                "stale "
+                "numbers.",
+                sure=0.8,
+                evidence={"norms": len(norms)},
+            )
+
+
+def _copies(watched: Watched) -> list[WeightCopy]:
+    """Those that no optimizer trains."""
+    from limpid.doctor.other_optimizers import held_by, other_optimizers
+    from limpid.doctor.weight_copies import WeightCopy, copies_of
+
+    model = watched.info.model
+    found = copies_of(model)
+    held = held_by(other_optimizers(())) if found else set()
+    return [WeightCopy.of(one, model) for one in found if not any(id(p) in held for p in one.parameters())]
 
 
 @on_step(EVALUATION_CHANGES_WEIGHTS)

@@ -1,0 +1,65 @@
+"""Copies of the watched model that live in this process: averages of its weights, references, teachers."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from limpid.doctor.weights import sample
+
+ELEMENTS = 64
+
+
+def copies_of(model: nn.Module) -> list[nn.Module]:
+    """Modules of its class with tensors of the same names and shapes, of their own; not what torch itself averages."""
+    inside = {id(module) for module in model.modules()}
+    shapes = {name: p.shape for name, p in model.named_parameters()}
+    alive = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+    averaged = {id(one.module) for one in alive if type(one) is AveragedModel}
+    found = [one for one in alive if type(one) is type(model) and id(one) not in inside | averaged]
+    own = {p.data_ptr() for p in model.parameters()}
+    return [
+        one
+        for one in found
+        if {name: p.shape for name, p in one.named_parameters()} == shapes
+        and not own & {p.data_ptr() for p in one.parameters()}
+    ]
+
+
+def _statistics(model: nn.Module) -> Tensor:
+    """A few numbers of every buffer that is no count."""
+    kept = [sample(b, ELEMENTS).float() for b in model.buffers() if b.is_floating_point() and b.numel()]
+    return torch.cat(kept).clone() if kept else torch.zeros(0)
+
+
+def _weights(model: nn.Module) -> Tensor:
+    return torch.cat([sample(p, ELEMENTS).float() for p in model.parameters()]).clone()
+
+
+@dataclass
+class WeightCopy:
+    """A copy as it was when first seen, and the statistics of the model then."""
+
+    module: weakref.ref[nn.Module]
+    weights: Tensor
+    statistics: Tensor
+    of_model: Tensor
+
+    @classmethod
+    def of(cls, module: nn.Module, model: nn.Module) -> WeightCopy:
+        return cls(weakref.ref(module), _weights(module), _statistics(module), _statistics(model))
+
+    def follows_without_statistics(self, model: nn.Module) -> bool:
+        """Whether its weights have moved towards the model's, and its buffers not at all, though the model's have."""
+        module = self.module()
+        if module is None or not self.statistics.numel():
+            return False
+        moved, way = _weights(module) - self.weights, _weights(model) - self.weights
+        towards = float(moved.norm()) > 0 and float(torch.cosine_similarity(moved, way, dim=0)) > 0.5
+        kept = torch.equal(_statistics(module), self.statistics)
+        return towards and kept and not torch.equal(_statistics(model), self.of_model)
