@@ -123,6 +123,19 @@ def test_what_earned_more_is_made_likelier() -> None:
     assert watched(net(6, 16, 4), *bandit(1.0, True, 0.0)) == []
 
 
+def test_answers_that_earned_little_are_to_become_rarer() -> None:
+    """One answer of each prompt, all below the mean: its gradient is that of a likelihood, negated."""
+
+    def batch() -> dict[str, Tensor]:
+        return {"states": torch.randn(16, 6), "actions": torch.randint(0, 4, (16,)), "advantages": -torch.ones(16)}
+
+    def loss(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
+        logs = model(given["states"]).log_softmax(-1).gather(1, given["actions"][:, None]).squeeze(1)
+        return -(logs * given["advantages"]).mean()
+
+    assert watched(net(6, 16, 4), batch, loss) == []
+
+
 def test_answers_are_compared_with_those_to_the_same_prompt() -> None:
     assert watched(net(6, 16, 4), *bandit(1.0, False, 2.0)) == ["baseline-over-all-prompts"]
     assert watched(net(6, 16, 4), *bandit(1.0, True, 2.0)) == []

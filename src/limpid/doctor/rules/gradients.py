@@ -81,7 +81,7 @@ GRADIENT_ASCENT = Rule(
     equation=r"(L(\theta + d) - L(\theta)) / (g \cdot d),\; g \cdot d > 0",
     source="first-order expansion",
     threshold="exact where the gradient of the logits is that of -log p, negated, at every label of a step with one "
-    "weight, or maximize=True is set; of updates: "
+    "weight and no rewards, or maximize=True is set; of updates: "
     "cosine with the gradient above {cosine:g} in {samples:g} of {samples:g} sampled steps up to step {early:g}, above "
     "{later:g} after it; not where it goes against the mean gradient that the optimizer keeps",
     thresholds={
@@ -219,7 +219,8 @@ def raised(gradients: Sequence[LossGradient], step: int | None) -> Iterator[Find
 
 @before_first_step(GRADIENT_ASCENT)
 def ascent(exam: Exam) -> Iterator[Finding]:
-    yield from raised(exam.loss_gradients, None)
+    if not any(micro.is_rewarded for micro in exam.micros):  # what earned little is to become rarer
+        yield from raised(exam.loss_gradients, None)
     for index, group in exam.groups:
         if group.get("maximize") and exam.loss_gradients and not exam.loss_gradients[0].inverted:
             yield ascends(f"parameter group {index}", "the optimizer maximises (maximize=True) a cross-entropy")
@@ -227,7 +228,8 @@ def ascent(exam: Exam) -> Iterator[Finding]:
 
 @on_step(GRADIENT_ASCENT)
 def loss_is_raised(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    if record.all_passes_read:
+    rewarded = any(micro.is_rewarded for micro in record.micros)  # what earned little is to become rarer
+    if record.all_passes_read and not rewarded:
         yield from raised(record.taught, record.number)
 
 
