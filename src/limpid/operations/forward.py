@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from limpid.adjoints.aten import DRAWN, short_name
 from limpid.operations.exact import MOVED
+from limpid.operations.module_path import ModulePath
 from limpid.operations.redo import arguments_of
 
 WIDE = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -29,23 +30,14 @@ class Forward(TorchDispatchMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.path = model, list[str]()
-        self.names = {id(module): name for name, module in model.named_modules()}
+        self.path = ModulePath(model)
         self.number = torch._C._autograd._get_sequence_nr()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Every call inside comes here, with the path of its module."""
-        hooks = []
-        for module in self.model.modules():
-            hooks.append(module.register_forward_pre_hook(lambda one, *_: self.path.append(self.names[id(one)])))
-            hooks.append(module.register_forward_hook(lambda *_: _left(self.path), always_call=True))
-        try:
-            with torch.enable_grad(), self:
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with self.path.followed(), torch.enable_grad(), self:
+            yield
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,7 +50,7 @@ class Forward(TorchDispatchMode):
 
     @property
     def module(self) -> str:
-        return self.path[-1] if self.path else ""
+        return self.path.innermost
 
     def passed(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call that moves data, draws, or takes no part in the gradient."""
@@ -120,11 +112,6 @@ def tensors(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value] if is_wide(value) else []
     return [one for several in value for one in tensors(several)] if isinstance(value, list | tuple) else []
-
-
-def _left(path: list[str]) -> None:
-    if path:
-        path.pop()
 
 
 @contextmanager

@@ -1,0 +1,178 @@
+"""What a step did so far, call by call: only what the account of the error needs is kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.hooks import RemovableHandle
+
+import limpid.adjoints
+from limpid.adjoints.watch import Watch
+from limpid.maths.operation import Array
+from limpid.operations.arrays import Unreadable, exact, raw
+from limpid.operations.call import Call
+from limpid.operations.carried import Carried
+from limpid.operations.kept import Keeper
+from limpid.operations.module_path import ModulePath
+from limpid.operations.report import Facts, Report
+from limpid.operations.widened import in_float64
+
+if TYPE_CHECKING:
+    from limpid.operations.what_if import WhatIf
+
+PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.dirname(limpid.adjoints.__file__), "<")
+"""Where frames are nobody's own code."""
+STEP = os.path.join(os.path.dirname(__file__), "step.py")
+"""Whoever calls what takes a step there is not who asked for an operation."""
+NO_NODE = 1 << 62
+"""Nodes of leaves have no number of their own, but the largest."""
+
+
+class Recording:
+    """What a step did so far; `verify` says what came of it."""
+
+    def __init__(self, model: nn.Module, keeper: Keeper | None = None) -> None:
+        self.model, self.keeper = model, keeper
+        self.facts = Facts(type(model).__name__, parameters=sum(one.numel() for one in model.parameters()))
+        self.calls: list[Call] = []
+        self.phase = "forward"
+        self.path = ModulePath(model)
+        self.of_node: dict[int, Call] = {}
+        self.nodes: set[int] = set()
+        self.hooks: list[RemovableHandle] = []
+        self.carried = Carried()
+        self.custom = Watch(model, lambda: (self.path.innermost, _source()))
+        self.state = torch.get_rng_state()
+        self.began: float | None = None
+
+    def verify(self, surrogates: Collection[type] = ()) -> Report:
+        """Verdicts and the account of the error, of all operations so far.
+
+        surrogates  custom Functions whose backward passes are meant to be another gradient
+        """
+        return Report(self.calls, self.facts, self.began, [one.declared(surrogates) for one in self.custom.found])
+
+    def finish(self) -> None:
+        """Make the folder a recording: what it holds is said in it."""
+        if self.keeper is not None:
+            self.keeper.finish(self.verify().document())
+
+    def in_float64(self, function: Callable[[], Tensor]) -> float:
+        """What the loss is without rounding: the same function in float64, weights and random masks as they were.
+
+        Call it before the optimizer changes the weights, inside or behind the recording. Nothing of it is recorded.
+        """
+        with _disable_current_modes():
+            return in_float64(self.model, function, self.state)
+
+    def what_if(self, function: Callable[[], Tensor], formats: Mapping[str, str]) -> WhatIf:
+        """What the loss would be with some operations in another format: foretold and tried; and each module by itself.
+
+        formats  by patterns of modules' paths: {"layers.3.*": "fp8", "lm_head": "bfloat16", "*:_softmax": "float16"}
+
+        Call it as `in_float64` is called: before the weights change. Gradients stay as they are.
+
+        Raises  ConfigError
+        """
+        from limpid.operations.what_if import what_if
+
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return what_if(self.model, function, self.state, formats)
+
+    def begins(self, root: Any) -> None:
+        """A backward pass begins at a number: of several, such as micro-batches, they add up."""
+        if isinstance(root, Tensor) and root.numel() == 1 and not root.is_complex():
+            with _disable_current_modes():
+                self.began = float(root.detach()) + (self.began or 0.0)
+
+    def begin(self, operation: Any, node: Any) -> Call:
+        """A call, where it stands."""
+        forward = None if node is None else self.of_node.get(node._sequence_nr())
+        phase = "backward" if node is not None else self.phase
+        module = forward.module if forward is not None else self.path.innermost
+        source = forward.source if forward is not None else _source()
+        return Call(len(self.calls), str(operation), phase, module, source, [], "", 0)
+
+    def updating(self, *_: Any) -> None:
+        """The optimizer begins."""
+        self.phase = "update"
+        if self.keeper is not None:
+            self.keeper.gradients(self.model)
+
+    def updated(self, *_: Any) -> None:
+        """It has ended."""
+        self.phase = "forward"
+
+    def follow(self, node: Any) -> None:
+        """Ask every new node below for the gradients that come to it."""
+        below = [node]
+        while below:
+            node = below.pop()
+            if node is None or (number := node._sequence_nr()) > NO_NODE or number in self.nodes:
+                continue
+            self.nodes.add(number)
+            self.custom.meet(node)
+            if number in self.of_node:
+                self.hooks.append(node.register_prehook(_Account(self.of_node[number])))
+            below += [one for one, _ in node.next_functions]
+
+    def end(self) -> None:
+        """Ask for no gradient any more, and keep no differences."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks.clear()
+        for call in self.calls:
+            call.errors, call.inherited = (), None
+        self.facts.not_finite = self.facts.not_finite or _not_finite(self.model)
+        if self.keeper is not None:
+            self.keeper.end(self.model)
+
+
+class _Account:
+    """What the errors of a call come to, once its results' gradients are there."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.errors, self.inherited = call, call.errors, call.inherited
+        call.errors, call.inherited = (), None  # they live as long as the graph does
+
+    def __call__(self, gradients: tuple[Tensor | None, ...]) -> None:
+        self.call.error += _weighed(self.errors, gradients)
+        if self.inherited is not None:
+            self.inherited.origin.inherited_error += _weighed(self.inherited.differences, gradients)
+
+
+def _weighed(errors: Sequence[Array | None], gradients: tuple[Tensor | None, ...]) -> float:
+    """Σ ⟨ḡ, δ⟩ over the results of a call."""
+    found = 0.0
+    for error, gradient in zip(errors, gradients, strict=False):
+        if error is not None and gradient is not None and gradient.shape == error.shape:
+            with suppress(Unreadable):
+                found += float(np.vdot(exact(raw(gradient)), exact(error)).real)
+    return found
+
+
+def _source() -> str:
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PASSED):
+        if frame.f_back is None or frame.f_code.co_filename == STEP:
+            return ""
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def _not_finite(model: nn.Module) -> str:
+    """The first gradient or parameter that is not finite; nothing where all are, or cannot be read."""
+    for name, parameter in model.named_parameters():
+        for said, one in ((f"grad({name})", parameter.grad), (name, parameter)):
+            with suppress(Unreadable), _disable_current_modes():
+                if one is not None and one.is_floating_point() and not np.isfinite(raw(one).astype(np.float32)).all():
+                    return said
+    return ""
