@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
 from limpid.columns import Cell, Columns
-from limpid.operations.what_if import Predicted, Row, WhatIf
+from limpid.console import Console
 from limpid.terminal import counted
 from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING
+
+if TYPE_CHECKING:
+    from limpid.operations.what_if import Predicted, Row, WhatIf
 
 SHORT = {"float8_e4m3fn": "fp8", "bfloat16": "bf16", "float16": "fp16"}
 WITHIN = 1e-3
@@ -47,11 +51,11 @@ def lines(found: WhatIf, *, within: float = WITHIN, everything: bool = False) ->
 
 def said(found: WhatIf) -> str:
     """The same as plain text."""
-    console = Console(width=120, no_color=True, highlight=False)
-    with console.capture() as captured:
-        for line in lines(found):
-            console.print(line)
-    return captured.get().rstrip()
+    text = StringIO()
+    console = Console(file=text, width=120)
+    for line in lines(found):
+        console.print(line)
+    return text.getvalue().rstrip()
 
 
 def _said(told: Predicted) -> str:
