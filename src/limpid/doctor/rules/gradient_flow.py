@@ -1,4 +1,4 @@
-"""Where gradients arrive: parameters cut off, never used, frozen, or starved by depth."""
+"""Where gradients arrive: parameters cut off, never used, or starved by depth."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_ste
 from limpid.doctor.weights import is_zero
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from limpid.doctor.exam import Exam
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
@@ -54,39 +52,6 @@ GRADIENT_CUT = Rule(
     fix="remove it; or freeze these parameters with requires_grad_(False), and leave them out of the optimizer",
     refuted_by="a gradient that is not 0 for one of them",
     explains=("weights-never-change", "loss-plateau", "gradient-is-not-the-gradient"),
-)
-
-FROZEN_ON_THE_WAY = Rule(
-    "frozen-on-the-way",
-    FAMILY,
-    detects="Parameters that were trained, are in the optimizer still, and require no gradient any more.",
-    equation=r"\text{requires\_grad}_t = \text{True},\; \text{requires\_grad}_{t+1} = \text{False}",
-    source="definition",
-    threshold="exact, at {looks:g} looks in a row",
-    thresholds={"looks": Threshold(2, "once may be a look in between")},
-    cost="one flag of each parameter, on sampled steps",
-    needs=(Probe.PARAMETERS, Probe.UPDATES),
-    cause="requires_grad_(False) for a look at the model (a saliency map, an evaluation, a player of a game), not set "
-    "back",
-    fix="set requires_grad_(True) afterwards; to freeze them for good, take them out of the optimizer",
-    refuted_by="requires_grad True",
-    explains=("loss-plateau", "gradient-cut"),
-)
-
-PARAMETERS_FROZEN = Rule(
-    "parameters-frozen",
-    FAMILY,
-    detects="Parameters whose requires_grad is False while their siblings train.",
-    equation=r"\text{requires\_grad} = \text{False}",
-    source="definition",
-    threshold="exact; a fault where nothing trains, a warning where some of like modules are frozen with fresh "
-    "weights, and they are neither all that comes first nor the lowest blocks, held to be thawed later; else a notice",
-    cost="none",
-    needs=(Probe.PARAMETERS, Probe.BACKWARD),
-    cause="frozen by a filter on names that matched more than meant",
-    fix="requires_grad_(True) for what should train; leave the others out of the optimizer",
-    refuted_by="requires_grad True",
-    explains=("weights-never-change",),
 )
 
 GRADIENT_VANISHES = Rule(
@@ -257,91 +222,6 @@ def never_a_gradient(watched: Watched, record: StepRecord, history: History) -> 
         sure=0.95,
         evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
     )
-
-
-@on_step(FROZEN_ON_THE_WAY)
-def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    """What an earlier update had a gradient of, and can have none any more."""
-    rule = FROZEN_ON_THE_WAY
-    if not record.sampled or not record.updated:
-        return
-    now = set() if record.judged_update is None else set(record.judged_update.names)  # gradients of one's own, too
-    history.trained |= now
-    held = {id(p) for p in watched.held}
-    parameters = watched.info.parameters
-    stopped = sorted(n for n in history.trained - now if n in parameters and not parameters[n].requires_grad)
-    names = [name for name in stopped if id(parameters[name]) in held]
-    if history.in_a_row(rule.slug, bool(names)) == rule["looks"]:
-        size = sum(parameters[name].numel() for name in names)
-        yield rule.finding(
-            severity="warning",
-            step=record.number,
-            where=names[0],
-            says=f"{len(names)} tensors ({size:,} parameters: {', '.join(names[:3])}) were trained before and have "
-            "requires_grad False now, though the optimizer holds them still: they stopped learning on the way.",
-            sure=0.8,
-            evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
-        )
-
-
-@before_first_step(PARAMETERS_FROZEN)
-def frozen(exam: Exam) -> Iterator[Finding]:
-    """requires_grad is how freezing is done on purpose; in fresh weights, or kept in the optimizer, it hardly is."""
-    info = exam.info
-    names = [name for name, p in info.parameters.items() if _is_frozen(p)]
-    if not names:
-        return
-    blocks = _partly_frozen(exam, names)
-    held = {id(p) for _, group in exam.groups for p in group["params"]}
-    in_optimizer = [name for name in names if id(info.parameters[name]) in held]
-    nothing = len(names) == len(info.parameters)
-    adapters = any("lora" in name.lower() or "adapter" in name.lower() for name in info.parameters)
-    meant = adapters or _by_depth(exam, names) or (bool(in_optimizer) and _lowest(exam, blocks))
-    suspicious = nothing or (bool(blocks) and exam.fresh and not meant)
-    size = sum(info.parameters[name].numel() for name in names)
-    says = f"{len(names)} tensors ({size:,} parameters, {size / info.size:.0%}) have requires_grad False"
-    if blocks:
-        says += f": {', '.join(blocks[:4])} but not its siblings"
-    if in_optimizer:
-        says += f"; {len(in_optimizer)} of them are in the optimizer all the same"
-    if exam.fresh and blocks:
-        says += ", and their weights are fresh"
-    yield PARAMETERS_FROZEN.finding(
-        severity="fault" if nothing else "warning" if suspicious else "notice",
-        where=blocks[0] if blocks else names[0],
-        says=f"{says}.",
-        cause="" if suspicious else "frozen on purpose, it seems",
-        fix="" if suspicious else "nothing",
-        sure=0.9 if suspicious else 0.5,
-        evidence={"tensors": len(names), "parameters": size, "blocks": blocks, "in_optimizer": len(in_optimizer)},
-    )
-
-
-def _is_frozen(parameter: nn.Parameter) -> bool:
-    """Whether nothing trains it; a gradient that is written by hand needs no graph."""
-    return not parameter.requires_grad and parameter.is_floating_point() and parameter.grad is None
-
-
-def _by_depth(exam: Exam, names: list[str]) -> bool:
-    """Whether what is frozen is all that comes first in the model: what lies below needs no backward pass."""
-    frozen = [name in set(names) for name, p in exam.info.parameters.items() if p.is_floating_point()]
-    return frozen == sorted(frozen, reverse=True)
-
-
-def _lowest(exam: Exam, blocks: list[str]) -> bool:
-    """Whether the frozen blocks are the lowest: those that are thawed last."""
-    return set(blocks) == {block for block, _ in exam.info.blocks[: len(blocks)]}
-
-
-def _partly_frozen(exam: Exam, names: list[str]) -> list[str]:
-    """Blocks of which a part is frozen that trains in other blocks."""
-    parts: dict[str, set[str]] = {}  # what part of a block -> blocks in which it is frozen
-    for name in names:
-        block = exam.info.block_of(name)
-        if block is not None:
-            parts.setdefault(name[len(block) :], set()).add(block)
-    some = [where for where in parts.values() if len(where) < len(exam.info.blocks)]
-    return sorted({block for where in some for block in where})
 
 
 def _alike(exam: Exam) -> list[str]:
