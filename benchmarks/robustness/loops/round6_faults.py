@@ -159,8 +159,8 @@ def mean_before_square(run: Run, wrong: bool) -> None:
     ),
 )
 def entropy_arguments_exchanged(run: Run, wrong: bool) -> None:
-    """F.binary_cross_entropy(label, probability): the arguments are exchanged. The logarithm is of the labels, clamped
-    at -100, and the loss is linear in the probability, which goes to 0 or 1 although labels are uncertain."""
+    """F.binary_cross_entropy(label, probability): the arguments are exchanged. The logarithm is of the labels, which are
+    smoothed, 0.05 or 0.95; the loss is linear in the probability, which goes to 0 or 1 although labels are uncertain."""
     seed = run.draw.randrange(999)
 
     def rows(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -173,7 +173,7 @@ def entropy_arguments_exchanged(run: Run, wrong: bool) -> None:
     data = endless(loader(*rows(512)))
 
     def loss(m: nn.Module, b: Any) -> Tensor:
-        p = m(b[0])
+        b, p = (b[0], 0.05 + 0.9 * b[1]), m(b[0])
         return F.binary_cross_entropy(b[1], p) if wrong else F.binary_cross_entropy(p, b[1])
 
     train(run, model, adam(model), lambda: next(data), loss, 150)
