@@ -191,7 +191,7 @@ def test_a_pickle_is_never_opened(there: Path, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_what_no_step_has_is_refused_before_one_is_redone(there: Path, capsys, monkeypatch, words, said: str) -> None:
-    monkeypatch.setattr("limpid.training.replay.recorded", None)
+    monkeypatch.setattr("limpid.training.opening.recorded", None)
     assert said in refused(capsys, *words)
 
 

@@ -54,7 +54,7 @@ POSTERIOR_COLLAPSED = Rule(
     FAMILY,
     detects="A variational autoencoder whose latents say nothing of its inputs: all have the prior's mean and "
     "variance.",
-    equation=r"\mathrm{KL}(q(z \mid x) \,\|\, p(z)) = \tfrac12 \textstyle\sum (\mu^2 + \sigma^2 - 1 - \ln \sigma^2) "
+    equation=r"\mathrm{KL}(q(z \mid x) \Vert p(z)) = \tfrac12 \textstyle\sum (\mu^2 + \sigma^2 - 1 - \ln \sigma^2) "
     r"\approx 0",
     source="Bowman et al. 2015, section 3.1, arXiv:1511.06349; Kingma & Welling 2013, appendix B, arXiv:1312.6114",
     threshold="below {nats:g} nats a dimension at {looks:g} looks in a row from step {steps:g} on, of a mean and a "

@@ -71,7 +71,7 @@ class PositionDecoder:
     def _compile(self, cache: Cache) -> None:
         """Have the kernels for arrays of these formats; nobody is waited for where this process has them."""
         given = self._given(torch.zeros(1, 1, dtype=torch.int64), cache, None)
-        if tuple(map(typeof, given)) not in decode_position.overloads:
+        if tuple(map(typeof, given)) not in kernels.decode_position.overloads:
             with alone_compiling(), self.pace.timed():
                 decode_position(*given)
 
