@@ -42,6 +42,7 @@ class RowHistory:
             int, tuple[int, bool]
         ] = {}  # row hash -> returns before it was served last, whether it was one
         self.histograms: deque[np.ndarray] = deque(maxlen=64)  # of whole steps
+        self.moments: deque[np.ndarray | None] = deque(maxlen=64)  # of the measured numbers of these steps, if any
         self.short: int | None = None  # length of rows of which nearly all that there can be have been served
         self.new_rows = True  # whether this step's rows were all new
         self.same_tensors = 0  # steps in a row that were given the very tensors of the step before
@@ -92,6 +93,7 @@ class RowHistory:
             self.only_class.append(int(labels[0]) if alone else None)
         if self.counted:
             self.histograms.append(self.counts.sum(0) / max(1, self.counts.sum()))
+            self.moments.append(_moments(measured) if measured and not given else None)
 
     def _take_rows(self, given: list[Tensor], numbers: list[int]) -> None:
         length = max(ids.shape[1] for ids in self.arrays)
@@ -180,9 +182,23 @@ class RowHistory:
 
 def _bits(rows: Tensor) -> np.ndarray:
     """Up to 512 numbers of each row, as the integers that their bits are, (row, number)."""
+    return _numbers(rows).numpy().view(np.int32).astype(np.int64)
+
+
+def _numbers(rows: Tensor) -> Tensor:
+    """Up to 512 numbers of each row, (row, number)."""
     flat = rows.detach().reshape(len(rows), -1)
-    flat = flat[:, :: max(1, -(-flat.shape[1] // 512))].float().cpu().contiguous()
-    return flat.numpy().view(np.int32).astype(np.int64)
+    return flat[:, :: max(1, -(-flat.shape[1] // 512))].float().cpu().contiguous()
+
+
+def _moments(measured: list[Tensor]) -> np.ndarray | None:
+    """Mean and mean square over rows of each number, (2 numbers,); None where rows differ in length."""
+    flat = [_numbers(rows) for rows in measured]
+    if len({rows.shape[1] for rows in flat}) > 1:
+        return None
+    rows = torch.cat(flat)
+    found: np.ndarray = torch.cat([rows.mean(0), rows.square().mean(0)]).numpy().astype(np.float64)
+    return found
 
 
 def spelled(ids: np.ndarray) -> float:
@@ -278,9 +294,31 @@ def last_border(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Gene
     between = float(divergence(table[:side].mean(0), table[side:].mean(0)))
     if between < least:
         return None
-    half = np.tile(np.arange(side) < side // 2, (SPLITS, 1))  # halves that take as many from before as from after
-    sides = np.concatenate([shuffle.permuted(half, axis=1), shuffle.permuted(half, axis=1)], axis=1)
+    sides = _halves(side, shuffle)
     return Border.of(between, divergence(_totals(sides, table) / side, _totals(~sides, table) / side))
+
+
+def inputs_stay(moments: Sequence[np.ndarray | None], side: int, shuffle: np.random.Generator) -> bool:
+    """Whether measured inputs are the same before and after a border `2 side` batches ago, where labels changed.
+
+    Their moments, each over its spread, differ no more than between random halves; False where they are not known.
+    """
+    around = list(moments)[-3 * side : -side]
+    known = [one for one in around if one is not None]
+    if len(known) < 2 * side or len({len(one) for one in known}) > 1:
+        return False
+    table = np.stack(known)
+    table = (table - table.mean(0)) / np.maximum(table.std(0), 1e-12)
+    sides = _halves(side, shuffle)
+    others = np.square(_totals(sides, table) - _totals(~sides, table)).sum(1)
+    between = float(np.square(table[:side].sum(0) - table[side:].sum(0)).sum())
+    return bool(between <= others.max())
+
+
+def _halves(side: int, shuffle: np.random.Generator) -> np.ndarray:
+    """Random halves of 2 `side` batches that take as many from before the middle as from after it."""
+    half = np.tile(np.arange(side) < side // 2, (SPLITS, 1))
+    return np.concatenate([shuffle.permuted(half, axis=1), shuffle.permuted(half, axis=1)], axis=1)
 
 
 def against_all(recent: Sequence[np.ndarray], side: int, shuffle: np.random.Generator, least: float) -> Border | None:

@@ -67,7 +67,8 @@ DATA_SORTED = Rule(
     "above that of every border before, and pairs of batches across it {jump:g} times as far apart as pairs beside it; "
     "or of the last {side:g} against all before {z_all:g} deviations and {times_all:g} times above, and above that of "
     "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat; then the {side:g} "
-    "batches that follow must differ {z:g} deviations from all before the border, and be nearer to those after it. Or "
+    "batches that follow must differ {z:g} deviations from all before the border, and be nearer to those after it; a "
+    "notice where labels change and the moments of measured inputs differ no more than in random halves. Or "
     "{alone:g} steps and three in four have eight rows or more of one class alone, which is seldom another than before",
     thresholds={
         "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
@@ -145,7 +146,7 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     """A border is suspected by the batches beside it, and said when the next ones, which had no part in that, agree."""
     import numpy as np
 
-    from limpid.doctor.row_history import stays
+    from limpid.doctor.row_history import inputs_stay, stays
 
     rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
     lately = rows.border is not None and record.number - rows.border < 4 * side
@@ -164,6 +165,9 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     if again is None or again.z < rule["z"] or again.between < again.largest:
         return
     rows.border, at = record.number, at - side + 1
+    if inputs_stay(rows.moments, side, shuffle):
+        yield _labelled_anew(record.number, at, found)
+        return
     yield rule.finding(
         severity="warning",
         step=record.number,
@@ -173,6 +177,22 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
         "is in order of source, and a jump of the loss there is the border.",
         sure=0.9,
         evidence={"between": found.between, "halves": found.halves, "z": found.z, "again": again.between, "at": at},
+    )
+
+
+def _labelled_anew(step: int, at: int, found: Border) -> Finding:
+    """Rows in the order of a source would come with other inputs, too."""
+    return DATA_SORTED.finding(
+        severity="notice",
+        step=step,
+        where=f"step {at}",
+        says=f"the distribution of labels changes at about step {at} (Jensen-Shannon {found.between:.3f} nat) and "
+        "stays, while that of the inputs does not: the same data with other labels.",
+        cause="labels that the run makes anew, as of clusters, it seems",
+        fix="nothing, if that is meant",
+        sure=0.6,
+        refuted_by="inputs that change with the labels",
+        evidence={"between": found.between, "halves": found.halves, "z": found.z, "at": at},
     )
 
 
