@@ -51,9 +51,14 @@ def deviation(tensor: Tensor) -> float:
     return float(local(tensor.detach()).float().std())
 
 
-def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str]]:
-    """Names of the matrices that are 0, and of those whose rows or columns are all equal."""
-    zero, equal = [], []
+def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str], list[str]]:
+    """Names of the matrices that are 0, of those whose rows or columns are all equal, and of those beside drawn ones.
+
+    Beside a drawn matrix of its own shape in one module a constant one holds deviations, gains or gates of its entries.
+    """
+    zero: list[str] = []
+    equal: list[str] = []
+    drawn: set[tuple[str, tuple[int, ...]]] = set()
     for name, parameter in info.parameters.items():
         matrix = parameter.detach()
         if matrix.ndim < 2 or min(matrix.shape) < 2 or not parameter.requires_grad or not matrix.is_floating_point():
@@ -62,7 +67,15 @@ def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str]]:
             zero.append(name)
         elif bool((matrix == matrix[:1]).all()) or bool((matrix == matrix[:, :1]).all()):
             equal.append(name)
-    return zero, equal
+        else:
+            drawn.add(_place(info, name))
+    beside = [name for name in equal if _place(info, name) in drawn]
+    return zero, [name for name in equal if name not in beside], beside
+
+
+def _place(info: ModelInfo, name: str) -> tuple[str, tuple[int, ...]]:
+    """The module that holds a parameter, and its shape."""
+    return name.rpartition(".")[0], tuple(info.parameters[name].shape)
 
 
 def fresh_gains(info: ModelInfo) -> tuple[int, int]:

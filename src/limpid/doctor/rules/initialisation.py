@@ -59,7 +59,8 @@ DEGENERATE = Rule(
     equation=r"W = 0 \text{ or } w_{ij} = c \Rightarrow \partial L / \partial w_{ij} \text{ equal for all } i",
     source="Goodfellow et al. 2016, section 8.4",
     threshold="exact: a matrix of one value or of equal rows or columns; a notice for one factor of a product at 0 "
-    "(adapters, zero-initialised outputs), a fault where gradients of both are 0 or the value is not 0",
+    "(adapters, zero-initialised outputs) and for what has a drawn matrix of its shape beside it in one module (its "
+    "deviations, gains, gates), a fault where gradients of both are 0 or the value is not 0",
     cost="one pass over the weights",
     needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="constant initialisation",
@@ -141,7 +142,7 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
     """By values."""
     if exam.info.sharded:
         return  # rows that are compared must be in one place
-    zero, equal = constant_matrices(exam.info)
+    zero, equal, beside = constant_matrices(exam.info)
     norms = exam.gradient_norms
     head = exam.info.head(exam.vocab) if exam.vocab else None
     # behind a head that starts at 0, and learns, everything has gradient 0 for one step
@@ -170,6 +171,17 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
             sure=0.5,
             refuted_by="gradients that stay 0",
             evidence={"names": zero[:32]},
+        )
+    if beside:
+        yield DEGENERATE.finding(
+            severity="notice",
+            where=beside[0],
+            says=f"{len(beside)} matrices start with equal rows ({', '.join(beside[:3])}), each beside a drawn one of "
+            "its shape: units differ by that one.",
+            cause="deviations, gains or gates of the entries of the other, it seems",
+            fix="nothing",
+            sure=0.5,
+            evidence={"names": beside[:32]},
         )
 
 
