@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import Call
-from limpid.doctor.rules.loss import SOFTMAX_TWICE
+from limpid.doctor.rules.loss import FORMULA_UNUSUAL, SOFTMAX_TWICE
 
 ROUNDINGS = 8
 """Of the gradient's own format, that two ways to one gradient of the logits may lie apart: measured, less than one."""
@@ -42,6 +42,7 @@ class LossGradient:
     of_half: bool  # whether every entry is a number of float16: the gradient has passed through it
     row_sum: float  # Σ_v g over w, the mean: 0 for every loss of log-probabilities, c for a term c log Z
     unbalanced: float  # |Σ_v g| over Σ_v |g|, the mean: 0 for every loss of log-probabilities over this axis
+    over_another: bool  # whether it adds up to 0 along another axis instead, to rounding: a softmax ran over that one
     surprise: Tensor  # (n,) -log p(taught), nats; 0 where no label
     logit_std: float
     log_z: float  # mean
@@ -152,6 +153,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         rounding = ROUNDINGS * torch.finfo(raw.dtype).eps
         squashed, misfit_squashed = _squashed(z, g, taught.clamp(min=0), labelled, misfit, rounding)
     weight = torch.where(labelled, fitted, 0.0)
+    unbalanced = _mean((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled])
     each = fitted[labelled].double()
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
     return LossGradient(
@@ -169,7 +171,8 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         of_half=bool((raw == raw.half()).all()),
         unevenness=float(each.std(correction=0) / each.mean().abs().clamp(min=1e-300)) if len(each) else 0.0,
         row_sum=_mean(g.sum(-1)[labelled]) / max(_mean(fitted[labelled]), 1e-30),
-        unbalanced=_mean((g.sum(-1).abs() / g.abs().sum(-1).clamp(min=1e-30))[labelled]),
+        unbalanced=unbalanced,
+        over_another=unbalanced > FORMULA_UNUSUAL["unbalanced"] and _over_another(gradient.detach(), room),
         surprise=surprise,
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
@@ -198,6 +201,24 @@ def _is_inverted(g: Tensor, p: Tensor, labelled: Tensor) -> bool:
     w, misfit = _fit(-g, p, g.argmax(-1), labelled)
     each = w[labelled]
     return misfit < 0.5 and float(each.std(correction=0)) < INVERTED_ALIKE * float(each.mean())
+
+
+def _over_another(gradient: Tensor, room: int) -> bool:
+    """Whether gradients (row, position, V) add up to 0 along another axis, or one of another order."""
+    batch, length, vocab = gradient.shape
+    every = max(1, -(-gradient.numel() // room))
+    exchanged = gradient.transpose(1, 2)
+    summed = [(gradient, 0), (gradient, 1), (gradient.reshape(batch, vocab, length).transpose(1, 2), 2)]
+    summed.append((exchanged.reshape(batch, length, vocab), 2))
+    near = torch.finfo(gradient.dtype).eps + 64 * torch.finfo(torch.float32).eps
+    for g, axis in summed:
+        if g.shape[axis] < 2:
+            continue
+        part = (g[:, ::every] if axis == 2 else g[..., ::every]).float()
+        size = float(part.abs().sum())
+        if size and float(part.sum(axis).abs().sum()) <= near * size:
+            return True
+    return False
 
 
 def _mean(values: Tensor) -> float:

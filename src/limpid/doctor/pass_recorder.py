@@ -65,6 +65,7 @@ class PassRecorder:
         self.is_paused = False
         self.gradients_on = True
         self._attention: AttentionProbe | None = None
+        self._depth = 0  # of backward passes: checkpointing makes one inside another
         self._loss_from: int | None = None  # thread whose next loss is looked at
 
     @contextlib.contextmanager
@@ -118,6 +119,7 @@ class PassRecorder:
                 reading = read_call(kept, gradient, call, translates, ROOM)
                 if reading is not None:
                     record.loss_gradients[index] = reading
+                    (record.asides.discard if self._depth else record.asides.add)(index)
 
         assert logits.grad_fn is not None
         logits.grad_fn.register_prehook(back)
@@ -142,7 +144,8 @@ class PassRecorder:
             self.judge.compared(given, target, self.record.number)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
             for address, shape in self.record.outputs:
-                middle = given.shape[1] == shape[1] != shape[2] and given.numel() == math.prod(shape)
+                several = shape[2] > 1  # of one place alone there is nothing to mix
+                middle = several and given.shape[1] == shape[1] != shape[2] and given.numel() == math.prod(shape)
                 if middle and given.data_ptr() == address:
                     self.record.mixed = shape, tuple(given.shape)
         if Probe.LOGIT_LEVEL not in self.probes:

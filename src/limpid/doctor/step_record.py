@@ -110,6 +110,7 @@ class StepRecord:
     # gradients
     loss_gradients: dict[int, LossGradient] = field(default_factory=dict)  # of the logits, by forward pass
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
+    asides: set[int] = field(default_factory=set)  # forward passes whose gradients autograd.grad alone asked for
     passes: PassGradients | None = None  # on steps whose loss is read
     units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
     left_over: float = 0.0  # largest norm of a gradient of the step before that was there when backward began
@@ -190,14 +191,19 @@ class StepRecord:
         """What the loss was multiplied by."""
         return self.scale if "scaler.scale" in self.events else 1.0
 
+    @property
+    def _unused(self) -> set[int]:
+        """Forward passes that the update does not use; beside a backward pass autograd.grad is a look at an input."""
+        return self.dropped | self.asides if "backward" in self.events else self.dropped
+
     @cached_property
     def _kept(self) -> list[LossGradient]:
-        return [self.loss_gradients[i] for i in sorted(self.loss_gradients) if i not in self.dropped]
+        return [self.loss_gradients[i] for i in sorted(self.loss_gradients) if i not in self._unused]
 
     @property
     def all_passes_read(self) -> bool:
         """Whether the gradient of the logits is known of every forward pass that the update uses."""
-        return bool(self._kept) and len(self._kept) == len(self.calls) - len(self.dropped)
+        return bool(self._kept) and len(self._kept) == len(self.calls) - len(self._unused)
 
     @property
     def sum_of_weights(self) -> float:
@@ -264,6 +270,8 @@ class History:
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
+    stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
+    turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
     copies: list[WeightCopy] | None = None  # of the model, once looked for
     measures: list[float] = field(default_factory=list)  # that a schedule was told

@@ -74,7 +74,6 @@ class StepRecorder(PassRecorder):
         self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._unsettled()
         self.record.read = age <= EARLY or number % self.every == 0
         self._stepped, self._stepping = self._stepping, []
-        self._depth = 0  # of backward passes: checkpointing makes one inside another
 
     def _unsettled(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""

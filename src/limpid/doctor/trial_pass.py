@@ -191,6 +191,7 @@ def try_once(
         if not value.requires_grad:
             seen.no_graph = True
             return seen
+        seen.loss_gradients.clear()  # of looks on the way to the loss, as for an attack on the input
         value.backward()
         seen.adjoints = by_hand.found
         for name, parameter in model.named_parameters():

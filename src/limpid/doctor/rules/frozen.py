@@ -23,7 +23,8 @@ FROZEN_ON_THE_WAY = Rule(
     detects="Parameters that were trained, are in the optimizer still, and require no gradient any more.",
     equation=r"\text{requires\_grad}_t = \text{True},\; \text{requires\_grad}_{t+1} = \text{False}",
     source="definition",
-    threshold="exact, at {looks:g} looks in a row",
+    threshold="exact, at {looks:g} looks in a row; a notice where others that stood still before have learned since: "
+    "they take turns",
     thresholds={"looks": Threshold(2, "once may be a look in between")},
     cost="one flag of each parameter, on sampled steps",
     needs=(Probe.PARAMETERS, Probe.UPDATES),
@@ -61,17 +62,22 @@ def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -
     history.trained |= now
     held = {id(p) for p in watched.held}
     parameters = watched.info.parameters
+    history.turns |= bool(now & history.stood)
+    history.stood |= {n for n, p in parameters.items() if not p.requires_grad}
     stopped = sorted(n for n in history.trained - now if n in parameters and not parameters[n].requires_grad)
     names = [name for name in stopped if id(parameters[name]) in held]
     if history.in_a_row(rule.slug, bool(names)) == rule["looks"]:
         size = sum(parameters[name].numel() for name in names)
+        turns = "; others began to learn that stood still before: they take turns, it seems" if history.turns else ""
         yield rule.finding(
-            severity="warning",
+            severity="notice" if turns else "warning",
             step=record.number,
             where=names[0],
             says=f"{len(names)} tensors ({size:,} parameters: {', '.join(names[:3])}) were trained before and have "
-            "requires_grad False now, though the optimizer holds them still: they stopped learning on the way.",
-            sure=0.8,
+            f"requires_grad False now, though the optimizer holds them still: they stopped learning on the way{turns}.",
+            cause="frozen and thawed on purpose, it seems" if turns else "",
+            fix="nothing" if turns else "",
+            sure=0.5 if turns else 0.8,
             evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
         )
 

@@ -90,10 +90,10 @@ FORMULA_UNUSUAL = Rule(
     equation=r"L = f(z, y)",
     source=FROM_GRADIENT,
     threshold="a notice where {misfit:.0%} of the gradient is no cross-entropy's (a warning where it adds up to more "
-    "than {unbalanced:g} of its size over the vocabulary), or weights add up to less than {low:g} or {high:g} and "
-    "more; a warning where they add up to the labelled share of all positions within {near:g}, below {part:g}; a fault "
-    "for -p, -z, sigmoid or tanh in place of logits; a warning for labels smoothed by {smoothed:g} or more: other "
-    "terms and weights are choices",
+    "than {unbalanced:g} of its size over the vocabulary, and to 0 to rounding along another axis), or weights add up "
+    "to less than {low:g} or {high:g} and more; a warning where they add up to the labelled share of all positions "
+    "within {near:g}, below {part:g}; a fault for -p, -z, sigmoid or tanh in place of logits; a warning for labels "
+    "smoothed by {smoothed:g} or more: other terms and weights are choices",
     thresholds={
         "misfit": Threshold(0.5, "less is smoothing, an extra term, a temperature"),
         "unbalanced": Threshold(0.1, "0 for every loss of log-probabilities over the vocabulary"),
@@ -245,10 +245,10 @@ def no_cross_entropy(formula: Formula) -> Finding | None:
     first, rule = formula.first, FORMULA_UNUSUAL
     if not (first.misfit > rule["misfit"] and first.zeros < 0.1):
         return None
-    mixed = first.unbalanced > rule["unbalanced"] and first.is_of_language
+    mixed = first.unbalanced > rule["unbalanced"] and first.over_another and first.is_of_language
     why = (
         ", and the gradients of a position do not add up to 0 over the vocabulary, as those of every loss of "
-        "log-probabilities do: the softmax runs over another axis"
+        "log-probabilities do, but along another axis: the softmax runs over that one"
     )
     fix = "cross_entropy(logits.flatten(0, 1), targets.flatten()), or logits.transpose(1, 2)"
     return rule.finding(

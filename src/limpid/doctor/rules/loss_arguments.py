@@ -58,7 +58,7 @@ CLASSES_MIXED = Rule(
     source="definition; documentation of torch.reshape",
     threshold="exact: cross-entropy is given the very memory of an output of three axes, as rows of as many numbers "
     "as its "
-    "middle axis has and its last has not",
+    "middle axis has and its last, of two places or more, has not",
     cost="one address, on sampled steps",
     needs=(Probe.LOSS_INPUTS,),
     cause="reshape(-1, classes) of logits whose classes stand in the middle",

@@ -25,12 +25,9 @@ NOTHING_LEARNED = Rule(
     equation=r"L_t \ge H(y) = -\sum_c f_c \ln f_c;\; 1 - L_t / \mathrm{Var}(y) \approx 0",
     source="Shannon 1948; definition of explained variance",
     threshold="after {steps:g} steps or more a median loss of the last 20 above {share:.0%} of the labels' entropy, "
-    "of a "
-    "cross-entropy of one class for each row, with {rows:g} rows or more of each class; or at {looks:g} looks in a "
-    "row less "
-    "than {explained:.0%} of the targets' variance explained, and predictions that hardly vary; where updates add up "
-    "to "
-    "{moved:.0%} of the weights or more",
+    "of a cross-entropy of one class for each row, whose inputs no gradient made harder, with {rows:g} rows or more of "
+    "each class; or at {looks:g} looks in a row less than {explained:.0%} of the targets' variance explained, and "
+    "predictions that hardly vary; where updates add up to {moved:.0%} of the weights or more",
     thresholds={
         "steps": Threshold(60, "what learns at a usual rate has begun to by then"),
         "share": Threshold(0.97, "the loss of a batch of 16 scatters by a tenth, the median of 20 by 2 %"),
@@ -102,7 +99,8 @@ def no_better_than_frequencies(watched: Watched, record: StepRecord, history: Hi
         alone = record.loss is not None and abs(record.loss - first.mean_surprise) < 0.05 * first.mean_surprise
         one_each = first.ids is None and first.shape[1] == 1 and bool(first.labelled.all())  # a class for every row
         mean = first.misfit < 0.05 and 0.9 < record.sum_of_weights < 1.1
-        history.teaches_classes = alone and one_each and mean
+        as_given = not record.asides  # inputs that a gradient made harder are to stay hard
+        history.teaches_classes = alone and one_each and mean and as_given
     if record.number < rule["steps"] or record.number % 10 or not history.teaches_classes or len(counts) < 2:
         return
     total, losses = sum(counts.values()), history.losses_before(20)
