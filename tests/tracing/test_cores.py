@@ -6,8 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from limpid.tracing.cores import in_order
+from limpid.tracing.cores import in_order, one_thread_each
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -54,3 +55,15 @@ def test_numpy_is_quiet_in_each_thread(cores: int) -> None:
         warnings.simplefilter("error")
         made = list(in_order(lambda number: np.float64(number) / np.float64(0.0), [1.0, -1.0]))
     assert made == [np.inf, -np.inf]
+
+
+def blas_threads() -> list[int]:
+    return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+
+def test_products_of_several_threads_take_one_each_and_then_as_many_as_before() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        with one_thread_each():
+            assert set(blas_threads()) == {1}
+        assert blas_threads() == before

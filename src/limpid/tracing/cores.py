@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +14,15 @@ from limpid.machine import processors
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Matrix products take one thread: those of several at once wait for each other, and hold the cores meanwhile."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def in_order(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[Made]:
@@ -26,7 +36,7 @@ def in_order(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[
     if cores == 1:
         yield from map(quiet, given)
         return
-    with ThreadPoolExecutor(cores) as pool:
+    with one_thread_each(), ThreadPoolExecutor(cores) as pool:
         begun: deque[Future[Made]] = deque()
         try:
             for one in given:

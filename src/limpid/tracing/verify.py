@@ -13,6 +13,7 @@ from limpid.quantities import Parameter, Quantity, parameters
 from limpid.reporter import SILENT, Report
 from limpid.tracing.batch import check_targets
 from limpid.tracing.comparison import Expected, Range, compare, given, largest
+from limpid.tracing.cores import one_thread_each
 from limpid.tracing.document import Statistics
 from limpid.tracing.drawn import check_drawn
 from limpid.tracing.end_to_end import EndToEnd, redo
@@ -144,7 +145,7 @@ def _verify(record: Record, report: Report) -> StepReport:
         entry.backward = gradients.get(name)
     report("redoing the whole step and its update", 0, None)
     came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
-    with ThreadPoolExecutor(1) as beside:
+    with one_thread_each(), ThreadPoolExecutor(1) as beside:
         end_to_end = beside.submit(redo, record)
         account, update = loss_account(record), redo_update(record)
     step = StepReport(record, came_in, list(entries.values()), [], account, end_to_end.result(), update)
