@@ -32,6 +32,20 @@ class Sign(Function):
         return gradient * (ctx.saved_tensors[0].abs() <= 1)
 
 
+class Feedback(Function):
+    """Errors go back through fixed numbers, not through the weights (Lillicrap et al. 2016)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(x, back)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, back = ctx.saved_tensors
+        return gradient @ back, x.flatten(0, -2).mT @ gradient.flatten(0, -2), None
+
+
 class Spike(Function):
     """A step with the slope of a fast sigmoid (Zenke & Ganguli 2018)."""
 

@@ -85,6 +85,7 @@ USES: dict[str, Callable[[Any], Callable[[Use, Tensor], Tensor]]] = {
     "Rotary": rotary,
     "Dropout": once,
     "Silu": lambda one: lambda use, x: one.apply(one.apply(x) + x),
+    "Feedback": lambda one: lambda use, x: one.apply(x, use.weight, torch.eye(WIDTH).flip(0).to(x.dtype)),
     "LearnedStep": lambda one: lambda use, x: one.apply(x, use.step),
     "Reversed": lambda one: lambda use, x: one.apply(x, 0.3),
     "Beside": lambda one: lambda use, x: one.apply(x, use.weight.square().mean()),

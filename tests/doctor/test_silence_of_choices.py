@@ -137,3 +137,53 @@ def test_labels_that_the_run_makes_anew(anew: bool) -> None:
             doctor.step(loss, (x, y))
     assert ("data-sorted" in alarms(doctor)) != anew
     assert "data-sorted" in [finding.rule for finding in doctor.findings]
+
+
+class Feedback(torch.autograd.Function):
+    """Errors go back through fixed weights; or, by mistake, through the layer's own with a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, back: Tensor | float) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.back = back
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        back = ctx.back if isinstance(ctx.back, Tensor) else ctx.back * weight
+        return given[0] @ back, given[0].T @ x, None
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_errors_that_go_back_through_fixed_weights(fixed: bool) -> None:
+    class Aligned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.weight = nn.Linear(6, 16), nn.Parameter(torch.randn(1, 16) / 4)
+            self.register_buffer("back", torch.randn(1, 16) / 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return Feedback.apply(self.first(x).tanh(), self.weight, self.back if fixed else 2.5)
+
+    model = Aligned()
+    doctor = limpid.watch(model, torch.optim.SGD(model.parameters(), 1e-2), say=False)
+    doctor.preflight(table(), loss=squared)
+    doctor.close()
+    assert ("backward-not-adjoint" in alarms(doctor)) != fixed
+    assert fixed <= (alarms(doctor) == [])
+
+
+def test_a_loss_that_cancels_to_nothing_has_no_slope_to_be_seen() -> None:
+    """A ratio of probabilities that begins at 1, of advantages with mean 0."""
+
+    def ratio(model: nn.Module, given: Any) -> Tensor:
+        now = model(given[0]).log_softmax(1)[:, 0]
+        gained = given[0][:, 0] - given[0][:, 0].mean()
+        return -((now - now.detach()).exp() * gained).mean()
+
+    model = net(6, 16, 3)
+    doctor = limpid.watch(model, torch.optim.SGD(model.parameters(), 1e-2), say=False)
+    doctor.preflight(table(), loss=ratio)
+    doctor.close()
+    assert alarms(doctor) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy as shallow
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -186,7 +188,25 @@ class _Run:
                     self.is_constant(at, place, results) or self.is_stepwise(at, place, results, gradient)
                 ):
                     return "its forward pass is constant between steps"
+        if self.has_its_own(values, middle, given):
+            return "its backward pass is given a tensor that its forward pass has no use for"
         return ""
+
+    def has_its_own(self, values: dict[int, Tensor], middle: Gradients, given: Gradients) -> bool:
+        """Whether another value of some other tensor changes x̄ and no result: fixed weights for errors to go by."""
+        for place, one in enumerate(self.applied.leaves):
+            if place in values or not isinstance(one, Tensor) or not one.is_floating_point():
+                continue
+            leaves = [*self.applied.leaves[:place], 1 - 2 * one, *self.applied.leaves[place + 1 :]]
+            other = shallow(self)
+            other.applied = replace(self.applied, leaves=leaves)
+            try:
+                still = hardly_differ(middle, other.forward(values), 1.0)
+                if still and not hardly_differ(given, other.backward(values), 1.0):
+                    return True
+            except Exception:  # of what may not stand there
+                continue
+        return False
 
     def is_constant(self, values: dict[int, Tensor], place: int, middle: Gradients) -> bool:
         """Whether a fine step in one input changes hardly any result."""

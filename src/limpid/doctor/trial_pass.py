@@ -124,6 +124,12 @@ class Differences(TorchFunctionMode):
         return out
 
 
+COARSEST = 0.02
+"""Change of the loss that the longest step along the gradient should make, as a share of it."""
+RESOLVED = 16 * torch.finfo(torch.float32).eps
+"""Length of that step over the weights' from which on their rounding is a thirtieth of it."""
+
+
 @dataclass
 class TrialPass:
     """What the pass showed."""
@@ -258,10 +264,13 @@ def _slope(model: nn.Module, compute: Callable[[], Tensor], size: float) -> floa
     if not length or length != length or length == float("inf"):
         return None
     kept = [p.data for p in trained]
+    far = COARSEST * size / 2 / length
+    if far < RESOLVED * float(torch.stack([p.float().norm() for p in kept]).norm()):
+        return None
     closest: float | None = None
     try:
         with torch.no_grad():
-            for change in (size * share for share in (0.02, 0.004, 0.0008, 0.00016)):  # predicted, of the loss
+            for change in (size * share for share in (COARSEST, 0.004, 0.0008, 0.00016)):  # predicted, of the loss
                 values = []
                 for sign in (1.0, -1.0):
                     for parameter, start, gradient in zip(trained, kept, gradients, strict=True):

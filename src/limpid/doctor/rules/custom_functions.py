@@ -21,7 +21,8 @@ NOT_ADJOINT = Rule(
     source="definition of the adjoint; Griewank & Walther 2008, chapter 3",
     threshold="exact up to rounding along three random directions in each input, in float64 where it runs so; a notice "
     "where the two differ by less than {near:g}; no finding where the forward pass is constant between steps or "
-    "gives its input back, for which every gradient is a surrogate",
+    "gives its input back, for which every gradient is a surrogate, or where the backward pass is given a tensor that "
+    "the forward pass has no use for",
     thresholds={"near": Threshold(0.01, "the slope of another GELU, tanh for erf, is no further off")},
     cost="some forward and backward passes of two calls of each custom Function, before the first step",
     needs=(Probe.BACKWARD,),

@@ -112,7 +112,8 @@ NOT_THE_GRADIENT = Rule(
     equation=r"\frac{L(\theta + \varepsilon d) - L(\theta - \varepsilon d)}{2 \varepsilon\, g \cdot d} = 1",
     source="central difference along a direction; pytorch#114109",
     threshold="a ratio further than {off:g} from 1 for each of four ε, every one a fifth of the one before; of logits "
-    "in half precision {half:g} or more, or 1/{half:g} or less, and a notice",
+    "in half precision {half:g} or more, or 1/{half:g} or less, and a notice; not where a surrogate is in it, nor "
+    "where the step is lost in the rounding of the weights, as of a loss that cancels to 0",
     thresholds={
         "off": Threshold(0.1, "the error of a central difference falls 25-fold with each ε; a ratio that does not"),
         "half": Threshold(2, "logits in a half format round by 2^-8, so that only a factor of 2 is news"),
@@ -263,11 +264,16 @@ def updates_ascend(watched: Watched, record: StepRecord, history: History) -> It
 def slope(exam: Exam) -> Iterator[Finding]:
     """The observed change of the loss along its gradient over the predicted one."""
     rule = NOT_THE_GRADIENT
+    from limpid.adjoints.adjoint import Verdict
+
     ratio = None if exam.call is not None or exam.trial is None else exam.trial.slope
-    if ratio is None or abs(ratio - 1) < rule["off"]:
+    if exam.trial is None or ratio is None or abs(ratio - 1) < rule["off"]:
         return
     if exam.processes > 1:  # the gradient is the mean over all of them, the loss this one's alone
         exam.skipped.note(rule.slug, f"{exam.processes} processes share one gradient: examine one alone")
+        return
+    if any(one.verdict is Verdict.SURROGATE for one in exam.trial.adjoints):
+        exam.skipped.note(rule.slug, "a gradient in it is a surrogate, which is that of no loss")
         return
     if abs(ratio + 1) < rule["off"]:
         yield ascends("gradients", "along its own gradient the loss falls as steeply as the gradient says it rises")
