@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn.utils import prune
 
 import limpid
 from doctor.small_loops import alarms, classes, net, table, watched
+from limpid.doctor.hooks import LISTENERS
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +153,16 @@ def test_few_rows_are_a_small_set_and_fewer_than_two_batches_a_mistake() -> None
     assert watched(net(6, 16, 1), lambda: drawn(20), squared, 30) == ["batch-repeats"]
 
 
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """No loop that another test left is watched: a scaler is the one loop's own where one alone is."""
+    others = list(LISTENERS)
+    LISTENERS.clear()
+    yield
+    LISTENERS.extend(others)
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("scaled", ["not", "and used", "and unscaled"])
 def test_a_scaler_that_nobody_gave(scaled: str) -> None:
     model = net(6, 16, 1)

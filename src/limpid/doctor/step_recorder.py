@@ -333,7 +333,8 @@ class StepRecorder(PassRecorder):
     @guarded
     def on_scaler(self, scaler: Any, name: str) -> None:
         """A scaler that was not given, where one loop alone is watched: the loop's own."""
-        if self.watched.scaler is None and not self._scaler_given and len(LISTENERS) == 1 and scaler.is_enabled():
+        alone = sum(ref() is not None for ref in LISTENERS) == 1
+        if self.watched.scaler is None and not self._scaler_given and alone and scaler.is_enabled():
             self.watched.scaler = scaler
         if self.watched.scaler is scaler and not self._scaler_given:
             self.on_event(name)
