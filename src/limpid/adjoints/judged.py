@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy as shallow
 from dataclasses import replace
@@ -82,7 +83,7 @@ def _judge(adjoint: Adjoint, applied: Applied, engine: Gradients) -> None:
     adjoint.why = whys[-1]
 
 
-class _Run:
+class _Run(ABC):
     """A way to do a Function again."""
 
     wide: bool
@@ -93,27 +94,29 @@ class _Run:
         self.is_begun = False  # whether it can be done this way
         self.forward_off = 0.0  # by which results are off from the engine's, as a share of them
 
+    @abstractmethod
     def forward(self, values: dict[int, Tensor]) -> list[Tensor | None]:
-        raise NotImplementedError
+        """Results of these inputs."""
 
+    @abstractmethod
     def backward(self, values: dict[int, Tensor]) -> list[Tensor]:
-        raise NotImplementedError
+        """x̄ of these inputs."""
 
+    @abstractmethod
     def scattered(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
         """x̄, as rounding may make it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bounds_of(self, values: dict[int, Tensor]) -> Iterator[list[Tensor]]:
         """The same, where this way rounds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def given(self, tensor: Tensor) -> Tensor:
         """An input in the format of this way."""
-        raise NotImplementedError
 
+    @abstractmethod
     def holds_for(self, results: Gradients) -> bool:
         """Whether it gives what the engine got."""
-        raise NotImplementedError
 
     def judge(self, adjoint: Adjoint, inputs: dict[int, Tensor], engine: Gradients) -> bool:
         """Whether there is a verdict."""
