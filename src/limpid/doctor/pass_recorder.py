@@ -15,10 +15,11 @@ from torch import Tensor
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.finding import Skipped
+from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import read_call
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.loss_arguments import PROBABILITY
-from limpid.doctor.step_record import History, LogitLevel, StepRecord
+from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.trial_pass import divergence, explained, made_by, reach, spread_out
 from limpid.doctor.watched import Watched
 

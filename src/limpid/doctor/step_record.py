@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro, nothing_to_learn
 from limpid.doctor.graph_leaves import OtherLeaf
 from limpid.doctor.idle_units import IdleUnits
+from limpid.doctor.levels import GroupRate, LogitLevel
 from limpid.doctor.logs.table import Curves, preferred
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.pass_gradients import PassGradients
@@ -31,42 +32,12 @@ from limpid.doctor.trial_pass import Shapes
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.watched import Watched
 from limpid.doctor.weight_copies import WeightCopy
+from limpid.doctor.weight_trail import Outside, Start
 
 KEPT = 64
 """Looks back at what is sampled."""
 MOST_POINTS = 2048
 """Of each of the loop's own metrics: all of them are looked at every few steps."""
-
-
-class LogitLevel(NamedTuple):
-    """Where logits stand as a whole, which softmax does not see."""
-
-    log_z: float  # mean
-    largest: float
-    mean: float  # over positions and vocabulary
-    classes: int  # how many there are
-    format: str
-
-    @classmethod
-    def of(cls, logits: Tensor) -> LogitLevel:
-        """On up to 256 positions."""
-        rows = logits.detach().reshape(-1, logits.shape[-1])
-        rows = rows[:: max(1, len(rows) // 256)].float()
-        log_z, largest, mean = float(rows.logsumexp(-1).mean()), float(rows.abs().max()), float(rows.mean())
-        return cls(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
-
-
-class GroupRate:
-    """The rates of a parameter group so far."""
-
-    def __init__(self, rate: float) -> None:
-        self.low = self.high = self.last = rate
-        self.updates = self.changes = 0
-
-    def add(self, rate: float) -> None:
-        self.updates += 1
-        self.changes += rate != self.last
-        self.low, self.high, self.last = min(self.low, rate), max(self.high, rate), rate
 
 
 @dataclass
@@ -118,6 +89,9 @@ class StepRecord:
     no_gradients: bool = False
     moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown
     after_evaluation: bool = False  # whether passes without gradients came in between
+    outside: Outside | None = None  # where evaluated weights lay outside of all that they were in training
+    began_before: Start | None = None  # the step that the same weights began before, where updates had moved them
+    optimizer_count: float = 0.0  # steps that the optimizer's state counts before the update
     in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward
     scale: float = 1.0  # the loss scale
     norm: float | None = None  # of the gradient, before clipping
@@ -273,6 +247,7 @@ class History:
     stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
     turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
+    rates_begun: dict[int, float] = field(default_factory=dict)  # largest rate, by step
     copies: list[WeightCopy] | None = None  # of the model, once looked for
     measures: list[float] = field(default_factory=list)  # that a schedule was told
     token_counts: Counter[int] = field(default_factory=Counter)  # of sampled steps, but for the edges of rows

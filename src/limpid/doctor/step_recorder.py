@@ -27,13 +27,12 @@ from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
 from limpid.doctor.sampling import Sampling
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
+from limpid.doctor.weight_trail import WeightTrail, steps_counted
 from limpid.doctor.weights import fresh as looks_fresh
-from limpid.doctor.weights import local, rate_of, sample
+from limpid.doctor.weights import local, rate_of
 
 EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
-FEW = 8
-"""Elements of a tensor that are kept from one step to the next."""
 SCORES = 2**20
 """Entries of the scores of each attention that a look during training measures."""
 
@@ -55,9 +54,7 @@ class StepRecorder(PassRecorder):
         self.first_step, self.every = first_step, max(1, every)
         self.steps = first_step - 1
         self._taken: list[tuple[Any, update_sample.Before]] = []
-        self._sentinels = watched.sentinels()
-        self._kept: list[Tensor] = []  # of the sentinels, as the last update left them
-        self._evaluated = False  # whether a pass without gradients has come since
+        self._trail = WeightTrail(watched.sentinels())
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
         self._sampling = Sampling()
@@ -142,8 +139,8 @@ class StepRecorder(PassRecorder):
     def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         info = self.watched.info
         if not self.gradients_on:
-            self._evaluated |= outer
             if outer:
+                self._trail.evaluates()
                 self._sampling.passed(Call.to(info.model, args, kwargs).ids)
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
                 self.history.random_evaluations += 1
@@ -159,7 +156,7 @@ class StepRecorder(PassRecorder):
             return
         if record.number == self.first_step and not record.calls and not info.shapeless:
             self.history.began_fresh = looks_fresh(info)
-        if self._kept and not record.calls:
+        if Probe.WEIGHTS_KEPT in self.probes and not record.calls and not record.updated:
             self._compare_weights(record)
         call = Call.to(info.model, args, kwargs)
         self.judge.called(call, record.number)
@@ -177,11 +174,11 @@ class StepRecorder(PassRecorder):
                 self._attention.__enter__()
 
     def _compare_weights(self, record: StepRecord) -> None:
-        """Whether the weights are still as the last update left them: after evaluations, and on sampled steps."""
-        if self._evaluated or record.sampled:
-            moved = [not torch.equal(sample(p, FEW), w) for p, w in zip(self._sentinels, self._kept, strict=True)]
-            record.moved_since, record.after_evaluation = any(moved), self._evaluated
-        self._kept, self._evaluated = [], False
+        """Whether the weights are still as the last update left them, and whether a step began with them before."""
+        trail = self._trail
+        record.after_evaluation, record.outside = trail.evaluated, trail.outside
+        record.optimizer_count = steps_counted(self.watched.optimizers)
+        record.moved_since, record.began_before = trail.begins(record.number, record.optimizer_count, record.sampled)
 
     @guarded
     def on_other_update(self, optimizer: Any) -> None:
@@ -234,9 +231,9 @@ class StepRecorder(PassRecorder):
         if record.number == self.first_step or (record.number > self.first_step + 10 and not record.sampled):
             return
         stepped = {id(p): p for p in self._stepped}  # what another optimizer holds may wait for its own step
-        looked_at = self._sentinels if not self.watched.optimizers else stepped.values()
+        looked_at = self._trail.parameters if not self.watched.optimizers else stepped.values()
         if not record.sampled:
-            looked_at = [p for p in self._sentinels if id(p) in stepped or not self.watched.optimizers]
+            looked_at = [p for p in self._trail.parameters if id(p) in stepped or not self.watched.optimizers]
         there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse]
         kept = [(p, local(grad)) for p, grad in there if local(grad).numel()]
         for (parameter, _), norm in zip(kept, update_sample.norms_of([g for _, g in kept]), strict=True):
@@ -319,7 +316,7 @@ class StepRecorder(PassRecorder):
                 self._taken.append((its, before))
         record.updated = True
         if Probe.WEIGHTS_KEPT in self.probes:
-            self._kept, self._evaluated = [sample(p, FEW).clone() for p in self._sentinels], False
+            self._trail.updated()
         if record.reported:
             self.end()
 

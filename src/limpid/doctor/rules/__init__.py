@@ -45,6 +45,7 @@ from limpid.doctor.rules import (
     positions,
     preference,
     rewards,
+    row_errors,
     row_lessons,
     rows,
     schedule,
@@ -54,6 +55,7 @@ from limpid.doctor.rules import (
     token_ids,
     units,
     updates,
+    weights_over_time,
 )
 
 FAMILIES = (
@@ -80,6 +82,7 @@ FAMILIES = (
     loss,
     loss_arguments,
     targets,
+    row_errors,
     row_lessons,
     accumulation,
     logits,
@@ -94,6 +97,7 @@ FAMILIES = (
     overflow,
     distributed,
     updates,
+    weights_over_time,
     learning_rate,
     loss_curve,
     loss_level,

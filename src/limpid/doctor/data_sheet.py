@@ -1,0 +1,87 @@
+"""What a step's rows are: measured inputs as the model was given them, and one or more target numbers for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from limpid.doctor.calls import LABEL_NAMES
+
+if TYPE_CHECKING:
+    from limpid.doctor.step_record import StepRecord
+
+
+def tensors_in(given: Any) -> Iterator[Tensor]:
+    """The tensors of a tuple, a list or a mapping, or the tensor itself."""
+    if isinstance(given, Tensor):
+        yield given
+    for one in given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else ():
+        if isinstance(one, Tensor):
+            yield one
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether reading it makes nobody wait, and it is a plain table of numbers."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and bool(tensor.numel())
+
+
+def row_inputs(record: StepRecord) -> Tensor | None:
+    """The first tensor of measured numbers (row, …) that the model is given, where nobody learns it."""
+    call = record.calls[0] if record.calls else None
+    given = [] if call is None else [one for one in [*call.args, *call.kwargs.values()] if isinstance(one, Tensor)]
+    first = next((one for one in given if one.is_floating_point() and one.ndim >= 2 and len(one) >= 2), None)
+    usable = first is not None and is_readable(first) and not first.requires_grad
+    return first.detach() if usable and first is not None else None
+
+
+def row_targets(record: StepRecord) -> Tensor | None:
+    """The last tensor of a batch of several, or the one that is called its targets: (row, …), not among the inputs."""
+    given = record.micros[0].given if len(record.micros) == 1 else None
+    if isinstance(given, Mapping):
+        target: Tensor | None = next((given[n] for n in LABEL_NAMES if isinstance(given.get(n), Tensor)), None)
+    else:
+        several = isinstance(given, tuple | list) and all(isinstance(one, Tensor) for one in given) and len(given) > 1
+        target = given[-1] if several and given is not None else None
+    if target is None or not is_readable(target) or target.dtype == torch.bool or not target.ndim:
+        return None
+    for call in record.calls:
+        if any(one is target or _equal(one, target) for one in tensors_in([*call.args, *call.kwargs.values()])):
+            return None
+    return target.detach()
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.numel() == other.numel() and is_readable(one) and bool((one.reshape(-1) == other.reshape(-1)).all())
+
+
+def answers(record: StepRecord) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Outputs, their gradients and the batch's targets of a regression of one pass, (row, number) each."""
+    target = row_targets(record)
+    if target is None or not target.is_floating_point() or len(record.row_gradients) != 1 or len(record.calls) != 1:
+        return None
+    outputs, gradient = record.row_gradients[0]
+    if outputs.numel() != target.numel() or len(outputs) != len(target) or not is_readable(outputs):
+        return None
+    made = [one.detach().double().reshape(len(target), -1) for one in (outputs, gradient, target)]
+    return (made[0], made[1], made[2]) if all(bool(torch.isfinite(one).all()) for one in made) else None
+
+
+def rows_in_order(record: StepRecord) -> bool:
+    """Whether the model is given the rows of the batch in the batch's order: each is most like its own."""
+    given = record.micros[0].given if len(record.micros) == 1 else None
+    held, inside = (
+        next(tensors_in(given), None),
+        next(tensors_in([*record.calls[0].args, *record.calls[0].kwargs.values()]), None),
+    )
+    if held is None or inside is None or held.shape != inside.shape or not (is_readable(held) and is_readable(inside)):
+        return False
+    a, b = (one.detach().reshape(len(one), -1)[:256, :512].float() for one in (held, inside))
+    if bool((a == b).all()):
+        return True
+    a, b = (one - one.mean(0) for one in (a, b))
+    alike = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
+    return float((alike.argmax(1) == torch.arange(len(alike))).double().mean()) > 0.9
