@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from limpid.doctor.contracts import CONTRACTS, Contract
 from limpid.doctor.watched import Watched
 
 SCALING = ("scale", "unscale_", "step", "update")
@@ -33,6 +34,7 @@ class LoopListener(Protocol):
     def on_difference(self, given: Any, target: Any) -> None: ...
     def on_divergence(self, given: Any, target: Any) -> None: ...
     def on_binary(self, given: Any, target: Any) -> None: ...
+    def on_arguments(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None: ...
     def on_mean(self, name: str, value: Any, reduction: str) -> None: ...
     def on_other_update(self, optimizer: Any) -> None: ...
     def on_backward(self, root: Any) -> None: ...
@@ -256,6 +258,8 @@ def _patch() -> None:
     _wrap(F, "cross_entropy", ("input", "target"), "on_loss", value="on_mean")
     _wrap(F, "kl_div", ("input", "target"), "on_divergence")
     _wrap(F, "binary_cross_entropy_with_logits", ("input", "target"), "on_binary", value="on_mean")
+    for contract in CONTRACTS:
+        _wrap_contract(contract)
     for name in SCALING:
         _wrap_scaler(name)
     _every_update.append(register_optimizer_step_post_hook(_updated))
@@ -310,6 +314,22 @@ def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: s
 
     _originals.append((owner, name, original))
     setattr(owner, name, wrapped)
+
+
+def _wrap_contract(contract: Contract) -> None:
+    """Report the arguments of a function after it has run: they are only looked at."""
+    original = getattr(contract.owner, contract.name)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        for ref in () if torch.compiler.is_compiling() else LISTENERS:
+            if (listener := ref()) is not None:
+                listener.on_arguments(contract, args, kwargs, result)
+        return result
+
+    _originals.append((contract.owner, contract.name, original))
+    setattr(contract.owner, contract.name, wrapped)
 
 
 def _drop(listener: LoopListener | None) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
+from limpid.doctor.contracts import Breach, Contract
 from limpid.doctor.finding import Skipped
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import read_call
@@ -188,3 +189,32 @@ class PassRecorder:
         """What a loss that applies a sigmoid is given."""
         if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
             self.record.squashed_before = made_by(given) or self.record.squashed_before
+
+    @guarded
+    def on_arguments(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A call of a function whose documentation asks something of its arguments."""
+        if not self.record.sampled or not self.gradients_on or Probe.ARGUMENTS not in self.probes:
+            return
+        given = contract.given(args, kwargs)
+        for breach in contract.breaches(given):
+            if isinstance(result, Tensor):
+                whole = breach.elements is None or given.get("reduction") != "none"
+                self._if_learned_from(breach, None if whole else breach.elements, result)
+            else:
+                self.record.breaches.append(breach)
+
+    def _if_learned_from(self, breach: Breach, elements: Tensor | None, result: Tensor) -> None:
+        """Whether what was returned, or these elements of it, have a part in the gradient: a look at them has none."""
+        record = self.record
+
+        def back(gradients: tuple[Tensor | None, ...]) -> None:
+            gradient = gradients[0]
+            if gradient is None or self.is_paused:
+                return
+            with self.skipped.noting("arguments"):
+                part = gradient if elements is None else gradient[elements.expand_as(gradient)]
+                if bool((part != 0).any()):
+                    record.breaches.append(breach)
+
+        if result.grad_fn is not None:
+            result.grad_fn.register_prehook(back)

@@ -38,6 +38,7 @@ class Probe(Enum):
     ATTENTION = "queries, keys and scores of each attention"
     LOSS_GRADIENT = "the gradient of the logits"
     LOSS_INPUTS = "the arguments of the loss function"
+    ARGUMENTS = "the arguments of losses and layers, against their documentation"
     LOGIT_LEVEL = "mean, largest and log Z of the logits"
     EVENTS = "the order of calls in a step"
     MODES = "which modules are in training mode"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call, Micro, nothing_to_learn
+from limpid.doctor.contracts import Breach
 from limpid.doctor.graph_leaves import OtherLeaf
 from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.levels import GroupRate, LogitLevel
@@ -76,6 +77,7 @@ class StepRecord:
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
     not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
+    breaches: list[Breach] = field(default_factory=list)  # arguments that are not what a function asks for
     squashed_before: str = ""  # what made the logits of a binary cross-entropy: sigmoid, softmax
     own_draw: bool = False  # whether the model itself drew these rows, shortly before
     # gradients

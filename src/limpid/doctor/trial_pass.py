@@ -20,6 +20,7 @@ from limpid.adjoints.watch import Watch, watched
 from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import LossGradient, read_call
+from limpid.doctor.makers import maker
 from limpid.doctor.shield import Shield
 from limpid.doctor.undisturbed import seeded, undisturbed
 
@@ -37,13 +38,12 @@ def spread_out(prediction: Tensor, target: Tensor) -> bool:
     return len(longer) == len(shorter) + 1 and longer[-1] == 1 and longer[:-1] == shorter and shorter[-1:] > (1,)
 
 
-VIEWS = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Permute", "Select", "Slice", "ToCopy")
 SQUASHES = ("Sigmoid", "Softmax")
 
 
 def made_by(value: Tensor) -> str:
     """sigmoid or softmax, where the tensor is what one of them returned, perhaps in another shape; else nothing."""
-    return _made_by(value, SQUASHES)
+    return maker(value, SQUASHES).lower()
 
 
 RANGES = {
@@ -59,7 +59,7 @@ RANGES = {
 
 def reach(given: Tensor, target: Tensor) -> tuple[str, float, float, float, float] | None:
     """The last activation, its range, the share of the targets' variance beyond it, and the share of the targets."""
-    name = _made_by(given, tuple(one.capitalize() for one in RANGES))
+    name = maker(given, tuple(one.capitalize() for one in RANGES)).lower()
     if not name or not target.is_floating_point():
         return None
     low, high = RANGES[name]
@@ -92,18 +92,6 @@ def explained(given: Tensor, target: Tensor) -> tuple[float, float] | None:
     if not spread > 0 or target.requires_grad:
         return None
     return 1 - float((prediction - y).square().mean()) / spread, float(prediction.var(correction=0)) / spread
-
-
-def _made_by(value: Tensor, known: Sequence[str]) -> str:
-    node = value.grad_fn
-    for _ in range(8):
-        name = "" if node is None else type(node).__name__.removesuffix("0").removesuffix("1").removesuffix("Backward")
-        if name in known:
-            return name.lower()
-        if node is None or name not in VIEWS or not node.next_functions:
-            return ""
-        node = node.next_functions[0][0]
-    return ""
 
 
 class Differences(TorchFunctionMode):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
+from limpid.doctor.rules.arguments import found
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -40,10 +41,11 @@ PROBABILITIES_GIVEN = Rule(
     equation=r"\sigma(\sigma(z)) \in (0.5, 0.731);\; \log p \le 0",
     source="definition; documentation of torch.nn.functional.kl_div and binary_cross_entropy_with_logits",
     threshold="exact: binary_cross_entropy_with_logits of what a sigmoid or softmax returned; kl_div of an input above "
-    "{above:g}",
+    "{above:g}; nll_loss, kl_div or ctc_loss of what a linear layer or a softmax returned and does not add up to 1; "
+    "targets that contradict log_target; rates with log_input=True",
     thresholds={"above": PROBABILITY},
     cost="the name of one function; on sampled steps the largest entry of kl_div's input",
-    needs=(Probe.LOSS_INPUTS,),
+    needs=(Probe.LOSS_INPUTS, Probe.ARGUMENTS),
     fix="binary_cross_entropy_with_logits(logits, …); kl_div(log_softmax(logits), …)",
     refuted_by="an input that no sigmoid made; an input at or below 0",
     explains=("loss-plateau", "loss-never-falls", "loss-formula-unusual"),
@@ -138,3 +140,8 @@ def logarithms_expected(watched: Watched, record: StepRecord, history: History) 
         cause="softmax where log_softmax is meant",
         evidence={"least": least, "largest": largest},
     )
+
+
+@on_step(PROBABILITIES_GIVEN)
+def others_expected(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    yield from found(PROBABILITIES_GIVEN, record, history)
