@@ -12,6 +12,7 @@ from limpid.operations.modules import ModuleDocument
 
 if TYPE_CHECKING:
     from limpid.operations.compared_document import ComparedRecordings
+    from limpid.operations.what_if import WhatIf
 
 SHOWN = 8
 """Rows of a table."""
@@ -63,6 +64,29 @@ def compared_page(found: ComparedRecordings) -> str:
     rows = [(one.kind, one.name, one.module, one.phase, one.said) for one in found.places[:SHOWN]]
     places = [table(rows, ("what", "name", "module", "phase", "said"))] if rows else []
     return titled(f"{found.a} against {found.b}", table(facts), *places)
+
+
+def what_if_page(found: WhatIf) -> str:
+    """What was asked, foretold and tried; modules by themselves, folded."""
+    from limpid.operations.what_if_terminal import WITHIN, cell, said_of, short
+
+    asked = ", ".join(f"{pattern} in {form}" for pattern, form in found.asked.items())
+    facts = [
+        ("foretold", said_of(found.predicted)),
+        ("tried", f"{'' if found.holds else 'beyond that: '}{found.tried:+.3g}"),
+        ("loss", f"{found.loss + found.tried:.6g} in the place of {found.loss:.6g}"),
+    ]
+    parts = [table(facts)]
+    if len(found.parts) > 1:
+        rows = [(f"{one.adds:+.3g}", one.module, short(one.format)) for one in found.parts]
+        parts.append(folded("which part adds what", table(rows, ("adds", "module", "format"), numbers=(0,))))
+    if found.rows:
+        most = WITHIN * abs(found.loss)
+        table_rows = [[row.module, *map(cell, row.formats.values()), short(row.narrowest(most)) or "stays"]
+                      for row in found.rows]  # fmt: skip
+        heads = ("module", *map(short, found.rows[0].formats), f"narrowest within {100 * WITHIN:g}%")
+        parts.append(folded("each module by itself", table(table_rows, heads, numbers=(1, 2, 3))))
+    return titled(f"what if {asked}", *parts)
 
 
 def _wrong(call: CallDocument) -> tuple[str, ...]:

@@ -28,11 +28,7 @@ class Tried(Forward):
         form = self.format_of(self.module, short_name(func))
         if form is None:
             return func(*args, **kwargs)
-        made = in_format(func, args, kwargs, form, change=self.change)
-        if not is_in_place(func):
-            return made
-        args[0].copy_(made)
-        return args[0]
+        return done_in(func, args, kwargs, form, self.change)
 
 
 def rounded(tensor: Tensor, form: Format) -> Tensor:
@@ -68,6 +64,15 @@ def in_format(
         return made
     found = mapped(made, changed)
     return tuple(found) if isinstance(made, tuple) else found
+
+
+def done_in(func: Any, args: Any, kwargs: Any, form: Format, change: Change = rounded) -> Any:
+    """The call itself in a format: what it writes over is written."""
+    made = in_format(func, args, kwargs, form, change=change)
+    if not is_in_place(func):
+        return made
+    args[0].copy_(made)
+    return args[0]
 
 
 def with_values(func: Any, args: Any, kwargs: Any, value: Callable[[Tensor], Tensor]) -> Any:

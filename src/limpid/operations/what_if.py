@@ -9,10 +9,12 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from limpid.operations.along import tried_along
 from limpid.operations.formats import OUTSIDE, Format, format_of, wishes_of
 from limpid.operations.higher import higher_orders
 from limpid.operations.shadows import Forecast, Part, Told, forecast
-from limpid.operations.tried import FormatOf, loss_with
+from limpid.operations.tried import loss_with
+from limpid.reporter import SILENT, Report
 
 NARROWEST_FIRST = ("float8_e4m3fn", "bfloat16", "float16")
 """Formats of the table."""
@@ -34,10 +36,11 @@ ULPS = 2.0
 class Predicted:
     """The change of the loss that a format of some operations is foretold to make.
 
-    A part is told by what it would make itself, weighed to first order with the gradient where it is left. Parts
-    behind the first are given other numbers than were recorded: what they round off is another draw, of known size.
-    Second and third order are found with half of the differences. A pass that computes in 16 bits itself rounds anew
-    behind every change, by as much as such a change.
+    Of what is asked for, each part rounds as it does in a pass with all of them changed, and what it leaves behind is
+    weighed to first order with the gradient of the step as it is; second and third order are found with half of it. Of
+    a row each part is by itself, given what the step gave it; entered again, it is given other numbers than were
+    recorded, and what it rounds off then is another draw, of known size. A pass that computes in 16 bits itself rounds
+    anew behind every change, by as much as such a change.
     """
 
     calls: int
@@ -78,12 +81,22 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """One of the parts that are asked for, all of them changed: what it adds to the loss, to first order."""
+
+    module: str
+    format: str
+    adds: float
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """What was asked, foretold and tried; and every module by itself."""
 
     loss: float
     asked: Mapping[str, str]
     predicted: Predicted
+    parts: tuple[Asked, ...]
     tried: float
     rows: tuple[Row, ...]
 
@@ -99,64 +112,95 @@ class WhatIf:
 
         return said(self)
 
+    def _repr_html_(self) -> str:
+        from limpid.operations.notebook import what_if_page
 
-def what_if(model: nn.Module, function: Callable[[], Tensor], state: Tensor, wanted: Mapping[str, str]) -> WhatIf:
-    """Foretell from one forward and one backward pass, then take the forward pass in the formats that are asked for.
+        return what_if_page(self)
 
-    wanted  patterns of modules, or PATTERN:OPERATION, and the formats of what fits
-    state   of the generator of random numbers, with which the step began
+
+def what_if(
+    model: nn.Module,
+    function: Callable[[], Tensor],
+    state: Tensor,
+    wanted: Mapping[str, str],
+    *,
+    by_module: bool = True,
+    report: Report = SILENT.progress,
+) -> WhatIf:
+    """Take the forward pass in the formats that are asked for, and foretell it from the gradient of the step as it is.
+
+    wanted     patterns of modules, or PATTERN:OPERATION, and the formats of what fits
+    state      of the generator of random numbers, with which the step began
+    by_module  every module by itself, too
 
     Raises  ConfigError
     """
     wishes = wishes_of(wanted)
-    seen = dict[tuple[str, str], None]()
-
-    def parts_of(module: str, operation: str) -> Sequence[Part]:
-        seen[module, operation] = None
-        asked = wishes.part_of(module, operation)
-        names = _prefixes(module)
-        table = [Part(name, format_of(form)) for name in names for form in NARROWEST_FIRST]
-        return [*table, *([] if asked is None else [Part(asked[0], asked[1], True)])]
-
-    found = forecast(model, function, state, parts_of)
-    wishes.require(seen)
-    asked = [told for part, told in found.parts.items() if part.is_asked]
-    higher = higher_orders(model, function, state, found, sum(one.adds for one in asked))
-    tried = loss_with(model, function, state, wishes.format_of)
-    rows = _rows(found, lambda format_of: loss_with(model, function, state, format_of) - found.loss)
-    return WhatIf(found.loss, dict(wanted), _together(asked, found, *higher), tried - found.loss, rows)
+    report("the forward pass in other formats", 0, None)
+    along = tried_along(model, function, state, wishes)
+    wishes.require(along.seen)
+    report("what each part of it does", 0, None)
+    found = forecast(model, function, state, _table if by_module else _none, along.differences)
+    asked = {part: told for part, told in found.parts.items() if part.is_asked}
+    first = sum(one.adds for one in asked.values())
+    second, third = higher_orders(model, function, state, along.differences, found.loss, first)
+    predicted = _together(list(asked.values()), found, (second, third))
+    parts = tuple(Asked(part.name or OUTSIDE, part.form.name, told.adds) for part, told in asked.items())
+    rows = _rows(model, function, state, found, report)
+    return WhatIf(found.loss, dict(wanted), predicted, parts, along.loss - found.loss, rows)
 
 
-def _prefixes(module: str) -> list[str]:
-    """The module, and those that it is part of; but not the whole model."""
+def each_module(
+    model: nn.Module, function: Callable[[], Tensor], state: Tensor, report: Report = SILENT.progress
+) -> tuple[float, tuple[Row, ...]]:
+    """The loss, and every module by itself in each format of the table.
+
+    Raises  ConfigError
+    """
+    report("what each module does in each format", 0, None)
+    found = forecast(model, function, state, _table)
+    return found.loss, _rows(model, function, state, found, report)
+
+
+def _table(module: str, operation: str) -> list[Part]:
+    """The module, and those that it is part of, but not the whole model: in each format of the table."""
     names = module.split(".")
-    return [".".join(names[: n + 1]) for n in range(len(names))] if module else [OUTSIDE]
+    above = [".".join(names[: n + 1]) for n in range(len(names))] if module else [OUTSIDE]
+    return [Part(name, format_of(form)) for name in above for form in NARROWEST_FIRST]
 
 
-def _together(parts: Sequence[Told], found: Forecast, second: float = 0.0, third: float = 0.0) -> Predicted:
-    """Parts that are changed at once, in the order of the pass."""
+def _none(module: str, operation: str) -> list[Part]:
+    return []
+
+
+def _together(parts: Sequence[Told], found: Forecast, higher: tuple[float, float] | None = None) -> Predicted:
+    """Parts that are changed at once, in the order of the pass.
+
+    higher  second and third order, of parts that were tried along: what they round off is no other draw
+    """
     resolution = ULPS * found.eps * max(abs(found.loss), 1.0)
-    second, third = (one if abs(one) > NOISE * resolution else 0.0 for one in (second, third))
+    second, third = (one if abs(one) > NOISE * resolution else 0.0 for one in higher or (0.0, 0.0))
     squares = [one for part in parts for one in part.squares.values()]
     size = math.sqrt(sum(squares))
-    return Predicted(
-        sum(one.calls for one in parts),
-        sum(one.adds for one in parts),
-        second,
-        size,
-        math.hypot(math.sqrt(sum(squares[1:])), third, (1.0 if found.is_narrow else LEFT_OUT) * size),
-        resolution,
-    )
+    redrawn = math.sqrt(sum(squares[1:])) if higher is None else 0.0
+    deviation = math.hypot(redrawn, third, (1.0 if found.is_narrow else LEFT_OUT) * size)
+    adds, calls = sum(one.adds for one in parts), sum(one.calls for one in parts)
+    return Predicted(calls, adds, second, size, deviation, resolution)
 
 
-def _rows(found: Forecast, change: Callable[[FormatOf], float]) -> tuple[Row, ...]:
+def _rows(
+    model: nn.Module, function: Callable[[], Tensor], state: Tensor, found: Forecast, report: Report
+) -> tuple[Row, ...]:
     """Modules in the order of the pass; in 8 bits, whose second order is not small, each is tried."""
     rows = []
-    for name in dict.fromkeys(part.name for part in found.parts if not part.is_asked):
+    names = list(dict.fromkeys(part.name for part in found.parts if not part.is_asked))
+    for number, name in enumerate(names):
+        report(f"{name} by itself", number, len(names))
         told = {form: _together([found.parts[Part(name, Format(form))]], found) for form in NARROWEST_FIRST}
         for form, one in told.items():
             if Format(form).is_of_factors and one.size:
-                told[form] = replace(one, first=change(partial(_inside, name, Format(form))), deviation=0.0)
+                loss = loss_with(model, function, state, partial(_inside, name, Format(form)))
+                told[form] = replace(one, first=loss - found.loss, deviation=0.0)
         rows.append(Row(name, told))
     return tuple(rows)
 
