@@ -20,12 +20,27 @@ export interface AdjointDocument {
   ratio: Numeric | null;
 }
 
+/** Whether a recorded step can be taken again, and of what. */
+export interface AgainDocument {
+  why: string;
+  model: string;
+  precision: string;
+  formats: Array<string>;
+}
+
 /** An array of a recorded step that slices and tiles can be asked of. */
 export interface ArrayPlace {
   shape: Array<number>;
   format: string;
   axes: Array<string>;
   kinds: Array<"value" | "gradient" | "exact" | "difference" | "share">;
+}
+
+/** One of the parts that are asked for, all of them changed. */
+export interface AskedDocument {
+  module: string;
+  format: string;
+  adds: Numeric;
 }
 
 /** One number before and after what was changed. */
@@ -277,6 +292,29 @@ export interface Finding {
 /** The doctor's findings of a run that point into one of its steps. */
 export interface FindingsView {
   findings: Array<PlacedFinding>;
+}
+
+/** What other formats of some operations would do to the loss: foretold and tried; every module by itself. */
+export interface FormatsDocument {
+  loss: Numeric;
+  asked: Record<string, string>;
+  predicted: PredictedDocument | null;
+  parts: Array<AskedDocument>;
+  tried: Numeric | null;
+  holds: boolean | null;
+  rows: Array<FormatsRow>;
+}
+
+/** Patterns of modules and the formats that they are to be tried in; of none, every module by itself. */
+export interface FormatsQuestion {
+  asked: Record<string, string>;
+}
+
+/** A module by itself in each format. */
+export interface FormatsRow {
+  module: string;
+  formats: Record<string, PredictedDocument>;
+  narrowest: string;
 }
 
 /** One result that a notebook's kernel holds: which it is, the others are null. */
@@ -618,6 +656,16 @@ export interface PracticeView {
 export interface PrecisionChange {
   kind: "precision";
   format: string;
+}
+
+/** A change of the loss that is foretold. */
+export interface PredictedDocument {
+  calls: number;
+  change: Numeric;
+  at_most: Numeric;
+  deviation: Numeric;
+  is_value: boolean;
+  is_changed: boolean;
 }
 
 /** A longer exercise, which belongs to no one chapter. */

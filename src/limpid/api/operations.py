@@ -35,10 +35,14 @@ def trace_model(
 
 @checked
 def try_formats(
-    what: str | Path, text: str, formats: dict[str, str], precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+    what: str | Path,
+    text: str | None,
+    formats: dict[str, str],
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32",
 ) -> WhatIf:
     """What the loss of a Hugging Face folder's model on a text would be with some operations in another format.
 
+    what     the folder, or a recording of such a step, which has its text and precision
     formats  patterns of modules' paths and formats, such as {"layers.3.*": "fp8"}
     """
     import torch
@@ -46,11 +50,18 @@ def try_formats(
     from limpid.operations.folder import of_folder
     from limpid.operations.what_if import what_if
     from limpid.schedule import TEXT_RATE
-    from limpid.source import ModelFolder, open_source
+    from limpid.source import KeptRecording, ModelFolder, open_source
 
     source = open_source(what)
+    if isinstance(source, KeptRecording):
+        from limpid.operations.again import try_again
+        from limpid.operations.kept import read
+
+        return try_again(read(source.path), formats)
     if not isinstance(source, ModelFolder):
         raise ConfigError(f"{what} is no Hugging Face folder, which transformers opens")
+    if text is None:
+        raise ConfigError(f"{what} reads a text, which is missing: give it as text")
     step = of_folder(source, text, TEXT_RATE, precision)
     assert step.loss is not None
     return what_if(step.model, step.loss, torch.get_rng_state(), formats)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,10 @@ from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
 from limpid.files import MALFORMED, one_line, parse_json
 from limpid.model.convert import refuse_pickles
 from limpid.operations.inputs import Fed, fed
+from limpid.operations.report import Again, Precision
 from limpid.operations.step import Step
 from limpid.source import ModelFolder
 
-Precision = Literal["fp32", "bf16", "fp64"]
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
@@ -47,7 +47,8 @@ def of_folder(source: ModelFolder, text: str, rate: float, precision: Precision 
         return loss.detach()
 
     title, loss = f"{source.title}: {type(model).__name__}", _explained(lambda: _loss(model, given), source)
-    return Step(model, optimizer, _explained(take, source), title, given.said, loss)
+    again = Again(str(source.path.resolve()), text, precision)
+    return Step(model, optimizer, _explained(take, source), title, given.said, loss, again)
 
 
 def _opened(source: ModelFolder, form: torch.dtype) -> Any:

@@ -23,10 +23,11 @@ from torch.utils.hooks import RemovableHandle
 
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import MALFORMED, explained, parse_json, write_atomically
-from limpid.jsonable import to_json
+from limpid.jsonable import from_json, to_json
 from limpid.operations.arrays import Unreadable, exact, is_float, raw
 from limpid.operations.call import Call, Check
 from limpid.operations.document import VERSION, RecordingDocument, recording_from
+from limpid.operations.report import Again
 from limpid.source import KEPT
 
 WAITING = 64 << 20
@@ -132,10 +133,10 @@ class Keeper:
             self.add(f"after/{own_name(name)}", parameter)
         self.write()
 
-    def finish(self, document: RecordingDocument) -> None:
+    def finish(self, document: RecordingDocument, again: Again | None) -> None:
         """Write recording.json: from then on the folder is a recording."""
         held = {"version": VERSION, "torch": torch.__version__, "document": document, "arguments": self.arguments,
-                "rounding": self.rounding, "values": self.places, "after": self.after}  # fmt: skip
+                "rounding": self.rounding, "values": self.places, "after": self.after, "again": again}  # fmt: skip
         with explained(str(self.folder)):
             write_atomically(self.folder / KEPT, json.dumps(to_json(held)).encode())
 
@@ -221,6 +222,12 @@ class Kept:
         return recording_from(self.held["document"])
 
     @property
+    def again(self) -> Again | None:
+        """What takes its step once more; None of a step that was taken by somebody's own code."""
+        found = self.held.get("again")
+        return None if found is None else from_json(Again, found)
+
+    @property
     def names(self) -> dict[str, int]:
         """Names of its arrays, in the order of the step."""
         found: dict[str, int] = self.held["values"]
@@ -266,7 +273,7 @@ def read(folder: Path) -> Kept:
         version = held["version"]
         found = Kept(folder, held)
         if version == VERSION:
-            found.document  # noqa: B018  which reads all of it
+            found.document, found.again  # noqa: B018  which reads all of it
     except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{file} cannot be read as a recording: record the step again") from error
     if version != VERSION:

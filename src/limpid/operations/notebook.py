@@ -68,7 +68,8 @@ def compared_page(found: ComparedRecordings) -> str:
 
 def what_if_page(found: WhatIf) -> str:
     """What was asked, foretold and tried; modules by themselves, folded."""
-    from limpid.operations.what_if_terminal import WITHIN, cell, said_of, short
+    from limpid.operations.what_if_document import WITHIN
+    from limpid.operations.what_if_terminal import cell, said_of, short
 
     asked = ", ".join(f"{pattern} in {form}" for pattern, form in found.asked.items())
     facts = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from limpid.adjoints.adjoint import Adjoint
 from limpid.adjoints.adjoint import Verdict as AdjointVerdict
@@ -13,6 +14,7 @@ from limpid.operations.document import RecordingDocument, document
 
 SHOWN = 8
 """Rows of a table."""
+Precision = Literal["fp32", "bf16", "fp64"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,15 @@ class Part:
     error: float  # added to the loss
 
 
+@dataclass(frozen=True)
+class Again:
+    """What takes a folder's step once more."""
+
+    model: str  # its folder
+    text: str
+    precision: Precision
+
+
 @dataclass
 class Facts:
     """What is known of a step beside its calls."""
@@ -34,6 +45,7 @@ class Facts:
     loss: float | None = None
     parameters: int = 0
     not_finite: str = ""  # the loss, a gradient or parameter after the step, the first of them; else nothing
+    again: Again | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from limpid.errors import ConfigError
 from limpid.operations.recorder import recording
-from limpid.operations.report import Report
+from limpid.operations.report import Again, Report
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Step:
     """What the model is given, in words, and what taking the step adds to that."""
     loss: Callable[[], Tensor] | None = None
     """Its forward pass alone, where that is known."""
+    again: Again | None = None
 
 
 def recorded(step: Step, keep: Path | None = None) -> Report:
@@ -40,7 +41,7 @@ def recorded(step: Step, keep: Path | None = None) -> Report:
     Raises  ConfigError where nothing of PyTorch ran
     """
     with recording(step.model, step.optimizer, keep) as found:
-        found.facts.title, found.facts.fed = step.title, step.fed
+        found.facts.title, found.facts.fed, found.facts.again = step.title, step.fed, step.again
         found.facts.loss = loss = _number(step.take())
         if loss is not None and not math.isfinite(loss):
             found.facts.not_finite = "the loss"

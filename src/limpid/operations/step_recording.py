@@ -63,7 +63,7 @@ class Recording:
     def finish(self) -> None:
         """Make the folder a recording: what it holds is said in it."""
         if self.keeper is not None:
-            self.keeper.finish(self.verify().document())
+            self.keeper.finish(self.verify().document(), self.facts.again)
 
     def in_float64(self, function: Callable[[], Tensor]) -> float:
         """What the loss is without rounding: the same function in float64, weights and random masks as they were.

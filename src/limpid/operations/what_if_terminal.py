@@ -10,6 +10,7 @@ from rich.text import Text
 
 from limpid.columns import Cell, Columns
 from limpid.console import Console
+from limpid.operations.what_if_document import WITHIN
 from limpid.terminal import counted
 from limpid.theme import FAULT, GOOD, HEADING, QUIET, WARNING
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from limpid.operations.what_if import Predicted, Row, WhatIf
 
 SHORT = {"float8_e4m3fn": "fp8", "bfloat16": "bf16", "float16": "fp16", "float8_e5m2": "e5m2"}
-WITHIN = 1e-3
-"""Of the loss: what a format may move it by, where nothing else is said."""
 ROWS, PARTS = 24, 8
 
 

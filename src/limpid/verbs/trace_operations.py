@@ -93,9 +93,12 @@ def _what_if(flags: TraceFlags) -> int:
     from limpid.operations.function import is_function
     from limpid.source import KeptRecording, find_source
 
-    require(not is_function(flags.what) and not isinstance(find_source(flags.what), KeptRecording),
-            f"--what-if needs the loss of {flags.what} by itself, which is known of Hugging Face folders alone: in "
-            "Python that is step.what_if(loss, {'layers.3.*': 'fp8'}) of limpid.recording(model)")  # fmt: skip
+    require(not is_function(flags.what),
+            f"--what-if needs the loss of {flags.what} by itself, which is known of Hugging Face folders and their "
+            "recordings alone: in Python that is step.what_if(loss, {'layers.3.*': 'fp8'}) of "
+            "limpid.recording(model)")  # fmt: skip
+    if isinstance(find_source(flags.what), KeptRecording):
+        _require_kept(flags)
     wanted = {}
     for one in flags.what_if:
         pattern, _, form = one.rpartition("=")
@@ -105,14 +108,13 @@ def _what_if(flags: TraceFlags) -> int:
     from limpid.training.allocator import keep_freed_memory
 
     keep_freed_memory()
-    assert flags.text is not None
     found = try_formats(flags.what, flags.text, wanted, flags.precision or "fp32")
     if flags.json:
-        from dataclasses import asdict
-
+        from limpid.operations.what_if_document import document
         from limpid.terminal import say_json
+        from limpid.tracing.schema import to_json
 
-        say_json(asdict(found) | {"holds": found.holds})
+        say_json(to_json(document(found)))
     else:
         from limpid.console import Console
         from limpid.operations.what_if_terminal import lines
@@ -130,10 +132,7 @@ def _document(flags: TraceFlags) -> RecordingDocument:
     if isinstance(source, KeptRecording):
         from limpid.operations.kept import read
 
-        given = {"--text": flags.text is not None, "--keep": flags.keep is not None,
-                 "--precision": flags.precision is not None}  # fmt: skip
-        for option, is_given in given.items():
-            require(not is_given, f"{flags.what} is a recording already: leave out {option}")
+        _require_kept(flags)
         return read(source.path).document
     from limpid.api.operations import trace_function, trace_model
     from limpid.operations.function import OwnCodeError, is_function
@@ -151,3 +150,11 @@ def _document(flags: TraceFlags) -> RecordingDocument:
             raise
     assert flags.text is not None
     return trace_model(flags.what, flags.text, flags.precision or "fp32", keep).document()
+
+
+def _require_kept(flags: TraceFlags) -> None:
+    """Raise ConfigError for what a recording has already."""
+    given = {"--text": flags.text is not None, "--keep": flags.keep is not None,
+             "--precision": flags.precision is not None}  # fmt: skip
+    for option, is_given in given.items():
+        require(not is_given, f"{flags.what} is a recording already: leave out {option}")

@@ -110,6 +110,13 @@ class VariantsQuestion(Question):
     b: str
 
 
+@dataclass(frozen=True)
+class FormatsQuestion(Question):
+    """Patterns of modules and the formats that they are to be tried in; of none, every module by itself."""
+
+    asked: dict[str, str]
+
+
 def read(kind: type[Asked], asked: dict[str, Any]) -> Asked:
     """A question from the body that it came in.
 
@@ -121,4 +128,12 @@ def read(kind: type[Asked], asked: dict[str, Any]) -> Asked:
     return from_dict(kind, asked)
 
 
-QUESTIONS = (ExactQuestion, LabelsQuestion, PlayQuestion, PlanQuestion, WhatIfQuestion, VariantsQuestion)
+QUESTIONS = (
+    ExactQuestion,
+    LabelsQuestion,
+    PlayQuestion,
+    PlanQuestion,
+    WhatIfQuestion,
+    VariantsQuestion,
+    FormatsQuestion,
+)

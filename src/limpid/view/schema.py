@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.operations.document import RecordingDocument
+from limpid.operations.what_if_document import AgainDocument, FormatsDocument
 from limpid.tracing.document import VERSION
 from limpid.tracing.schema import json_schema
 from limpid.view.documents.compare import ComparedDocument, WhatIfDocument
@@ -24,7 +25,7 @@ from limpid.view.questions import QUESTIONS
 DOCUMENTS = (
     RunList, RunOverview, MetricsDocument, StateDocument, StepView, EntryView, EquationsView, JobDocument,
     ErrorDocument, PlayDocument, PlanDocument, PlanForm, PlanLayouts, ComparedDocument, WhatIfDocument, LensView,
-    OverSteps, FindingsView, GivenDocument, RecordingDocument,
+    OverSteps, FindingsView, GivenDocument, RecordingDocument, AgainDocument, FormatsDocument,
 )  # fmt: skip
 FILE = Path(__file__).with_name("view.schema.json")
 

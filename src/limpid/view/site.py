@@ -11,6 +11,7 @@ from starlette.routing import Route
 from limpid.view.compare import Compare
 from limpid.view.folder import Folder
 from limpid.view.jobs import Jobs
+from limpid.view.kept_formats import KeptFormats
 from limpid.view.kept_variants import KeptVariants
 from limpid.view.live import Streams
 from limpid.view.over_steps import OverTime
@@ -20,6 +21,7 @@ from limpid.view.routes.jobs import JobAnswers
 from limpid.view.routes.learn import LearnAnswers
 from limpid.view.routes.models import ModelAnswers
 from limpid.view.routes.page import Pages
+from limpid.view.routes.recordings import RecordingAnswers
 from limpid.view.routes.runs import RunAnswers
 from limpid.view.routes.steps import StepAnswers
 from limpid.view.routes.variants import VariantAnswers
@@ -58,5 +60,6 @@ class Site:
             *ModelAnswers(self.runs.folder, self.play).routes(),
             *CompareAnswers(self.compare, self.what_if).routes(),
             *VariantAnswers(KeptVariants(self.runs.folder, self.jobs)).routes(),
+            *RecordingAnswers(KeptFormats(self.runs.folder, self.jobs)).routes(),
             *LearnAnswers(self.steps).routes(),
         ]

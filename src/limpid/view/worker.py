@@ -62,8 +62,15 @@ def variants(asked: Mapping[str, Any], report: Report) -> None:
     make(asked, report)
 
 
+def formats(asked: Mapping[str, Any], report: Report) -> None:
+    """Try other formats of a recorded step's operations."""
+    from limpid.view.kept_formats import make
+
+    make(asked, report)
+
+
 Work = Callable[[Mapping[str, Any], Report], None]
-WORK: dict[str, Work] = {"record": record, "exact": exact, "bounds": bounds, "variants": variants}
+WORK: dict[str, Work] = {"record": record, "exact": exact, "bounds": bounds, "variants": variants, "formats": formats}
 
 
 def main(question: str) -> int:

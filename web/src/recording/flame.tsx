@@ -1,5 +1,6 @@
 // Who moved the loss: each module as wide as what its calls moved it by, whichever way; its parts and operations below it.
 import { useSignal } from "@preact/signals";
+import { Fragment } from "preact";
 import { useRef } from "preact/hooks";
 import type { RecordingDocument } from "../documents";
 import { numeric } from "../numbers";
@@ -78,24 +79,25 @@ export function Flame({ recording, choose }: { recording: RecordingDocument; cho
           const fill = colour(part.moved, STRONGEST * part.size, colours);
           const room = Math.floor((one.width - 8) / LETTER);
           return (
-            <g
-              key={part.path}
-              role="button"
-              tabIndex={part.path === focused ? 0 : -1}
-              aria-label={`${part.path || "the whole step"} moved the loss by ${plus(part.moved)}`}
-              transform={`translate(${left},${depth * HEIGHT})`}
-              onClick={() => press(one)}
-              onFocus={() => (at.value = part)}
-              onMouseEnter={() => (at.value = part)}
-              onKeyDown={(event) => key(event, one)}
-            >
-              <rect width={Math.max(one.width - 1, 1)} height={HEIGHT - 2} fill={css(fill)} />
+            <Fragment key={part.path}>
+              <g
+                role="button"
+                tabIndex={part.path === focused ? 0 : -1}
+                aria-label={`${part.path || "the whole step"} moved the loss by ${plus(part.moved)}`}
+                transform={`translate(${left},${depth * HEIGHT})`}
+                onClick={() => press(one)}
+                onFocus={() => (at.value = part)}
+                onMouseEnter={() => (at.value = part)}
+                onKeyDown={(event) => key(event, one)}
+              >
+                <rect width={Math.max(one.width - 1, 1)} height={HEIGHT - 2} fill={css(fill)} />
+              </g>
               {room > 2 && (
-                <text x={4} y={16} fill={inkOn(fill)}>
+                <text x={left + 4} y={depth * HEIGHT + 16} fill={inkOn(fill)} aria-hidden="true">
                   {part.name.length > room ? `${part.name.slice(0, room - 1)}…` : part.name}
                 </text>
               )}
-            </g>
+            </Fragment>
           );
         })}
       </svg>

@@ -1,5 +1,6 @@
 // A step of any PyTorch model, every call of it redone: what was checked, who moved the loss, which call made what.
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import type { Address } from "../address";
 import type { CallDocument, RecordingDocument } from "../documents";
 import { percent } from "../format";
@@ -10,17 +11,27 @@ import { apiOf, useAnswer } from "../service";
 import { Adjoints } from "./adjoints";
 import { Call, operation, Share, standing } from "./call";
 import { Flame } from "./flame";
+import { Formats } from "./formats";
 import { Modules } from "./modules";
 
 /** Calls of a list that are shown at once. */
 const SHOWN = 12;
 
 export function Recording({ source, address }: ViewProps<Extract<Address, { view: "recording" }>>) {
-  const answer = useAnswer<RecordingDocument>(apiOf(source), `api/recordings/${encodeURIComponent(address.name)}`);
-  return <Awaited answer={answer.value}>{(recording) => <Shown recording={recording} />}</Awaited>;
+  const api = apiOf(source);
+  const answer = useAnswer<RecordingDocument>(api, `api/recordings/${encodeURIComponent(address.name)}`);
+  return (
+    <Awaited answer={answer.value}>
+      {(recording) => (
+        <Shown recording={recording}>
+          <Formats api={api} name={address.name} recording={recording} />
+        </Shown>
+      )}
+    </Awaited>
+  );
 }
 
-function Shown({ recording }: { recording: RecordingDocument }) {
+function Shown({ recording, children }: { recording: RecordingDocument; children: ComponentChildren }) {
   const chosen = useSignal<number | null>(recording.wrong[0] ?? recording.origins.at(-1) ?? recording.nearest);
   const choose = (number: number) => (chosen.value = number);
   const call = chosen.value === null ? undefined : recording.calls[chosen.value];
@@ -40,6 +51,7 @@ function Shown({ recording }: { recording: RecordingDocument }) {
         </aside>
       </div>
       <Account recording={recording} choose={choose} />
+      {children}
     </div>
   );
 }

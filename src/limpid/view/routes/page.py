@@ -15,7 +15,6 @@ from limpid.tracing.cache import program
 from limpid.view import bundle
 from limpid.view.answers import Refused, encoded, in_thread, packed, tagged
 from limpid.view.equations import equations_view
-from limpid.view.recording import recording_text
 from limpid.view.runs import Runs, Stamp, stamp_of
 
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -32,7 +31,6 @@ class Pages:
         return [
             Route("/", in_thread(self.page)),
             Route("/static/{file}", in_thread(self.bundle)),
-            Route("/api/recordings/{name}", in_thread(self.recording)),
             Route("/api/equations", in_thread(self.equations)),
         ]
 
@@ -53,10 +51,6 @@ class Pages:
     def equations(self, request: Request) -> Response:
         """GET api/equations: the catalogue."""
         return tagged(request, program(), lambda: packed(request, _catalogue()))
-
-    def recording(self, request: Request) -> Response:
-        """GET api/recordings/NAME."""
-        return packed(request, recording_text(self.runs.folder.recording(request.path_params["name"])))
 
 
 @lru_cache(maxsize=32)
