@@ -44,7 +44,7 @@ class Widened(TorchDispatchMode):
         names = [one.name for one in func._schema.arguments]
         wide = [one if name in own else _wider(one) for name, one in zip(names, args, strict=False)]
         kwargs = {name: one if name in own else _wider(one) for name, one in kwargs.items()}
-        made = _grouped(*wide, **kwargs) if short_name(func) == "_grouped_mm" else func(*wide, **kwargs)
+        made = grouped_product(*wide, **kwargs) if short_name(func) == "_grouped_mm" else func(*wide, **kwargs)
         return made if own else _wider(made)
 
 
@@ -72,16 +72,28 @@ def _wider(value: Any) -> Any:
     return tuple(found) if isinstance(value, tuple) else found
 
 
-def _grouped(
+def grouped_product(
     self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Tensor:
-    """A product for each group of rows, which PyTorch computes in no float64; offs are where groups end."""
-    if offs is None or self.ndim != 2 or mat2.ndim != 3:
-        return torch._grouped_mm(self, mat2, offs, bias=bias, out_dtype=out_dtype)
-    made = self.new_zeros(self.shape[0], mat2.shape[2])
-    ends = offs.tolist()
-    for group, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        made[begin:end] = self[begin:end] @ mat2[group]
+    """A product for each group, which PyTorch computes in no float64; offs are where groups end.
+
+    Groups are of rows (2 × 3 axes), of columns (3 × 2), of what is added up (2 × 2), or the first axis of both (3 × 3).
+    """
+    if offs is None:
+        made = self @ mat2
+    else:
+        ends = offs.tolist()
+        groups = list(enumerate(zip([0, *ends[:-1]], ends, strict=True)))
+        if self.ndim == 2 and mat2.ndim == 3:
+            parts = [self[begin:end] @ mat2[group] for group, (begin, end) in groups]
+            parts.append(self.new_zeros(self.shape[0] - ends[-1], mat2.shape[2]))
+            made = torch.cat(parts)
+        elif self.ndim == 3:
+            parts = [self[group] @ mat2[:, begin:end] for group, (begin, end) in groups]
+            parts.append(self.new_zeros(self.shape[1], mat2.shape[1] - ends[-1]))
+            made = torch.cat(parts, 1)
+        else:
+            made = torch.stack([self[:, begin:end] @ mat2[begin:end] for _, (begin, end) in groups])
     return made if bias is None else made + bias
 
 

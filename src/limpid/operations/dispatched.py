@@ -46,7 +46,11 @@ class Dispatched(TorchDispatchMode):
             without = self.recording.carried.before(func, given) if follows else None
         except Exception as error:  # the step goes on, whatever it is given
             call.why = _one_line(error)
+        tape = self.recording.tape
+        over = [] if tape is None else tape.before(func, given)
         made = func(*args, **kwargs)
+        if tape is not None:
+            tape.add(call.number, func, args, kwargs, made, over)
         _describe(call, func, args, kwargs, made)
         # Inside a custom Function gradients are off, and its own node is there already: its calls are not its result.
         takes_part = is_new and node is None and torch.is_grad_enabled()
@@ -72,6 +76,8 @@ class Dispatched(TorchDispatchMode):
             _describe(call, func, args, kwargs, made)
             call.why = "an operation of another library"
             self.recording.calls.append(call)
+            if self.recording.tape is not None:
+                self.recording.tape.add(call.number, func, args, kwargs, made, [])
         return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ def recording(
     optimizer: torch.optim.Optimizer | None = None,
     keep: str | Path | None = None,
     calls: bool = True,
+    errors_of: Sequence[str] = (),
 ) -> AbstractContextManager[Recording]:
     """Check every operation inside: forward, loss, backward, clipping, update, of any model and loss.
 
@@ -33,20 +34,27 @@ def recording(
     keep   a new folder for what every call and module made: `limpid.operations.compare` takes two of them
     calls  False keeps what modules made alone, and checks nothing: compiled code, which PyTorch does not run where
            every call is looked at, runs as it is
+    errors_of  numbers of the gradient whose error is accounted for beside the loss's: grad(NAME), which is its norm,
+           grad(NAME)[i, j], or grad, the norm of all; what calls read and wrote is held until the backward pass ends
     """
     if not calls and keep is None:
         raise ConfigError("calls is False, which records nothing without keep: name a new folder")
-    return _recorded(model, optimizer, None if keep is None else user_path(keep), calls)
+    if errors_of and not calls:
+        raise ConfigError("calls is False, which sees no call whose error errors_of asks for: leave one of them out")
+    keep = None if keep is None else user_path(keep)
+    return _recorded(model, optimizer, keep, calls, errors_of)
 
 
 @contextmanager
 def _recorded(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, keep: Path | None, calls: bool
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, keep: Path | None, calls: bool, errors_of: Sequence[str]
 ) -> Iterator[Recording]:
     keeper = None if keep is None else Keeper(keep)
-    found = Recording(model, keeper)
+    found = Recording(model, keeper, errors_of)
     with ExitStack() as stack:
         stack.callback(found.end)
+        if found.tape is not None:
+            found.tape.watch(model)
         if keeper is not None:
             keeper.watch(model, found.path.names)
         if calls:
@@ -59,5 +67,6 @@ def _recorded(
             stack.enter_context(Functions(found))
             stack.enter_context(Dispatched(found))
         yield found
+        found.project()
     if keeper is not None:
         found.finish()

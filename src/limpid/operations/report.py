@@ -11,6 +11,7 @@ from limpid.adjoints.adjoint import Verdict as AdjointVerdict
 from limpid.operations.account import Account, account
 from limpid.operations.call import ILL, Call, Check
 from limpid.operations.document import RecordingDocument, document
+from limpid.operations.gradients.projection import Projected
 
 SHOWN = 8
 """Rows of a table."""
@@ -56,6 +57,7 @@ class Report:
     facts: Facts = field(default_factory=Facts)
     began: float | None = None  # the number that the backward pass began at
     adjoints: list[Adjoint] = field(default_factory=list)  # backward passes by hand, in the order of the backward pass
+    projected: dict[str, Projected] = field(default_factory=dict)  # numbers of the gradient that were asked for
 
     def document(self) -> RecordingDocument:
         """All of it as plain values: for JSON, the page, and whoever compares it."""
@@ -114,7 +116,10 @@ class Report:
     def error_of(self, of: str = "loss", exact: float | None = None) -> Account:
         """The account of it: parts by module and operation; `exact` is the number in float64, to be held against.
 
-        `Recording.in_float64` gives that number.
+        of     the loss, or one of the `errors_of` that the recording was asked for
+        exact  `Recording.in_float64` gives that number
+
+        Raises  ConfigError for what was not asked for, or no gradient came to
         """
         return account(self, of, exact)
 

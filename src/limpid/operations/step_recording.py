@@ -20,10 +20,13 @@ from limpid.maths.operation import Array
 from limpid.operations.arrays import Unreadable, exact, raw
 from limpid.operations.call import Call
 from limpid.operations.carried import Carried
+from limpid.operations.gradients.projection import Projected, found_in, wanted
+from limpid.operations.gradients.reverse import reverse
+from limpid.operations.gradients.tape import Tape
 from limpid.operations.kept import Keeper
 from limpid.operations.module_path import ModulePath
 from limpid.operations.report import Facts, Report
-from limpid.operations.widened import in_float64
+from limpid.operations.widened import gradient_in_float64, in_float64
 
 if TYPE_CHECKING:
     from limpid.operations.what_if import WhatIf
@@ -39,7 +42,7 @@ NO_NODE = 1 << 62
 class Recording:
     """What a step did so far; `verify` says what came of it."""
 
-    def __init__(self, model: nn.Module, keeper: Keeper | None = None) -> None:
+    def __init__(self, model: nn.Module, keeper: Keeper | None = None, errors_of: Sequence[str] = ()) -> None:
         self.model, self.keeper = model, keeper
         self.facts = Facts(type(model).__name__, parameters=sum(one.numel() for one in model.parameters()))
         self.calls: list[Call] = []
@@ -52,26 +55,44 @@ class Recording:
         self.custom = Watch(model, lambda: (self.path.innermost, _source()))
         self.state = torch.get_rng_state()
         self.began: float | None = None
+        self.asked = [wanted(of, model) for of in errors_of]
+        self.projected: dict[str, Projected] = {}
+        self.tape = Tape() if self.asked else None
 
     def verify(self, surrogates: Collection[type] = ()) -> Report:
         """Verdicts and the account of the error, of all operations so far.
 
         surrogates  custom Functions whose backward passes are meant to be another gradient
         """
-        return Report(self.calls, self.facts, self.began, [one.declared(surrogates) for one in self.custom.found])
+        adjoints = [one.declared(surrogates) for one in self.custom.found]
+        return Report(self.calls, self.facts, self.began, adjoints, self.projected)
 
     def finish(self) -> None:
         """Make the folder a recording: what it holds is said in it."""
         if self.keeper is not None:
             self.keeper.finish(self.verify().document(), self.facts.again)
 
-    def in_float64(self, function: Callable[[], Tensor]) -> float:
+    def in_float64(self, function: Callable[[], Tensor], of: str = "loss") -> float:
         """What the loss is without rounding: the same function in float64, weights and random masks as they were.
+
+        of  one of `errors_of`: that number of the gradient in the place of the loss, behind the backward pass
 
         Call it before the optimizer changes the weights, inside or behind the recording. Nothing of it is recorded.
         """
+        if of == "loss":
+            with _disable_current_modes():
+                return in_float64(self.model, function, self.state)
+        self.project()
+        directions = found_in(self.projected, of).directions
         with _disable_current_modes():
-            return in_float64(self.model, function, self.state)
+            return gradient_in_float64(self.model, function, self.state, directions)
+
+    def project(self) -> None:
+        """Go back over the step, once, to what moved the numbers of the gradient that were asked for."""
+        if self.tape is not None:
+            self.projected = {one.of: one for one in reverse(self.tape, self.asked)}
+            self.tape.end()
+            self.tape = None
 
     def what_if(self, function: Callable[[], Tensor], formats: Mapping[str, str]) -> WhatIf:
         """What the loss would be with some operations in another format: foretold and tried; and each module by itself.
@@ -104,6 +125,8 @@ class Recording:
     def updating(self, *_: Any) -> None:
         """The optimizer begins."""
         self.phase = "update"
+        if self.tape is not None and all(name in self.tape.gradients for one in self.asked for name in one.parameters):
+            self.project()
         if self.keeper is not None:
             self.keeper.gradients(self.model)
 
@@ -131,6 +154,8 @@ class Recording:
         self.hooks.clear()
         for call in self.calls:
             call.errors, call.inherited = (), None
+        if self.tape is not None:
+            self.tape.end()
         self.facts.not_finite = self.facts.not_finite or _not_finite(self.model)
         if self.keeper is not None:
             self.keeper.end(self.model)

@@ -1,0 +1,82 @@
+"""Memory as it was at a call of the past, and how much a number depends on every entry of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Past:
+    """What memory held, going back call by call; the engine's own is not touched."""
+
+    def __init__(self) -> None:
+        self.copies: dict[int, Tensor] = {}  # of memory that was written over since, by its place
+
+    def value(self, tensor: Tensor) -> Tensor:
+        """Its numbers as they were then."""
+        place = tensor.untyped_storage().data_ptr()
+        if place not in self.copies:
+            return tensor
+        return _like(tensor, self.copies[place])
+
+    def put_back(self, tensor: Tensor, numbers: Tensor) -> None:
+        """Go back before these numbers were written over."""
+        place = tensor.untyped_storage().data_ptr()
+        if place not in self.copies:
+            bytes_ = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+            self.copies[place] = bytes_.clone()
+        _like(tensor, self.copies[place]).copy_(numbers)
+
+
+def _like(tensor: Tensor, held: Tensor) -> Tensor:
+    """The same view of other memory."""
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return empty.set_(held.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+class Sensitivities:
+    """∂Q/∂ of every entry of memory, in float64, by where that memory begins; what is not there is 0."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, Tensor] = {}
+
+    def has(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self.of
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """What stands in the place of a view, as a copy."""
+        return self._view(tensor).clone()
+
+    def clear(self, tensor: Tensor) -> None:
+        """Its numbers were written here: before, they did not matter."""
+        self._view(tensor).zero_()
+
+    def forget(self, tensor: Tensor) -> None:
+        """Its memory began here."""
+        self.of.pop(tensor.untyped_storage().data_ptr(), None)
+
+    def add(self, tensor: Tensor, more: Tensor) -> None:
+        """Another part of it, of the view's shape; entries that a view has several times add up."""
+        place = tensor.untyped_storage().data_ptr()
+        if place not in self.of:
+            unit = tensor.element_size() // (2 if tensor.is_complex() else 1)
+            count = tensor.untyped_storage().nbytes() // unit
+            self.of[place] = torch.zeros(count, dtype=torch.float64, device=tensor.device)
+        repeated = [axis for axis, step in enumerate(tensor.stride()) if step == 0 and tensor.shape[axis] > 1]
+        if repeated:
+            more = more.sum(repeated, keepdim=True)
+            tensor = tensor[tuple(slice(0, 1) if axis in repeated else slice(None) for axis in range(tensor.ndim))]
+        if torch._debug_has_internal_overlap(tensor) == 0 or tensor.is_complex():
+            self._view(tensor).add_(more)
+        else:
+            flat = self.of[place]
+            index = torch.arange(flat.numel(), device=flat.device).as_strided(
+                tensor.shape, tensor.stride(), tensor.storage_offset()
+            )
+            flat.index_add_(0, index.reshape(-1), more.reshape(-1))
+
+    def _view(self, tensor: Tensor) -> Tensor:
+        flat = self.of[tensor.untyped_storage().data_ptr()]
+        if tensor.is_complex():
+            flat = torch.view_as_complex(flat.view(-1, 2))
+        return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -1,0 +1,224 @@
+"""Operations of ATen as functions that can be differentiated in each of their arguments, where PyTorch's own cannot.
+
+A backward pass is given statistics that its forward pass kept (a mean, a sum of exponentials) as numbers of their own,
+which have roundings of their own. PyTorch's formulas for the second derivative take them for functions of the input,
+and of some operations it has no second derivative at all. Both are written out here, in the arguments as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch._decomp
+from torch import Tensor
+
+from limpid.adjoints.aten import short_name
+from limpid.adjoints.widened import grouped_product
+from limpid.operations.gradients.recurrent import lstm, lstm_backward
+
+
+def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return torch.softmax(self, dim)
+
+
+def _log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return torch.log_softmax(self, dim)
+
+
+def native_layer_norm(
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """γ (x - μ) / σ + β, and μ and 1 / σ."""
+    axes = list(range(input.ndim - len(normalized_shape), input.ndim))
+    mean = input.mean(axes, keepdim=True)
+    rstd = ((input - mean).square().mean(axes, keepdim=True) + eps).rsqrt()
+    made = (input - mean) * rstd
+    made = made if weight is None else made * weight
+    return (made if bias is None else made + bias), mean, rstd
+
+
+def native_layer_norm_backward(
+    grad_out: Tensor, input: Tensor, normalized_shape: list[int], mean: Tensor, rstd: Tensor, weight: Tensor | None,
+    bias: Tensor | None, output_mask: list[bool],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """x̄ = (ȳγ - mean(ȳγ) - x̂ mean(ȳγ x̂)) / σ, γ̄ = Σ ȳ x̂, β̄ = Σ ȳ."""
+    first = input.ndim - len(normalized_shape)
+    own, others = list(range(first, input.ndim)), list(range(first))
+    x_hat = (input - mean) * rstd
+    inner = grad_out if weight is None else grad_out * weight
+    x_bar = rstd * (inner - inner.mean(own, keepdim=True) - x_hat * (inner * x_hat).mean(own, keepdim=True))
+    return _masked(output_mask, x_bar, _added(grad_out * x_hat, others), _added(grad_out, others))
+
+
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same over groups of channels."""
+    x = input.reshape(N, group, -1)
+    mean = x.mean(-1, keepdim=True)
+    rstd = ((x - mean).square().mean(-1, keepdim=True) + eps).rsqrt()
+    made = ((x - mean) * rstd).reshape(N, C, HxW)
+    made = made if weight is None else made * weight[:, None]
+    made = made if bias is None else made + bias[:, None]
+    return made.reshape(input.shape), mean.reshape(N, group), rstd.reshape(N, group)
+
+
+def native_group_norm_backward(
+    grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, N: int, C: int, HxW: int,
+    group: int, output_mask: list[bool],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """As of a layer norm, over each group."""
+    x_hat = ((input.reshape(N, group, -1) - mean.reshape(N, group, 1)) * rstd.reshape(N, group, 1)).reshape(N, C, HxW)
+    given = grad_out.reshape(N, C, HxW)
+    inner = (given if weight is None else given * weight[:, None]).reshape(N, group, -1)
+    within = x_hat.reshape(N, group, -1)
+    x_bar = rstd.reshape(N, group, 1) * (
+        inner - inner.mean(-1, keepdim=True) - within * (inner * within).mean(-1, keepdim=True)
+    )
+    return _masked(output_mask, x_bar.reshape(input.shape), (given * x_hat).sum((0, 2)), given.sum((0, 2)))
+
+
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The same over the batch, of each channel, or with the averages of before."""
+    axes = [axis for axis in range(input.ndim) if axis != 1]
+    if training or running_mean is None or running_var is None:
+        mean, variance = input.mean(axes), input.var(axes, correction=0)
+        kept = mean, (variance + eps).rsqrt()
+    else:
+        mean, variance = running_mean, running_var
+        kept = input.new_zeros(0), input.new_zeros(0)
+    made = (input - _channels(mean, input)) * _channels((variance + eps).rsqrt(), input)
+    made = made if weight is None else made * _channels(weight, input)
+    return (made if bias is None else made + _channels(bias, input)), *kept
+
+
+def native_batch_norm_backward(
+    grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_invstd: Tensor | None, train: bool, eps: float, output_mask: list[bool],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """As of a layer norm, over the batch; with the averages of before x̄ = ȳγ / σ."""
+    axes = [axis for axis in range(input.ndim) if axis != 1]
+    if train:
+        assert save_mean is not None
+        assert save_invstd is not None
+        mean, rstd = save_mean, save_invstd
+    else:
+        assert running_mean is not None
+        assert running_var is not None
+        mean, rstd = running_mean, (running_var + eps).rsqrt()
+    rstd = _channels(rstd, input)
+    x_hat = (input - _channels(mean, input)) * rstd
+    inner = grad_out if weight is None else grad_out * _channels(weight, input)
+    centred = inner - inner.mean(axes, keepdim=True) - x_hat * (inner * x_hat).mean(axes, keepdim=True)
+    return _masked(output_mask, rstd * (centred if train else inner), (grad_out * x_hat).sum(axes), grad_out.sum(axes))
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: Tensor | None = None, scale: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """softmax(QKᵀ / √d) V, and the logarithm of each row's sum of exponentials."""
+    _without(dropout_p)
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    shared = _of_all_heads(value, query)
+    return torch.softmax(scores, -1) @ shared, torch.logsumexp(scores, -1)
+
+
+def _flash_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, dropout_p: float,
+    is_causal: bool, *, attn_mask: Tensor | None = None, scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """S̄ = P (ȲVᵀ - Σ Ȳ Y), P = exp(S - logsumexp) (Dao et al. 2022, arXiv:2205.14135, algorithm 4)."""
+    _without(dropout_p)
+    weights = (_scores(query, key, is_causal, attn_mask, scale) - logsumexp[..., None]).exp()
+    shared = _of_all_heads(value, query)
+    scores_bar = weights * (grad_out @ shared.mT - (grad_out * out).sum(-1, keepdim=True))
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    key_bar, value_bar = factor * scores_bar.mT @ query, weights.mT @ grad_out
+    return (
+        factor * scores_bar @ _of_all_heads(key, query),
+        _of_groups(key_bar, key),
+        _of_groups(value_bar, value),
+    )
+
+
+def _without(dropout_p: float) -> None:
+    if dropout_p:
+        raise NotImplementedError("its mask is drawn inside")
+
+
+def _scores(query: Tensor, key: Tensor, is_causal: bool, mask: Tensor | None, scale: float | None) -> Tensor:
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = factor * query @ _of_all_heads(key, query).mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    return scores
+
+
+def _of_all_heads(one: Tensor, query: Tensor) -> Tensor:
+    """Keys or values of groups of heads, each repeated for its heads."""
+    times = query.shape[1] // one.shape[1]
+    return one if times == 1 else one.repeat_interleave(times, 1)
+
+
+def _of_groups(bar: Tensor, one: Tensor) -> Tensor:
+    times = bar.shape[1] // one.shape[1]
+    return bar if times == 1 else bar.unflatten(1, (one.shape[1], times)).sum(2)
+
+
+def _channels(one: Tensor, like: Tensor) -> Tensor:
+    return one.reshape(1, -1, *[1] * (like.ndim - 2))
+
+
+def _added(one: Tensor, axes: list[int]) -> Tensor:
+    return one.sum(axes) if axes else one
+
+
+def _masked(mask: list[bool], *results: Tensor) -> tuple[Tensor | None, ...]:
+    return tuple(one if is_asked else None for one, is_asked in zip(results, mask, strict=True))
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "_softmax": _softmax,
+    "_log_softmax": _log_softmax,
+    "mkldnn_rnn_layer": lstm,
+    "mkldnn_rnn_layer_backward": lstm_backward,
+    "_grouped_mm": grouped_product,
+    "native_layer_norm": native_layer_norm,
+    "native_layer_norm_backward": native_layer_norm_backward,
+    "native_group_norm": native_group_norm,
+    "native_group_norm_backward": native_group_norm_backward,
+    "native_batch_norm": native_batch_norm,
+    "native_batch_norm_backward": native_batch_norm_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _flash,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _flash_backward,
+}
+
+
+def functions(operation: Any, results: list[Tensor | None]) -> list[Callable[..., Any]]:
+    """What stands for an operation: its rule; else PyTorch's own, and what PyTorch says it is made of.
+
+    results  the engine's, for the mask that was drawn
+    """
+    name = short_name(operation)
+    if name == "native_dropout" and results[1] is not None:
+        return [partial(_dropout, mask=results[1])]
+    if name in RULES:
+        return [RULES[name]]
+    if torch.Tag.nondeterministic_seeded in operation.tags:
+        return []  # would draw again
+    return [operation, *torch._decomp.get_decompositions([operation]).values()]
+
+
+def _dropout(input: Tensor, p: float, train: bool | None, *, mask: Tensor) -> tuple[Tensor, Tensor]:
+    return input * mask / (1 - p) if train else input, mask

@@ -1,0 +1,103 @@
+"""The calls of a step in their order, with the memory that each of them read and wrote: what a reverse pass goes over.
+
+Tensors are held as views of their memory in the engine's own formats, nothing is copied; of what a call writes over,
+the numbers from before it are kept, so that they can be put back on the way.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.hooks import RemovableHandle
+
+from limpid.adjoints.aten import mapped, outputs_of
+from limpid.operations.arrays import PLAIN
+from limpid.operations.redo import written
+
+
+@dataclass
+class Entry:
+    """A call: its arguments and results as views."""
+
+    number: int  # of the call in the recording
+    operation: Any
+    args: Any
+    kwargs: dict[str, Any]
+    made: list[Tensor | None]  # of a call that gives nothing, what it wrote over
+    before: list[tuple[Tensor, Tensor]]  # what it wrote over: where, and the numbers there from before
+
+
+@dataclass
+class Tape:
+    """Filled while a step is taken."""
+
+    entries: list[Entry] = field(default_factory=list)
+    gradients: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+    """Of parameters, where their gradients lie, and how many entries there were when the last part of it came."""
+    hooks: list[RemovableHandle] = field(default_factory=list)
+
+    def watch(self, model: nn.Module) -> None:
+        """Notice gradients as they come to parameters."""
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                self.hooks.append(parameter.register_post_accumulate_grad_hook(_Came(self, name)))
+
+    def end(self) -> None:
+        """Notice none any more, and let go of all memory."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks, self.entries, self.gradients = [], [], {}
+
+    def before(self, operation: Any, given: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+        """What a call that is about to be made will write over."""
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def keep(tensor: Tensor) -> None:
+            if is_plain(tensor):
+                found.append((tensor.detach(), tensor.detach().clone()))
+
+        with _disable_current_modes():
+            mapped([given[name] for name in written(operation) if name in given], keep)
+        return found
+
+    def add(
+        self, number: int, operation: Any, args: Any, kwargs: Any, made: Any, before: list[tuple[Tensor, Tensor]]
+    ) -> None:
+        """A call that was made."""
+        with _disable_current_modes():
+            results = [one.detach() if one is not None and is_plain(one) else None for one in outputs_of(made)]
+            results = results if made is not None else [view for view, _ in before]
+            taken = mapped(list(args), _view), {name: mapped(one, _view) for name, one in kwargs.items()}
+        self.entries.append(Entry(number, operation, *taken, results, before))
+
+
+def _view(tensor: Tensor) -> Tensor:
+    return tensor.detach() if is_plain(tensor) else tensor
+
+
+class _Came:
+    """A gradient, or another part of it, has been added up."""
+
+    def __init__(self, tape: Tape, name: str) -> None:
+        self.tape, self.name = tape, name
+
+    def __call__(self, parameter: Tensor) -> None:
+        with suppress(Exception), _disable_current_modes():  # what is no plain tensor has no account
+            if parameter.grad is not None and is_plain(parameter.grad):
+                self.tape.gradients[self.name] = parameter.grad.detach(), len(self.tape.entries)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is a view of memory that can be read."""
+    return (
+        type(tensor) in PLAIN
+        and tensor.layout == torch.strided
+        and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not tensor._is_zerotensor()
+    )
