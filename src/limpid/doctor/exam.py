@@ -181,9 +181,9 @@ class Exam(Watched):
         """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
         return self._found(find_logits, call, training, seed)
 
-    def output(self, call: Call) -> Tensor | None:
-        """What comes of a call in evaluation mode, one number or more for each row, in float32."""
-        return self._found(find_rows, call, False, 0)
+    def output(self, call: Call, training: bool = False) -> Tensor | None:
+        """What comes of a call, one number or more for each row, in float32."""
+        return self._found(find_rows, call, training, 0)
 
     def _found(self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int) -> Any:
         if call is None or (self.refused and call is not self.probe):

@@ -25,6 +25,7 @@ from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.ranks import RankHistory, RankLines
 from limpid.doctor.row_history import RowHistory
+from limpid.doctor.row_sample import RowSample
 from limpid.doctor.rules.gradients import GRADIENT_EXPLODES
 from limpid.doctor.rules.loss_curve import LOSS_SPIKE
 from limpid.doctor.rules.loss_scaling import LOSS_NOT_SCALED
@@ -224,6 +225,7 @@ class History:
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
     levels: list[tuple[int, LogitLevel]] = field(default_factory=list)
     rows: RowHistory = field(default_factory=RowHistory)
+    sample: RowSample = field(default_factory=RowSample)
     ranks: RankHistory = field(default_factory=RankHistory)
     previous: Call | None = None  # the last forward pass of the step before
     reported: bool = False  # whether the loop ever called step()

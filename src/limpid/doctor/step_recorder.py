@@ -114,6 +114,7 @@ class StepRecorder(PassRecorder):
             with self.skipped.noting("rows"):
                 measured = [] if record.token_ids else record.measured_rows
                 self.history.rows.take(record.token_ids, record.class_labels, record.row_numbers, measured)
+                self.history.sample.take(record)
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates

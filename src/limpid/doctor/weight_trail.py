@@ -16,6 +16,9 @@ FEW = 8
 MOST = 4096
 """Steps whose first weights are remembered, at about 200 bytes each."""
 
+MARGIN = 0.02
+"""By how much a number must lie beyond its past to lie outside of it: formats of eight bits round by less."""
+
 
 class Start(NamedTuple):
     """The step that these weights began, and the count of steps that the optimizer had then."""
@@ -44,6 +47,7 @@ class WeightTrail:
         self._low: Tensor | None = None  # least and largest so far, element by element
         self._high: Tensor | None = None
         self._started: dict[bytes, Start] = {}
+        self._goes_on = False  # whether the run began elsewhere, with weights that nobody saw here
 
     def _now(self) -> Tensor:
         return torch.cat([sample(p, FEW).float() for p in self.parameters]) if self.parameters else torch.zeros(0)
@@ -58,7 +62,7 @@ class WeightTrail:
         """Before a pass without gradients."""
         if not self.evaluated and self.kept is not None and self._low is not None and self._high is not None:
             now = self._now()
-            if not torch.equal(now, self.kept):
+            if not self._goes_on and not torch.equal(now, self.kept):
                 self.outside = _outside(now, self.kept, self._low, self._high)
         self.evaluated = True
 
@@ -71,6 +75,7 @@ class WeightTrail:
         alike = {p.device.type for p in self.parameters} == {"cpu"}
         if self.kept is None and self._low is None:
             self._low = self._high = self._now()
+            self._goes_on = count > 0
         if self.kept is None or alike or look or self.evaluated:
             now = self._now()
             if self.kept is not None and (look or self.evaluated):
@@ -93,8 +98,8 @@ def _outside(now: Tensor, last: Tensor, low: Tensor, high: Tensor) -> Outside | 
     now, last, low, high = (one[kept] for one in (now, last, low, high))
     least, most = torch.minimum(low.abs(), high.abs()), torch.maximum(low.abs(), high.abs())
     shrunk, grown = (
-        float((now.abs() < 0.999 * least).double().mean()),
-        float((now.abs() > 1.001 * most).double().mean()),
+        float((now.abs() < (1 - MARGIN) * least).double().mean()),
+        float((now.abs() > (1 + MARGIN) * most).double().mean()),
     )
     return Outside(shrunk, grown, float((now / last).median()), int(kept.sum()))
 

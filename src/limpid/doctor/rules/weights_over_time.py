@@ -41,13 +41,13 @@ AVERAGE_OFF_SCALE = Rule(
     r"\bar\theta = \sum_s a_s \theta_s,\; \sum_s a_s = 1,\; a_s \ge 0",
     source="definition of a convex combination; Kingma & Ba 2014, section 3, arXiv:1412.6980 (an average that begins "
     "at 0)",
-    threshold="exact: of the {elements:g} or more sampled elements that kept their sign in training {share:.0%} or "
-    "more are nearer to 0 (or further from it) than they ever were, by {ratio:.0%} or more, in {times:g} evaluations "
-    "in a row",
+    threshold="exact: of {elements:g} or more sampled elements that kept their sign in training {share:.0%} or more "
+    "are nearer to 0 than they ever were (or further from it), by 2% or more, and less than {other:.0%} the other way, "
+    "in {times:g} evaluations in a row, of a run that began here",
     thresholds={
         "elements": Threshold(6, "fewer may be alike by chance"),
-        "share": Threshold(0.9, "of weights that are rounded or cut off, a half"),
-        "ratio": Threshold(0.02, "formats of eight bits round by less"),
+        "share": Threshold(0.4, "an average that is too small by a half hides in the past of what grew from nothing"),
+        "other": Threshold(0.05, "rounding goes both ways"),
         "times": Threshold(2, "once may be a look at other weights"),
     },
     cost="eight elements of three tensors per update",
@@ -112,9 +112,8 @@ def nearer_to_zero_than_ever(watched: Watched, record: StepRecord, history: Hist
     rule, seen = AVERAGE_OFF_SCALE, record.outside
     if not record.after_evaluation:
         return
-    share = 0.0 if seen is None else max(seen.shrunk, seen.grown)
-    off = seen is not None and seen.elements >= rule["elements"] and share >= rule["share"]
-    off = off and seen is not None and abs(seen.ratio - 1) >= rule["ratio"]
+    share, other = (0.0, 0.0) if seen is None else (max(seen.shrunk, seen.grown), min(seen.shrunk, seen.grown))
+    off = seen is not None and seen.elements >= rule["elements"] and share >= rule["share"] and other < rule["other"]
     if history.in_a_row(rule.slug, off) == rule["times"] and seen is not None:
         nearer = seen.shrunk > seen.grown
         yield rule.finding(
