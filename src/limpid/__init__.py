@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from limpid import data as data
     from limpid import maths as maths
+    from limpid.adjoints.declared import surrogate as surrogate
     from limpid.api import export as export
     from limpid.api import load as load
     from limpid.api import plan as plan
@@ -50,6 +51,7 @@ HOMES = {
     "plan": "limpid.api.plans",
     "recording": "limpid.operations",
     "resume": "limpid.api.runs",
+    "surrogate": "limpid.adjoints.declared",
     "trace": "limpid.api.steps",
     "train": "limpid.api.runs",
     "tune": "limpid.api.tuning",

@@ -12,6 +12,8 @@ from benchmarks.custom_functions.steps import LENGTH, NAMES, ROWS, WIDTH, net_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import limpid
+from limpid.adjoints import declared
 from limpid.doctor import Doctor, Finding
 
 RULE = "backward-not-adjoint"
@@ -39,6 +41,20 @@ def test_each_wrong_one_is_named_and_no_right_one(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ON_PURPOSE if name != "Kept"])
 def test_another_gradient_on_purpose_is_not_accused(name: str) -> None:
     assert found(net_of(deliberate, name, 0)) == []
+
+
+def test_one_that_is_declared_is_said_with_its_size_and_not_accused() -> None:
+    net = net_of(deliberate, "Kept", 0)
+    assert [one.where for one in found(net, [RULE])] == ["Kept in use"]
+    limpid.surrogate(deliberate.Kept, why="errors are kept as they are")
+    try:
+        doctor = Doctor(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        batch = torch.randn(ROWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
+        doctor.preflight(batch, loss=lambda model, batch: model(batch).square().mean())
+    finally:
+        del declared.FUNCTIONS[deliberate.Kept]
+    assert not [one for one in doctor.findings if one.rule in (RULE, "gradient-is-not-the-gradient")]
+    assert "declared: errors are kept as they are" in doctor.skipped[f"{RULE} of Kept"]
 
 
 def test_checkpoints_and_hooks_on_gradients_are_not_accused() -> None:

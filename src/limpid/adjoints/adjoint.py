@@ -8,6 +8,8 @@ from enum import StrEnum
 from math import isfinite
 from typing import NamedTuple
 
+from limpid.adjoints.declared import declared_as
+
 
 class Verdict(StrEnum):
     """Of a custom Function, or another operation that PyTorch has no backward pass of its own for."""
@@ -54,11 +56,22 @@ class Adjoint:
     along: Sequence[Along] = field(default=(), repr=False)
     kind: type | None = field(default=None, repr=False)
 
+    def declare(self, surrogates: Collection[type] = ()) -> bool:
+        """Whether its author says that it is another gradient on purpose; then it is no fault.
+
+        One that came out otherwise in the step than it does from the same inputs stays wrong: nobody means that.
+        """
+        found = declared_as(self.kind, self.function, surrogates)
+        if self.verdict is not Verdict.WRONG or self.why or found is None:
+            return False
+        self.verdict, self.why = Verdict.SURROGATE, found
+        return True
+
     def declared(self, surrogates: Collection[type]) -> Adjoint:
-        """The same, where its author says that it is another gradient on purpose."""
-        if self.verdict is not Verdict.WRONG or self.kind not in surrogates:
-            return self
-        return replace(self, verdict=Verdict.SURROGATE, why="as declared")
+        """The same, with what is declared for this once."""
+        found = replace(self)
+        found.declare(surrogates)
+        return found
 
     @property
     def ratio(self) -> float | None:
@@ -84,13 +97,18 @@ class Adjoint:
         what = "not the adjoint of its forward pass" if self.verdict is Verdict.WRONG else f"a surrogate ({self.why})"
         numbers = f"⟨x̄, v⟩ = {worst.given:.6g}, ⟨ȳ, J v⟩ = {worst.expected:.6g} ± {worst.bound:.2g}"
         of = f"the gradient of {self.names[worst.place]} is "
-        of += "another" if self.ratio is None else f"{self.ratio:.4g} times that along all directions"
+        of += _another(worst) if self.ratio is None else f"{self.ratio:.4g} times that along all directions"
         said = f"its backward pass is {what}: {of}; {numbers}"
         return f"{said}; {self.why}" if self.why and self.verdict is Verdict.WRONG else said
 
     def __str__(self) -> str:
         where = " ".join(part for part in (self.module or "(no module)", self.source) if part)
         return f"{self.function} in {where}: {self.said}"
+
+
+def _another(one: Along) -> str:
+    """By how much, as a share of what both come to where nothing cancels."""
+    return f"another, off by {abs(one.given - one.expected) / one.size:.2g} of its size" if one.size else "another"
 
 
 def _share(one: Along) -> float:

@@ -138,6 +138,8 @@ class _Run(ABC):
                 return True
         if wrong:
             adjoint.verdict, adjoint.along, adjoint.worst = Verdict.WRONG, found, worst_of(wrong)
+            if adjoint.declare():
+                self.hold_engine(adjoint, inputs, given, again, engine)
             return True
         if not told:
             return False

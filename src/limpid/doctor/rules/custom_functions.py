@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
 
 FAMILY = "custom_functions"
+DECLARED = ("declared", "as declared")
 
 NOT_ADJOINT = Rule(
     "backward-not-adjoint",
@@ -27,8 +28,10 @@ NOT_ADJOINT = Rule(
     cost="some forward and backward passes of two calls of each custom Function, before the first step",
     needs=(Probe.BACKWARD,),
     cause="a term, a scale, a mask or a sign is missing in its backward",
-    fix="derive its backward from its forward; torch.autograd.gradcheck in float64 confirms it",
-    refuted_by="a ratio of 1 along random directions; a gradient that is another on purpose",
+    fix="derive its backward from its forward; torch.autograd.gradcheck in float64 confirms it; where it is meant, "
+    "declare it: @limpid.surrogate",
+    refuted_by="a ratio of 1 along random directions; a gradient that is another on purpose, which `limpid.surrogate` "
+    "declares",
     explains=("gradient-is-not-the-gradient", "gradient-ascent", "loss-plateau", "loss-diverges"),
 )
 
@@ -40,6 +43,8 @@ def not_adjoint(exam: Exam) -> Iterator[Finding]:
     said = set()
     for one in () if exam.trial is None else exam.trial.adjoints:
         worst = one.worst
+        if one.verdict is Verdict.SURROGATE and one.why.startswith(DECLARED):
+            exam.skipped.note(f"{NOT_ADJOINT.slug} of {one.function}", one.said)
         if one.verdict is not Verdict.WRONG or worst is None or (one.function, one.source) in said:
             continue
         said.add((one.function, one.source))
