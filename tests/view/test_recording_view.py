@@ -70,6 +70,28 @@ def test_backward_passes_by_hand_stand_below_the_verdict(browser: Browser, tmp_p
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_who_moved_a_gradient_is_chosen_beside_the_loss(browser: Browser, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).bfloat16()
+    with limpid.recording(model, errors_of=["grad(0.weight)"]) as found:
+        model(torch.ones(2, 4).bfloat16()).float().square().mean().backward()
+        found.in_float64(lambda: model(torch.ones(2, 4).bfloat16()).float().square().mean(), "grad(0.weight)")
+    account = found.verify().error_of("grad(0.weight)")
+    write(found.verify().document(), tmp_path / "recording.html")
+    with offline(browser, viewport={"width": 360, "height": 800}) as context:
+        page = context.new_page()
+        page.goto((tmp_path / "recording.html").as_uri())
+        expect(page.get_by_role("heading", name="Who moved the loss")).to_be_visible()
+        page.get_by_label("the number that was moved").select_option("grad(0.weight)")
+        section = page.locator("section", has=page.get_by_role("heading", name="Who moved grad(0.weight)"))
+        expect(section).to_contain_text(f"against float64 +{account.measured:.4f}")
+        count = sum(map(bool, found.projected[account.of].errors.values()))
+        expect(section.locator("tbody tr")).to_have_count(count)
+        expect(section.locator("tbody")).to_contain_text(", backward")
+        expect(section.locator("output")).to_contain_text("the whole step: +")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_module_opens_and_a_call_in_it_is_chosen(file: Page) -> None:
     file.get_by_role("button", name="head", exact=True).click()
     file.locator(".modules").get_by_role("button", name="addmm", exact=True).first.click()

@@ -341,6 +341,18 @@ export interface GradeQuestion {
   tried?: number;
 }
 
+/** By how much rounding moved a number of the gradient, and what each call added. */
+export interface GradientDocument {
+  of: string;
+  engine: Numeric;
+  exact: Numeric | null;
+  error: Numeric;
+  cancels: boolean;
+  unknown: number;
+  calls: Array<number>;
+  errors: Array<Numeric>;
+}
+
 /** Every entry was compared, and rounding explains every difference. */
 export interface Holds {
   share: Numeric;
@@ -742,6 +754,7 @@ export interface RecordingDocument {
   folded: ModuleDocument;
   calls: Array<CallDocument>;
   adjoints: Array<AdjointDocument>;
+  gradients: Array<GradientDocument>;
 }
 
 /** One update rule and what it moved. */

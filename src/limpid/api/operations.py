@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
 
 @checked
 def trace_model(
-    what: str | Path, text: str, precision: Literal["fp32", "bf16", "fp64"] = "fp32", keep: str | Path | None = None
+    what: str | Path,
+    text: str,
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32",
+    keep: str | Path | None = None,
+    errors_of: Sequence[str] = (),
 ) -> Report:
     """The first update of a Hugging Face folder's model on a text, as transformers computes it.
 
-    keep  a new folder for what every call made
+    keep       a new folder for what every call made
+    errors_of  numbers of the gradient whose error is accounted for beside the loss's, such as grad(NAME)
     """
     from limpid.files import user_path
     from limpid.operations.folder import of_folder
@@ -30,7 +36,8 @@ def trace_model(
     source = open_source(what)
     if not isinstance(source, ModelFolder):
         raise ConfigError(f"{what} is no Hugging Face folder, which transformers opens")
-    return recorded(of_folder(source, text, TEXT_RATE, precision), None if keep is None else user_path(keep))
+    step = of_folder(source, text, TEXT_RATE, precision)
+    return recorded(step, None if keep is None else user_path(keep), errors_of)
 
 
 @checked
@@ -68,13 +75,14 @@ def try_formats(
 
 
 @checked
-def trace_function(what: str, keep: str | Path | None = None) -> Report:
+def trace_function(what: str, keep: str | Path | None = None, errors_of: Sequence[str] = ()) -> Report:
     """The step of MODULE:FUNCTION, or FILE.py:FUNCTION, which returns (model, optimizer, step).
 
-    keep  a new folder for what every call made
+    keep       a new folder for what every call made
+    errors_of  numbers of the gradient whose error is accounted for beside the loss's
     """
     from limpid.files import user_path
     from limpid.operations.function import of_function
     from limpid.operations.step import recorded
 
-    return recorded(of_function(what), None if keep is None else user_path(keep))
+    return recorded(of_function(what), None if keep is None else user_path(keep), errors_of)

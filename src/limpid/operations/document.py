@@ -81,6 +81,20 @@ class UncheckedDocument:
 
 
 @dataclass(frozen=True)
+class GradientDocument:
+    """By how much rounding moved a number of the gradient, and what each call added."""
+
+    of: str  # grad(NAME), grad(NAME)[i, j] or grad
+    engine: float
+    exact: float | None  # in float64, where that was asked for
+    error: float  # to first order
+    cancels: bool  # the sum of contributions is less than a fifth of their sizes
+    unknown: int  # calls through which it could not be followed
+    calls: tuple[int, ...]  # numbers of those that add something
+    errors: tuple[float, ...]  # what each of them adds
+
+
+@dataclass(frozen=True)
 class RecordingDocument:
     """A step of any PyTorch model, every call done again in NumPy float64."""
 
@@ -105,6 +119,7 @@ class RecordingDocument:
     folded: ModuleDocument  # the same, those in a row that are alike as one
     calls: tuple[CallDocument, ...]
     adjoints: tuple[AdjointDocument, ...]  # backward passes by hand
+    gradients: tuple[GradientDocument, ...]  # numbers of the gradient whose error was asked for
 
 
 DOCUMENTS = (RecordingDocument,)
@@ -139,6 +154,7 @@ def document(report: Report) -> RecordingDocument:
         folded=folded(modules),
         calls=tuple(map(call_document, report.calls)),
         adjoints=tuple(map(adjoint_document, report.adjoints)),
+        gradients=tuple(_gradient_document(report, of) for of in report.projected),
     )
 
 
@@ -175,6 +191,16 @@ def call_document(call: Call) -> CallDocument:
     )  # fmt: skip
 
 
+def _gradient_document(report: Report, of: str) -> GradientDocument:
+    """The account of one of them, call by call."""
+    found = report.error_of(of)
+    added = [(number, error) for number, error in sorted(report.projected[of].errors.items()) if error]
+    return GradientDocument(
+        of, report.projected[of].engine, found.exact, found.total, found.cancels, found.unknown,
+        tuple(number for number, _ in added), tuple(error for _, error in added),
+    )  # fmt: skip
+
+
 def adjoint_document(adjoint: Adjoint) -> AdjointDocument:
     """What came of a backward pass by hand, as plain values."""
     worst = adjoint.worst
@@ -188,5 +214,5 @@ def adjoint_document(adjoint: Adjoint) -> AdjointDocument:
 
 def recording_from(plain: Any) -> RecordingDocument:
     """A document from what JSON holds of it; of one from before there were such, no backward pass by hand."""
-    found: RecordingDocument = from_json(RecordingDocument, {"adjoints": [], **plain})
+    found: RecordingDocument = from_json(RecordingDocument, {"adjoints": [], "gradients": [], **plain})
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from limpid.html import folded, table, titled
 from limpid.operations.call import ILL
-from limpid.operations.document import AdjointDocument, CallDocument, RecordingDocument
+from limpid.operations.document import AdjointDocument, CallDocument, GradientDocument, RecordingDocument
 from limpid.operations.modules import ModuleDocument
 
 if TYPE_CHECKING:
@@ -45,12 +45,26 @@ def page(step: RecordingDocument) -> str:
     if largest:
         rows = [(f"{call.error:+.3g}", call.operation, call.format, call.module) for call in largest]
         parts.append(folded("who moved the loss", table(rows, ("by", "operation", "format", "module"), numbers=(0,))))
+    for one in step.gradients:
+        parts.append(folded(f"who moved {one.of}", _gradient(step, one)))
     amplifying = sorted((one for one in step.calls if one.condition >= ILL), key=lambda one: -one.condition)[:SHOWN]
     if amplifying:
         rows = [(f"{call.condition:.3g}", call.operation, call.format, call.module) for call in amplifying]
         heads = ("amplifies what came in by", "operation", "format", "module")
         parts.append(folded("badly conditioned", table(rows, heads, numbers=(0,))))
     return titled(step.title, *parts)
+
+
+def _gradient(step: RecordingDocument, found: GradientDocument) -> str:
+    """By how much, beside what is measured, and the calls that did most of it."""
+    facts = [("as the engine has it", f"{found.engine:.6g}"), ("moved by rounding", f"{found.error:+.3g}")]
+    facts += [] if found.exact is None else [("measured against float64", f"{found.engine - found.exact:+.3g}")]
+    facts += [("contributions", "cancel")] if found.cancels else []
+    facts += [("could not be followed", f"{found.unknown:,} calls")] if found.unknown else []
+    added = sorted(zip(found.errors, found.calls, strict=True), key=lambda one: -abs(one[0]))[:SHOWN]
+    rows = [(f"{error:+.3g}", call.operation, call.format, call.phase, call.module)
+            for error, call in ((error, step.calls[number]) for error, number in added)]  # fmt: skip
+    return table(facts) + table(rows, ("by", "operation", "format", "phase", "module"), numbers=(0,))
 
 
 def _told(step: RecordingDocument) -> list[AdjointDocument]:

@@ -58,6 +58,7 @@ class Report:
     began: float | None = None  # the number that the backward pass began at
     adjoints: list[Adjoint] = field(default_factory=list)  # backward passes by hand, in the order of the backward pass
     projected: dict[str, Projected] = field(default_factory=dict)  # numbers of the gradient that were asked for
+    exact: dict[str, float] = field(default_factory=dict)  # the loss, or one of these, in float64, where it was told
 
     def document(self) -> RecordingDocument:
         """All of it as plain values: for JSON, the page, and whoever compares it."""
@@ -117,11 +118,11 @@ class Report:
         """The account of it: parts by module and operation; `exact` is the number in float64, to be held against.
 
         of     the loss, or one of the `errors_of` that the recording was asked for
-        exact  `Recording.in_float64` gives that number
+        exact  that number in float64; when left out, what `Recording.in_float64` gave last, if it was called
 
         Raises  ConfigError for what was not asked for, or no gradient came to
         """
-        return account(self, of, exact)
+        return account(self, of, self.exact.get(of) if exact is None else exact)
 
     def errors(self) -> list[Call]:
         """Calls by the size of what their rounding adds to it."""
@@ -132,7 +133,8 @@ class Report:
         return sorted((call for call in self.calls if call.condition >= ILL), key=lambda call: -call.condition)
 
     def __str__(self) -> str:
-        return "\n".join([*self._verdicts(), *self._account(), *self._amplifying()])
+        of_gradients = [f"\n{self.error_of(of)}" for of in self.projected]
+        return "\n".join([*self._verdicts(), *self._account(), *self._amplifying(), *of_gradients])
 
     def _amplifying(self) -> list[str]:
         found = self.amplifying()

@@ -57,6 +57,7 @@ class Recording:
         self.began: float | None = None
         self.asked = [wanted(of, model) for of in errors_of]
         self.projected: dict[str, Projected] = {}
+        self.exact: dict[str, float] = {}
         self.tape = Tape() if self.asked else None
 
     def verify(self, surrogates: Collection[type] = ()) -> Report:
@@ -65,7 +66,7 @@ class Recording:
         surrogates  custom Functions whose backward passes are meant to be another gradient
         """
         adjoints = [one.declared(surrogates) for one in self.custom.found]
-        return Report(self.calls, self.facts, self.began, adjoints, self.projected)
+        return Report(self.calls, self.facts, self.began, adjoints, self.projected, self.exact)
 
     def finish(self) -> None:
         """Make the folder a recording: what it holds is said in it."""
@@ -81,11 +82,13 @@ class Recording:
         """
         if of == "loss":
             with _disable_current_modes():
-                return in_float64(self.model, function, self.state)
+                self.exact[of] = in_float64(self.model, function, self.state)
+                return self.exact[of]
         self.project()
         directions = found_in(self.projected, of).directions
         with _disable_current_modes():
-            return gradient_in_float64(self.model, function, self.state, directions)
+            self.exact[of] = gradient_in_float64(self.model, function, self.state, directions)
+            return self.exact[of]
 
     def project(self) -> None:
         """Go back over the step, once, to what moved the numbers of the gradient that were asked for."""

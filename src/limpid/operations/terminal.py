@@ -10,7 +10,7 @@ from rich.text import Text
 
 from limpid.columns import Cell, Columns
 from limpid.operations.call import ILL
-from limpid.operations.document import CallDocument, RecordingDocument
+from limpid.operations.document import CallDocument, GradientDocument, RecordingDocument
 from limpid.operations.modules import ModuleDocument
 from limpid.terminal import counted
 from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE, WARNING
@@ -44,6 +44,8 @@ def lines(step: RecordingDocument, *, brief: bool = False, everything: bool = Fa
     if more > 0:
         yield Text(f"  and {counted(more, 'more row')}: leave out --brief", QUIET)
     yield from _account(step, 3 if brief else SHOWN)
+    for one in step.gradients:
+        yield from _gradient(step, one, 3 if brief else SHOWN)
     yield from _amplifying(step, 2 if brief else SHOWN)
 
 
@@ -180,15 +182,37 @@ def _share(part: ModuleDocument) -> Text:
 
 
 def _account(step: RecordingDocument, shown: int) -> Iterator[Text | Columns]:
-    largest = sorted((call for call in step.calls if call.error), key=lambda call: -abs(call.error))[:shown]
-    if not largest:
-        return
-    yield Text.assemble(("\nwho moved the loss", HEADING), (", to first order", QUIET))
+    added = [(call, call.error) for call in step.calls if call.error]
+    if added:
+        yield Text.assemble(("\nwho moved the loss", HEADING), (", to first order", QUIET))
+        yield _movers(added, shown)
+
+
+def _gradient(step: RecordingDocument, found: GradientDocument, shown: int) -> Iterator[Text | Columns]:
+    """Who moved a number of the gradient, and by how much in all, beside what is measured."""
+    yield Text.assemble((f"\nwho moved {found.of}", HEADING), (", to first order", QUIET))
+    said = f"{found.engine:.6g}, moved by {found.error:+.2e}"
+    if found.exact is not None:
+        measured = found.engine - found.exact
+        said += f"; against float64 {measured:+.2e}, left over {measured - found.error:+.1e}"
+    yield Text(said)
+    if found.cancels:
+        yield Text("contributions cancel: terms of second order may be as large as what is left of them", QUIET)
+    if found.unknown:
+        yield Text(f"  – {counted(found.unknown, 'call')} could not be followed: what they add is missing", WARNING)
+    added = [(step.calls[number], error) for number, error in zip(found.calls, found.errors, strict=True)]
+    if added:
+        yield _movers(added, shown)
+
+
+def _movers(added: list[tuple[CallDocument, float]], shown: int) -> Columns:
+    """Calls by the size of what they add, and where they stand."""
     rows: list[list[Cell]] = [
-        [f"{call.error:+.2e}", operation(call.operation), call.format, Text(call.module or "outside of modules", QUIET)]
-        for call in largest
-    ]
-    yield Columns(("by", "operation", "format", "module"), rows, right=(0,))
+        [f"{error:+.2e}", operation(call.operation), call.format, Text(call.phase, PHASES.get(call.phase, "")),
+         Text(call.module or "outside of modules", QUIET)]
+        for call, error in sorted(added, key=lambda one: -abs(one[1]))[:shown]
+    ]  # fmt: skip
+    return Columns(("by", "operation", "format", "phase", "module"), rows, right=(0,))
 
 
 def _amplifying(step: RecordingDocument, shown: int) -> Iterator[Text | Columns]:

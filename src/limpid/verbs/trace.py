@@ -63,6 +63,8 @@ class TraceFlags(Threads):
     """With --text, where calls are redone: format of weights and arithmetic; fp32 when left out."""
     what_if: tuple[str, ...] = ()
     """With --text: what the loss would be with these operations in another format, such as 'layers.3.*=fp8'."""
+    error_of: tuple[str, ...] = ()
+    """Where calls are redone: whose rounding error to account for beside the loss's, such as 'grad(lm_head.weight)'."""
     keep: str | None = None
     """Where calls are redone: a new folder for what each of them made, for `limpid compare` and `limpid serve`."""
 
@@ -144,10 +146,10 @@ def _require_effect(flags: TraceFlags) -> None:
         "--quantity": flags.quantity is not None, "--rows": flags.rows, "--output": flags.output is not None,
         "--json": flags.json, "--everything": flags.everything, "--html": flags.html is not None,
         "--operations": flags.operations, "--precision": flags.precision is not None, "--keep": flags.keep is not None,
-        "--what-if": bool(flags.what_if),
+        "--what-if": bool(flags.what_if), "--error-of": bool(flags.error_of),
     }  # fmt: skip
     given = [option for option, is_given in named.items() if is_given]
-    redone = {"--operations", "--precision", "--keep"}
+    redone = {"--operations", "--precision", "--keep", "--error-of"}
     tried = {"RUN", "--text", "--precision", "--everything", "--json", "--operations", "--what-if"}
     apart = {
         "--worked": (flags.worked, {"--quantity", "--json", "--everything", "--html"}),

@@ -29,16 +29,17 @@ def is_for_operations(flags: TraceFlags) -> bool:
     source = find_source(flags.what)
     if isinstance(source, KeptRecording):
         return True
-    asked = flags.operations or flags.precision is not None or flags.keep is not None or bool(flags.what_if)
+    asked = flags.operations or flags.precision is not None or flags.keep is not None
+    asked = asked or bool(flags.what_if) or bool(flags.error_of)
     if flags.text is None:
-        require(not asked, "--operations, --precision, --what-if and --keep are for a step on a text: add --text, or "
-                           "give MODULE:FUNCTION")  # fmt: skip
+        require(not asked, "--operations, --precision, --what-if, --error-of and --keep are for a step on a text: add "
+                           "--text, or give MODULE:FUNCTION")  # fmt: skip
         return False
     if source is None:
         source = open_source(flags.what)
     if not isinstance(source, ModelFolder):
         require(not asked, f"{flags.what} is no Hugging Face folder, whose calls --operations, --precision, "
-                           "--what-if and --keep are for: leave them out")  # fmt: skip
+                           "--what-if, --error-of and --keep are for: leave them out")  # fmt: skip
         return False
     return asked or not _is_of_ours(source.path)
 
@@ -144,17 +145,17 @@ def _document(flags: TraceFlags) -> RecordingDocument:
         require(flags.text is None, f"{flags.what} feeds its model itself: leave out --text")
         require(flags.precision is None, f"{flags.what} chooses its own formats: leave out --precision")
         try:
-            return trace_function(flags.what, keep).document()
+            return trace_function(flags.what, keep, flags.error_of).document()
         except OwnCodeError as error:
             say(error.said, file=sys.stderr)
             raise
     assert flags.text is not None
-    return trace_model(flags.what, flags.text, flags.precision or "fp32", keep).document()
+    return trace_model(flags.what, flags.text, flags.precision or "fp32", keep, flags.error_of).document()
 
 
 def _require_kept(flags: TraceFlags) -> None:
     """Raise ConfigError for what a recording has already."""
     given = {"--text": flags.text is not None, "--keep": flags.keep is not None,
-             "--precision": flags.precision is not None}  # fmt: skip
+             "--precision": flags.precision is not None, "--error-of": bool(flags.error_of)}  # fmt: skip
     for option, is_given in given.items():
         require(not is_given, f"{flags.what} is a recording already: leave out {option}")

@@ -1,15 +1,14 @@
-// Who moved the loss: each module as wide as what its calls moved it by, whichever way; its parts and operations below it.
+// Who moved the loss, or a number of the gradient: each module as wide as what its calls moved it by, whichever way; its parts and operations below it.
 import { useSignal } from "@preact/signals";
 import { Fragment } from "preact";
 import { useRef } from "preact/hooks";
 import type { RecordingDocument } from "../documents";
-import { numeric } from "../numbers";
 import { colour, css, inkOn, palette } from "../parts/colours";
 import { useWidth } from "../parts/width";
 import { operation } from "./call";
-import { plus } from "./recording";
+import { type Moved, plus } from "./recording";
 
-/** A module, or an operation in it: what it moved the loss by, and the sum of sizes, whichever way. */
+/** A module, or an operation in it: what it moved the number by, and the sum of sizes, whichever way. */
 export interface Part {
   name: string;
   path: string;
@@ -36,8 +35,8 @@ const LETTER = 7;
 /** Short of the strongest colours, on which frames are hard to see. */
 const STRONGEST = 1.5;
 
-export function Flame({ recording, choose }: { recording: RecordingDocument; choose: (call: number) => void }) {
-  const root = whole(recording);
+export function Flame({ recording, moved, choose }: { recording: RecordingDocument; moved: Moved; choose: (call: number) => void }) {
+  const root = whole(recording, moved);
   const within = useSignal<Part>(root);
   const at = useSignal<Part>(within.value);
   const [width, box] = useWidth<HTMLDivElement>(280, 1360);
@@ -73,7 +72,7 @@ export function Flame({ recording, choose }: { recording: RecordingDocument; cho
   const shown = placed.find(({ part }) => part.path === focused)?.part ?? root;
   return (
     <figure class="flame" ref={box}>
-      <svg ref={svg} width={width} height={rows * HEIGHT} role="group" aria-label="what moved the loss, by module and operation">
+      <svg ref={svg} width={width} height={rows * HEIGHT} role="group" aria-label={`what moved ${moved.of}, by module and operation`}>
         {placed.map((one) => {
           const { part, depth, left } = one;
           const fill = colour(part.moved, STRONGEST * part.size, colours);
@@ -83,7 +82,7 @@ export function Flame({ recording, choose }: { recording: RecordingDocument; cho
               <g
                 role="button"
                 tabIndex={part.path === focused ? 0 : -1}
-                aria-label={`${part.path || "the whole step"} moved the loss by ${plus(part.moved)}`}
+                aria-label={`${part.path || "the whole step"} moved ${moved.of} by ${plus(part.moved)}`}
                 transform={`translate(${left},${depth * HEIGHT})`}
                 onClick={() => press(one)}
                 onFocus={() => (at.value = part)}
@@ -106,17 +105,17 @@ export function Flame({ recording, choose }: { recording: RecordingDocument; cho
           {shown.path || "the whole step"}: {plus(shown.moved)}
           {shown.size > Math.abs(shown.moved) * 1.001 && `, of ${plus(shown.size)} whichever way`}
         </output>
-        <span class="quiet"> Teal raised the loss, brown lowered it, pale cancelled. Press a part to see it alone, again for all.</span>
+        <span class="quiet"> Teal raised {moved.of}, brown lowered it, pale cancelled. Press a part to see it alone, again for all.</span>
       </figcaption>
     </figure>
   );
 }
 
 /** Modules, then operations, with what they moved. */
-function whole({ calls }: RecordingDocument): Part {
+function whole({ calls }: RecordingDocument, { by }: Moved): Part {
   const root = made("the whole step", "");
   for (const call of calls) {
-    const error = numeric(call.error);
+    const error = by.get(call.number) ?? 0;
     if (!error || !Number.isFinite(error)) continue;
     const names = [...(call.module ? call.module.split(".") : ["(loss)"]), operation(call.operation)];
     let at = root;

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Address } from "../address";
-import type { CallDocument, RecordingDocument } from "../documents";
+import type { CallDocument, GradientDocument, RecordingDocument } from "../documents";
 import { percent } from "../format";
 import { general, numeric, signed } from "../numbers";
 import type { ViewProps } from "../page";
@@ -134,15 +134,42 @@ function Faults({ recording, choose, chosen }: { recording: RecordingDocument; c
   );
 }
 
+/** What every call added to a number of the step, by the call's number. */
+export interface Moved {
+  /** The loss, or a number of the gradient. */
+  of: string;
+  by: Map<number, number>;
+}
+
 function Account({ recording, choose }: { recording: RecordingDocument; choose: (call: number) => void }) {
-  const largest = recording.calls.filter((call) => numeric(call.error) !== 0).sort((a, b) => Math.abs(numeric(b.error)) - Math.abs(numeric(a.error)));
-  if (!largest.length) return null;
+  const of = useSignal("the loss");
+  const ofLoss = new Map(recording.calls.map((call) => [call.number, numeric(call.error)] as const));
+  const all: Moved[] = [
+    { of: "the loss", by: ofLoss },
+    ...recording.gradients.map((one) => ({ of: one.of, by: new Map(one.calls.map((call, at) => [call, numeric(one.errors[at]!)] as const)) })),
+  ];
+  const moved = all.find((one) => one.of === of.value)!;
+  const gradient = recording.gradients.find((one) => one.of === of.value);
+  const largest = [...moved.by].filter(([, error]) => error !== 0).sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
+  if (!largest.length && !recording.gradients.length) return null;
   return (
     <section>
-      <h2>Who moved the loss</h2>
-      <p class="quiet">Each call's rounding, times the gradient there: by how much it moved what backward() began at, to first order.</p>
-      <Flame recording={recording} choose={choose} />
-      <div class="scroll" tabIndex={0} role="region" aria-label="calls by how much they moved the loss">
+      <h2>Who moved {moved.of}</h2>
+      {all.length > 1 && (
+        <select aria-label="the number that was moved" value={of.value} onChange={(event) => (of.value = event.currentTarget.value)}>
+          {all.map((one) => (
+            <option key={one.of}>{one.of}</option>
+          ))}
+        </select>
+      )}
+      <p class="quiet">
+        {gradient
+          ? "Each call's rounding, forward and backward, times how much this number depends on its result, to first order."
+          : "Each call's rounding, times the gradient there: by how much it moved what backward() began at, to first order."}
+      </p>
+      {gradient && <Measured gradient={gradient} />}
+      {largest.length > 0 && <Flame key={moved.of} recording={recording} moved={moved} choose={choose} />}
+      <div class="scroll" tabIndex={0} role="region" aria-label={`calls by how much they moved ${moved.of}`}>
         <table>
           <thead>
             <tr>
@@ -152,21 +179,41 @@ function Account({ recording, choose }: { recording: RecordingDocument; choose: 
             </tr>
           </thead>
           <tbody>
-            {largest.slice(0, SHOWN).map((call) => (
-              <tr key={call.number}>
-                <td class="number">{plus(numeric(call.error))}</td>
-                <td>
-                  <button class="plain" onClick={() => choose(call.number)}>
-                    <code>{operation(call.operation)}</code>
-                  </button>
-                </td>
-                <td>{call.module || "outside of modules"}</td>
-              </tr>
-            ))}
+            {largest.slice(0, SHOWN).map(([number, error]) => {
+              const call = recording.calls[number] as CallDocument;
+              return (
+                <tr key={number}>
+                  <td class="number">{plus(error)}</td>
+                  <td>
+                    <button class="plain" onClick={() => choose(number)}>
+                      <code>{operation(call.operation)}</code>
+                    </button>
+                  </td>
+                  <td>
+                    {call.module || "outside of modules"}
+                    {call.phase !== "forward" && `, ${call.phase}`}
+                  </td>
+                </tr>
+              );
+            })}
           </tbody>
         </table>
       </div>
     </section>
+  );
+}
+
+/** All of it beside what is measured. */
+function Measured({ gradient }: { gradient: GradientDocument }) {
+  const [engine, error] = [numeric(gradient.engine), numeric(gradient.error)];
+  const measured = gradient.exact === null ? null : engine - numeric(gradient.exact);
+  return (
+    <p>
+      {general(engine, 6)}, moved by {plus(error)}
+      {measured !== null && `; against float64 ${plus(measured)}, left over ${plus(measured - error)}`}.
+      {gradient.cancels && " Contributions cancel: terms of second order may be as large as what is left of them."}
+      {gradient.unknown > 0 && ` ${gradient.unknown} ${gradient.unknown === 1 ? "call" : "calls"} could not be followed: what they add is missing.`}
+    </p>
   );
 }
 

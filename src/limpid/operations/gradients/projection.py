@@ -58,16 +58,16 @@ def wanted(of: str, model: nn.Module) -> Wanted:
     """
     found = FORM.fullmatch(of.strip())
     if found is None:
-        raise ConfigError(f"errors_of {of!r} is no gradient: expected {EXPECTED}")
+        raise ConfigError(f"{of!r} is no gradient: expected {EXPECTED}")
     learned = {name: one for name, one in model.named_parameters() if one.requires_grad}
     name, index = found["name"], found["index"]
     if name is None:
         if not learned:
-            raise ConfigError(f"errors_of {of!r}: the model has no parameter that requires a gradient")
+            raise ConfigError(f"{of!r}: the model has no parameter that requires a gradient")
         return Wanted(of, tuple(learned))
     name = name.strip()
     if name not in learned:
-        raise ConfigError(f"errors_of {of!r}: no parameter that requires a gradient is called {name!r}, "
+        raise ConfigError(f"{of!r}: no parameter that requires a gradient is called {name!r}, "
                           f"{_near(name, list(learned))}")  # fmt: skip
     return Wanted(of, (name,), None if index is None else _entry(of, index, learned[name].shape))
 
@@ -82,7 +82,7 @@ def _entry(of: str, index: str, shape: torch.Size) -> tuple[int, ...]:
     found = tuple(int(one) for one in places if one.lstrip("-").isdigit())
     if len(found) != len(shape) or len(found) != len(places) or any(
             not -size <= one < size for one, size in zip(found, shape, strict=True)):  # fmt: skip
-        raise ConfigError(f"errors_of {of!r}: expected an entry of shape {list(shape)}")
+        raise ConfigError(f"{of!r}: expected an entry of shape {list(shape)}")
     return found
 
 
