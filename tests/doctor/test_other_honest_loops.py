@@ -163,7 +163,7 @@ class Windows(nn.Module):
         return out
 
 
-@pytest.mark.parametrize(("batch_first", "spoken"), [(True, []), (False, ["batch-leaks"])])
+@pytest.mark.parametrize(("batch_first", "spoken"), [(True, []), (False, ["batch-axis-as-time", "batch-leaks"])])
 def test_who_reads_along_the_rows_mixes_them(batch_first: bool, spoken: list[str]) -> None:
     torch.manual_seed(0)
     model = Windows(batch_first)

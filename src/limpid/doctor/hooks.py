@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils import checkpoint
 
 from limpid.doctor.contracts import CONTRACTS, Contract
 from limpid.doctor.watched import Watched
@@ -40,6 +41,10 @@ class LoopListener(Protocol):
     def on_backward(self, root: Any) -> None: ...
     def on_backward_ended(self) -> None: ...
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None: ...
+    def on_clip_values(self, limit: Any) -> None: ...
+    def on_checkpoint(self, inputs: Any) -> None: ...
+    def on_state_given(self, state: Any) -> None: ...
+    def on_state_loaded(self, state: Any) -> None: ...
     def on_update_begins(self, optimizer: Any) -> None: ...
     def on_update_ended(self, optimizer: Any) -> None: ...
     def on_event(self, name: str) -> None: ...
@@ -88,6 +93,8 @@ class Hooks:
                 self.model(info.model, outer=False)
         elif info.core is not info.model:  # some trainers call a part of the module themselves, never the whole
             self.model(info.core, outer=False)
+        if not info.sharded:
+            self.state(info.model)
         for optimizer in watched.optimizers:
             self.optimizer(optimizer)
         if watched.scaler is not None:
@@ -121,6 +128,19 @@ class Hooks:
             module.register_forward_hook(OfOneModule(after), with_kwargs=True, always_call=True),
         ):
             self.undo.append(handle.remove)
+
+    def state(self, module: nn.Module) -> None:
+        """Report what its state_dict() returns, and what is loaded into it."""
+        listener = self.listener
+
+        def given(_: nn.Module, state: Any, *rest: Any) -> None:
+            listener.on_state_given(state)
+
+        def loaded(_: nn.Module, state: Any, *rest: Any) -> None:
+            listener.on_state_loaded(state)
+
+        self.undo.append(module.register_state_dict_post_hook(OfOneModule(given)).remove)
+        self.undo.append(module.register_load_state_dict_pre_hook(OfOneModule(loaded)).remove)
 
     def optimizer(self, optimizer: Any) -> None:
         begins, ends = self.listener.on_update_begins, self.listener.on_update_ended
@@ -253,6 +273,9 @@ def _patch() -> None:
         return
     _wrap(torch.autograd, "backward", ("tensors",), "on_backward", "on_backward_ended")
     _wrap(clip_grad, "_clip_grads_with_norm_", ("parameters", "max_norm", "total_norm"), "on_clip")
+    for place in (clip_grad, nn.utils):  # one function, by two names
+        _wrap(place, "clip_grad_value_", ("parameters", "clip_value"), "on_clip_values", only="clip_value")
+    _wrap(checkpoint, "check_backward_validity", ("inputs",), "on_checkpoint")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
     _wrap(F, "cross_entropy", ("input", "target"), "on_loss", value="on_mean")
@@ -287,12 +310,16 @@ def _updated(optimizer: Any, *_: Any) -> None:
             listener.on_other_update(optimizer)
 
 
-def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: str = "", value: str = "") -> None:
+def _wrap(
+    owner: Any, name: str, parameters: tuple[str, ...], event: str, end: str = "", value: str = "", only: str = ""
+) -> None:
     """Report the first arguments of a function, by position or name, to every listener before it runs, and its end.
 
     value   the event that is given what it returned, and its reduction
+    only    the one argument that is reported
     """
     original = getattr(owner, name, None)
+    reported = (only,) if only else parameters
     if original is None:
         return
 
@@ -302,7 +329,7 @@ def _wrap(owner: Any, name: str, parameters: tuple[str, ...], event: str, end: s
             given = dict(zip(parameters, args, strict=False)) | kwargs
             for ref in LISTENERS:
                 if (listener := ref()) is not None:
-                    getattr(listener, event)(*(given.get(parameter) for parameter in parameters))
+                    getattr(listener, event)(*(given.get(parameter) for parameter in reported))
         result = original(*args, **kwargs)
         for ref in LISTENERS if end and not torch.compiler.is_compiling() else ():
             if (listener := ref()) is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
-from limpid.doctor.contracts import Breach, Contract
+from limpid.doctor.contracts import Breach, Contract, LayerProbe
 from limpid.doctor.finding import Skipped
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import read_call
@@ -67,6 +67,8 @@ class PassRecorder:
         self.is_paused = False
         self.gradients_on = True
         self._attention: AttentionProbe | None = None
+        self._layers: LayerProbe | None = None
+        self._inside = False  # a forward pass with gradients
         self._depth = 0  # of backward passes: checkpointing makes one inside another
         self._loss_from: int | None = None  # thread whose next loss is looked at
 
@@ -80,14 +82,23 @@ class PassRecorder:
             self.is_paused = before
 
     def leave_attention(self) -> None:
-        """Leave the mode that watches a forward pass, however that has ended: left on, it would keep every tensor."""
+        """Leave the modes that watch a forward pass, however that has ended: left on, they would keep every tensor."""
+        if self._layers is not None:  # entered last
+            layers, self._layers = self._layers, None
+            layers.__exit__(None, None, None)
         if self._attention is not None:
             watching, self._attention = self._attention, None
             watching.__exit__(None, None, None)
             self.record.attentions = watching.attentions
 
     def on_output(self, outer: bool, output: Any) -> None:
+        if not outer and self.record.outer_called:  # of a part of the model: its pass goes on
+            return
+        self._inside = False
+        layers = self._layers
         self.leave_attention()
+        if layers is not None:
+            self.record.breaches += layers.ended(output)
         self._look_at_output(outer, output)
 
     @guarded
@@ -189,6 +200,12 @@ class PassRecorder:
         """What a loss that applies a sigmoid is given."""
         if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
             self.record.squashed_before = made_by(given) or self.record.squashed_before
+
+    @guarded
+    def on_checkpoint(self, inputs: Any) -> None:
+        """What a reentrant checkpoint is given, in a pass that is learned from."""
+        tensors = [value for value in inputs if isinstance(value, Tensor)]
+        self.record.checkpoint_blind |= self._inside and not any(t.requires_grad for t in tensors)
 
     @guarded
     def on_arguments(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:

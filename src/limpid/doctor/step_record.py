@@ -78,6 +78,8 @@ class StepRecord:
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
     not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
+    loaded_itself: int = 0  # updates since the state_dict() that was loaded back, without a copy
+    checkpoint_blind: bool = False  # whether a reentrant checkpoint had no input with a gradient
     breaches: list[Breach] = field(default_factory=list)  # arguments that are not what a function asks for
     squashed_before: str = ""  # what made the logits of a binary cross-entropy: sigmoid, softmax
     own_draw: bool = False  # whether the model itself drew these rows, shortly before
@@ -102,6 +104,7 @@ class StepRecord:
     true_norm: float | None = None  # without the loss scale; None where it is not finite
     clipped_to: float | None = None
     clips: list[tuple[set[int], Tensor]] = field(default_factory=list)  # whose gradients each clip had, norm before
+    values_clipped_to: float | None = None  # the limit of clip_grad_value_
     unclipped: tuple[float, float] | None = None  # norms of the gradients that no clip had, and of all before clipping
     other_leaves: list[nn.Parameter] = field(default_factory=list)  # that the loss depends on, and the model has not
     # the update

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from limpid.doctor import update_sample
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, micro_batches
+from limpid.doctor.contracts import LayerProbe
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
 from limpid.doctor.graph_leaves import other_leaves
@@ -35,6 +36,9 @@ EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
 SCORES = 2**20
 """Entries of the scores of each attention that a look during training measures."""
+
+KEPT_STATES = 8
+"""Calls of state_dict() that are remembered."""
 
 
 class StepRecorder(PassRecorder):
@@ -58,6 +62,8 @@ class StepRecorder(PassRecorder):
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
         self._sampling = Sampling()
+        self._given: list[tuple[weakref.ref[Tensor], int]] = []  # by state_dict(), and after how many updates
+        self._updates = 0
         self._scaler_given = watched.scaler is not None
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self.next_step()
@@ -163,6 +169,7 @@ class StepRecorder(PassRecorder):
         self.judge.called(call, record.number)
         record.events.append("forward")
         record.calls.append(call)
+        self._inside = True
         if Probe.REPLAY in self.probes:
             record.rng.append(torch.get_rng_state())
             kind = info.device.type
@@ -173,6 +180,9 @@ class StepRecorder(PassRecorder):
             if Probe.ATTENTION in self.probes:
                 self._attention = AttentionProbe(SCORES)
                 self._attention.__enter__()
+            if Probe.ARGUMENTS in self.probes:
+                self._layers = LayerProbe(call)
+                self._layers.__enter__()
 
     def _compare_weights(self, record: StepRecord) -> None:
         """Whether the weights are still as the last update left them, and whether a step began with them before."""
@@ -262,6 +272,31 @@ class StepRecorder(PassRecorder):
             self._norm(self.record, [])  # some loops make no update when this is not finite
 
     @guarded
+    def on_clip_values(self, limit: Any) -> None:
+        self.record.events.append("clip")
+        if self.record.passes is not None and not self.record.updated:
+            self.record.passes.updating()
+        self.record.values_clipped_to = float(limit)
+
+    @guarded
+    def on_state_given(self, state: Any) -> None:
+        """A tensor of each state_dict() of the model, without keeping it alive."""
+        first = next((value for value in state.values() if isinstance(value, Tensor) and value.numel()), None)
+        self._given = [(ref, updates) for ref, updates in self._given if ref() is not None][-KEPT_STATES:]
+        if first is not None:
+            self._given.append((weakref.ref(first), self._updates))
+
+    @guarded
+    def on_state_loaded(self, state: Any) -> None:
+        """Whether what is loaded is what the model gave out before, and has its memory still."""
+        held = {id(value): value for value in state.values() if isinstance(value, Tensor)}
+        own = {p.data_ptr() for p in self.watched.info.model.parameters() if p.numel()}
+        for ref, updates in self._given:
+            tensor = ref()
+            if tensor is not None and id(tensor) in held and tensor.data_ptr() in own:
+                self.record.loaded_itself = self._updates - updates
+
+    @guarded
     def on_update_begins(self, optimizer: Any) -> None:
         record = self.record
         if record.updated and record.reported and len(self.watched.optimizers) <= 1:
@@ -316,6 +351,7 @@ class StepRecorder(PassRecorder):
             else:
                 self._taken.append((its, before))
         record.updated = True
+        self._updates += 1
         if Probe.WEIGHTS_KEPT in self.probes:
             self._trail.updated()
         if record.reported:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import distributions
 
 from limpid.doctor.contracts import alignment, logarithms, losses, pairs
 from limpid.doctor.contracts.contract import Breach, Contract
+from limpid.doctor.contracts.layers import LayerProbe, after_dropout
+
+FROM_A_LAYER = (
+    *("cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+)
+"""Losses of what a last layer returned."""
 
 CONTRACTS = (
     Contract(F, "cross_entropy", losses.cross_entropy),
@@ -28,6 +36,7 @@ CONTRACTS = (
     Contract(F, "cosine_embedding_loss", pairs.cosine_embedding),
     Contract(F, "triplet_margin_loss", pairs.triplet),
     Contract(F, "ctc_loss", alignment.ctc),
+    *(Contract(F, name, partial(after_dropout, name)) for name in FROM_A_LAYER),
 )
 
-__all__ = ["CONTRACTS", "Breach", "Contract"]
+__all__ = ["CONTRACTS", "Breach", "Contract", "LayerProbe"]

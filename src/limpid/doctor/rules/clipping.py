@@ -94,6 +94,17 @@ def scaled_when_clipped(watched: Watched, record: StepRecord, history: History) 
         return
     if "scaler.unscale_" in events[: events.index("clip")]:
         return
+    if record.values_clipped_to is not None:
+        limit = record.values_clipped_to
+        yield CLIPPED_BEFORE_UNSCALING.finding(
+            severity="fault",
+            step=record.number,
+            where="gradients",
+            says=f"each entry is clipped to {limit:g} while gradients are multiplied by {record.scale:,.0f}: the "
+            f"optimizer sees none above {limit / record.scale:.2g} instead of {limit:g}.",
+            evidence={"scale": record.scale, "max_value": limit},
+        )
+        return
     norm, limit = record.norm or math.nan, record.clipped_to or math.nan
     yield CLIPPED_BEFORE_UNSCALING.finding(
         severity="fault",

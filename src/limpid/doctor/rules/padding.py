@@ -57,7 +57,7 @@ MASK_INVERTED = Rule(
         "padding": Threshold(8, "two shortest runs"),
     },
     cost="one pass over two integer tensors",
-    needs=(Probe.BATCH,),
+    needs=(Probe.BATCH, Probe.ARGUMENTS),
     cause="1 means 'attend' to models of transformers, 'ignore' to nn.MultiheadAttention's key_padding_mask",
     fix="mask = ids != pad, or ~mask",
     refuted_by="a mask that hides the padding",

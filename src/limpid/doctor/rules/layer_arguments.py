@@ -1,0 +1,105 @@
+"""Layers whose arguments are not what their documentation asks for: masks, axes, states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from limpid.doctor.finding import Finding
+from limpid.doctor.rule import Probe, Rule, on_step
+from limpid.doctor.rules.arguments import found
+from limpid.doctor.rules.padding import MASK_INVERTED
+
+if TYPE_CHECKING:
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+FAMILY = "layer_arguments"
+COST = "a look at the arguments of a few functions, in one forward pass of sampled steps"
+
+MASK_ADDED = Rule(
+    "mask-is-added",
+    FAMILY,
+    detects="A mask of numbers 0 and 1 that an attention adds to its scores: it hides nothing.",
+    equation=r"\mathrm{softmax}(q k^\top / \sqrt d + m),\; m \in \{0, 1\}",
+    source="documentation of scaled_dot_product_attention and MultiheadAttention",
+    threshold="exact: a mask of a number format that nobody trains and that holds both 0 and 1, and nothing else",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="a mask of bool, or of 0 and -inf",
+    explains=("not-causal", "loss-below-floor", "padding-counts", "loss-plateau", "documents-see-each-other"),
+)
+
+BATCH_FOR_TIME = Rule(
+    "batch-axis-as-time",
+    FAMILY,
+    detects="Recurrent or attention layers that read from row to row of the batch, not along the sequence.",
+    equation=r"(B, T, d) \;\text{read as}\; (T, B, d)",
+    source="documentation of torch.nn.LSTM, GRU, RNN, MultiheadAttention and Transformer: batch_first",
+    threshold="exact: inputs (B, T, …), outputs (B, number), B other than T, and every such layer reads T rows of B "
+    "steps",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="layers that read B rows of T steps",
+    explains=("batch-leaks", "row-number-counts", "positions-not-read", "loss-plateau", "nothing-learned"),
+)
+
+STATES_EXCHANGED = Rule(
+    "states-exchanged",
+    FAMILY,
+    detects="An LSTM that is given the hidden state and the cell state of another the wrong way round.",
+    equation=r"(c, h) \;\text{instead of}\; (h, c)",
+    source="documentation of torch.nn.LSTM",
+    threshold="exact: the very memory of a c, in the place of h",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="states in the order in which they were returned",
+    explains=("loss-plateau",),
+)
+
+AXIS_NOT_NAMED = Rule(
+    "softmax-over-rows",
+    FAMILY,
+    detects="A softmax whose axis nobody named: over three axes it runs along the first, the rows of the batch.",
+    equation=r"\textstyle\sum_b p_{btc} = 1",
+    source="documentation of torch.nn.Softmax: dim; torch.nn.functional._get_softmax_dim",
+    threshold="exact: dim is None, and there are three axes",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="a dim",
+    explains=("batch-leaks", "loss-plateau", "loss-formula-unusual", "normalised-over-another-axis", "not-causal"),
+)
+
+DROPPED_LAST = Rule(
+    "dropout-before-loss",
+    FAMILY,
+    detects="Dropout after the last layer: outputs that are 0 by chance go into the loss.",
+    equation=r"\hat y_i = 0 \;\text{with probability}\; p",
+    source="Srivastava et al. 2014, section 4 (dropout of units that another layer reads), jmlr.org/papers/v15",
+    threshold="exact: what a loss is given was made by dropout, at two looks",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="a layer between dropout and loss",
+    explains=("loss-plateau", "initial-loss-off", "nothing-learned"),
+)
+
+OFF_THE_GRID = Rule(
+    "grid-outside-picture",
+    FAMILY,
+    detects="grid_sample with points outside of the picture, which read as 0.",
+    equation=r"|x| > 1",
+    source="documentation of torch.nn.functional.grid_sample: grid in [-1, 1]",
+    threshold="more than nine tenths of the points, with padding_mode='zeros', at two looks",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="points within [-1, 1]",
+    explains=("gradient-vanishes-with-depth", "loss-plateau", "nothing-learned"),
+)
+
+RULES_HERE = (MASK_ADDED, BATCH_FOR_TIME, STATES_EXCHANGED, AXIS_NOT_NAMED, DROPPED_LAST, OFF_THE_GRID)
+
+
+@on_step(MASK_INVERTED, *RULES_HERE)
+def layers_against_the_documentation(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    for rule in (MASK_INVERTED, *RULES_HERE):
+        yield from found(rule, record, history)
