@@ -215,3 +215,78 @@ def test_points_lie_in_the_picture(scale: float) -> None:
         return torch.randn(6, 1, 8, 8), torch.randint(0, 3, (6,))
 
     assert spoken(Looks(scale), batch, "grid-outside-picture") == (scale == 100.0)
+
+
+class Fused(nn.Module):
+    """Attention of two heads by the function, with the axes of heads and positions as given."""
+
+    def __init__(self, turned: bool, keys: int = 0, causal: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.head, self.turned = nn.Linear(8, 24), nn.Linear(8, 3), turned
+        self.before, self.causal = nn.Parameter(torch.randn(1, keys, 2, 4)), causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (part.unflatten(-1, (2, 4)) for part in self.qkv(x).chunk(3, -1))
+        more = self.before.expand(len(x), -1, -1, -1)
+        parts = [query, torch.cat([more, key], 1), torch.cat([more, value], 1)]
+        parts = [part.transpose(1, 2) for part in parts] if self.turned else parts
+        out = F.scaled_dot_product_attention(*parts, is_causal=self.causal)
+        out = out.transpose(1, 2) if self.turned else out
+        return self.head(out.flatten(-2).mean(1))
+
+
+def wide() -> tuple[Tensor, Tensor]:
+    return torch.randn(6, 10, 8), torch.randint(0, 3, (6,))
+
+
+def test_heads_stand_before_positions() -> None:
+    assert spoken(Fused(False), wide, "heads-as-positions")
+    assert not spoken(Fused(True), wide, "heads-as-positions")
+
+    class Among(nn.Module):
+        """Attention among the agents of each step, on purpose: (row, step, agent, width)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(F.scaled_dot_product_attention(x, x, x).mean((1, 2)))
+
+    def agents() -> tuple[Tensor, Tensor]:
+        return torch.randn(6, 10, 5, 4), torch.randint(0, 3, (6,))
+
+    assert not spoken(Among(), agents, "heads-as-positions")
+
+
+def test_a_causal_attention_to_more_keys_than_queries() -> None:
+    rule = "causal-from-the-first-key"
+    assert spoken(Fused(True, keys=3, causal=True), wide, rule)
+    assert not spoken(Fused(True, keys=3), wide, rule)
+    assert not spoken(Fused(True, causal=True), wide, rule)
+
+
+class Packed(nn.Module):
+    """Sequences of several lengths, and what is read of each."""
+
+    def __init__(self, read: str) -> None:
+        super().__init__()
+        self.reads, self.head, self.read = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 3), read
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, state = self.reads(packed)
+        out, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True)
+        if self.read == "last":
+            return self.head(out[:, -1])
+        if self.read == "own last":
+            return self.head(out[torch.arange(len(x)), lengths - 1])
+        return self.head(state[0] if self.read == "state" else out.mean(1))
+
+
+@pytest.mark.parametrize("read", ["last", "own last", "state", "mean"])
+def test_what_is_read_of_packed_sequences(read: str) -> None:
+    def batch() -> tuple[Tensor, Tensor, Tensor]:
+        return torch.randn(6, 9, 4), torch.tensor([9, 4, 6, 9, 3, 5]), torch.randint(0, 3, (6,))
+
+    assert spoken(Packed(read), batch, "read-behind-the-end") == (read == "last")

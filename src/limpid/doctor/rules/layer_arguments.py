@@ -83,6 +83,47 @@ DROPPED_LAST = Rule(
     explains=("loss-plateau", "initial-loss-off", "nothing-learned"),
 )
 
+HEADS_FOR_TIME = Rule(
+    "heads-as-positions",
+    FAMILY,
+    detects="Attention among the heads of each position: the axes of heads and positions are exchanged.",
+    equation=r"(B, T, h, d) \;\text{where}\; (B, h, T, d) \;\text{is asked for}",
+    source="documentation of scaled_dot_product_attention: query (N, …, Hq, L, E)",
+    threshold="exact: inputs of tokens (B, T) or of numbers (B, T, …), and every attention of the pass is called with "
+    "queries (B, T, other than T, d)",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="queries whose last axis but one is that of the positions",
+    explains=("positions-not-read", "loss-plateau", "nothing-learned", "scores-not-scaled"),
+)
+
+CAUSAL_FROM_THE_START = Rule(
+    "causal-from-the-first-key",
+    FAMILY,
+    detects="A causal attention of fewer queries than keys, which counts both from the first one on.",
+    equation=r"j \le i \;\text{instead of}\; j \le i + (S - L)",
+    source="documentation of scaled_dot_product_attention: is_causal, upper left bias of a mask that is not square",
+    threshold="exact: is_causal=True and fewer queries than keys, in a pass that is learned from, at two looks",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="as many queries as keys",
+    explains=("loss-plateau",),
+)
+
+BEHIND_THE_END = Rule(
+    "read-behind-the-end",
+    FAMILY,
+    detects="Packed sequences of which the padding behind the end is read, not the last step.",
+    equation=r"o_{i, T} = 0 \;\text{for}\; T_i < T",
+    source="documentation of torch.nn.utils.rnn.pad_packed_sequence: padding_value",
+    threshold="exact: as many rows with one and the same output, to the bit, as there are sequences shorter than the "
+    "longest, two at least, at two looks",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="outputs that differ from row to row",
+    explains=("loss-plateau", "nothing-learned", "class-without-gradient"),
+)
+
 OFF_THE_GRID = Rule(
     "grid-outside-picture",
     FAMILY,
@@ -96,7 +137,17 @@ OFF_THE_GRID = Rule(
     explains=("gradient-vanishes-with-depth", "loss-plateau", "nothing-learned"),
 )
 
-RULES_HERE = (MASK_ADDED, BATCH_FOR_TIME, STATES_EXCHANGED, AXIS_NOT_NAMED, DROPPED_LAST, OFF_THE_GRID)
+RULES_HERE = (
+    MASK_ADDED,
+    BATCH_FOR_TIME,
+    HEADS_FOR_TIME,
+    CAUSAL_FROM_THE_START,
+    STATES_EXCHANGED,
+    BEHIND_THE_END,
+    AXIS_NOT_NAMED,
+    DROPPED_LAST,
+    OFF_THE_GRID,
+)
 
 
 @on_step(MASK_INVERTED, *RULES_HERE)
