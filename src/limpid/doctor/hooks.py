@@ -59,6 +59,8 @@ def _nothing(*_: Any) -> None:
 class OfOneModule:
     """A hook of the module that is watched: in a copy of it, or in a file, it does nothing."""
 
+    __slots__ = ("_from_public_api", "hook")  # torch copies what a hook's __dict__ holds, and sets a mark of its own
+
     def __init__(self, hook: Callable[..., None]) -> None:
         self.hook = hook
 
