@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from limpid.model.observe import FAST, Mode
 from limpid.model.spread import spread_like
+
+DRAWS_PER_WORD = 4
+"""Of 16 bits each, in a random word."""
 
 
 def seed_of(*numbers: int) -> int:
@@ -31,13 +37,16 @@ class Dropout(nn.Module):
         mode.report(f"kept({self.name})", kept)
         return mode.report(self.name, x * kept / (1 - self.probability))
 
-    def _kept(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """1 for what is kept, 0 for the rest. Processes that share x draw the same mask of all of it."""
+    def _kept(self, x: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """What is kept. Processes that share x draw the same mask of all of it."""
         if self.part is not None:
             part, parts = self.part
-            whole = x.new_empty((x.shape[0], parts * x.shape[1], *x.shape[2:])).bernoulli_(1 - self.probability)
-            return whole.chunk(parts, 1)[part]
-        if hasattr(x, "to_local"):
-            drawn = torch.empty(x.shape, dtype=x.dtype, device=x.device).bernoulli_(1 - self.probability)
-            return spread_like(drawn, x)
-        return torch.empty_like(x).bernoulli_(1 - self.probability)
+            return self._drawn((x.shape[0], parts * x.shape[1], *x.shape[2:]), x.device).chunk(parts, 1)[part]
+        return spread_like(self._drawn(x.shape, x.device), x)
+
+    def _drawn(self, shape: Sequence[int], device: torch.device) -> Bool[Tensor, "..."]:
+        """True with 1 - `probability`, from 16 random bits each: a fourth of the time of `bernoulli_` on a processor."""
+        count = math.prod(shape)
+        words = torch.empty(-(-count // DRAWS_PER_WORD), dtype=torch.int64, device=device)
+        bits = words.random_(-(2**63), None).view(torch.int16)[:count].view(*shape)
+        return bits >= min(round(self.probability * 2**16), 2**16 - 1) - 2**15

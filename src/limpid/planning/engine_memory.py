@@ -84,7 +84,7 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
     else:
         yield Row("embedding", "0", "2 * tokens * d * p", f"{tables} + vocab * d")
     if model.dropout:
-        yield Row("embedding dropout", "tokens * d * p", "2 * tokens * d * p")
+        yield Row("embedding dropout", "tokens * d", "2 * tokens * d * p")
     for block in range(model.num_layers):
         if recomputed:
             yield Row("block's input", "tokens * d * p", "0")
@@ -124,7 +124,7 @@ def _low_rank(model: ModelConfig) -> Iterator[Row]:
     saved = f"{len(adapted) * model.lora_rank} * tokens * c"
     if model.lora_dropout:
         hidden = "" if model.activation == "relu" and model.mlp == "plain" else " + f"
-        saved += f" + (2 * ({_widths(adapted, READS)}) - (2 * d + query{hidden})) * tokens * c"
+        saved += f" + (({_widths(adapted, READS)}) * (c + 1) - (2 * d + query{hidden}) * c) * tokens"
     yield Row(FACTORS, saved, f"2 * tokens * {widest} * c", f"{factors}")
     if model.use_dora:
         yield Row("directions", f"tokens * ({_widths(adapted, GIVES)}) * c", f"2 * tokens * {widest} * p")
@@ -158,7 +158,7 @@ def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[R
               f"{stream} + tokens * d * c * cast + tokens * query * c + d * query * widened",
               "d * query + d" if model.attention_output_bias else "d * query")  # fmt: skip
     if model.dropout:
-        yield Row("attention.dropout", "tokens * d * c", f"{stream} + 2 * tokens * d * c")
+        yield Row("attention.dropout", "tokens * d", f"{stream} + 2 * tokens * d * c")
     if model.norm_placement == "post":
         yield _norm(model, "norm1")
 
@@ -167,8 +167,8 @@ def _mixing(model: ModelConfig, materialised: bool, block: int) -> Row:
     """Scores, softmax, and the weighted sum of the values."""
     stream, heads, pairs = "tokens * d * p", "tokens * (query + 2 * key) * c", "tokens * positions * heads"
     if model.dropout:  # everything is materialised: the softmax in wide numbers, the mask, the weights that are left
-        weights = f"{pairs} * (max(4, p) + 2 * c)"
-        return Row("attention.mixing", f"{heads} + {weights}", f"{stream} + {weights} + tokens * query * c")
+        saved, workspace = f"{pairs} * (max(4, p) + c + 1)", f"{pairs} * (max(4, p) + 2 * c)"
+        return Row("attention.mixing", f"{heads} + {saved}", f"{stream} + {workspace} + tokens * query * c")
     if materialised:
         return Row("attention.mixing", f"{heads} + {pairs} * c", f"{stream} + 2 * {pairs} * c + tokens * query * c")
     saved, workspace = f"{heads} + tokens * heads * 4", f"{stream} + 2 * tokens * (query + key) * c"
@@ -195,7 +195,7 @@ def _mlp(model: ModelConfig) -> Iterator[Row]:
               f"{stream} + tokens * d * c * cast + {hidden} + d * f * widened",
               "d * f + d" if model.mlp_bias else "d * f")  # fmt: skip
     if model.dropout:
-        yield Row("mlp.dropout", "tokens * d * c", f"{stream} + 2 * tokens * d * c")
+        yield Row("mlp.dropout", "tokens * d", f"{stream} + 2 * tokens * d * c")
     if model.norm_placement != "pre":
         yield _norm(model, "norm2")
 
