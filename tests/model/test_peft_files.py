@@ -143,7 +143,7 @@ def test_peft_drops_the_same_where_its_masks_are_ours(
     masks = []
 
     def observe(name: str, value: torch.Tensor) -> torch.Tensor:
-        masks.extend([value.flatten(2)] if name.startswith("kept(") else [])
+        masks.extend([value.flatten(2).to(torch.float32)] if name.startswith("kept(") else [])
         return value
 
     ours = model(tokens, observe=observe)

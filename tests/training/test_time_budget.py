@@ -14,9 +14,10 @@ from limpid.config.recipes import RECIPES, TIMED, recipe
 from limpid.errors import ConfigError
 from limpid.model.families import family_of
 from limpid.planning import parameter_count
+from limpid.reporter import SILENT
 from limpid.schedule import learning_rate
 from limpid.training import time_budget
-from limpid.training.time_budget import StepBudget, decays_next
+from limpid.training.time_budget import Deadline, StepBudget, decays_next
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(
@@ -73,6 +74,21 @@ def test_a_given_size_is_kept() -> None:
     chosen = time_budget.best_size(config, 60, 10**9, CPU, size_given=True)
     assert chosen.config.model == config.model
     assert chosen.config.run.max_steps == int(60 / chosen.step_seconds)
+
+
+@pytest.mark.usefixtures("speed")
+@pytest.mark.parametrize(
+    ("text", "forgotten_in"), [(3_200, 50), (10**9, None), (64, 50)], ids=["repeats", "once", "tiny"]
+)
+def test_weights_are_an_average_over_one_pass_or_the_run(text: int, forgotten_in: int | None) -> None:
+    """A text of 3,200 tokens is read in 50 steps of 64; the shortest text forgets no more than 2 % a step."""
+    deadline = Deadline(time.perf_counter() + time_budget.FINISH_SECONDS + 20, size_given=True, decay_given=False)
+    config, _ = deadline.fit(CONFIG, text, CPU, SILENT)
+    steps = forgotten_in or config.run.max_steps
+    assert config.run.max_steps > 50
+    assert 1 / (config.update.learning_rate * config.update.weight_decay) == pytest.approx(steps, rel=0.05)
+    kept, _ = dataclasses.replace(deadline, decay_given=True).fit(CONFIG, text, CPU, SILENT)
+    assert kept.update.weight_decay == CONFIG.update.weight_decay
 
 
 def test_repeated_text_is_worth_what_the_paper_says() -> None:

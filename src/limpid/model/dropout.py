@@ -45,7 +45,7 @@ class Dropout(nn.Module):
         return spread_like(self._drawn(x.shape, x.device), x)
 
     def _drawn(self, shape: Sequence[int], device: torch.device) -> Bool[Tensor, "..."]:
-        """True with 1 - `probability`, from 16 random bits each: a fourth of the time of `bernoulli_` on a processor."""
+        """True with 1 - `probability`, from 16 random bits each, in a fourth of `bernoulli_`'s time on a processor."""
         count = math.prod(shape)
         words = torch.empty(-(-count // DRAWS_PER_WORD), dtype=torch.int64, device=device)
         bits = words.random_(-(2**63), None).view(torch.int16)[:count].view(*shape)

@@ -31,6 +31,8 @@ FINISH_SECONDS = 4.0
 """Assumed time of evaluation and sample after the last step, until it is measured."""
 EXIT_SECONDS = 0.5
 """Time that the process takes to end."""
+MOST_FORGOTTEN = 0.02
+"""Of a weight in one step, at most: what the shortest texts allow."""
 UNTIMED_STEPS = 3
 """First steps of a run, which allocate and may compile, and say nothing about its speed."""
 FINAL_WRITES = 3
@@ -39,11 +41,13 @@ FINAL_WRITES = 3
 
 @dataclass(frozen=True)
 class Deadline:
-    """When a run is to end, and whether the size of its model was given."""
+    """When a run is to end, and what of it was given."""
 
     at_seconds: float
     """On the clock of time.perf_counter."""
     size_given: bool
+    decay_given: bool = True
+    """Whether the options name a weight decay; where not, it follows from the text and the number of steps."""
 
     def fit(
         self,
@@ -64,12 +68,17 @@ class Deadline:
         chosen = best_size(config, self._seconds_left(), unique_tokens, device, size_given=self.size_given)
         model = chosen.config.model
         steps = max(1, int(max(0.0, self._seconds_left()) / chosen.step_seconds))  # measuring took some of the time
+        fitted = with_max_steps(chosen.config, steps)
+        tokens = steps * tokens_per_step(fitted)
+        decay = ""
+        if not self.decay_given:
+            fitted = _with_weight_decay(fitted, unique_tokens)
+            decay = f", weight decay {fitted.update.weight_decay:g}"
         reporter.line(
-            f"chosen for the time: {parameter_count(model):,} parameters and about "
-            f"{steps * tokens_per_step(chosen.config):,} tokens, {steps:,} steps of "
-            f"{1e3 * chosen.step_seconds:.0f} ms",
+            f"chosen for the time: {parameter_count(model):,} parameters and about {tokens:,} tokens, "
+            f"{tokens / unique_tokens:.1f} of the text, {steps:,} steps of {1e3 * chosen.step_seconds:.0f} ms{decay}",
         )
-        return with_max_steps(chosen.config, steps), StepBudget(self.at_seconds)
+        return fitted, StepBudget(self.at_seconds)
 
     def _seconds_left(self) -> float:
         return self.at_seconds - FINISH_SECONDS - time.perf_counter()
@@ -130,6 +139,17 @@ def decays_next(config: TrainConfig, step: int) -> bool:
 def with_max_steps(config: TrainConfig, steps: int) -> TrainConfig:
     """The same configuration with another number of steps."""
     return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))
+
+
+def _with_weight_decay(config: TrainConfig, unique_tokens: int) -> TrainConfig:
+    """The configuration with the decay λ = 1 / (η n), n the steps of one pass over the text, or of a shorter run.
+
+    Decayed weights are an average of the updates of the last 1 / (η λ) steps: over one pass they hold what all of the
+    text has in common and not what its rows are. Source: Wang & Aitchison 2024, arXiv:2405.13698
+    """
+    steps = min(config.run.max_steps, max(1.0, unique_tokens / tokens_per_step(config)))
+    decay = min(MOST_FORGOTTEN, 1 / steps) / config.update.learning_rate
+    return dataclasses.replace(config, update=dataclasses.replace(config.update, weight_decay=float(f"{decay:.2g}")))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class TrainFlags:
     recipe: str | None = None
     """Named set of options to start from: fast (Muon, normed queries and keys, linear decay); file and flags win."""
     minutes: float | None = None
-    """Train for so long on this machine, by the fast recipe: measures it, and chooses the size unless it is given."""
+    """Train for so long on this machine, by the fast recipe; it chooses size and weight decay unless given."""
     name: str | None = None
     """Name of the run under runs/, or a path; the next free number when left out."""
     resume: str | None = None
@@ -124,9 +124,12 @@ def resumed(typed: dict[str, Any], callbacks: Sequence[Callback] = ()) -> int:
 
 
 def deadline_of(
-    began: float, minutes: float, options: dict[str, Any], schedule: str, *, size_given: bool = False
+    began: float, minutes: float, options: dict[str, Any], schedule: str, *, tuned: bool = False
 ) -> Deadline:
-    """When a run of so many minutes ends, and whether the options name its size."""
+    """When a run of so many minutes ends, and whether the options name its size and weight decay.
+
+    A model that is tuned has its size, and keeps what it has learned.
+    """
     from limpid.training.time_budget import Deadline
 
     if not 0 < minutes < math.inf:
@@ -139,8 +142,9 @@ def deadline_of(
             "allows; leave --schedule out"
         )
     sizes = {"d_model", "num_layers", "num_heads", "num_kv_heads", "d_head", "d_ff"}
-    size_given = size_given or bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
-    return Deadline(began + 60 * minutes, size_given)
+    size_given = tuned or bool(sizes & set(options.get("model", {}))) or "init_from" in options.get("run", {})
+    decay_given = tuned or "weight_decay" in options.get("update", {})
+    return Deadline(began + 60 * minutes, size_given, decay_given)
 
 
 def shown(train: Callable[[Reporter], Run]) -> int:

@@ -151,7 +151,7 @@ def _tuned(objective: str | None, typed: dict[str, Any], began: float, callbacks
     options = options if minutes is None else merged(TIMED, options)
     config = from_dict(TrainConfig, tuning(objective, model, _sizes(model), options, bool(lora)))
     schedule = config.update.schedule
-    deadline = None if minutes is None else deadline_of(began, minutes, options, schedule, size_given=True)
+    deadline = None if minutes is None else deadline_of(began, minutes, options, schedule, tuned=True)
     return shown(lambda reporter: train(config, name, reporter, deadline, callbacks=callbacks))
 
 
