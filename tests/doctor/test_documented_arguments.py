@@ -319,3 +319,13 @@ def test_what_ctc_asks_for(batch: Any, ends: nn.Module, found: str) -> None:
 
     for rule in ("probabilities-to-loss", "target-outside-range", "margin-out-of-reach"):
         assert spoken(model, batch, loss, rule) == (rule == found), rule
+
+
+@pytest.mark.parametrize(("weight", "found"), [(0.11, True), (9.0, False), (1.0, False), (None, False)])
+def test_what_is_rare_weighs_more(weight: float | None, found: bool) -> None:
+    def batch() -> tuple[Tensor, Tensor]:
+        x = torch.randn(256, 3)
+        return x, (x[:, 0] > 1.28).float()
+
+    loss = binary(pos_weight=None if weight is None else torch.tensor(weight))
+    assert spoken(net(3, 8, 1), batch, loss, "class-weights-inverted") == found

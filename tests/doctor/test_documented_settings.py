@@ -219,3 +219,53 @@ def test_a_checkpoint_has_an_input_with_a_gradient() -> None:
     assert not looped(rule, Checkpointed(False))
     assert not looped(rule, Checkpointed(True, frozen=True))
     assert watched(Checkpointed(True, frozen=True), table, squared, rules=[rule]) == []
+
+
+def test_the_second_part_of_a_schedule_begins() -> None:
+    def after(milestone: int) -> Any:
+        def made(optimizer: Any) -> Any:
+            parts = [torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4)]
+            parts.append(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99))
+            return torch.optim.lr_scheduler.SequentialLR(optimizer, parts, [milestone])
+
+        return made
+
+    assert looped("schedule-never-acts", scheduler=after(400), total_steps=40)
+    assert not looped("schedule-never-acts", scheduler=after(4), total_steps=40)
+
+
+@pytest.mark.parametrize(("patience", "noise", "found"), [(2, 1.0, True), (30, 0.0, False)])
+def test_a_plateau_is_not_heard_in_single_batches(patience: int, noise: float, found: bool) -> None:
+    """A loss that falls slowly under the scatter of its batches; and one that is level."""
+    model = net(6, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.7, patience=patience, cooldown=8)
+    with limpid.watch(model, optimizer, scheduler=scheduler, say=False, rules=["plateau-hears-batches"]) as doctor:
+        for number in range(120):
+            given = table(8)
+            loss = squared(model, given)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step(noise * float(torch.rand(())) - 0.06 * number * noise + float(torch.rand(())))
+            doctor.step(loss, given)
+    assert ("plateau-hears-batches" in alarms(doctor)) == found
+
+
+@pytest.mark.parametrize("kind", ["no eval", "eval", "measured anew", "labels"])
+def test_an_evaluation_leaves_statistics_alone(kind: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+
+    def after(number: int, model: nn.Module) -> None:
+        often = kind == "labels"
+        if number % 6 != 5 and not often:
+            return
+        model.train(kind != "eval")
+        with torch.no_grad():
+            for _ in range(1 if often else 4):
+                model(table()[0])
+            if kind == "measured anew":
+                model.eval()(table()[0])
+        model.train()
+
+    assert looped("statistics-from-evaluation", model, after=after, steps=26) == (kind == "no eval")

@@ -23,6 +23,7 @@ from limpid.doctor.levels import GroupRate, LogitLevel
 from limpid.doctor.logs.table import Curves, preferred
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.pass_gradients import PassGradients
+from limpid.doctor.plain_passes import PlainPasses
 from limpid.doctor.ranks import RankHistory, RankLines
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.row_sample import RowSample
@@ -237,6 +238,7 @@ class History:
     other: weakref.ref[Any] | None = None  # the last of them
     made: Counter[int] = field(default_factory=Counter)  # first updates, by optimizer
     without: Counter[int] = field(default_factory=Counter)  # those of them without a gradient, by parameter
+    passes: PlainPasses = field(default_factory=PlainPasses)
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
     other_leaves: dict[int, OtherLeaf] = field(default_factory=dict)  # by identity
     plays: bool = False  # whether the loss depends on parameters that another optimizer trains

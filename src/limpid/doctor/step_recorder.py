@@ -148,6 +148,7 @@ class StepRecorder(PassRecorder):
         if not self.gradients_on:
             if outer:
                 self._trail.evaluates()
+                self.history.passes.add(info.model.training)
                 self._sampling.passed(Call.to(info.model, args, kwargs).ids)
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
                 self.history.random_evaluations += 1
@@ -156,6 +157,7 @@ class StepRecorder(PassRecorder):
             self.end()
         record = self.record
         if outer:
+            self.history.passes.trained()
             record.outer_called = True
         else:
             record.inner_called = True

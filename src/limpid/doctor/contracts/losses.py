@@ -12,9 +12,14 @@ from torch import Tensor
 from limpid.doctor.contracts.contract import Breach, Given, names
 from limpid.doctor.makers import maker, path
 from limpid.doctor.rules.arguments import EXCHANGED, ONE_CLASS, OUTSIDE
+from limpid.doctor.rules.row_lessons import CLASS_WEIGHTS_INVERTED
 
 FAR_OUTSIDE = 0.5
 """Beyond 0 and 1 by more: smoothed labels of a discriminator are drawn from up to 1.2."""
+RARE, POSITIVES = 0.25, 5
+"""Share of positives of a class that is rare, and how many of them a batch must hold to say so."""
+NEAR_ODDS = 0.4
+"""Of log w from log(positives / negatives): a batch of a few dozen is no closer to the data."""
 NORMALISED = 1e-2
 """Probabilities add up to 1 that closely in half precision."""
 
@@ -70,6 +75,8 @@ def binary_with_logits(given: Given) -> Iterator[Breach]:
     if target.requires_grad:
         return
     yield from _outside(name, target, given["weight"])
+    if isinstance(weight, Tensor):
+        yield from _inverted(weight, target)
     if isinstance(weight, Tensor) and weight.numel() and float(weight.min()) < 0:
         yield Breach(
             rule=OUTSIDE,
@@ -80,6 +87,31 @@ def binary_with_logits(given: Given) -> Iterator[Breach]:
             fix="pos_weight = negatives / positives of each class",
             evidence={"pos_weight": float(weight.min())},
         )
+
+
+def _inverted(weight: Tensor, target: Tensor) -> Iterator[Breach]:
+    """Weights of rare positives that are positives / negatives, (row, class) or (row,)."""
+    y = target.detach().float()
+    y = y if y.ndim == 2 and weight.numel() == y.shape[1] else y.reshape(-1, 1)
+    if weight.numel() not in (1, y.shape[1]) or not bool(((y == 0) | (y == 1)).all()):
+        return
+    share = y.mean(0)
+    known = (share < RARE) & (y.sum(0) >= POSITIVES)
+    odds, given = share / (1 - share), weight.detach().float().expand(y.shape[1])
+    swapped = known & ((given / odds).log().abs() < NEAR_ODDS) & (given < 1)
+    if not bool(known.any()) or int(swapped.sum()) <= int(known.sum()) / 2:
+        return
+    index = int(swapped.nonzero()[0])
+    yield Breach(
+        rule=CLASS_WEIGHTS_INVERTED,
+        where="binary_cross_entropy_with_logits: pos_weight",
+        says=f"pos_weight is {float(given[index]):.3g} where {float(share[index]):.0%} are positive: that is "
+        "positives / negatives, so that what is rare counts less still.",
+        cause="positives / negatives where negatives / positives is meant",
+        fix=f"pos_weight = negatives / positives, about {1 / float(odds[index]):.3g}",
+        looks=3,
+        evidence={"pos_weight": float(given[index]), "share": float(share[index])},
+    )
 
 
 def binary(given: Given) -> Iterator[Breach]:

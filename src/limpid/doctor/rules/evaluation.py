@@ -38,6 +38,27 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
 )
 
 
+EVALUATED_IN_TRAINING_MODE = Rule(
+    "statistics-from-evaluation",
+    FAMILY,
+    detects="Evaluations in training mode of a model with batch norm: its statistics follow the data they are made on.",
+    equation=r"\hat\mu \leftarrow (1 - m)\, \hat\mu + m\, \mu_{\text{evaluated}}",
+    source="documentation of torch.nn.BatchNorm1d: statistics are kept in training mode, with gradients or without",
+    threshold="{passes:g} forward passes or more without gradients in a row, in training mode, at {times:g} places "
+    "between updates, which are no more than one in {every:g}, and never one in evaluation mode",
+    thresholds={
+        "passes": Threshold(3, "labels for the same step, or another player's input, take one or two"),
+        "times": Threshold(2, "once may be a measurement of the statistics"),
+        "every": Threshold(3, "passes beside every step belong to it, as those of a policy that acts"),
+    },
+    cost="a count",
+    needs=(Probe.EVENTS, Probe.MODES),
+    cause="an evaluation without model.eval()",
+    fix="model.eval() before evaluating, model.train() after",
+    refuted_by="model.training False in these passes",
+)
+
+
 AVERAGE_WITHOUT_STATISTICS = Rule(
     "average-without-statistics",
     FAMILY,
@@ -115,4 +136,30 @@ def left_in_place(watched: Watched, record: StepRecord, history: History) -> Ite
             f"{history.steps_apart[False]} times without an evaluation they stayed as the update left them.",
             sure=0.85,
             evidence={"evaluations": again, "without": history.steps_apart[False]},
+        )
+
+
+@on_step(EVALUATED_IN_TRAINING_MODE)
+def statistics_follow(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, passes = EVALUATED_IN_TRAINING_MODE, history.passes
+    times = sum(count >= rule["passes"] for count in passes.bursts)
+    made = len(history.rates)
+    if passes.in_evaluation or times < rule["times"] or made < rule["every"] * times:
+        return
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    norms = [
+        name
+        for name, module in watched.info.model.named_modules()
+        if isinstance(module, _BatchNorm) and module.track_running_stats and module.training and module.momentum != 0
+    ]
+    if norms:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where=norms[0],
+            says=f"{sum(passes.bursts)} forward passes without gradients ran in training mode, {times} times several "
+            f"in a row: {len(norms)} batch norms normalise by what is evaluated, and keep its mean and variance.",
+            sure=0.9,
+            evidence={"passes": sum(passes.bursts), "times": times, "norms": len(norms)},
         )

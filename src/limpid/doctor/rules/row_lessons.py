@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+from limpid.doctor.rules.arguments import found
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,16 +48,16 @@ CLASS_WEIGHTS_INVERTED = Rule(
     equation=r"w_c \propto f_c \text{ instead of } 1 / f_c",
     source="King & Zeng 2001, section 4.2, doi:10.1093/oxfordjournals.pan.a004868",
     threshold="weights, read from the gradient, that are alike within each class, differ {weights:g}-fold or more "
-    "between "
-    "classes, and rise with how frequent a class is, over frequencies that differ {share:g}-fold, of {rows:g} rows or "
-    "more",
+    "between classes, and rise with how frequent a class is, over frequencies that differ {share:g}-fold, of {rows:g} "
+    "rows or more; or a pos_weight below 1 that is positives / negatives, of classes of which fewer than a quarter are "
+    "positive, at three looks",
     thresholds={
         "weights": Threshold(1.5, "what is less hardly weighs"),
         "share": Threshold(2, "where classes are as frequent as each other there is nothing to weigh up"),
         "rows": Threshold(32, "frequencies are known to a sixth"),
     },
     cost=COST,
-    needs=NEEDS,
+    needs=(*NEEDS, Probe.ARGUMENTS),
     cause="weights in proportion to the counts of classes, not to their inverse",
     fix="weight = total / (classes * count)",
     refuted_by="a rare class whose rows weigh more",
@@ -147,6 +148,11 @@ def _classes(record: StepRecord) -> Tensor | None:
     if bool((labels == IGNORED).any()):
         return None
     return labels if 2 <= len(labels.unique()) <= 10 and bool((labels == labels.round()).all()) else None
+
+
+@on_step(CLASS_WEIGHTS_INVERTED)
+def weight_of_positives(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    yield from found(CLASS_WEIGHTS_INVERTED, record, history)
 
 
 @on_step(CLASS_WEIGHTS_INVERTED)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -50,6 +52,29 @@ PLATEAU_WRONG_WAY = Rule(
 )
 
 
+PLATEAU_OF_BATCHES = Rule(
+    "plateau-hears-batches",
+    FAMILY,
+    detects="ReduceLROnPlateau that is told the loss of every batch: its patience is over by chance, while the loss "
+    "falls.",
+    equation=r"m_{t-k}, \dots, m_t > \min_{i < t - k} m_i \;\text{while}\; \mathbb{E}\, m_t \downarrow",
+    source="documentation of ReduceLROnPlateau: step(val_loss), after validating; patience in epochs",
+    threshold="told at every update; {cuts:g} cuts or more, most of which came while the mean of the last measures, as "
+    "many as its patience has or {least:g}, was better than that of as many before by {errors:g} standard errors",
+    thresholds={
+        "cuts": Threshold(2, "one may be of bad luck"),
+        "least": Threshold(8, "a mean of fewer says nothing"),
+        "errors": Threshold(2, "1 in 40 by chance, and two of them 1 in 1,600"),
+    },
+    cost="none",
+    needs=(Probe.SCHEDULE, Probe.EVENTS),
+    cause="scheduler.step(loss) inside of the loop over batches",
+    fix="scheduler.step(validation_loss) once per epoch, or a mean over many batches",
+    refuted_by="measures that do not get better any more when the rate is lowered",
+    explains=("schedule-ends-early", "loss-plateau", "learning-rate-too-low"),
+)
+
+
 @on_step(RISES_AGAIN)
 def beyond_its_end(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for scheduler in watched.schedulers:
@@ -93,3 +118,35 @@ def taken_for_none(watched: Watched, record: StepRecord, history: History) -> It
                 sure=0.85,
                 evidence={"first": measures[0], "last": measures[-1], "mode": scheduler.mode},
             )
+
+
+@on_step(PLATEAU_OF_BATCHES)
+def cut_while_falling(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, rates, measures = PLATEAU_OF_BATCHES, history.rates, history.measures
+    for scheduler in watched.schedulers:
+        lowered, told = len(rates) > 1 and rates[-1] < rates[-2], abs(len(measures) - len(rates)) <= 1
+        if type(scheduler).__name__ != "ReduceLROnPlateau" or not record.has_rates or not (lowered and told):
+            continue
+        size = int(max(scheduler.patience + 1, rule["least"]))
+        cuts = [i for i in range(1, len(rates)) if rates[i] < rates[i - 1] and i >= 2 * size]
+        better = [_better(measures[i - 2 * size : i], scheduler.mode) > rule["errors"] for i in cuts]
+        if len(cuts) >= rule["cuts"] and sum(better) > len(cuts) / 2:
+            yield rule.finding(
+                severity="warning",
+                step=record.number,
+                where="ReduceLROnPlateau",
+                says=f"it is told a measure at every update, and has lowered the rate {len(cuts)} times, "
+                f"{sum(better)} of them while the mean of the last {size} measures was getting better: one batch is "
+                f"seldom better than the best of all before. The rate is {rates[-1]:.2g} of {history.top_rate:.2g}.",
+                sure=0.85,
+                evidence={"cuts": len(cuts), "better": sum(better), "window": size},
+            )
+
+
+def _better(measures: Sequence[float], mode: str) -> float:
+    """By how many standard errors the mean of the later half is better than that of the earlier."""
+    half = len(measures) // 2
+    earlier, later = measures[:half], measures[half:]
+    error = math.sqrt((variance(earlier) + variance(later)) / half)
+    gain = fmean(earlier) - fmean(later) if mode == "min" else fmean(later) - fmean(earlier)
+    return gain / error if error else 0.0

@@ -39,7 +39,7 @@ NEVER_ACTS = Rule(
     FAMILY,
     detects="A schedule of milestones whose first one lies beyond the end of the run.",
     equation=r"t_1 > T",
-    source="documentation of StepLR and MultiStepLR: milestones count calls of step()",
+    source="documentation of StepLR, MultiStepLR and SequentialLR: milestones count calls of step()",
     threshold="exact: the first milestone, in calls of step(), is larger than the planned number of updates",
     cost="none",
     needs=(Probe.SCHEDULE,),
@@ -122,15 +122,15 @@ def multiplied_once_more(exam: Exam) -> Iterator[Finding]:
 
 @before_first_step(NEVER_ACTS)
 def beyond_the_run(exam: Exam) -> Iterator[Finding]:
-    for scheduler in _fresh(exam, ("StepLR", "MultiStepLR")) if exam.total_steps else ():
-        milestones = getattr(scheduler, "milestones", None)
+    for scheduler in _fresh(exam, ("StepLR", "MultiStepLR", "SequentialLR")) if exam.total_steps else ():
+        milestones = getattr(scheduler, "milestones", getattr(scheduler, "_milestones", None))
         first = min(milestones, default=0) if milestones is not None else scheduler.step_size
         if exam.total_steps and first > exam.total_steps:
             yield NEVER_ACTS.finding(
                 severity="warning",
                 where=type(scheduler).__name__,
                 says=f"the first milestone is at call {first:,} of step(), and the run makes {exam.total_steps:,} "
-                "updates: the rate stays as it is.",
+                "updates: what is to happen there never does.",
                 sure=0.9,
                 evidence={"first": first, "planned": exam.total_steps},
             )
