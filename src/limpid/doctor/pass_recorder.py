@@ -207,10 +207,14 @@ class PassRecorder:
         tensors = [value for value in inputs if isinstance(value, Tensor)]
         self.record.checkpoint_blind |= self._inside and not any(t.requires_grad for t in tensors)
 
+    def wants_arguments(self) -> bool:
+        """Whether arguments of functions are looked at now."""
+        return self.record.sampled and Probe.ARGUMENTS in self.probes
+
     @guarded
     def on_arguments(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A call of a function whose documentation asks something of its arguments."""
-        if not self.record.sampled or not self.gradients_on or Probe.ARGUMENTS not in self.probes:
+        if not self.gradients_on:
             return
         given = contract.given(args, kwargs)
         for breach in contract.breaches(given):
