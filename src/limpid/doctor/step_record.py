@@ -25,6 +25,7 @@ from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.plain_passes import PlainPasses
 from limpid.doctor.ranks import RankHistory, RankLines
+from limpid.doctor.returning_rows import ReturningRows
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.row_sample import RowSample
 from limpid.doctor.rules.gradients import GRADIENT_EXPLODES
@@ -230,6 +231,7 @@ class History:
     levels: list[tuple[int, LogitLevel]] = field(default_factory=list)
     rows: RowHistory = field(default_factory=RowHistory)
     sample: RowSample = field(default_factory=RowSample)
+    returning: ReturningRows = field(default_factory=ReturningRows)
     ranks: RankHistory = field(default_factory=RankHistory)
     previous: Call | None = None  # the last forward pass of the step before
     reported: bool = False  # whether the loop ever called step()
@@ -256,6 +258,7 @@ class History:
     stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
     turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
+    last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
     rates_begun: dict[int, float] = field(default_factory=dict)  # largest rate, by step
     copies: list[WeightCopy] | None = None  # of the model, once looked for
     measures: list[float] = field(default_factory=list)  # that a schedule was told
