@@ -23,7 +23,8 @@ DATA_CHANGED_IN_PLACE = Rule(
     source="definition of a random walk; documentation of torch.from_numpy and of operations in place",
     threshold="{rows:g} rows or more of the first batch, seen three times: the second change is at a right angle to "
     "the first (a cosine between -{cosine:g} and {cosine:g}, {errors:g} standard errors from -1/2) and the squared "
-    "distance from the first visit grows by {least:g} to {most:g}; or both changes are one map x → a x + b to {rounding:g}",
+    "distance from the first visit grows by {least:g} to {most:g}; or both changes are one map x → a x + b to "
+    "{rounding:g}",
     thresholds={
         "rows": Threshold(6, "that fewer agree may be chance"),
         "cosine": Threshold(0.2, "what a network computes anew each time drifts along one way, and lies above"),
@@ -59,8 +60,8 @@ def changed_for_good(watched: Watched, record: StepRecord, history: History) -> 
         says = f"each time they come again, rows are {same[0]:.4g} x + {same[1]:.3g} of what they were before"
     else:
         says = (
-            "each time they come again, rows are changed further: what was added at one visit is still there at "
-            f"the next (the squared distance from the first visit grows {growth:.1f}-fold, cosine of two changes {mean:.2f})"
+            "each time they come again, rows are changed further: what was added at one visit is still there at the "
+            f"next (the squared distance from the first grows {growth:.1f}-fold, cosine of two changes {mean:.2f})"
         )
     yield rule.finding(
         severity="warning",
