@@ -17,8 +17,10 @@ ROWS, NUMBERS, VISITS = 16, 512, 3
 """Rows that are followed, numbers of each, and times that a row is looked at."""
 LEAST = 16
 """Numbers by which a row is known again without its target."""
-ALIKE, APART = 0.8, 0.5
-"""Cosine of a row and itself, and the largest of it and another row, about the batch's mean."""
+ALIKE, NEARER = 0.5, 0.5
+"""Least cosine of a row and itself, about the batch's mean; and how far it is, squared, over the next nearest row."""
+ENOUGH, TOLD = 8, 512
+"""Rows that came three times, and numbers of them together, of which no more are waited for."""
 
 
 class Visits(NamedTuple):
@@ -27,6 +29,12 @@ class Visits(NamedTuple):
     first: Tensor
     second: Tensor
     third: Tensor
+
+    @property
+    def now_and_then(self) -> bool:
+        """Whether some row came back as it was: what changes rows does so by chance, or not at all."""
+        kept = (self.first == self.second).all(1) | (self.second == self.third).all(1)
+        return bool(kept.any())
 
     @property
     def along(self) -> Tensor:
@@ -72,7 +80,7 @@ class ReturningRows:
             if len(self.visits[index]) < VISITS:
                 self.visits[index].append(rows[at].clone())
         whole = [seen for seen in self.visits if len(seen) == VISITS]
-        if 4 * len(whole) < 3 * len(self.visits) or len(whole) < 6:
+        if len(whole) < min(len(self.visits), max(ENOUGH, TOLD // rows.shape[1])):
             return None
         self.is_over = True
         return Visits(*(torch.stack([seen[k] for seen in whole]) for k in range(VISITS)))
@@ -87,7 +95,8 @@ class ReturningRows:
         last = torch.stack([seen[-1] for seen in self.visits])
         alike = _directions(last) @ _directions(rows).T
         best = alike.topk(2, dim=1)
-        sure = (best.values[:, 0] > ALIKE) & (best.values[:, 1] < APART)
+        away = 1 - best.values  # half of the squared distance
+        sure = (best.values[:, 0] > ALIKE) & (away[:, 0] < NEARER * away[:, 1])
         return [(int(index), int(best.indices[index, 0])) for index in sure.nonzero()[:, 0]]
 
 

@@ -21,14 +21,15 @@ DATA_CHANGED_IN_PLACE = Rule(
     equation=r"\langle x_3 - x_2,\, x_2 - x_1 \rangle = 0 \text{ where } x_{k+1} = x_k + \epsilon_k,\; "
     r"-\tfrac12 \text{ where } x_k = x + \epsilon_k",
     source="definition of a random walk; documentation of torch.from_numpy and of operations in place",
-    threshold="{rows:g} rows or more of the first batch, seen three times: the second change is at a right angle to "
-    "the first (a cosine between -{cosine:g} and {cosine:g}, {errors:g} standard errors from -1/2) and the squared "
-    "distance from the first visit grows by {least:g} to {most:g}; or both changes are one map x → a x + b to "
-    "{rounding:g}",
+    threshold="{rows:g} rows or more of the first batch, seen three times and changed each time: the second change is "
+    "at a right angle to the first (a cosine between -{cosine:g} and {cosine:g}, {errors:g} standard errors from -1/2, "
+    "that scatters like {scatter:g} / √n of n numbers or less) and the squared distance from the first visit grows by "
+    "{least:g} to {most:g}; or both changes are one map x → a x + b to {rounding:g}",
     thresholds={
         "rows": Threshold(6, "that fewer agree may be chance"),
-        "cosine": Threshold(0.2, "what a network computes anew each time drifts along one way, and lies above"),
+        "cosine": Threshold(0.15, "what a network computes anew each time drifts along one way, and lies above"),
         "errors": Threshold(3, "one in a thousand, and of these few grow"),
+        "scatter": Threshold(2, "cosines of noise scatter by 1/√n; those of rows that are taken for others by half"),
         "least": Threshold(1.5, "noise that is added to the same row each time gives 1"),
         "most": Threshold(2.7, "a random walk gives 2, a noise that is made stronger more"),
         "rounding": Threshold(1e-4, "a thousand roundings of float32"),
@@ -46,12 +47,13 @@ DATA_CHANGED_IN_PLACE = Rule(
 def changed_for_good(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = DATA_CHANGED_IN_PLACE
     seen = history.returning.take(record)
-    if seen is None or len(seen.first) < rule["rows"] or bool((seen.first == seen.second).all()):
+    if seen is None or len(seen.first) < rule["rows"] or seen.now_and_then:
         return
     same = seen.same_map(rule["rounding"])
     along, growth = seen.along, seen.growth
     mean, error = float(along.mean()), float(along.std()) / len(along) ** 0.5
-    walks = abs(mean) < rule["cosine"] and mean > rule["errors"] * error - 0.5
+    width = rule["scatter"] / seen.first.shape[1] ** 0.5
+    walks = float(along.std()) < width + 0.05 and abs(mean) < rule["cosine"] and mean > rule["errors"] * error - 0.5
     walks = walks and rule["least"] < growth < rule["most"]
     if same is None and not walks:
         return

@@ -28,7 +28,7 @@ STANDARDISED_BY_BATCH = Rule(
     "holds them or what they are a straight line of",
     thresholds={
         "rounding": Threshold(1e-5, "a hundred roundings of float32; of 8 drawn numbers a mean is off by a third"),
-        "rows": Threshold(6, "of fewer, few sets are possible"),
+        "rows": Threshold(3, "two rows have one set alone"),
         "looks": Threshold(3, "statistics of the whole set hold in none of its batches"),
     },
     cost="a mean and a deviation, on sampled steps",
