@@ -1,6 +1,7 @@
 """A recording in the page: a file of its own and among the runs of a server; read by everybody, without a mouse too."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.view.examples import ANSWERS
 
 import limpid
 from limpid.jsonable import to_json
-from limpid.operations.document import RecordingDocument
+from limpid.operations.document import RecordingDocument, RegionDocument
 from limpid.operations.kept import read
 from limpid.view.recording import write
 
@@ -89,6 +90,22 @@ def test_who_moved_a_gradient_is_chosen_beside_the_loss(browser: Browser, tmp_pa
         expect(section.locator("tbody tr")).to_have_count(count)
         expect(section.locator("tbody")).to_contain_text(", backward")
         expect(section.locator("output")).to_contain_text("the whole step: +")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_compiled_regions_stand_below_the_verdict(
+    browser: Browser, recording: RecordingDocument, tmp_path: Path
+) -> None:
+    held = RegionDocument("Block", "blocks.0", "step.py:8", 1, "holds", "results and gradients of the code as written")
+    other = replace(
+        held, module="blocks.1", verdict="compiled otherwise", said="another result: off by 0.03 of its size"
+    )
+    write(replace(recording, regions=(held, other)), tmp_path / "recording.html")
+    with offline(browser, viewport={"width": 360, "height": 800}) as context:
+        page = context.new_page()
+        page.goto((tmp_path / "recording.html").as_uri())
+        expect(page.locator(".recording")).to_contain_text("1 of 2 compiled regions")
+        expect(page.locator(".unchecked-calls .bad")).to_contain_text("blocks.1, step.py:8: another result")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

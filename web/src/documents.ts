@@ -738,7 +738,7 @@ export interface RecordingDocument {
   fed: string;
   loss: Numeric | null;
   parameters: number;
-  verdict: "holds" | "beyond rounding" | "not the adjoint" | "not finite" | "not checked";
+  verdict: "holds" | "beyond rounding" | "not the adjoint" | "compiled otherwise" | "not finite" | "not checked";
   where: string;
   origins: Array<number>;
   checked: Numeric;
@@ -755,6 +755,17 @@ export interface RecordingDocument {
   calls: Array<CallDocument>;
   adjoints: Array<AdjointDocument>;
   gradients: Array<GradientDocument>;
+  regions: Array<RegionDocument>;
+}
+
+/** Compiled code, which ran as it was written, and beside as compiled: results and gradients of both. */
+export interface RegionDocument {
+  name: string;
+  module: string;
+  source: string;
+  calls: number;
+  verdict: string;
+  said: string;
 }
 
 /** One update rule and what it moved. */

@@ -204,7 +204,7 @@ def _gradients_kept(leaves: Iterable[Tensor]) -> Iterator[None]:
     original = torch.autograd.backward
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        for one in _leaves_below(tree_leaves(tensors)):
+        for one in leaves_below(tree_leaves(tensors)):
             hold(one)
         original(tensors, *args, **kwargs)
 
@@ -219,7 +219,7 @@ def _gradients_kept(leaves: Iterable[Tensor]) -> Iterator[None]:
             one.grad = gradient
 
 
-def _leaves_below(tensors: Sequence[Any]) -> Iterator[Tensor]:
+def leaves_below(tensors: Sequence[Any]) -> Iterator[Tensor]:
     below, seen = [one.grad_fn for one in tensors if isinstance(one, Tensor)], set[Any]()
     while below:
         node = below.pop()

@@ -10,12 +10,13 @@ from limpid.adjoints.adjoint import Adjoint
 from limpid.jsonable import from_json
 from limpid.operations.call import Call, Cause, Check
 from limpid.operations.modules import ModuleDocument, folded, tree
+from limpid.operations.region import Region
 
 if TYPE_CHECKING:
     from limpid.operations.report import Report
 
 VERSION = 1
-Verdict = Literal["holds", "beyond rounding", "not the adjoint", "not finite", "not checked"]
+Verdict = Literal["holds", "beyond rounding", "not the adjoint", "compiled otherwise", "not finite", "not checked"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,18 @@ class AdjointDocument:
 
 
 @dataclass(frozen=True)
+class RegionDocument:
+    """Compiled code, which ran as it was written, and beside as compiled: results and gradients of both."""
+
+    name: str  # class of its module, or function
+    module: str
+    source: str  # file:line that called it
+    calls: int  # the first is compared
+    verdict: str  # holds, compiled otherwise, not checked
+    said: str  # all of it in words
+
+
+@dataclass(frozen=True)
 class UncheckedDocument:
     """Calls of one operation that were not done again, and why."""
 
@@ -120,6 +133,7 @@ class RecordingDocument:
     calls: tuple[CallDocument, ...]
     adjoints: tuple[AdjointDocument, ...]  # backward passes by hand
     gradients: tuple[GradientDocument, ...]  # numbers of the gradient whose error was asked for
+    regions: tuple[RegionDocument, ...]  # compiled
 
 
 DOCUMENTS = (RecordingDocument,)
@@ -155,6 +169,7 @@ def document(report: Report) -> RecordingDocument:
         calls=tuple(map(call_document, report.calls)),
         adjoints=tuple(map(adjoint_document, report.adjoints)),
         gradients=tuple(_gradient_document(report, of) for of in report.projected),
+        regions=tuple(map(region_document, report.regions)),
     )
 
 
@@ -163,6 +178,8 @@ def _verdict(report: Report) -> tuple[Verdict, str]:
         return "beyond rounding", str(report.wrong[0])
     if report.not_adjoint:
         return "not the adjoint", str(report.not_adjoint[0])
+    if report.compiled_otherwise:
+        return "compiled otherwise", str(report.compiled_otherwise[0])
     if report.facts.not_finite:
         return "not finite", report.facts.not_finite
     if report.worst is None:
@@ -212,7 +229,14 @@ def adjoint_document(adjoint: Adjoint) -> AdjointDocument:
     )  # fmt: skip
 
 
+def region_document(region: Region) -> RegionDocument:
+    """What came of compiled code, as plain values."""
+    return RegionDocument(
+        region.name, region.module, region.source, region.calls, str(region.verdict), region.said
+    )  # fmt: skip
+
+
 def recording_from(plain: Any) -> RecordingDocument:
-    """A document from what JSON holds of it; of one from before there were such, no backward pass by hand."""
-    found: RecordingDocument = from_json(RecordingDocument, {"adjoints": [], "gradients": [], **plain})
+    """A document from what JSON holds of it; of an older one no backward passes by hand and no regions."""
+    found: RecordingDocument = from_json(RecordingDocument, {"adjoints": [], "gradients": [], "regions": [], **plain})
     return found

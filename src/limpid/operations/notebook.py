@@ -29,6 +29,12 @@ def page(step: RecordingDocument) -> str:
         ("verdict", f"{step.verdict}{': ' if step.where else ''}{step.where}"),
     ]  # fmt: skip
     facts += [("not checked", f"{one.calls} × {one.operation}: {one.why}") for one in step.unchecked[:SHOWN]]
+    if step.regions:
+        held = sum(one.verdict == "holds" for one in step.regions)
+        facts.append(("compiled", f"{held:,} of {len(step.regions):,} regions held against the code as written"))
+        facts += [
+            (one.name, f"{one.module} {one.source}: {one.said}") for one in step.regions if one.verdict != "holds"
+        ]
     facts += [("fed", step.fed)] if step.fed else []
     facts += [("loss", f"{step.loss:.6g}")] if step.loss is not None else []
     facts += [("moved by rounding", f"{step.error:+.3g}")] if step.error else []

@@ -13,6 +13,7 @@ from limpid.adjoints.watch import watched
 from limpid.config.arguments import checked
 from limpid.errors import ConfigError
 from limpid.files import user_path
+from limpid.operations.compiled import run_as_written
 from limpid.operations.dispatched import Dispatched, Functions
 from limpid.operations.kept import Keeper
 from limpid.operations.step_recording import Recording as Recording
@@ -63,6 +64,7 @@ def _recorded(
             stack.callback(optimizer.register_step_pre_hook(found.updating).remove)
             stack.callback(optimizer.register_step_post_hook(found.updated).remove)
         if calls:
+            stack.enter_context(run_as_written(found.regions))
             stack.enter_context(watched(found.custom))
             stack.enter_context(Functions(found))
             stack.enter_context(Dispatched(found))

@@ -12,6 +12,8 @@ from limpid.operations.account import Account, account
 from limpid.operations.call import ILL, Call, Check
 from limpid.operations.document import RecordingDocument, document
 from limpid.operations.gradients.projection import Projected
+from limpid.operations.region import Region
+from limpid.operations.region import Verdict as RegionVerdict
 
 SHOWN = 8
 """Rows of a table."""
@@ -59,6 +61,7 @@ class Report:
     adjoints: list[Adjoint] = field(default_factory=list)  # backward passes by hand, in the order of the backward pass
     projected: dict[str, Projected] = field(default_factory=dict)  # numbers of the gradient that were asked for
     exact: dict[str, float] = field(default_factory=dict)  # the loss, or one of these, in float64, where it was told
+    regions: list[Region] = field(default_factory=list)  # compiled, in the order in which they are first called
 
     def document(self) -> RecordingDocument:
         """All of it as plain values: for JSON, the page, and whoever compares it."""
@@ -82,6 +85,11 @@ class Report:
     def not_adjoint(self) -> list[Adjoint]:
         """Custom Functions whose backward pass is not that of their forward pass."""
         return [one for one in self.adjoints if one.verdict is AdjointVerdict.WRONG]
+
+    @property
+    def compiled_otherwise(self) -> list[Region]:
+        """Compiled regions that give another result or gradient than the code as it was written."""
+        return [one for one in self.regions if one.verdict is RegionVerdict.OTHER]
 
     @property
     def worst(self) -> Call | None:
@@ -147,8 +155,9 @@ class Report:
         lines = [
             f"{100 * self.checked:.2f}% of the arithmetic checked: {len(checked):,} of {len(self.arithmetic):,} calls; "
             f"{sum(call.check is Check.MOVED for call in self.calls):,} that move data, "
-            f"{sum(call.check is Check.DRAWN for call in self.calls):,} that draw or reserve"
+            f"{sum(call.check is Check.DRAWN for call in self.calls):,} that draw or reserve{self._compiled()}"
         ]
+        lines += [f"  {one}" for one in self.regions if one.verdict is not RegionVerdict.HOLDS]
         for (operation, why), count in Counter((call.operation, call.why) for call in self.unchecked).most_common():
             lines.append(f"not checked: {count} × {operation}, {why}")
         lines += self._adjoints()
@@ -159,6 +168,11 @@ class Report:
             which = "what was checked is" if self.unchecked else "all"
             lines.append(f"{which} within rounding; nearest to its bound: {self.worst}")
         return lines
+
+    def _compiled(self) -> str:
+        """That compiled code ran as it was written, and how much of it was held against that."""
+        held = sum(one.verdict is RegionVerdict.HOLDS for one in self.regions)
+        return f"; compiled code ran as written, {held:,} of {len(self.regions):,} regions hold" if self.regions else ""
 
     def _adjoints(self) -> list[str]:
         """Backward passes by hand: how many hold, then each that does not."""

@@ -20,6 +20,7 @@ from limpid.maths.operation import Array
 from limpid.operations.arrays import Unreadable, exact, raw
 from limpid.operations.call import Call
 from limpid.operations.carried import Carried
+from limpid.operations.compiled import Regions
 from limpid.operations.gradients.projection import Projected, found_in, wanted
 from limpid.operations.gradients.reverse import reverse
 from limpid.operations.gradients.tape import Tape
@@ -53,6 +54,7 @@ class Recording:
         self.hooks: list[RemovableHandle] = []
         self.carried = Carried()
         self.custom = Watch(model, lambda: (self.path.innermost, _source()))
+        self.regions = Regions(model, self.path, self.custom, _source)
         self.state = torch.get_rng_state()
         self.began: float | None = None
         self.asked = [wanted(of, model) for of in errors_of]
@@ -66,7 +68,8 @@ class Recording:
         surrogates  custom Functions whose backward passes are meant to be another gradient
         """
         adjoints = [one.declared(surrogates) for one in self.custom.found]
-        return Report(self.calls, self.facts, self.began, adjoints, self.projected, self.exact)
+        regions = list(self.regions.found.values())
+        return Report(self.calls, self.facts, self.began, adjoints, self.projected, self.exact, regions)
 
     def finish(self) -> None:
         """Make the folder a recording: what it holds is said in it."""

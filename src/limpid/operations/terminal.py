@@ -18,6 +18,7 @@ from limpid.theme import BACKWARD, FAULT, FORWARD, GOOD, HEADING, QUIET, UPDATE,
 SHOWN = 8
 """Calls of a list."""
 BRIEF_DEPTH, BRIEF_ROWS = 3, 12
+OTHER = "compiled otherwise"
 ADJOINTS = ("not the adjoint", "holds", "surrogate", "not checked")
 PHASES = {"forward": FORWARD, "backward": BACKWARD, "update": UPDATE}
 LEAST = 1e-3
@@ -60,10 +61,33 @@ def _head(step: RecordingDocument) -> Iterator[Text]:
         f", {step.checked_calls:,} of {step.arithmetic_calls:,} calls; {step.moved_calls:,} more move data, "
         f"{step.drawn_calls:,} draw or reserve",
     )  # fmt: skip
+    yield from _regions(step)
     yield Text.assemble(("verdict", HEADING), "    ", *_verdict(step))
     if step.loss is not None:
         moved = f", which rounding moved by {step.error:+.2g}" if step.error else ""
         yield Text.assemble(("loss", f"bold {FORWARD}"), f"       {step.loss:.6f}{moved}")
+
+
+def _regions(step: RecordingDocument) -> Iterator[Text]:
+    """That compiled code ran as it was written, and which of it was held against that."""
+    if not step.regions:
+        return
+    held = sum(one.verdict == "holds" for one in step.regions)
+    whole = held == len(step.regions)
+    yield Text.assemble(
+        ("compiled", HEADING), "   ",
+        (f"{held:,} of {counted(len(step.regions), 'region')}", f"bold {GOOD if whole else WARNING}"),
+        " held against the code as written, which ran in their place",
+    )  # fmt: skip
+    rest = [one for one in step.regions if one.verdict != "holds"]
+    for one in rest[:SHOWN]:
+        mark, style = ("✗", f"bold {FAULT}") if one.verdict == OTHER else ("–", WARNING)
+        yield Text.assemble(
+            (f"  {mark} {one.name}", style), f" {one.module or 'outside of modules'}", (f"  {one.source}", QUIET)
+        )
+        yield Text(f"      {one.said}")
+    if len(rest) > SHOWN:
+        yield Text(f"  and {len(rest) - SHOWN:,} more", QUIET)
 
 
 def _verdict(step: RecordingDocument) -> Iterator[tuple[str, str] | str]:
@@ -74,6 +98,12 @@ def _verdict(step: RecordingDocument) -> Iterator[tuple[str, str] | str]:
         wrong = sum(one.verdict == "not the adjoint" for one in step.adjoints)
         yield (f"✗ not the adjoint: {counted(wrong, 'custom Function')}", f"bold {FAULT}")
         yield "; every call that was checked is within rounding"
+    elif step.verdict == "compiled otherwise":
+        yield (
+            f"✗ compiled otherwise: {counted(sum(one.verdict == OTHER for one in step.regions), 'region')}",
+            f"bold {FAULT}",
+        )
+        yield "; every call that was checked, as written, is within rounding"
     elif step.verdict == "not finite":
         yield ("✗ not finite", f"bold {FAULT}")
         yield f": {step.where}; what each call was given explains what it made"

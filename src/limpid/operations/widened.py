@@ -22,7 +22,7 @@ def as_drawn(state: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def _wide_weights(model: nn.Module) -> Iterator[None]:
+def wide_weights(model: nn.Module) -> Iterator[None]:
     """Parameters and buffers hold float64 for as long; what is written to them then is lost."""
     held = [(one, one.data) for one in (*model.parameters(), *model.buffers())]
     try:
@@ -92,7 +92,7 @@ def _throughout(model: nn.Module, state: Tensor, of: str) -> Iterator[None]:
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        with as_drawn(state), _wide_weights(model), Alike(), Widened():
+        with as_drawn(state), wide_weights(model), Alike(), Widened():
             yield
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise ConfigError(f"{of} cannot be computed in float64: {one_line(error)[:200]}; error_of has the account "

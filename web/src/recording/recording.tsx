@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Address } from "../address";
-import type { CallDocument, GradientDocument, RecordingDocument } from "../documents";
+import type { CallDocument, GradientDocument, RecordingDocument, RegionDocument } from "../documents";
 import { percent } from "../format";
 import { general, numeric, signed } from "../numbers";
 import type { ViewProps } from "../page";
@@ -63,6 +63,7 @@ function Head({ recording }: { recording: RecordingDocument }) {
     holds: `✓ within rounding${nearest ? `, the nearest at ${general(numeric(nearest.share), 2)} of its bound` : ""}`,
     "beyond rounding": `✗ beyond rounding in ${recording.wrong.length} ${recording.wrong.length === 1 ? "call" : "calls"}`,
     "not the adjoint": `✗ not the adjoint: ${recording.adjoints.filter((one) => one.verdict === "not the adjoint").length} of ${recording.adjoints.length} backward passes by hand`,
+    "compiled otherwise": `✗ compiled otherwise: ${recording.regions.filter((one) => one.verdict === "compiled otherwise").length} of ${recording.regions.length} regions`,
     "not finite": `✗ not finite: ${recording.where}`,
     "not checked": `not checked: ${recording.where}`,
   }[verdict];
@@ -96,11 +97,34 @@ function Head({ recording }: { recording: RecordingDocument }) {
         {checked_calls.toLocaleString("en")} of {arithmetic_calls.toLocaleString("en")} calls that compute were done again in float64;{" "}
         {moved_calls.toLocaleString("en")} more move data, {drawn_calls.toLocaleString("en")} draw or reserve.
       </p>
+      <Regions regions={recording.regions} />
       {unchecked.length > 0 && (
         <ul class="unchecked-calls">
           {unchecked.map((one) => (
             <li key={`${one.operation} ${one.why}`}>
               {one.calls} × <code>{operation(one.operation)}</code> not checked: {one.why}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** Compiled code, which ran as it was written: how much of it was held against that, and what does not hold. */
+function Regions({ regions }: { regions: RegionDocument[] }) {
+  const rest = regions.filter((one) => one.verdict !== "holds");
+  if (!regions.length) return null;
+  return (
+    <>
+      <p class={rest.length ? "some" : "quiet"}>
+        Compiled code ran as it was written, so that each call is seen; {regions.length - rest.length} of {regions.length} compiled regions, run beside on the same inputs, have the same results and gradients within rounding.
+      </p>
+      {rest.length > 0 && (
+        <ul class="unchecked-calls">
+          {rest.slice(0, SHOWN).map((one, place) => (
+            <li key={place} class={one.verdict === "not checked" ? "" : "bad"}>
+              compiled <code>{one.name}</code> in {one.module || "no module"}, {one.source}: {one.said}
             </li>
           ))}
         </ul>
