@@ -290,3 +290,13 @@ def test_what_is_read_of_packed_sequences(read: str) -> None:
         return torch.randn(6, 9, 4), torch.tensor([9, 4, 6, 9, 3, 5]), torch.randint(0, 3, (6,))
 
     assert spoken(Packed(read), batch, "read-behind-the-end") == (read == "last")
+
+
+@pytest.mark.parametrize(("eps", "scale", "found"), [(0.1, 0.01, True), (0.1, 3.0, False), (1e-5, 1e-4, False)])
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm, nn.BatchNorm1d])
+def test_the_epsilon_of_a_norm_is_small(kind: Any, eps: float, scale: float, found: bool) -> None:
+    def batch() -> tuple[Tensor, Tensor]:
+        return scale * torch.randn(16, 8), torch.randint(0, 3, (16,))
+
+    model = nn.Sequential(kind(8, eps=eps), nn.Linear(8, 3))
+    assert spoken(model, batch, "norm-epsilon-dominates") == found

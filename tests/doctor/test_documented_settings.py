@@ -269,3 +269,39 @@ def test_an_evaluation_leaves_statistics_alone(kind: str) -> None:
         model.train()
 
     assert looped("statistics-from-evaluation", model, after=after, steps=26) == (kind == "no eval")
+
+
+def backward_twice(model: nn.Module, optimizer: Any, loss: Tensor) -> None:
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def looked_at_first(model: nn.Module, optimizer: Any, loss: Tensor) -> None:
+    loss.backward(retain_graph=True)
+    optimizer.zero_grad()
+    loss.backward()
+
+
+def by_parts(model: nn.Module, optimizer: Any, loss: Tensor) -> None:
+    loss.backward(inputs=list(model[0].parameters()), retain_graph=True)
+    loss.backward(inputs=list(model[2].parameters()))
+
+
+def two_losses(model: nn.Module, optimizer: Any, loss: Tensor) -> None:
+    loss.backward(retain_graph=True)
+    (0.1 * loss).backward()
+
+
+@pytest.mark.parametrize("passes", [backward_twice, looked_at_first, by_parts, two_losses])
+def test_a_loss_goes_back_once(passes: Any) -> None:
+    model = net(6, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with limpid.watch(model, optimizer, say=False, rules=["backward-twice"]) as doctor:
+        for _ in range(4):
+            given = table()
+            loss = squared(model, given)
+            optimizer.zero_grad()
+            passes(model, optimizer, loss)
+            optimizer.step()
+            doctor.step(loss, given)
+    assert alarms(doctor) == (["backward-twice"] if passes is backward_twice else [])

@@ -39,7 +39,7 @@ class LoopListener(Protocol):
     def on_arguments(self, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None: ...
     def on_mean(self, name: str, value: Any, reduction: str) -> None: ...
     def on_other_update(self, optimizer: Any) -> None: ...
-    def on_backward(self, root: Any) -> None: ...
+    def on_backward(self, root: Any, inputs: Any) -> None: ...
     def on_backward_ended(self) -> None: ...
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None: ...
     def on_clip_values(self, limit: Any) -> None: ...
@@ -270,14 +270,18 @@ _originals: list[tuple[Any, str, Any]] = []
 """Functions that no object owns, as they were: (module, name, function)."""
 
 
+BACKWARD = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+"""What torch.autograd.backward takes, in its order."""
+
+
 def _patch() -> None:
     """Wrap backward, clipping and losses, unless they are wrapped already."""
     if _originals:
         return
-    _wrap(torch.autograd, "backward", ("tensors",), "on_backward", "on_backward_ended")
+    _wrap(torch.autograd, "backward", BACKWARD, "on_backward", "on_backward_ended", only=("tensors", "inputs"))
     _wrap(clip_grad, "_clip_grads_with_norm_", ("parameters", "max_norm", "total_norm"), "on_clip")
     for place in (clip_grad, nn.utils):  # one function, by two names
-        _wrap(place, "clip_grad_value_", ("parameters", "clip_value"), "on_clip_values", only="clip_value")
+        _wrap(place, "clip_grad_value_", ("parameters", "clip_value"), "on_clip_values", only=("clip_value",))
     _wrap(checkpoint, "check_backward_validity", ("inputs",), "on_checkpoint")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
@@ -314,15 +318,21 @@ def _updated(optimizer: Any, *_: Any) -> None:
 
 
 def _wrap(
-    owner: Any, name: str, parameters: tuple[str, ...], event: str, end: str = "", value: str = "", only: str = ""
+    owner: Any,
+    name: str,
+    parameters: tuple[str, ...],
+    event: str,
+    end: str = "",
+    value: str = "",
+    only: tuple[str, ...] = (),
 ) -> None:
     """Report the first arguments of a function, by position or name, to every listener before it runs, and its end.
 
     value   the event that is given what it returned, and its reduction
-    only    the one argument that is reported
+    only    the arguments that are reported, where not all are
     """
     original = getattr(owner, name, None)
-    reported = (only,) if only else parameters
+    reported = only or parameters
     if original is None:
         return
 

@@ -80,6 +80,7 @@ class StepRecord:
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
     not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
+    backward_again: int = 0  # passes from a loss that one of this step has begun with
     loaded_itself: int = 0  # updates since the state_dict() that was loaded back, without a copy
     checkpoint_blind: bool = False  # whether a reentrant checkpoint had no input with a gradient
     breaches: list[Breach] = field(default_factory=list)  # arguments that are not what a function asks for

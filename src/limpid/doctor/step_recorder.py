@@ -21,6 +21,7 @@ from limpid.doctor.finding import Skipped
 from limpid.doctor.graph_leaves import other_leaves
 from limpid.doctor.hooks import LISTENERS
 from limpid.doctor.idle_units import idle_units, linear_maps
+from limpid.doctor.kept_states import KeptStates
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
@@ -36,9 +37,6 @@ EARLY, OFTEN = 3, 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
 SCORES = 2**20
 """Entries of the scores of each attention that a look during training measures."""
-
-KEPT_STATES = 8
-"""Calls of state_dict() that are remembered."""
 
 
 class StepRecorder(PassRecorder):
@@ -62,8 +60,7 @@ class StepRecorder(PassRecorder):
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
         self._sampling = Sampling()
-        self._given: list[tuple[weakref.ref[Tensor], int]] = []  # by state_dict(), and after how many updates
-        self._updates = 0
+        self._states = KeptStates()
         self._scaler_given = watched.scaler is not None
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self.next_step()
@@ -203,7 +200,7 @@ class StepRecorder(PassRecorder):
             self.record.other = weakref.ref(optimizer)
 
     @guarded
-    def on_backward(self, root: Any) -> None:
+    def on_backward(self, root: Any, inputs: Any) -> None:
         if self._never_reported and self.record.calls:
             self.end()
         record = self.record
@@ -216,6 +213,8 @@ class StepRecorder(PassRecorder):
                 self._look_at_modes(record)
         record.events.append("backward")
         if isinstance(tensor, Tensor) and tensor.numel() == 1:
+            if inputs is None and self._depth == 0 and self._begun_before(tensor):
+                record.backward_again += 1
             record.roots.append(tensor.detach())
             if record.means:  # the loss functions that were called since the pass before
                 one = record.means[0][1] if len(record.means) == 1 else None
@@ -227,6 +226,11 @@ class StepRecorder(PassRecorder):
         if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
             record.passes = record.passes or PassGradients(self._trained())
             record.passes.begins()
+
+    def _begun_before(self, loss: Tensor) -> bool:
+        """Whether a backward pass of this step began at this very loss, and its gradients are there still."""
+        same = any(root.data_ptr() == loss.data_ptr() for root in self.record.roots)
+        return same and any(p.grad is not None and bool(local(p.grad).any()) for p in self.watched.sentinels())
 
     @guarded
     def on_backward_ended(self) -> None:
@@ -282,21 +286,11 @@ class StepRecorder(PassRecorder):
 
     @guarded
     def on_state_given(self, state: Any) -> None:
-        """A tensor of each state_dict() of the model, without keeping it alive."""
-        first = next((value for value in state.values() if isinstance(value, Tensor) and value.numel()), None)
-        self._given = [(ref, updates) for ref, updates in self._given if ref() is not None][-KEPT_STATES:]
-        if first is not None:
-            self._given.append((weakref.ref(first), self._updates))
+        self._states.given(state)
 
     @guarded
     def on_state_loaded(self, state: Any) -> None:
-        """Whether what is loaded is what the model gave out before, and has its memory still."""
-        held = {id(value): value for value in state.values() if isinstance(value, Tensor)}
-        own = {p.data_ptr() for p in self.watched.info.model.parameters() if p.numel()}
-        for ref, updates in self._given:
-            tensor = ref()
-            if tensor is not None and id(tensor) in held and tensor.data_ptr() in own:
-                self.record.loaded_itself = self._updates - updates
+        self.record.loaded_itself = self._states.age(state, self.watched.info.model.parameters())
 
     @guarded
     def on_update_begins(self, optimizer: Any) -> None:
@@ -353,7 +347,7 @@ class StepRecorder(PassRecorder):
             else:
                 self._taken.append((its, before))
         record.updated = True
-        self._updates += 1
+        self._states.updates += 1
         if Probe.WEIGHTS_KEPT in self.probes:
             self._trail.updated()
         if record.reported:

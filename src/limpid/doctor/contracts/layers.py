@@ -5,7 +5,7 @@ Source: the documentation of torch.nn.Softmax, Dropout and torch.nn.functional.g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,10 +25,12 @@ from limpid.doctor.contracts.sequences import (
 )
 from limpid.doctor.finding import Skipped
 from limpid.doctor.makers import VIEWS, path
-from limpid.doctor.rules.layer_arguments import AXIS_NOT_NAMED, DROPPED_LAST, OFF_THE_GRID
+from limpid.doctor.rules.layer_arguments import AXIS_NOT_NAMED, DROPPED_LAST, NORM_EPSILON, OFF_THE_GRID
 
 MARK = "limpid: dropout"
 """In the metadata of the node of a graph that dropout made."""
+LARGE = 1e-2
+"""An ε that is meant against 0/0 is smaller, 1e-3 at most."""
 OUTSIDE_GRID = 0.9
 """Share of the points outside of a picture from which on hardly anything is read of it."""
 
@@ -125,12 +127,51 @@ def sampled(probe: LayerProbe, args: Any, kwargs: Any, out: Any) -> Iterator[Bre
         )
 
 
+def by_layer(probe: LayerProbe, args: Any, kwargs: Any, out: Any) -> Iterator[Breach]:
+    """layer_norm(input, shape, …, eps): over the last axes."""
+    yield from _normed("layer_norm", args[0], kwargs, lambda x: x.flatten(-len(args[1])).var(-1, correction=0))
+
+
+def by_power(probe: LayerProbe, args: Any, kwargs: Any, out: Any) -> Iterator[Breach]:
+    """rms_norm(input, shape, …, eps): the same around 0."""
+    yield from _normed("rms_norm", args[0], kwargs, lambda x: x.flatten(-len(args[1])).square().mean(-1))
+
+
+def by_channel(probe: LayerProbe, args: Any, kwargs: Any, out: Any) -> Iterator[Breach]:
+    """batch_norm(input, …, training, eps): over all axes but that of the channels, 1."""
+    if kwargs.get("training"):
+        yield from _normed("batch_norm", args[0], kwargs, lambda x: x.transpose(0, 1).flatten(1).var(1, correction=0))
+
+
+def _normed(name: str, given: Tensor, kwargs: Any, variance_of: Callable[[Tensor], Tensor]) -> Iterator[Breach]:
+    """An eps that is larger than half of the variances it is added to."""
+    eps = kwargs.get("eps")
+    if not isinstance(eps, float) or eps < LARGE or not 1 < given.numel() <= MOST:
+        return
+    variance = float(variance_of(given.float()).median())
+    if variance < eps:
+        yield Breach(
+            rule=NORM_EPSILON,
+            where=f"{name}: eps",
+            says=f"eps is {eps:g} and the variance is {variance:.2g} in the middle: what leaves the norm has a "
+            f"deviation of {(variance / (variance + eps)) ** 0.5:.2g}, not 1.",
+            cause="eps taken for another number",
+            fix="eps=1e-5, the default",
+            severity="warning",
+            looks=3,
+            evidence={"eps": eps, "variance": variance},
+        )
+
+
 LOOKS = {
     "scaled_dot_product_attention": fused,
     "multi_head_attention_forward": by_heads,
     "softmax": unnamed,
     "log_softmax": unnamed,
     "dropout": dropped,
+    "layer_norm": by_layer,
+    "rms_norm": by_power,
+    "batch_norm": by_channel,
     "grid_sample": sampled,
     **dict.fromkeys(RECURRENT, recurrent),
 }

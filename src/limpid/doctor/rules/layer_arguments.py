@@ -124,6 +124,20 @@ BEHIND_THE_END = Rule(
     explains=("loss-plateau", "nothing-learned", "class-without-gradient"),
 )
 
+NORM_EPSILON = Rule(
+    "norm-epsilon-dominates",
+    FAMILY,
+    detects="A norm whose ε is larger than the variance that it should only protect: it does not normalise.",
+    equation=r"\hat x = (x - \mu) / \sqrt{\sigma^2 + \varepsilon},\; \varepsilon > \sigma^2",
+    source="documentation of torch.nn.LayerNorm, RMSNorm, BatchNorm1d: eps, for numerical stability",
+    threshold="an ε of a hundredth or more that is larger than the variance of half of the rows (or channels), at "
+    "three looks",
+    cost=COST,
+    needs=(Probe.ARGUMENTS,),
+    refuted_by="a variance above ε",
+    explains=("gradient-vanishes-with-depth", "loss-plateau", "positions-not-read"),
+)
+
 OFF_THE_GRID = Rule(
     "grid-outside-picture",
     FAMILY,
@@ -146,6 +160,7 @@ RULES_HERE = (
     BEHIND_THE_END,
     AXIS_NOT_NAMED,
     DROPPED_LAST,
+    NORM_EPSILON,
     OFF_THE_GRID,
 )
 
