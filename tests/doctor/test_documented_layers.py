@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import limpid
 from doctor.small_loops import net, watched
 
 
@@ -300,3 +301,40 @@ def test_the_epsilon_of_a_norm_is_small(kind: Any, eps: float, scale: float, fou
 
     model = nn.Sequential(kind(8, eps=eps), nn.Linear(8, 3))
     assert spoken(model, batch, "norm-epsilon-dominates") == found
+
+
+class Everything(nn.Module):
+    """Every layer that is looked at, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads, self.attends = nn.LSTM(8, 8, batch_first=True), nn.MultiheadAttention(8, 2, 0.1, batch_first=True)
+        self.norm, self.drop, self.head = nn.LayerNorm(8, eps=0.1), nn.Dropout(0.2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.drop(self.reads(x)[0]))
+        x = x + self.attends(x, x, x, key_padding_mask=torch.zeros(x.shape[:2], dtype=torch.bool))[0]
+        x = x + F.scaled_dot_product_attention(x, x, x, torch.ones(10, 10).tril())
+        return self.drop(self.head(x.mean(1)))
+
+
+def test_looking_changes_nothing() -> None:
+    def trained(look: bool) -> list[Tensor]:
+        torch.manual_seed(1)
+        model = Everything()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        doctor = limpid.watch(model, optimizer, say=False, examine=False) if look else None
+        for _ in range(12):
+            x, y = wide()
+            optimizer.zero_grad()
+            loss = F.nll_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            if doctor is not None:
+                doctor.step(loss, (x, y))
+        if doctor is not None:
+            doctor.close()
+            assert {"mask-is-added", "probabilities-to-loss"} <= {one.rule for one in doctor.findings}
+        return [*(p.detach() for p in model.parameters()), torch.rand(1)]
+
+    assert all(torch.equal(a, b) for a, b in zip(trained(True), trained(False), strict=True))

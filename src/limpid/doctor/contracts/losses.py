@@ -28,7 +28,7 @@ def cross_entropy(given: Given) -> Iterator[Breach]:
     """`input` (row, class, …), `target` classes, or probabilities of the shape of `input`."""
     logits, target = given["input"], given["target"]
     axis = 1 if logits.ndim > 1 else 0
-    if logits.shape[axis] == 1 and logits.requires_grad:
+    if logits.shape[axis] == 1 and logits.requires_grad and len(logits) > 1:  # a pair alone has no other to tell from
         yield Breach(
             rule=ONE_CLASS,
             where="cross_entropy: input",

@@ -95,7 +95,7 @@ def triplet(given: Given) -> Iterator[Breach]:
 
 def _itself(name: str, first: str, second: str, a: Tensor, b: Tensor) -> Iterator[Breach]:
     """Two arguments that are equal in every row."""
-    if a.numel() < 2 or a.shape != b.shape or not (a.requires_grad or b.requires_grad):
+    if a.ndim == 0 or len(a) < 2 or a.shape != b.shape or not (a.requires_grad or b.requires_grad):
         return
     if a is b or torch.equal(a.detach(), b.detach()):
         yield Breach(

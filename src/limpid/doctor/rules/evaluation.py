@@ -144,6 +144,8 @@ def statistics_follow(watched: Watched, record: StepRecord, history: History) ->
     rule, passes = EVALUATED_IN_TRAINING_MODE, history.passes
     times = sum(count >= rule["passes"] for count in passes.bursts)
     made = len(history.rates)
+    if any(micro.is_rewarded for micro in record.micros):  # a policy acts
+        return
     if passes.in_evaluation or times < rule["times"] or made < rule["every"] * times:
         return
     from torch.nn.modules.batchnorm import _BatchNorm
