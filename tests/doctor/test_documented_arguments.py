@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import limpid
 from doctor.small_loops import classes, net, watched
 
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -214,6 +215,7 @@ def test_labels_in_the_place_of_predictions() -> None:
         return F.binary_cross_entropy_with_logits(given[1], model(given[0]).squeeze(1))
 
     assert spoken(net(3, 8, 1), points(), loss, "loss-arguments-exchanged")
+    assert spoken(net(3, 8, 1), points(0.05, 0.95), loss, "loss-arguments-exchanged")
     assert not spoken(net(3, 8, 1), points(), binary(), "loss-arguments-exchanged")
 
     def generator(model: nn.Module, given: Any) -> Tensor:  # a judge's own output as the target
@@ -329,3 +331,20 @@ def test_what_is_rare_weighs_more(weight: float | None, found: bool) -> None:
 
     loss = binary(pos_weight=None if weight is None else torch.tensor(weight))
     assert spoken(net(3, 8, 1), batch, loss, "class-weights-inverted") == found
+
+
+def test_several_ones_in_a_row_are_a_notice() -> None:
+    def tags() -> tuple[Tensor, Tensor]:
+        x = torch.randn(16, 4)
+        return x, torch.cat([(x > 0).float(), torch.ones(16, 1)], 1)
+
+    model, rule = net(4, 8, 5), "target-outside-range"
+    optimizer = torch.optim.Adam(model.parameters())
+    with limpid.watch(model, optimizer, say=False, rules=[rule]) as doctor:
+        for _ in range(3):
+            x, y = tags()
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            doctor.step(None, (x, y))
+    assert [(one.rule, one.severity) for one in doctor.findings] == [(rule, "notice")]

@@ -16,6 +16,8 @@ from limpid.doctor.rules.row_lessons import CLASS_WEIGHTS_INVERTED
 
 FAR_OUTSIDE = 0.5
 """Beyond 0 and 1 by more: smoothed labels of a discriminator are drawn from up to 1.2."""
+FEW = 8
+"""Numbers of which no more than two may be different by chance."""
 RARE, POSITIVES = 0.25, 5
 """Share of positives of a class that is rare, and how many of them a batch must hold to say so."""
 NEAR_ODDS = 0.4
@@ -45,6 +47,8 @@ def cross_entropy(given: Given) -> Iterator[Breach]:
 def _soft(rows: Tensor) -> Iterator[Breach]:
     """Rows (row, class) that are to be probabilities: several weights in a row that are neither these nor multiples."""
     several = rows[(rows != 0).sum(-1) > 1]
+    if 2 * len(several) > len(rows) and bool(((rows == 0) | (rows == 1)).all()):
+        yield _several_classes(several)
     if rows.shape[-1] < 2 or not len(several) or not bool((several < 0).any()):
         return
     if bool((several <= 0).all()) and float(several.logsumexp(-1).abs().max()) < NORMALISED:
@@ -64,6 +68,22 @@ def _soft(rows: Tensor) -> Iterator[Breach]:
         severity="fault" if cause.startswith("log_softmax") else "warning",
         looks=2,
         evidence={"least": least, "most": most},
+    )
+
+
+def _several_classes(rows: Tensor) -> Breach:
+    """Rows of 0 and 1 with more than one 1: shares of a softmax by some methods, several labels by mistake."""
+    count = float(rows.sum(-1).mean())
+    return Breach(
+        rule=OUTSIDE,
+        where="cross_entropy: target",
+        says=f"targets are 0 and 1, with {count:.2g} ones in a row on average: the softmax can give each of them "
+        f"{1 / count:.2g} at most, and classes that belong together compete.",
+        cause="several labels for each row, in a loss for one; or counts, which are meant so",
+        fix="binary_cross_entropy_with_logits for several labels",
+        severity="notice",
+        looks=2,
+        evidence={"ones": count},
     )
 
 
@@ -138,11 +158,12 @@ def _classes_of_softmax(value: Tensor) -> int:
 
 
 def _exchanged(name: str, given: Tensor, target: Tensor) -> Iterator[Breach]:
-    """Labels 0 and 1 in the place of the predictions, and predictions in theirs."""
+    """Labels, smoothed or not, in the place of the predictions, and predictions in theirs."""
     if given.requires_grad or not target.requires_grad or not given.numel():
         return
     labels = given.detach()
-    if bool(((labels == 0) | (labels == 1)).all()):
+    two = labels.numel() > FEW and len(labels.unique()) <= 2  # what another model says takes many values
+    if two or bool(((labels == 0) | (labels == 1)).all()):
         yield Breach(
             rule=EXCHANGED,
             where=f"{name}: input",

@@ -38,7 +38,7 @@ EXCHANGED = Rule(
     equation=r"L(y, \hat y) \;\text{instead of}\; L(\hat y, y)",
     source=DOCUMENTED,
     threshold="exact: the gradient goes into the argument of the data, and the argument of the prediction has none; "
-    "for a binary cross-entropy it also holds nothing but 0 and 1",
+    "for a binary cross-entropy it also holds no more than two different numbers, such as 0 and 1",
     cost=COST,
     needs=(Probe.ARGUMENTS,),
     refuted_by="a gradient in the first argument",
