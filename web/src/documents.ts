@@ -347,6 +347,8 @@ export interface GradientDocument {
   engine: Numeric;
   exact: Numeric | null;
   error: Numeric;
+  beyond: Numeric;
+  bent: Array<string>;
   cancels: boolean;
   unknown: number;
   calls: Array<number>;

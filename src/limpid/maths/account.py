@@ -8,6 +8,7 @@ from dataclasses import dataclass
 PLAIN = 0.2
 """Contributions cancel where their sum is less than this share of the sum of their sizes."""
 SHOWN = 8
+MOST = 3
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Account:
     unknown: int  # arithmetic calls of the forward pass that could not be done again: their part is missing
     engine: float | None = None  # the number as the engine had it
     exact: float | None = None  # the same in float64
+    beyond: float = 0.0  # the first order, where that is known: curvature, kinks, what was chosen otherwise
+    bent: tuple[Share, ...] = ()  # who does that, by operation and module
 
     @property
     def measured(self) -> float | None:
@@ -41,8 +44,8 @@ class Account:
 
     @property
     def remainder(self) -> float | None:
-        """What is measured and not accounted for: terms of second order, and what is said to be missing."""
-        return None if self.measured is None else self.measured - self.total
+        """What is measured and not accounted for: beyond the first order where that is not known, or missing."""
+        return None if self.measured is None else self.measured - self.total - self.beyond
 
     @property
     def cancels(self) -> bool:
@@ -52,6 +55,9 @@ class Account:
         lines = [f"rounding moved {self.of} by {self.total:+.3g} to first order"]
         if self.inherited:
             lines[0] += f", {self.inherited:+.3g} of it by values without a gradient (tables, masks, constants)"
+        if self.beyond:
+            lines.append(f"beyond first order: {self.beyond:+.3g}, by curvature, kinks and choices, most of it at")
+            lines += [f"  {one.error:+.3g}  {one.name}, {one.calls} calls" for one in _largest(self.bent)[:MOST]]
         if self.measured is not None:
             lines.append(f"measured against float64: {self.measured:+.3g}; remainder {self.remainder:+.3g}")
         if self.cancels:
@@ -59,7 +65,7 @@ class Account:
         if self.unknown:
             lines.append(f"{self.unknown:,} calls were not done again: what they add is missing")
         for title, shares in (("by module", self.by_module), ("by operation", self.by_operation)):
-            largest = sorted(shares, key=lambda one: -abs(one.error + one.inherited))[:SHOWN]
+            largest = _largest(shares)[:SHOWN]
             lines += [f"{title}:"]
             lines += [
                 f"  {one.error + one.inherited:+.3g}  {one.name or '(no module)'}, {one.calls} calls" for one in largest
@@ -75,6 +81,7 @@ class Part:
     operation: str
     error: float  # ⟨ḡ, δ⟩
     inherited: float = 0.0
+    beyond: float = 0.0  # the first order
 
 
 def account_of(
@@ -93,7 +100,19 @@ def account_of(
         unknown,
         engine,
         exact,
+        sum(part.beyond for part in parts),
+        _bent(parts),
     )
+
+
+def _bent(parts: Sequence[Part]) -> tuple[Share, ...]:
+    """What is beyond the first order, by operation and module."""
+    bent = [Part(f"{part.operation} in {part.module or '(no module)'}", "", part.beyond) for part in parts]
+    return _grouped(bent, lambda part: part.module)
+
+
+def _largest(shares: Sequence[Share]) -> list[Share]:
+    return sorted(shares, key=lambda one: -abs(one.error + one.inherited))
 
 
 def _grouped(parts: Sequence[Part], key: Callable[[Part], str]) -> tuple[Share, ...]:

@@ -23,9 +23,12 @@ def account(report: Report, of: str, exact: float | None) -> Account:
         unknown = sum(call.phase == "forward" and call.check is Check.UNCHECKED for call in report.calls)
         return account_of(of, parts, unknown=unknown, engine=report.began, exact=exact)
     found = found_in(report.projected, of)
-    parts = [_part(report.calls[number], error) for number, error in sorted(found.errors.items())]
+    parts = [
+        _part(report.calls[number], error, beyond=found.beyond.get(number, 0.0))
+        for number, error in sorted(found.errors.items())
+    ]
     return account_of(of, parts, unknown=found.unknown, engine=found.engine, exact=exact)
 
 
-def _part(call: Call, error: float, inherited: float = 0.0) -> Part:
-    return Part(call.module, f"{call.operation} {call.dtype}", error, inherited)
+def _part(call: Call, error: float, inherited: float = 0.0, beyond: float = 0.0) -> Part:
+    return Part(call.module, f"{call.operation} {call.dtype}", error, inherited, beyond)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from limpid.operations.report import Report
 
 VERSION = 1
+BENT = 3
 Verdict = Literal["holds", "beyond rounding", "not the adjoint", "compiled otherwise", "not finite", "not checked"]
 
 
@@ -101,6 +102,8 @@ class GradientDocument:
     engine: float
     exact: float | None  # in float64, where that was asked for
     error: float  # to first order
+    beyond: float  # the first order: curvature, kinks, what was chosen otherwise
+    bent: tuple[str, ...]  # which operations that is, and in which modules, the largest first
     cancels: bool  # the sum of contributions is less than a fifth of their sizes
     unknown: int  # calls through which it could not be followed
     calls: tuple[int, ...]  # numbers of those that add something
@@ -213,7 +216,9 @@ def _gradient_document(report: Report, of: str) -> GradientDocument:
     found = report.error_of(of)
     added = [(number, error) for number, error in sorted(report.projected[of].errors.items()) if error]
     return GradientDocument(
-        of, report.projected[of].engine, found.exact, found.total, found.cancels, found.unknown,
+        of, report.projected[of].engine, found.exact, found.total, found.beyond,
+        tuple(one.name for one in sorted(found.bent, key=lambda one: -abs(one.error))[:BENT]),
+        found.cancels, found.unknown,
         tuple(number for number, _ in added), tuple(error for _, error in added),
     )  # fmt: skip
 

@@ -65,6 +65,7 @@ def _gradient(step: RecordingDocument, found: GradientDocument) -> str:
     """By how much, beside what is measured, and the calls that did most of it."""
     facts = [("as the engine has it", f"{found.engine:.6g}"), ("moved by rounding", f"{found.error:+.3g}")]
     facts += [] if found.exact is None else [("measured against float64", f"{found.engine - found.exact:+.3g}")]
+    facts += [("beyond first order", f"{found.beyond:+.3g}: {', '.join(found.bent)}")] if found.beyond else []
     facts += [("contributions", "cancel")] if found.cancels else []
     facts += [("could not be followed", f"{found.unknown:,} calls")] if found.unknown else []
     added = sorted(zip(found.errors, found.calls, strict=True), key=lambda one: -abs(one[0]))[:SHOWN]

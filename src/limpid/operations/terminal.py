@@ -224,10 +224,16 @@ def _gradient(step: RecordingDocument, found: GradientDocument, shown: int) -> I
     said = f"{found.engine:.6g}, moved by {found.error:+.2e}"
     if found.exact is not None:
         measured = found.engine - found.exact
-        said += f"; against float64 {measured:+.2e}, left over {measured - found.error:+.1e}"
+        said += f"; against float64 {measured:+.2e}, left over {measured - found.error - found.beyond:+.1e}"
     yield Text(said)
+    if found.beyond:
+        yield Text(
+            f"beyond first order {found.beyond:+.2e}, by curvature, kinks and choices: {', '.join(found.bent)}", QUIET
+        )
     if found.cancels:
-        yield Text("contributions cancel: terms of second order may be as large as what is left of them", QUIET)
+        yield Text(
+            "contributions cancel: what is beyond the first order may be as large as what is left of them", QUIET
+        )
     if found.unknown:
         yield Text(f"  – {counted(found.unknown, 'call')} could not be followed: what they add is missing", WARNING)
     added = [(step.calls[number], error) for number, error in zip(found.calls, found.errors, strict=True)]

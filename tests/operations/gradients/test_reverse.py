@@ -13,8 +13,8 @@ from limpid.errors import ConfigError
 from limpid.operations.account import Account
 from operations.models import step_of
 
-NEAR = 0.05
-"""The share of what is measured that is beyond the first order, of these small models."""
+NEAR = 1e-5
+"""The share of what is measured that float64 leaves over, where rounding is that of fp32."""
 
 
 def accounted(
@@ -36,7 +36,7 @@ def assert_near(found: Account) -> None:
     assert found.measured
     assert found.remainder is not None
     assert found.unknown == 0
-    assert found.cancels or abs(found.remainder) < NEAR * abs(found.measured), str(found)
+    assert abs(found.remainder) < NEAR * abs(found.measured), str(found)
 
 
 @pytest.mark.parametrize("form", ["fp32", "bf16", "autocast", "fp16"])
@@ -53,12 +53,48 @@ def test_the_account_of_a_gradient_is_its_deviation_from_float64(name: str, form
 
 
 @pytest.mark.parametrize("name", ["Mixtral", "net", "recurrent"])
-def test_in_fp32_nothing_is_left_over(name: str) -> None:
+def test_in_fp32_the_first_order_is_nearly_all_of_it(name: str) -> None:
     model, loss_of = step_of(name)
     (found,) = accounted(model, lambda: loss_of(model))
-    assert found.measured
-    assert found.remainder is not None
-    assert abs(found.remainder) < 1e-4 * abs(found.measured), str(found)
+    assert_near(found)
+    assert abs(found.beyond) < 1e-3 * abs(found.total)
+
+
+def test_units_that_rounding_switches_are_beyond_the_first_order_and_named() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 1)).bfloat16()
+    x = torch.randn(64, 16).bfloat16()
+    (found,) = accounted(model, lambda: model(x).float().square().mean())
+    assert_near(found)
+    assert abs(found.beyond) > 0.01 * abs(found.measured or 0)
+    assert max(found.bent, key=lambda one: abs(one.error)).name.startswith("aten.threshold_backward")
+    assert found.beyond == pytest.approx(sum(one.error for one in found.bent))
+    assert "beyond first order" in str(found)
+
+
+class Routed(nn.Module):
+    """Each row by the expert whose score is largest: two of them nearly alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(1)
+        first = torch.randn(8, 1, generator=draw)
+        self.router = nn.Parameter(torch.cat([first, first + 1e-3 * torch.randn(8, 1, generator=draw)], 1))
+        self.experts = nn.Parameter(torch.randn(2, 8, 8, generator=draw))
+
+    def forward(self, x: Tensor) -> Tensor:
+        score, chosen = (x @ self.router).softmax(-1).topk(1)
+        return torch.bmm(x[:, None], self.experts[chosen[:, 0]])[:, 0].tanh() * score
+
+
+def test_an_expert_that_rounding_chose_is_accounted_for() -> None:
+    model = Routed().bfloat16()
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(2)).bfloat16()
+    wide = x.double() @ model.router.detach().double()
+    assert torch.any(wide.argmax(-1) != (x @ model.router).argmax(-1))
+    (found,) = accounted(model, lambda: model(x).float().square().sum())
+    assert_near(found)
+    assert abs(found.beyond) > 0.01 * abs(found.measured or 0)
 
 
 def small() -> tuple[nn.Module, Callable[[], Tensor]]:
@@ -151,9 +187,6 @@ def test_memory_that_is_written_in_place_is_followed() -> None:
     x = torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
     (found,) = accounted(model, lambda: model(x).square().sum(), ["grad(weight)"])
     assert_near(found)
-    assert found.remainder is not None
-    assert found.measured
-    assert abs(found.remainder) < 1e-4 * abs(found.measured)
 
 
 class Curved(torch.autograd.Function):
@@ -233,9 +266,7 @@ def test_attention_without_a_mask_and_with_one_is_accounted_for() -> None:
     for given in ({}, {"is_causal": True}, {"attn_mask": mask}, {"attn_mask": mask > -1}):
         model.zero_grad()
         (found,) = accounted(model, lambda given=given: loss(**given))
-        assert found.unknown == 0
-        assert found.remainder is not None
-        assert abs(found.remainder) < 1e-4 * abs(found.measured or 0), str(found)
+        assert_near(found)
 
 
 def test_what_was_not_asked_for_is_said_in_one_line() -> None:

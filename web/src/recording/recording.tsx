@@ -229,13 +229,14 @@ function Account({ recording, choose }: { recording: RecordingDocument; choose: 
 
 /** All of it beside what is measured. */
 function Measured({ gradient }: { gradient: GradientDocument }) {
-  const [engine, error] = [numeric(gradient.engine), numeric(gradient.error)];
+  const [engine, error, beyond] = [numeric(gradient.engine), numeric(gradient.error), numeric(gradient.beyond)];
   const measured = gradient.exact === null ? null : engine - numeric(gradient.exact);
   return (
     <p>
       {general(engine, 6)}, moved by {plus(error)}
-      {measured !== null && `; against float64 ${plus(measured)}, left over ${plus(measured - error)}`}.
-      {gradient.cancels && " Contributions cancel: terms of second order may be as large as what is left of them."}
+      {measured !== null && `; against float64 ${plus(measured)}, left over ${plus(measured - error - beyond)}`}.
+      {beyond !== 0 && ` Beyond first order ${plus(beyond)}, by curvature, kinks and choices: ${gradient.bent.join(", ")}.`}
+      {gradient.cancels && " Contributions cancel: what is beyond the first order may be as large as what is left of them."}
       {gradient.unknown > 0 && ` ${gradient.unknown} ${gradient.unknown === 1 ? "call" : "calls"} could not be followed: what they add is missing.`}
     </p>
   );

@@ -1,4 +1,4 @@
-"""Memory as it was at a call of the past, and how much a number depends on every entry of it."""
+"""Memory as it was at a call of the past; and numbers in float64 that lie beside memory, by its address."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ class Past:
 
     def value(self, tensor: Tensor) -> Tensor:
         """Its numbers as they were then."""
-        place = tensor.untyped_storage().data_ptr()
-        if place not in self.copies:
-            return tensor
-        return _like(tensor, self.copies[place])
+        place = place_of(tensor)
+        return tensor if place not in self.copies else _like(tensor, self.copies[place])
 
     def put_back(self, tensor: Tensor, numbers: Tensor) -> None:
         """Go back before these numbers were written over."""
-        place = tensor.untyped_storage().data_ptr()
+        place = place_of(tensor)
         if place not in self.copies:
-            bytes_ = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-            self.copies[place] = bytes_.clone()
+            whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+            self.copies[place] = whole.clone()
         _like(tensor, self.copies[place]).copy_(numbers)
+
+
+def place_of(tensor: Tensor) -> int:
+    """Where its memory begins."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _like(tensor: Tensor, held: Tensor) -> Tensor:
@@ -34,30 +37,54 @@ def _like(tensor: Tensor, held: Tensor) -> Tensor:
     return empty.set_(held.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-class Sensitivities:
-    """∂Q/∂ of every entry of memory, in float64, by where that memory begins; what is not there is 0."""
+class Beside:
+    """A number in float64 for every entry of memory, of complex ones two."""
 
     def __init__(self) -> None:
         self.of: dict[int, Tensor] = {}
 
     def has(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self.of
+        return place_of(tensor) in self.of
 
     def read(self, tensor: Tensor) -> Tensor:
         """What stands in the place of a view, as a copy."""
-        return self._view(tensor).clone()
+        return self.view(tensor).clone()
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """What stands in the place of a view."""
+        flat = self.of[place_of(tensor)]
+        if tensor.is_complex():
+            flat = torch.view_as_complex(flat.view(-1, 2))
+        return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+class Exact(Beside):
+    """What memory would hold, had nothing been rounded since a step began: whole numbers and truths too."""
+
+    def write(self, tensor: Tensor, numbers: Tensor) -> None:
+        """Numbers that a call makes there; around them, what the engine has."""
+        place = place_of(tensor)
+        if place not in self.of:
+            real = torch.view_as_real(tensor).dtype if tensor.is_complex() else tensor.dtype
+            whole = torch.empty(0, dtype=real, device=tensor.device).set_(tensor.untyped_storage())
+            self.of[place] = whole.double() if whole.is_floating_point() else whole.clone()
+        self.view(tensor).copy_(numbers)
+
+
+class Sensitivities(Beside):
+    """∂Q/∂ of every entry; what is not there is 0."""
 
     def clear(self, tensor: Tensor) -> None:
         """Its numbers were written here: before, they did not matter."""
-        self._view(tensor).zero_()
+        self.view(tensor).zero_()
 
     def forget(self, tensor: Tensor) -> None:
         """Its memory began here."""
-        self.of.pop(tensor.untyped_storage().data_ptr(), None)
+        self.of.pop(place_of(tensor), None)
 
     def add(self, tensor: Tensor, more: Tensor) -> None:
         """Another part of it, of the view's shape; entries that a view has several times add up."""
-        place = tensor.untyped_storage().data_ptr()
+        place = place_of(tensor)
         if place not in self.of:
             unit = tensor.element_size() // (2 if tensor.is_complex() else 1)
             count = tensor.untyped_storage().nbytes() // unit
@@ -67,16 +94,9 @@ class Sensitivities:
             more = more.sum(repeated, keepdim=True)
             tensor = tensor[tuple(slice(0, 1) if axis in repeated else slice(None) for axis in range(tensor.ndim))]
         if torch._debug_has_internal_overlap(tensor) == 0 or tensor.is_complex():
-            self._view(tensor).add_(more)
-        else:
-            flat = self.of[place]
-            index = torch.arange(flat.numel(), device=flat.device).as_strided(
-                tensor.shape, tensor.stride(), tensor.storage_offset()
-            )
-            flat.index_add_(0, index.reshape(-1), more.reshape(-1))
-
-    def _view(self, tensor: Tensor) -> Tensor:
-        flat = self.of[tensor.untyped_storage().data_ptr()]
-        if tensor.is_complex():
-            flat = torch.view_as_complex(flat.view(-1, 2))
-        return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            self.view(tensor).add_(more)
+            return
+        flat = self.of[place]
+        index = torch.arange(flat.numel(), device=flat.device)
+        index = index.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        flat.index_add_(0, index.reshape(-1), more.reshape(-1))

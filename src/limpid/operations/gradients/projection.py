@@ -47,6 +47,7 @@ class Projected:
     of: str
     engine: float
     errors: dict[int, float]  # by the call's number
+    beyond: dict[int, float]  # the same beyond the first order: curvature, and kinks that rounding led over
     unknown: int  # calls that lead to it, but through which it could not be followed: what they add is missing
     directions: dict[str, Tensor] = field(repr=False)  # v, by parameters
 

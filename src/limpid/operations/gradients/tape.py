@@ -1,7 +1,8 @@
 """The calls of a step in their order, with the memory that each of them read and wrote: what a reverse pass goes over.
 
 Tensors are held as views of their memory in the engine's own formats, nothing is copied; of what a call writes over,
-the numbers from before it are kept, so that they can be put back on the way.
+the numbers from before it are kept, so that they can be put back on the way. Beside all memory lies what would stand
+there, had nothing been rounded since the step began.
 """
 
 from __future__ import annotations
@@ -16,20 +17,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from limpid.adjoints.aten import mapped, outputs_of
-from limpid.operations.arrays import PLAIN
+from limpid.operations.gradients.again import follow
+from limpid.operations.gradients.entry import Entry, Written, is_plain
+from limpid.operations.gradients.memory import Exact
 from limpid.operations.redo import written
-
-
-@dataclass
-class Entry:
-    """A call: its arguments and results as views."""
-
-    number: int  # of the call in the recording
-    operation: Any
-    args: Any
-    kwargs: dict[str, Any]
-    made: list[Tensor | None]  # of a call that gives nothing, what it wrote over
-    before: list[tuple[Tensor, Tensor]]  # what it wrote over: where, and the numbers there from before
 
 
 @dataclass
@@ -39,6 +30,7 @@ class Tape:
     entries: list[Entry] = field(default_factory=list)
     gradients: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
     """Of parameters, where their gradients lie, and how many entries there were when the last part of it came."""
+    exact: Exact = field(default_factory=Exact)
     hooks: list[RemovableHandle] = field(default_factory=list)
 
     def watch(self, model: nn.Module) -> None:
@@ -51,11 +43,11 @@ class Tape:
         """Notice none any more, and let go of all memory."""
         for hook in self.hooks:
             hook.remove()
-        self.hooks, self.entries, self.gradients = [], [], {}
+        self.hooks, self.entries, self.gradients, self.exact = [], [], {}, Exact()
 
-    def before(self, operation: Any, given: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    def before(self, operation: Any, given: dict[str, Any]) -> Written:
         """What a call that is about to be made will write over."""
-        found: list[tuple[Tensor, Tensor]] = []
+        found: Written = []
 
         def keep(tensor: Tensor) -> None:
             if is_plain(tensor):
@@ -65,15 +57,15 @@ class Tape:
             mapped([given[name] for name in written(operation) if name in given], keep)
         return found
 
-    def add(
-        self, number: int, operation: Any, args: Any, kwargs: Any, made: Any, before: list[tuple[Tensor, Tensor]]
-    ) -> None:
+    def add(self, number: int, operation: Any, args: Any, kwargs: Any, made: Any, before: Written) -> None:
         """A call that was made."""
         with _disable_current_modes():
             results = [one.detach() if one is not None and is_plain(one) else None for one in outputs_of(made)]
             results = results if made is not None else [view for view, _ in before]
             taken = mapped(list(args), _view), {name: mapped(one, _view) for name, one in kwargs.items()}
-        self.entries.append(Entry(number, operation, *taken, results, before))
+            self.entries.append(Entry(number, operation, *taken, results, before))
+            with torch.no_grad(), torch._C.DisableTorchFunction(), suppress(Exception):  # the step goes on
+                follow(self.entries[-1], self.exact)
 
 
 def _view(tensor: Tensor) -> Tensor:
@@ -90,14 +82,3 @@ class _Came:
         with suppress(Exception), _disable_current_modes():  # what is no plain tensor has no account
             if parameter.grad is not None and is_plain(parameter.grad):
                 self.tape.gradients[self.name] = parameter.grad.detach(), len(self.tape.entries)
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Whether it is a view of memory that can be read."""
-    return (
-        type(tensor) in PLAIN
-        and tensor.layout == torch.strided
-        and not (tensor.is_meta or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        and not tensor._is_zerotensor()
-    )
