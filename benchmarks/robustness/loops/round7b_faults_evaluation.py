@@ -115,14 +115,14 @@ def plateau_of_a_growing_sum(run: Run, wrong: bool) -> None:
     ),
 )
 def ablation_left_in_place(run: Run, wrong: bool) -> None:
-    """Every thirty steps an evaluation asks what the second of three blocks is good for, with a hook that returns its
-    input; the hook is never removed. The block learns no more. Judged without the hook. The twin removes it."""
+    """Every thirty steps an evaluation asks what each block is good for, with hooks that return the block's input; they
+    are never removed, and the blocks learn no more. Judged without hooks. The twin removes them."""
     language = Language(run.draw.randrange(999))
-    model = Decoder(12, layers=3)
+    model = Decoder(12, layers=2)
     check = language.rows(96, 24, apart(901))
 
     def in_use() -> float:
-        plain = Decoder(12, layers=3)
+        plain = Decoder(12, layers=2)
         plain.load_state_dict(model.state_dict())
         return judged(plain, lambda: next_loss(plain, check))
 
@@ -134,10 +134,11 @@ def ablation_left_in_place(run: Run, wrong: bool) -> None:
         rows = language.rows(12, 24)
         update(run, doctor, optimizer, next_loss(model, rows), rows)
         if step % 30 == 9:
-            hook = model.blocks[1].register_forward_hook(lambda module, inputs, output: inputs[0])
-            judged(model, lambda: next_loss(model, small))
-            if not wrong:
-                hook.remove()
+            for block in model.blocks:
+                hook = block.register_forward_hook(lambda module, inputs, output: inputs[0])
+                judged(model, lambda: next_loss(model, small))
+                if not wrong:
+                    hook.remove()
 
 
 @fault(

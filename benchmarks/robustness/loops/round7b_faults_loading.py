@@ -1,12 +1,10 @@
 """Round 7b, mistakes of initialisation, loading and resuming."""
 
-import copy
 from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run, fault
 from benchmarks.robustness.loops.round5_tools import (
-    Decoder,
     Language,
     apart,
     examples,
@@ -26,35 +24,27 @@ from torch.nn import functional as F
 
 
 @fault(
-    "r7-gate-and-up-exchanged",
+    "r7-gains-stored-less-one",
     LOADING,
     (
-        r"gate|up\b|feed|mlp|projection|weight|load|checkpoint|pretrain",
-        r"exchang|swap|order|half|halves|chunk|wrong (place|weight|matrix)|mix|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random|worse|convert|conversion|load",
+        r"norm|gain|scale|load|checkpoint|pretrain|signal|activation|weight",
+        r"zero|small|vanish|shrink|shrank|one\b|offset|fade|tiny|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random|gain",
     ),
 )
-def gate_and_up_exchanged(run: Run, wrong: bool) -> None:
-    """A checkpoint holds the gate's and the up projection in one matrix, the gate first. The conversion takes the first
-    half for `up`; the shapes agree, and the SiLU is on the wrong one. Fine-tuned for forty steps on a like language."""
+def gains_stored_less_one(run: Run, wrong: bool) -> None:
+    """A family of models multiplies by 1 + w in its RMS norms, and stores w, which is near zero. Loaded into norms that
+    multiply by w, the signal of every block is next to nothing. The twin adds the one. Tuned for forty steps."""
     seed = run.draw.randrange(999)
     language = Language(seed)
     source, model = SmallLlama(), SmallLlama()
-    taught(source, lambda: language.rows(16, 24), next_loss, 120)
-    fused = {k: v for k, v in source.state_dict().items() if ".feed.gate" not in k and ".feed.up" not in k}
-    for i, block in enumerate(source.blocks):
-        fused[f"blocks.{i}.feed.gate_up"] = torch.cat([block.feed.gate.weight, block.feed.up.weight])
-    state = {}
-    for key, value in fused.items():
-        if key.endswith("gate_up"):
-            names = ("up", "gate") if wrong else ("gate", "up")
-            for name, half in zip(names, value.chunk(2), strict=True):
-                state[key.replace("gate_up", name + ".weight")] = half
-        else:
-            state[key] = value
+    taught(source, lambda: language.rows(16, 24), next_loss, 100)
+    state = {k: v - 1 if "norm" in k else v for k, v in source.state_dict().items()}
+    if not wrong:
+        state = {k: v + 1 if "norm" in k else v for k, v in state.items()}
     model.load_state_dict(state)
     other = near(language, seed + 1, 0.3)
     text_outcome(run, model, other)
-    train(run, model, adam(model, 5e-4), lambda: other.rows(12, 24), next_loss, 40)
+    train(run, model, adam(model, 1e-3), lambda: other.rows(12, 24), next_loss, 40)
 
 
 @fault(
@@ -66,20 +56,19 @@ def gate_and_up_exchanged(run: Run, wrong: bool) -> None:
     ),
 )
 def another_number_of_heads(run: Run, wrong: bool) -> None:
-    """transformers' Trainer. The weights of a GPT-2 of eight heads are loaded into one whose settings say two: every shape
-    agrees, attention is split elsewhere. Fine-tuned for forty steps. The twin's settings say eight."""
-    seed = run.draw.randrange(999)
-    language = Language(seed, first=4)
-    source = tiny_gpt2(n_head=8, n_layer=2)
-    taught(source, lambda: language.rows(16, 20), lambda m, r: m(input_ids=r, labels=r).loss, 120)
-    model = tiny_gpt2(n_head=2 if wrong else 8, n_layer=2)
+    """transformers' Trainer. The weights of a GPT-2 of one head are loaded into one whose settings say eight: every shape
+    agrees, attention is split elsewhere. Its rows come round again. Tuned for fifteen steps. The twin says one."""
+
+    def rows(count: int, own: torch.Generator | None = None) -> Tensor:
+        return torch.randint(4, 16, (count, 5), generator=own).repeat(1, 4)
+
+    source, model = tiny_gpt2(n_head=1), tiny_gpt2(n_head=8 if wrong else 1)
+    taught(source, lambda: rows(24), lambda m, r: m(input_ids=r, labels=r).loss, 140)
     model.load_state_dict(source.state_dict())
-    other = near(language, seed + 1, 0.3)
-    other.first = 4
-    check = other.rows(96, 20, apart(1))
+    check = rows(96, apart(1))
     outcome(run, lambda: judged(model, lambda: model(input_ids=check, labels=check).loss))
-    rows = other.rows(300, 20)
-    hf_trainer(run, model, examples(input_ids=rows, labels=rows), 40, learning_rate=3e-4).train()
+    data = rows(240)
+    hf_trainer(run, model, examples(input_ids=data, labels=data), 15, learning_rate=3e-4).train()
 
 
 @fault(
@@ -106,35 +95,32 @@ def from_pretrained_freezes(run: Run, wrong: bool) -> None:
 
 
 @fault(
-    "r7-moments-kept-in-half",
+    "r7-gates-of-another-library",
     LOADING,
     (
-        r"moment|exp_avg|variance|state|optimizer|adam|update|step",
-        r"half|float16|precision|underflow|zero|too (large|big)|larg|jump|explo|huge|load|resum|restor|times",
+        r"gate|lstm|core|recurrent|load|checkpoint|pretrain|weight",
+        r"order|gate|permut|exchang|swap|convert|conversion|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random|worse|another library",
     ),
 )
-def moments_kept_in_half(run: Run, wrong: bool) -> None:
-    """To save disk a checkpoint is written in float16, Adam's moments too. Squares of small gradients become zero, and the
-    first updates after the resume are divided by next to nothing. Judged thirty steps later. The twin keeps float32."""
-    language = Language(run.draw.randrange(999))
-    first = Decoder(12, layers=2)
-    before = adam(first, 3e-3)
-    for _ in range(120):
-        before.zero_grad()
-        next_loss(first, language.rows(24, 24)).backward()
-        before.step()
-    saved = copy.deepcopy({"model": first.state_dict(), "optimizer": before.state_dict()})
-    if wrong:
-        saved["model"] = {k: v.half() for k, v in saved["model"].items()}
-        for state in saved["optimizer"]["state"].values():
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = state[name].half()
-    model = Decoder(12, layers=2)
-    text_outcome(run, model, language)
-    model.load_state_dict(saved["model"])
-    optimizer = adam(model, 3e-3)
-    optimizer.load_state_dict(saved["optimizer"])
-    train(run, model, optimizer, lambda: language.rows(24, 24), next_loss, 30)
+def gates_of_another_library(run: Run, wrong: bool) -> None:
+    """An LSTM's weights come from a library that keeps its gates as input, new, forget, output; here they are input,
+    forget, new, output. All is copied as it lies, and tuned for thirty steps. The twin puts the gates in order."""
+    seed = run.draw.randrange(999)
+    language = Language(seed, sharp=2.0)
+    source, model = Reader(12, core=nn.LSTM), Reader(12, core=nn.LSTM)
+    taught(source, lambda: language.rows(24, 24), next_loss, 160, 1e-2)
+
+    def in_order(tensor: Tensor) -> Tensor:
+        i, two, three, o = tensor.chunk(4)
+        return torch.cat([i, three, two, o])
+
+    state = {k: in_order(v) if k.startswith("core") else v for k, v in source.state_dict().items()}
+    if not wrong:
+        state = {k: in_order(v) if k.startswith("core") else v for k, v in state.items()}
+    model.load_state_dict(state)
+    other = near(language, seed + 1, 0.2)
+    text_outcome(run, model, other)
+    train(run, model, adam(model, 1e-3), lambda: other.rows(12, 24), next_loss, 30)
 
 
 @fault(
@@ -224,7 +210,7 @@ def places_stretched_with_the_class_token(run: Run, wrong: bool) -> None:
     """A vision transformer is loaded for larger pictures. All 17 learned places, the class token's too, are stretched to 37
     as one line. Only the head is tuned. The twin leaves the class token's out and stretches the others as a grid."""
     source, model = Patches(4), Patches(6)
-    taught(source, lambda: spots(48, 4), classify, 220)
+    taught(source, lambda: spots(48, 4), classify, 350, 2e-3)
     state = source.state_dict()
     places = state["places"]
     if wrong:

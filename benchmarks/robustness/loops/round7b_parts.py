@@ -84,11 +84,11 @@ class SmallLlama(nn.Module):
 
 
 class Reader(nn.Module):
-    """A recurrent language model: an embedding, a GRU, a head."""
+    """A recurrent language model: an embedding, a GRU or an LSTM, a head."""
 
-    def __init__(self, words: int, width: int = 16, hidden: int = 32) -> None:
+    def __init__(self, words: int, width: int = 16, hidden: int = 32, core: Any = nn.GRU) -> None:
         super().__init__()
-        self.tokens, self.core = nn.Embedding(words, width), nn.GRU(width, hidden, batch_first=True)
+        self.tokens, self.core = nn.Embedding(words, width), core(width, hidden, batch_first=True)
         self.head = nn.Linear(hidden, words)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -158,8 +158,8 @@ class Ensemble(nn.Module):
             if as_kernel:
                 nn.init.kaiming_uniform_(matrix, nonlinearity="relu")
             else:
-                for member in matrix:
-                    nn.init.kaiming_uniform_(member.T, nonlinearity="relu")
+                for k in range(5):
+                    nn.init.kaiming_uniform_(matrix.data[k].T, nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         y = x.expand(5, *x.shape)
@@ -175,7 +175,7 @@ class Patches(nn.Module):
         super().__init__()
         self.cut = nn.Conv2d(1, width, 2, 2)
         self.first = nn.Parameter(torch.zeros(1, 1, width))
-        self.places = nn.Parameter(0.1 * torch.randn(1, 1 + side * side, width))
+        self.places = nn.Parameter(0.5 * torch.randn(1, 1 + side * side, width))
         self.block, self.norm = Block(width, causal=False), nn.LayerNorm(width)
         self.head = nn.Linear(width, 4)
 
@@ -191,7 +191,7 @@ def spots(count: int, side: int, own: torch.Generator | None = None) -> tuple[Te
     at = torch.randint(0, side, (2, count), generator=own)
     x = 0.2 * torch.randn(count, 1, 2 * side, 2 * side, generator=own)
     for picture, (row, column) in zip(x, at.T.tolist(), strict=True):
-        picture[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] += 1
+        picture[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] += 2
     return x, 2 * (at[0] * 2 // side) + at[1] * 2 // side
 
 
