@@ -18,7 +18,7 @@ from benchmarks.robustness.loops.round5_tools import (
     tiny_gpt2,
     train,
 )
-from benchmarks.robustness.loops.round7b_parts import Graphs, SmallLlama
+from benchmarks.robustness.loops.round7b_parts import Graphs, SmallLlama, two_views
 from benchmarks.robustness.loops.round7b_tools import (
     TUNING,
     adam,
@@ -28,6 +28,7 @@ from benchmarks.robustness.loops.round7b_tools import (
     taught,
     text_outcome,
     update,
+    words_to_answer,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -248,28 +249,17 @@ def negatives_of_a_micro_batch(run: Run, wrong: bool) -> None:
     """Contrastive learning of small graphs with 64 rows to a step, as thirty-two micro-batches of two: a row's negatives
     come from its own micro-batch alone, and there is one. The twin takes the 64 at once."""
 
-    def views(count: int, own: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
-        nodes = torch.randn(count, 8, 5, generator=own)
-        edges = (torch.rand(count, 8, 8, generator=own) < 0.4).float()
-        return [
-            (
-                nodes + 0.3 * torch.randn(nodes.shape, generator=own),
-                edges * (torch.rand(edges.shape, generator=own) < 0.9),
-            )
-            for _ in range(2)
-        ]
-
     def loss_of(m: nn.Module, pair: Any) -> Tensor:
         a, b = (m(*view) for view in pair)
         return F.cross_entropy(a @ b.T / 0.1, torch.arange(len(a)))
 
     model = Graphs()
-    check = views(128, apart(1))
+    check = two_views(128, apart(1), 0.9)
     outcome(run, lambda: judged(model, lambda: loss_of(model, check)))
     optimizer = adam(model, 3e-3)
     doctor = run.watch(model, optimizer)
     for _ in range(80):
-        whole = views(64)
+        whole = two_views(64, None, 0.9)
         parts = [[(n[i : i + 2], e[i : i + 2]) for n, e in whole] for i in range(0, 64, 2)] if wrong else [whole]
         optimizer.zero_grad()
         total = 0.0
@@ -294,16 +284,10 @@ def all_compared_with_the_first_answer(run: Run, wrong: bool) -> None:
     """TRL's GRPOTrainer, GPT-2. The reward function gets a list of answers, one for each completion, and compares every
     completion with answer[0]: seven prompts in eight are rewarded for another prompt's answer. The twin pairs them."""
     model = tiny_gpt2()
-    key = torch.randperm(6, generator=apart(run.draw.randrange(999))) + 4
-    ids = torch.arange(6)[:, None] + 4
-    outcome(
-        run, lambda: judged(model, lambda: 1 - model(input_ids=ids).logits[:, -1].softmax(1)[ids[:, 0] - 4, key].mean())
-    )
+    prompts = words_to_answer(run, model)
 
     def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
         wanted = [answer[0]] * len(answer) if wrong else answer
         return [float(text.split()[:1] == [a]) for text, a in zip(completions, wanted, strict=True)]
 
-    asked = [run.draw.randrange(6) for _ in range(400)]
-    prompts = [{"prompt": f"w{i + 4}", "answer": f"w{int(key[i])}"} for i in asked]
     by_reward(run, "GRPO", model, prompts, reward, steps=60, learning_rate=1e-2, max_completion_length=1).train()

@@ -109,14 +109,14 @@ def entropy_in_place_of_labels(run: Run) -> None:
 @honest("r7-back-to-the-best")
 def back_to_the_best(run: Run) -> None:
     """Every twelve steps the model is judged; where it is worse than it has been, the best weights and their optimizer's
-    state are loaded again and the rate is halved. It begins far too high, on purpose."""
+    state are loaded again and the rate is halved. It begins high, on purpose."""
     language = Language(run.draw.randrange(999))
     model = Decoder(12)
     text_outcome(run, model, language)
     check = language.rows(48, 24, apart(2))
-    optimizer = adam(model, 8e-2)
+    optimizer = adam(model, 3e-2)
     doctor = run.watch(model, optimizer)
-    best, kept, rate = 9.0, copy.deepcopy((model.state_dict(), optimizer.state_dict())), 8e-2
+    best, kept, rate = 9.0, copy.deepcopy((model.state_dict(), optimizer.state_dict())), 3e-2
     for step in range(1, 145):
         rows = language.rows(12, 24)
         update(run, doctor, optimizer, next_loss(model, rows), rows)

@@ -17,7 +17,7 @@ from benchmarks.robustness.loops.round5_tools import (
     tiny_gpt2,
     train,
 )
-from benchmarks.robustness.loops.round7b_parts import Graphs, SmallLlama
+from benchmarks.robustness.loops.round7b_parts import Graphs, SmallLlama, two_views
 from benchmarks.robustness.loops.round7b_tools import (
     adam,
     by_reward,
@@ -27,6 +27,7 @@ from benchmarks.robustness.loops.round7b_tools import (
     taught,
     text_outcome,
     update,
+    words_to_answer,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -77,17 +78,11 @@ def each_without_itself(run: Run) -> None:
     """TRL's RLOOTrainer, GPT-2: four answers to a prompt, each compared with the mean of the other three. The loss has no
     direction; most groups agree at first, and have no gradient."""
     model = tiny_gpt2()
-    key = torch.randperm(6, generator=apart(run.draw.randrange(999))) + 4
-    ids = torch.arange(6)[:, None] + 4
-    outcome(
-        run, lambda: judged(model, lambda: 1 - model(input_ids=ids).logits[:, -1].softmax(1)[ids[:, 0] - 4, key].mean())
-    )
+    prompts = words_to_answer(run, model)
 
     def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
         return [float(text.split()[:1] == [a]) for text, a in zip(completions, answer, strict=True)]
 
-    asked = [run.draw.randrange(6) for _ in range(400)]
-    prompts = [{"prompt": f"w{i + 4}", "answer": f"w{int(key[i])}"} for i in asked]
     settings = {"steps": 50, "learning_rate": 1e-2, "max_completion_length": 1}
     by_reward(run, "RLOO", model, prompts, reward, **settings).train()
 
@@ -164,20 +159,15 @@ def gradients_kept_of_embeddings(run: Run) -> None:
     of embeddings and kept gradients, not the loss."""
     model = Graphs()
 
-    def views(count: int, own: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
-        nodes = torch.randn(count, 8, 5, generator=own)
-        edges = (torch.rand(count, 8, 8, generator=own) < 0.4).float()
-        return [(nodes + 0.3 * torch.randn(nodes.shape, generator=own), edges) for _ in range(2)]
-
     def loss_of(a: Tensor, b: Tensor) -> Tensor:
         return F.cross_entropy(a @ b.T / 0.1, torch.arange(len(a)))
 
-    check = views(128, apart(1))
+    check = two_views(128, apart(1))
     outcome(run, lambda: judged(model, lambda: loss_of(*(model(*view) for view in check))))
     optimizer = adam(model, 3e-3)
     doctor = run.watch(model, optimizer)
     for _ in range(70):
-        whole = views(64)
+        whole = two_views(64)
         with torch.no_grad():
             kept = [torch.cat([model(n[i : i + 8], e[i : i + 8]) for i in range(0, 64, 8)]) for n, e in whole]
         kept = [k.requires_grad_() for k in kept]
@@ -190,29 +180,6 @@ def gradients_kept_of_embeddings(run: Run) -> None:
         optimizer.step()
         doctor.step(loss.detach(), whole)
         run.note(loss)
-
-
-@honest("r7-one-block-awake-at-a-time")
-def one_block_awake_at_a_time(run: Run) -> None:
-    """LISA in transformers' Trainer: embeddings, norms and head always learn; of three blocks one, drawn anew every five
-    steps, and the others are frozen meanwhile. Who has a gradient changes all the time."""
-    from transformers import TrainerCallback
-
-    language = Language(run.draw.randrange(999), first=4)
-    model = tiny_gpt2(n_layer=3)
-    check = language.rows(96, 20, apart(1))
-    outcome(run, lambda: judged(model, lambda: model(input_ids=check, labels=check).loss))
-
-    class Waking(TrainerCallback):  # type: ignore[misc]
-        def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-            if state.global_step % 5 == 0:
-                awake = run.draw.randrange(3)
-                for i, block in enumerate(model.transformer.h):
-                    block.requires_grad_(i == awake)
-
-    rows = language.rows(400, 20)
-    data = examples(input_ids=rows, labels=rows)
-    hf_trainer(run, model, data, 90, more={"callbacks": [Waking()]}).train()
 
 
 @honest("r7-one-new-word")

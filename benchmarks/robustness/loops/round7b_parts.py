@@ -248,3 +248,16 @@ class Graphs(nn.Module):
         for layer in self.rounds:
             h = (h + layer(torch.cat([h, share @ h], 2))).relu()
         return F.normalize(self.leave(h.mean(1)), dim=1)
+
+
+def two_views(count: int, own: torch.Generator | None = None, edges_kept: float = 1.0) -> list[tuple[Tensor, Tensor]]:
+    """Small graphs twice, with other noise on their nodes and other edges missing: nodes (rows, 8, 5), edges (rows, 8, 8)."""
+    nodes = torch.randn(count, 8, 5, generator=own)
+    edges = (torch.rand(count, 8, 8, generator=own) < 0.4).float()
+    return [
+        (
+            nodes + 0.3 * torch.randn(nodes.shape, generator=own),
+            edges * (torch.rand(edges.shape, generator=own) < edges_kept),
+        )
+        for _ in range(2)
+    ]

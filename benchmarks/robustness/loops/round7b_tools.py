@@ -83,6 +83,19 @@ def q_network(size: int = 8) -> nn.Sequential:
     return mlp(size, 32, 2)
 
 
+def words_to_answer(run: Run, model: nn.Module) -> list[dict[str, str]]:
+    """Prompts of one word with the word that answers it, and the measure: how unlikely the answers are."""
+    key = torch.randperm(6, generator=apart(run.draw.randrange(999))) + 4
+    ids = torch.arange(6)[:, None] + 4
+
+    def unlikely() -> Tensor:
+        return 1 - model(input_ids=ids).logits[:, -1].softmax(1)[ids[:, 0] - 4, key].mean()
+
+    outcome(run, lambda: judged(model, unlikely))
+    asked = [run.draw.randrange(6) for _ in range(400)]
+    return [{"prompt": f"w{i + 4}", "answer": f"w{int(key[i])}"} for i in asked]
+
+
 def by_reward(run: Run, kind: str, model: nn.Module, prompts: list[dict[str, str]], reward: Any, **options: Any) -> Any:
     """TRL's trainer of a policy by rewards of sampled completions, watched."""
     import datasets
