@@ -27,8 +27,8 @@ from torch.nn import functional as F
     "r7-gains-stored-less-one",
     LOADING,
     (
-        r"norm|gain|scale|load|checkpoint|pretrain|signal|activation|weight",
-        r"zero|small|vanish|shrink|shrank|one\b|offset|fade|tiny|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random|gain",
+        r"rms|layer ?norm|normali|gain|load|checkpoint|pretrain|signal|activation",
+        r"zero|small|vanish|shrink|shrank|\bone\b|offset|fade|tiny|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random",
     ),
 )
 def gains_stored_less_one(run: Run, wrong: bool) -> None:
@@ -51,8 +51,8 @@ def gains_stored_less_one(run: Run, wrong: bool) -> None:
     "r7-another-number-of-heads",
     LOADING,
     (
-        r"head|attention|config|pretrain|weight|load|checkpoint",
-        r"number|n_head|config|heads|mismatch|not (fit|match)|split|other|wrong|as (if )?(un|not )train|no better|random|worse|load",
+        r"attention|n_head|heads|config|pretrain|load|checkpoint",
+        r"number|n_head|config|heads|mismatch|not (fit|match)|split|as (if )?(un|not )train|no better|random|worse",
     ),
 )
 def another_number_of_heads(run: Run, wrong: bool) -> None:
@@ -127,8 +127,8 @@ def gates_of_another_library(run: Run, wrong: bool) -> None:
     "r7-vectors-in-another-order",
     LOADING,
     (
-        r"embed|vector|token|tokens|word|vocabulary|pretrain|load",
-        r"order|permut|vocabulary|row|index|mismatch|not (fit|match)|wrong|shuffl|other|random|as (if )?(un|not )train|no better|noise",
+        r"embed|vector|words|vocabulary|pretrain|load",
+        r"order|permut|vocabulary|mismatch|not (fit|match)|wrong row|other word|another word|shuffl|random|as (if )?(un|not )train|no better",
     ),
 )
 def vectors_in_another_order(run: Run, wrong: bool) -> None:
@@ -175,8 +175,8 @@ def vectors_in_another_order(run: Run, wrong: bool) -> None:
     "r7-ensemble-drawn-as-a-kernel",
     LOADING,
     (
-        r"init|signal|activation|weight|matrix|matrices|gradient|std|deviation|output|drawn",
-        r"small|shrink|shrank|vanish|fan|fade|tiny|die|near zero|weak|constant|zero|does not depend",
+        r"init|signal|activation|gradient|std|deviation|drawn|output",
+        r"small|shrink|shrank|vanish|\bfan|fade|tiny|die|near zero|weak|does not depend",
     ),
 )
 def ensemble_drawn_as_a_kernel(run: Run, wrong: bool) -> None:
@@ -202,8 +202,8 @@ def ensemble_drawn_as_a_kernel(run: Run, wrong: bool) -> None:
     "r7-places-stretched-with-the-class-token",
     LOADING,
     (
-        r"place|position|load|checkpoint|pretrain|weight|body",
-        r"interpol|stretch|class token|resiz|grid|wrong|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random|worse",
+        r"\bplaces\b|position|load|checkpoint|pretrain|body",
+        r"interpol|stretch|class token|resiz|grid|mismatch|not (fit|match)|as (if )?(un|not )train|no better|random|worse",
     ),
 )
 def places_stretched_with_the_class_token(run: Run, wrong: bool) -> None:
@@ -232,7 +232,7 @@ def places_stretched_with_the_class_token(run: Run, wrong: bool) -> None:
     "r7-frequencies-lost-on-meta",
     LOADING,
     (
-        r"rotary|frequenc|position|place|buffer|order",
+        r"rotary|frequenc|position|\bplaces\b|buffer|order of",
         r"zero|lost|empty|meta|not (load|in|saved|computed|depend)|missing|does not|without|ignor|constant|no effect|same",
     ),
 )

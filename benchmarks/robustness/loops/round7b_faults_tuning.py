@@ -38,7 +38,7 @@ from torch.nn import functional as F
     "r7-teacher-learns-too",
     TUNING,
     (
-        r"teacher|frozen|target|reference|submodule|second model",
+        r"teacher|distill|reference|second model|submodule|soft target",
         r"gradient|learn|train|updat|optimizer|mov|chang|collaps|easy|no_grad|detach|requires",
     ),
 )
@@ -74,7 +74,7 @@ def teacher_learns_too(run: Run, wrong: bool) -> None:
     TUNING,
     (
         r"label|desirable|class|answer|target|kind",
-        r"same|all|one (class|value|label|kind)|constant|never|only|true|no spread|single|bool|equal|missing|absent",
+        r"same|all (true|one|equal|alike|the same|rows)|one (class|value|label|kind)|constant|never (false|0)|only (one|true|1)|no spread|single|bool|equal|missing class|absent",
     ),
 )
 def the_word_false_is_true(run: Run, wrong: bool) -> None:
@@ -112,7 +112,7 @@ def the_word_false_is_true(run: Run, wrong: bool) -> None:
     TUNING,
     (
         r"group|advantage|prompt|reward|baseline",
-        r"mix|repeat|interleav|order|different prompt|other prompt|wrong|shape|view|not of (the same|one)|across|baseline|several|differ|noise|variance",
+        r"mix|repeat|interleav|order|different prompt|other prompt|another prompt|view|not of (the same|one)|across|several prompts|belong",
     ),
 )
 def groups_repeated_the_other_way(run: Run, wrong: bool) -> None:
@@ -142,7 +142,7 @@ def groups_repeated_the_other_way(run: Run, wrong: bool) -> None:
     TUNING,
     (
         r"return|reward|advantage|credit|discount",
-        r"past|before|earlier|reverse|order|direction|forward|backward|future|to.go|not depend|noise|no relation|unrelated|wrong way|cumul",
+        r"past|before it|earlier|revers|direction|future|to.go|not depend|no relation|unrelated|wrong way|cumul|come before|came before",
     ),
 )
 def returns_of_the_past(run: Run, wrong: bool) -> None:
@@ -173,7 +173,7 @@ def returns_of_the_past(run: Run, wrong: bool) -> None:
     TUNING,
     (
         r"entropy|policy|explor|output|probabilit|softmax|logits",
-        r"sign|bonus|penal|collaps|determin|one (action|class|answer)|certain|saturat|narrow|explor|peaked",
+        r"\bsign\b|bonus|penal|collaps|determin|one (action|class|answer)|certain|saturat|narrow|explor|peaked",
     ),
 )
 def entropy_taken_off(run: Run, wrong: bool) -> None:
@@ -202,8 +202,8 @@ def entropy_taken_off(run: Run, wrong: bool) -> None:
     "r7-divided-by-hand-and-by-accelerate",
     TUNING,
     (
-        r"gradient|loss|accumul|update|rate|step",
-        r"twice|divid|too (small|little|low)|small|factor|accumul|eighth|times|hardly|barely|slow|scale",
+        r"gradient|loss|accumul",
+        r"twice|divid|eighth|1/8|0\.125|times (too )?(small|less)|too (small|little) by|micro",
     ),
 )
 def divided_by_hand_and_by_accelerate(run: Run, wrong: bool) -> None:
@@ -241,8 +241,8 @@ def divided_by_hand_and_by_accelerate(run: Run, wrong: bool) -> None:
     "r7-negatives-of-a-micro-batch",
     TUNING,
     (
-        r"negative|contrast|micro|accumul|rows|batch",
-        r"few|small|only|micro|within|per (micro|batch)|number|size|three|each",
+        r"negative|contrast|candidate|chance|classes",
+        r"few|small|only|single|\btwo\b|within|micro",
     ),
 )
 def negatives_of_a_micro_batch(run: Run, wrong: bool) -> None:
@@ -277,7 +277,7 @@ def negatives_of_a_micro_batch(run: Run, wrong: bool) -> None:
     TUNING,
     (
         r"reward|answer|advantage|prompt",
-        r"first|same answer|other (row|prompt|answer)|another (row|prompt|answer)|not depend|index|one answer|independent|unrelated|wrong answer",
+        r"first (row|answer|one|prompt)|same answer|(other|another) (row|prompt|answer)|not depend|index|one answer|independent|unrelated|wrong answer",
     ),
 )
 def all_compared_with_the_first_answer(run: Run, wrong: bool) -> None:
