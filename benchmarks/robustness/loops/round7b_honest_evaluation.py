@@ -88,7 +88,7 @@ def entropy_in_place_of_labels(run: Run) -> None:
 
     def darker(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         x, y = pictures(count, seed, own=own)
-        return 0.4 * x + 0.05 * torch.randn(x.shape, generator=own), y
+        return 0.4 * x + 0.12 * torch.randn(x.shape, generator=own), y
 
     class_outcome(run, net, darker(256, apart(1)))
     net.requires_grad_(False)
@@ -103,7 +103,7 @@ def entropy_in_place_of_labels(run: Run) -> None:
         scores = m(x).log_softmax(1)
         return -(scores.exp() * scores).sum(1).mean()
 
-    train(run, net, torch.optim.Adam(learned, lr=1e-3), lambda: darker(48)[0], loss, 50)
+    train(run, net, torch.optim.Adam(learned, lr=3e-3), lambda: darker(48)[0], loss, 50)
 
 
 @honest("r7-back-to-the-best")
