@@ -241,44 +241,33 @@ def augmentation_switched_off_for_both(run: Run, wrong: bool) -> None:
 
 
 @fault(
-    "r7-buffer-of-one-array",
+    "r7-slow-weights-from-before-the-loading",
     EVALUATION,
     (
-        r"row|input|state|batch|buffer|replay|sample|data",
-        r"same|alike|equal|identical|one (row|state|array)|constant|duplicat|repeat|do(es)? not (differ|vary|depend)|reference|clone|copies|no spread",
+        r"weight|parameter|average|slow|lookahead|copy|loss|progress",
+        r"slow|lookahead|average|jump|random|init|pulled|pull|stale|before .{0,20}load|overwrit|outside (of )?the (optimizer|step)|not by the optimizer|set back|revert|restor|undone|mixed|lost",
     ),
 )
-def buffer_of_one_array(run: Run, wrong: bool) -> None:
-    """Q-learning with a replay buffer. The corridor changes one array in place, and the buffer keeps that array, not a copy:
-    all states in it are the present one, before and after. The twin keeps clones."""
-    gain = run.draw.randrange(100) / 100 + 1
-    model = q_network()
-    target = copy.deepcopy(model)
-    outcome(run, corridor(model, gain))
-    optimizer = adam(model, 1e-2)
+def slow_weights_from_before_the_loading(run: Run, wrong: bool) -> None:
+    """Lookahead: every twenty steps the weights go half of the way back to slow ones. The slow copy was made before the
+    published weights were loaded, and is random: the first meeting undoes half of them. Twin: copied after."""
+    seed = run.draw.randrange(999)
+    language = Language(seed)
+    published, model = Decoder(12), Decoder(12)
+    taught(published, lambda: language.rows(16, 24), next_loss, 150)
+    slow = [p.detach().clone() for p in model.parameters()]
+    model.load_state_dict(published.state_dict())
+    if not wrong:
+        slow = [p.detach().clone() for p in model.parameters()]
+    other = near(language, seed + 1, 0.3)
+    text_outcome(run, model, other)
+    optimizer = adam(model, 5e-4)
     doctor = run.watch(model, optimizer)
-    state, place, kept = torch.zeros(8), 0, []
-    state[0] = 1
-    for step in range(900):
-        before = state if wrong else state.clone()
-        a = int(torch.randint(0, 2, ()))
-        done = place == 7 and a == 1
-        place = min(max(place + 2 * a - 1, 0), 7)
-        state.zero_()
-        state[place] = 1
-        kept.append((before, a, gain * done, state if wrong else state.clone(), float(done)))
-        if done or step % 30 == 29:
-            place = int(torch.randint(0, 8, ()))
-            state.zero_()
-            state[place] = 1
-        if step < 100 or step % 4:
-            continue
-        s, acts, r, after, ends = zip(*run.draw.sample(kept, 48), strict=True)
-        batch = {"states": torch.stack(s), "actions": torch.tensor(acts), "next": torch.stack(after)}
-        with torch.no_grad():
-            best = target(batch["next"]).max(1).values
-        wanted = torch.tensor(r) + 0.9 * best * (1 - torch.tensor(ends))
-        said = model(batch["states"]).gather(1, batch["actions"][:, None]).squeeze(1)
-        update(run, doctor, optimizer, F.mse_loss(said, wanted), batch)
+    for step in range(1, 81):
+        rows = other.rows(12, 24)
+        update(run, doctor, optimizer, next_loss(model, rows), rows)
         if step % 20 == 0:
-            target.load_state_dict(model.state_dict())
+            with torch.no_grad():
+                for s, p in zip(slow, model.parameters(), strict=True):
+                    s.lerp_(p, 0.5)
+                    p.copy_(s)

@@ -26,7 +26,7 @@ from benchmarks.robustness.loops.round5_tools import (
     train,
 )
 from benchmarks.robustness.loops.round6_tools import classify, regress
-from benchmarks.robustness.loops.round7b_parts import Listener, Reader, sounds
+from benchmarks.robustness.loops.round7b_parts import Listener, Reader, SmallLlama, sounds
 from benchmarks.robustness.loops.round7b_tools import adam, text_outcome
 from benchmarks.robustness.loops.training import llama
 from torch import Tensor, nn
@@ -218,31 +218,43 @@ def rate_from_the_distance(run: Run) -> None:
         run.note(loss)
 
 
-@honest("r7-weights-on-the-sphere")
-def weights_on_the_sphere(run: Run) -> None:
-    """After each update every row of every matrix is put back to length one, as in a normalised transformer; there is no
-    decay, no warmup, and a learned scale on the logits."""
+@honest("r7-from-adam-to-plain-steps")
+def from_adam_to_plain_steps(run: Run) -> None:
+    """A recurrent reader learns by Adam at 0.005 for sixty steps, and goes on by SGD at 0.3 with momentum: another
+    optimizer on the same model, told to another doctor, a rate that jumps sixtyfold."""
     language = Language(run.draw.randrange(999))
-    model = Decoder(12)
-    model.register_parameter("scale", nn.Parameter(torch.tensor(5.0)))
-    model.register_forward_hook(lambda module, inputs, logits: logits * module.scale)
-
-    @torch.no_grad()
-    def put_back() -> None:
-        for p in model.parameters():
-            if p.ndim == 2:
-                p.div_(p.norm(dim=1, keepdim=True))
-
-    put_back()
+    model = Reader(12)
     text_outcome(run, model, language)
-    optimizer = adam(model)
+    train(run, model, adam(model), lambda: language.rows(12, 24), next_loss, 60)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    train(run, model, optimizer, lambda: language.rows(12, 24), next_loss, 80, clip=1.0)
+
+
+@honest("r7-slow-gradients-amplified")
+def slow_gradients_amplified(run: Run) -> None:
+    """Grokfast: to each gradient three times its running average is added before the step, so that what is applied is
+    several times the gradient of the loss and lags behind it. Products modulo 11 are learned from half of the pairs."""
+    model = SmallLlama(12, layers=1)
+    pairs = torch.cartesian_prod(torch.arange(11), torch.arange(11))
+    pairs = pairs[torch.randperm(121, generator=apart(1))]
+    rows = torch.cat([pairs, torch.full((121, 1), 11), (pairs[:, :1] * pairs[:, 1:]) % 11], 1)
+
+    def loss_of(rows: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(rows[:, :3])[:, -1], rows[:, 3])
+
+    outcome(run, lambda: judged(model, lambda: loss_of(rows[:80])))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.5)
     doctor = run.watch(model, optimizer)
-    for _ in range(100):
-        rows = language.rows(12, 24)
+    slow: dict[Any, Tensor] = {}
+    for _ in range(160):
+        batch = rows[torch.randint(0, 80, (40,))]
         optimizer.zero_grad()
-        loss = next_loss(model, rows)
+        loss = loss_of(batch)
         loss.backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                slow[p] = p.grad.clone() if p not in slow else slow[p].lerp(p.grad, 0.05)
+                p.grad.add_(slow[p], alpha=3.0)
         optimizer.step()
-        put_back()
-        doctor.step(loss, rows)
+        doctor.step(loss, batch)
         run.note(loss)
