@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from plain import GPT
 from rich.console import Console
 from rich.table import Table
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
@@ -100,6 +99,8 @@ def as_written(sizes: ModelConfig) -> torch.nn.Module:
     """The model as others write it."""
     if sizes.positions == "learned":
         return GPT(sizes.vocab_size, sizes.d_model, sizes.num_layers, sizes.num_heads, sizes.context_length, tied=True)
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=sizes.vocab_size,

@@ -2,6 +2,12 @@
 
 MATERIALISED_POSITIONS = 512
 """Positions up to which attention materialises its weights on a processor: beyond, they no longer fit its caches."""
+KEPT_POSITIONS = 128
+"""Positions up to which it keeps its weights, which then are no larger than its queries; so it does in 16 bits."""
+TILE_QUERIES = 128
+"""Queries whose weights it forms at a time beyond that: keys after the last of them are left out."""
+TILE_BYTES = 1 << 21
+"""Weights that it forms at a time: they stay in the caches until they are read."""
 LOGITS_BYTES = 1 << 26
 """Logits that the fused loss holds at a time: enough for whole matrix products, little beside what a block saves."""
 CHUNK_LOGITS = 1 << 19
@@ -17,3 +23,8 @@ def logits_rows(vocab_size: int, itemsize: int) -> int:
 def softmax_rows(vocab_size: int) -> int:
     """Of how many of these rows it computes the softmax at a time."""
     return max(CHUNK_ROWS, CHUNK_LOGITS // vocab_size)
+
+
+def keeps_no_weights(positions: int, itemsize: int) -> bool:
+    """Whether attention that materialises its weights forms them in tiles, and again in the backward pass."""
+    return positions > KEPT_POSITIONS and itemsize >= 4

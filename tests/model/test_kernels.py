@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from limpid.model.kernels import attention_tiles
 from limpid.model.kernels.attention import attention, causal_mask, short_attention, short_masks, softmax_of
 from limpid.model.kernels.rotation import FusedRotation, rotation
 
@@ -30,6 +31,28 @@ def test_mixing_in_two_products_is_attention_and_so_are_its_gradients(window: in
     defined = weights @ value.repeat_interleave(group, 1)
     torch.testing.assert_close(short_attention(query, key, value, mask), defined)
     torch.testing.assert_close(attention(query, key, value, None, window), defined)
+
+
+@pytest.mark.parametrize("tile_bytes", [1, 1 << 21])
+@pytest.mark.parametrize(("positions", "window"), [(129, None), (200, 150), (256, None), (300, 40)])
+def test_attention_in_tiles_is_attention_and_so_are_its_gradients(
+    positions: int, window: int | None, tile_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_tiles, "TILE_BYTES", tile_bytes)
+    generator = torch.Generator().manual_seed(positions)
+    made = [torch.randn(BATCH, count, positions, D_HEAD, generator=generator) for count in (HEADS, KV_HEADS, KV_HEADS)]
+    query, key, value = (one.double().requires_grad_() for one in made)
+    mask = short_masks({window}, torch.zeros(BATCH, positions, 1), torch.float64)[window]
+    bar = torch.randn(query.shape, generator=generator).double()
+    found = short_attention(query, key, value, mask)
+    gradients = torch.autograd.grad(found, (query, key, value), bar)
+
+    scores = query @ key.repeat_interleave(HEADS // KV_HEADS, 1).transpose(-1, -2) / math.sqrt(D_HEAD)
+    weights = scores.masked_fill(~causal_mask(positions, window, query.device), -math.inf).softmax(-1)
+    defined = weights @ value.repeat_interleave(HEADS // KV_HEADS, 1)
+    torch.testing.assert_close(found, defined)
+    for one, other in zip(gradients, torch.autograd.grad(defined, (query, key, value), bar), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

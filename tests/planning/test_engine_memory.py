@@ -32,6 +32,8 @@ PLAIN = {"norm": "layer", "mlp": "plain", "activation": "gelu", "positions": "le
         {"dropout": 0.1, "vocab_size": 300, "precision": "bf16"},
         {"context_length": 600, "batch_size": 1, "num_kv_heads": 2},
         {"context_length": 600, "batch_size": 1, "vocab_size": 300, "attention_window": 50, "windowed_blocks": (0, 2)},
+        {"context_length": 256, "batch_size": 4, "num_kv_heads": 2, "vocab_size": 300},
+        {**PLAIN, "context_length": 512, "batch_size": 2, "vocab_size": 65},
         {"d_model": 256, "num_layers": 6, "precision": "bf16"},
         {"lora_rank": 4, "precision": "bf16"},
         {"lora_rank": 4, "use_dora": True, "lora_targets": ("attention.*", "mlp.output")},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
+from limpid.model.formed import formed_again
+from limpid.model.kernels.gated import Gated
 from limpid.model.linear import linear
 from limpid.model.observe import FAST, Mode, Part
 
@@ -21,6 +24,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),
 }
 
+KEEPING_RESULT = ("relu", "relu2")
+"""Whose backward pass reads what they gave; the others' reads what they were given."""
+
 
 class Mlp(Part):
     """f(x W_up) W_output, or f(x W_gate) ⊙ (x W_up) W_output when gated.
@@ -31,6 +37,7 @@ class Mlp(Part):
     def __init__(self, config: ModelConfig, block: int) -> None:
         super().__init__(f"blocks.{block}.mlp")
         self.activation = ACTIVATIONS[config.activation]
+        self.keeps_input = config.activation not in KEEPING_RESULT
         gated = config.mlp == "gated"
         d_model, d_ff, bias = config.d_model, config.sizes.d_ff, config.mlp_bias
         self.gate = linear(config, f"{self.name}.gate", d_model, d_ff, bias) if gated else None
@@ -43,6 +50,17 @@ class Mlp(Part):
     ) -> Float[Tensor, "batch position d_model"]:
         gate = None if self.gate is None else self.report(mode, "gate", self.gate(x, mode))
         up = self.report(mode, "up", self.up(x, mode))
-        hidden = self.activation(up) if gate is None else self.activation(gate) * up
+        hidden = self.activated(up, gate, mode)
         output = self.output(self.report(mode, "hidden", hidden), mode)
         return self.dropout(self.report(mode, "output", output), mode)
+
+    def activated(self, up: Tensor, gate: Tensor | None, mode: Mode) -> Tensor:
+        """f(up), or f(gate) ⊙ up; the backward pass forms it again from up and gate."""
+        hidden: Tensor
+        if mode.plain or torch.compiler.is_compiling():
+            return self.activation(up) if gate is None else self.activation(gate) * up
+        if gate is None:
+            hidden = self.activation(up)
+            return formed_again(hidden, self.activation, up) if self.keeps_input else hidden
+        hidden = Gated.apply(gate, up, self.activation)
+        return formed_again(hidden, lambda gate, up: self.activation(gate) * up, gate, up)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
 from limpid.config import BasePrecision, ModelConfig
+from limpid.model.formed import formed_again, keeping_less
 from limpid.quantities import parameters
 
 aten = torch.ops.aten
@@ -138,11 +139,16 @@ def product(
     x: Float[Tensor, "... d_in"], weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, " d_out"] | None
 ) -> Float[Tensor, "... d_out"]:
     """x Wᵀ + b in the format of x."""
-    bias = None if bias is None else bias.to(x.dtype)
+    x_dtype = x.dtype
+    bias = None if bias is None else bias.to(x_dtype)
     if isinstance(weight, Narrow):
         y: Tensor = _Product.apply(x, weight, bias)
         return y
-    return F.linear(x, weight.to(x.dtype), bias)
+    cast = weight.to(x.dtype)
+    if cast is not weight:
+        formed_again(cast, lambda held: held.to(x_dtype), weight)
+    with keeping_less(x, cast):
+        return F.linear(x, cast, bias)
 
 
 def narrow(module: nn.Linear, precision: BasePrecision) -> None:

@@ -19,6 +19,7 @@ from limpid.model.attention import Attention
 from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout, seed_of
 from limpid.model.embedding import Angles, Embed, Rotation
+from limpid.model.formed import formed_again
 from limpid.model.kernels.attention import short_masks
 from limpid.model.linear import Linear, row_lengths
 from limpid.model.mlp import Mlp
@@ -50,14 +51,20 @@ class Block(Part):
         mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
         pre = self.placement == "pre"
-        read = self.report(mode, "norm1", self.norm1(x, mode).to(compute)) if pre else x.to(compute)
+        read = self.report(mode, "norm1", self.normed(self.norm1, x, compute, mode)) if pre else x.to(compute)
         written = self.attention(read, angles, mask, cache, mode)
         x = self.report(mode, "residual1", x + written) if self.residual1 else written.to(x.dtype)
         if self.placement == "post":
             x = self.report(mode, "norm1", self.norm1(x, mode))
-        read = self.report(mode, "norm2", self.norm2(x, mode).to(compute)) if pre else x.to(compute)
+        read = self.report(mode, "norm2", self.normed(self.norm2, x, compute, mode)) if pre else x.to(compute)
         x = self.report(mode, "residual2", x + self.mlp(read, mode))
         return x if pre else self.report(mode, "norm2", self.norm2(x, mode))
+
+    @staticmethod
+    def normed(norm: nn.Module, x: Tensor, compute: torch.dtype, mode: Mode) -> Tensor:
+        """norm(x) as products read it; the backward pass forms it again from x."""
+        read: Tensor = norm(x, mode).to(compute)
+        return read if mode.plain else formed_again(read, lambda x: norm(x, mode).to(compute), x)
 
 
 def run_block(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from limpid.config import BasePrecision, ModelConfig, TrainConfig
-from limpid.kernel_limits import CHUNK_LOGITS, CHUNK_ROWS, LOGITS_BYTES, MATERIALISED_POSITIONS
+from limpid.kernel_limits import (
+    CHUNK_LOGITS,
+    CHUNK_ROWS,
+    LOGITS_BYTES,
+    MATERIALISED_POSITIONS,
+    TILE_BYTES,
+    keeps_no_weights,
+)
 from limpid.planning.figure import Figure, Number, evaluate, figure
 from limpid.planning.number_formats import BYTES
 from limpid.planning.parameters import parameter_count
@@ -37,32 +45,35 @@ class Row:
 
 def sizes(config: TrainConfig) -> dict[str, Number]:
     """Names in the equations: c bytes of a number in matrix products, p of a parameter and of the residual stream;
-    of each entry of a block's matrix, the bytes of a copy that is kept and of one that a product makes for itself."""
+    of each entry of a block's matrix, the bytes of the copy that a product makes for itself."""
     model, run, follows = config.model, config.run, config.model.sizes
     c = int(BYTES[run.precision])
     p = max(4, c)
-    copied, widened = _copies(model.base_precision, c, p)
     return {
         "batch": run.batch_size, "positions": model.context_length, "tokens": run.batch_size * model.context_length,
         "d": model.d_model, "f": follows.d_ff, "vocab": model.vocab_size, "heads": model.num_heads,
         "query": model.num_heads * follows.d_head, "key": follows.num_kv_heads * follows.d_head,
         "d_head": follows.d_head,
-        "c": c, "p": p, "cast": int(c != p), "copied": copied, "widened": widened,
+        "c": c, "p": p, "cast": int(c != p), "widened": _widened(model.base_precision, c, p),
     }  # fmt: skip
 
 
-def _copies(base: BasePrecision, c: int, p: int) -> tuple[int, int]:
-    """Bytes of an entry's copy in the format of products: kept for the backward pass, and made in each pass anew."""
+def _widened(base: BasePrecision, c: int, p: int) -> int:
+    """Bytes of an entry's copy in the format of products, made in each pass anew."""
     if base == "fp32":
-        return (c if c != p else 0), 0
+        return c if c != p else 0
     if base == "bf16":
-        return 0, (0 if c == BYTES["bf16"] else c)
-    return 0, (p if c == p else p + c)
+        return 0 if c == BYTES["bf16"] else c
+    return p if c == p else p + c
 
 
 def rows(config: TrainConfig, materialised: bool) -> tuple[Row, ...]:
     """Every operation of one micro-batch, in forward order, with attention's weights materialised or not."""
-    table = tuple(_rows(config.model, materialised, config.run.gradient_checkpointing == "on"))
+    mixing: Mixing = "fused"
+    if materialised:
+        tiled = keeps_no_weights(config.model.context_length, int(BYTES[config.run.precision]))
+        mixing = "tiled" if tiled else "weights kept"
+    table = tuple(_rows(config.model, mixing, config.run.gradient_checkpointing == "on"))
     return tuple(map(_beside_factors, table)) if config.model.lora_rank else table
 
 
@@ -73,11 +84,13 @@ def _beside_factors(row: Row) -> Row:
     return row if row.name in TRAINED_BESIDE else replace(row, parameters="0")
 
 
+Mixing = Literal["fused", "tiled", "weights kept"]
+"""How attention mixes values: PyTorch's kernel, weights in tiles, or all weights formed and kept."""
 FACTORS = "factors of low rank"
 TRAINED_BESIDE = (FACTORS, "score, loss", "values")
 
 
-def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[Row]:
+def _rows(model: ModelConfig, mixing: Mixing, recomputed: bool) -> Iterator[Row]:
     tables = "positions * d" if model.positions == "learned" else "0"
     if model.tied and model.head != "score":  # the output matrix's share of the gradient waits for the embedding's
         yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
@@ -85,10 +98,13 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
         yield Row("embedding", "0", "2 * tokens * d * p", f"{tables} + vocab * d")
     if model.dropout:
         yield Row("embedding dropout", "tokens * d", "2 * tokens * d * p")
+    if mixing == "tiled":
+        windows = len({model.window(i) for i in range(model.num_layers)})
+        yield Row("attention's mask", f"{windows} * positions ** 2 * c", "0")
     for block in range(model.num_layers):
         if recomputed:
             yield Row("block's input", "tokens * d * p", "0")
-        for row in (*_attention(model, materialised, block), *_mlp(model), *_low_rank(model)):
+        for row in (*_attention(model, mixing, block), *_mlp(model), *_low_rank(model)):
             yield replace(row, recomputed_block=block if recomputed else None)
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
@@ -99,10 +115,11 @@ def _rows(model: ModelConfig, materialised: bool, recomputed: bool) -> Iterator[
         yield Row("values", "tokens * d * 4 * cast", "tokens * d * max(4, p)", "d")
     untied = "0" if model.tied else "vocab * d"
     gradient = "" if model.tied or model.lora_rank else " + vocab * d * p"
+    copies = 1 if model.lora_rank else 2  # of the matrix, and its gradient, in the format of products
     logits = f"min(tokens * vocab * c, {LOGITS_BYTES})"
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
     yield Row("logits, loss", f"tokens * d * c{gradient}",
-              f"tokens * d * c + {logits} + {softmax} + 2 * vocab * d * c * cast", untied)  # fmt: skip
+              f"tokens * d * c + {logits} + {softmax} + {copies} * vocab * d * c * cast", untied)  # fmt: skip
 
 
 READS = {"query": "d", "key": "d", "value": "d", "attention.output": "query", "gate": "d", "up": "d", "mlp.output": "f"}
@@ -123,8 +140,9 @@ def _low_rank(model: ModelConfig) -> Iterator[Row]:
     widest = max(model.d_model, model.sizes.d_ff)
     saved = f"{len(adapted) * model.lora_rank} * tokens * c"
     if model.lora_dropout:
-        hidden = "" if model.activation == "relu" and model.mlp == "plain" else " + f"
-        saved += f" + (({_widths(adapted, READS)}) * (c + 1) - (2 * d + query{hidden}) * c) * tokens"
+        read = "0" if model.norm_placement == "pre" else "2 * d"
+        hidden = "f" if model.activation == "relu2" and model.mlp == "plain" else "0"
+        saved += f" + (({_widths(adapted, READS)}) * (c + 1) - ({read} + query + {hidden}) * c) * tokens"
     yield Row(FACTORS, saved, f"2 * tokens * {widest} * c", f"{factors}")
     if model.use_dora:
         yield Row("directions", f"tokens * ({_widths(adapted, GIVES)}) * c", f"2 * tokens * {widest} * p")
@@ -139,13 +157,13 @@ def _norm(model: ModelConfig, name: str) -> Row:
     return Row(name, "tokens * d * p + tokens * p", "3 * tokens * d * p", "2 * d" if model.norm == "layer" else "d")
 
 
-def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[Row]:
+def _attention(model: ModelConfig, mixing: Mixing, block: int) -> Iterator[Row]:
     stream, projected = "tokens * d * p", "tokens * (query + 2 * key) * c"
     if model.norm_placement == "pre":
         yield _norm(model, "norm1")
     bias = " + query + 2 * key" if model.attention_bias else ""
-    yield Row("attention.query, key, value", "tokens * d * c + d * (query + 2 * key) * copied",
-              f"{stream} + {projected} + 2 * tokens * d * c + d * query * widened",
+    yield Row("attention.query, key, value", _kept_read(model),
+              f"{stream} + {projected} + 2 * tokens * d * c + {_formed_read(model)} + d * query * widened",
               f"d * (query + 2 * key){bias}")  # fmt: skip
     if model.qk_norm:
         saved = "tokens * (query + key) * max(4, p)"
@@ -153,8 +171,8 @@ def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[R
         yield Row("attention.query_norm, key_norm", saved, workspace, "2 * d_head")
     if model.positions == "rotary":
         yield Row("attention.rotation", "0", f"{stream} + {projected} + tokens * query * (c + 2 * p * cast)")
-    yield _mixing(model, materialised, block)
-    yield Row("attention.output", "tokens * query * c + d * query * copied",
+    yield _mixing(model, mixing, block)
+    yield Row("attention.output", "tokens * query * c",
               f"{stream} + tokens * d * c * cast + tokens * query * c + d * query * widened",
               "d * query + d" if model.attention_output_bias else "d * query")  # fmt: skip
     if model.dropout:
@@ -163,13 +181,26 @@ def _attention(model: ModelConfig, materialised: bool, block: int) -> Iterator[R
         yield _norm(model, "norm1")
 
 
-def _mixing(model: ModelConfig, materialised: bool, block: int) -> Row:
+def _kept_read(model: ModelConfig) -> str:
+    """What products behind a norm keep of it: nothing where it can be formed again from the stream."""
+    return "0" if model.norm_placement == "pre" else "tokens * d * c"
+
+
+def _formed_read(model: ModelConfig) -> str:
+    """The norm's result, formed again while the products' gradients are."""
+    return "tokens * d * c" if model.norm_placement == "pre" else "0"
+
+
+def _mixing(model: ModelConfig, mixing: Mixing, block: int) -> Row:
     """Scores, softmax, and the weighted sum of the values."""
     stream, heads, pairs = "tokens * d * p", "tokens * (query + 2 * key) * c", "tokens * positions * heads"
     if model.dropout:  # everything is materialised: the softmax in wide numbers, the mask, the weights that are left
         saved, workspace = f"{pairs} * (max(4, p) + c + 1)", f"{pairs} * (max(4, p) + 2 * c)"
         return Row("attention.mixing", f"{heads} + {saved}", f"{stream} + {workspace} + tokens * query * c")
-    if materialised:
+    if mixing == "tiled":
+        workspace = f"{stream} + tokens * (2 * query + 2 * key) * c + 2 * min({pairs} * c, {TILE_BYTES})"
+        return Row("attention.mixing", heads, workspace)
+    if mixing == "weights kept":
         return Row("attention.mixing", f"{heads} + {pairs} * c", f"{stream} + 2 * {pairs} * c + tokens * query * c")
     saved, workspace = f"{heads} + tokens * heads * 4", f"{stream} + 2 * tokens * (query + key) * c"
     window = model.window(block)
@@ -183,16 +214,15 @@ def _mlp(model: ModelConfig) -> Iterator[Row]:
     if model.norm_placement == "pre":
         yield _norm(model, "norm2")
     count = 1 + gated
-    yield Row("mlp.gate, up" if gated else "mlp.up", f"tokens * d * c + {count} * d * f * copied",
-              f"{stream} + {count} * {hidden} + 2 * tokens * d * c + d * f * widened",
+    yield Row("mlp.gate, up" if gated else "mlp.up", _kept_read(model),
+              f"{stream} + {count} * {hidden} + 2 * tokens * d * c + {_formed_read(model)} + d * f * widened",
               f"{count} * (d * f + f)" if model.mlp_bias else f"{count} * d * f")  # fmt: skip
-    # f saves its input, relu its output instead, which the next product saves anyway; a gate saves both factors
-    relu = model.activation == "relu"
-    saved, workspace = (2 if relu else 3, 3) if gated else (1, 4 if model.activation == "relu2" else 2)
+    # f saves its input, of which the next product's is formed again; relu its output, which the product saves anyway
+    saved, workspace = (2, 4) if gated else (1, 4 if model.activation == "relu2" else 2)
     yield Row("mlp.activation", f"{saved} * {hidden}", f"{stream} + {workspace} * {hidden}")
-    product_input = "" if relu and not gated else f"{hidden} + "
-    yield Row("mlp.output", f"{product_input}d * f * copied",
-              f"{stream} + tokens * d * c * cast + {hidden} + d * f * widened",
+    formed = gated or model.activation not in ("relu", "relu2")
+    yield Row("mlp.output", hidden if model.activation == "relu2" and not gated else "0",
+              f"{stream} + tokens * d * c * cast + {1 + formed} * {hidden} + d * f * widened",
               "d * f + d" if model.mlp_bias else "d * f")  # fmt: skip
     if model.dropout:
         yield Row("mlp.dropout", "tokens * d", f"{stream} + 2 * tokens * d * c")

@@ -16,14 +16,14 @@ class FusedRMSNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         inverse = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-        x_hat = x * inverse
-        ctx.save_for_backward(x_hat, inverse, weight)
-        return x_hat * weight
+        ctx.save_for_backward(x, inverse, weight)
+        return (x * inverse).mul_(weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor, Tensor, None]:
-        x_hat, inverse, weight = ctx.saved_tensors
+        x, inverse, weight = ctx.saved_tensors
+        x_hat = x * inverse
         weight_bar = (y_bar * x_hat).sum(tuple(range(y_bar.ndim - 1)))
         x_bar = y_bar * weight
         along_x = torch.linalg.vecdot(x_bar, x_hat).unsqueeze(-1).div_(-x_hat.shape[-1])
