@@ -159,7 +159,9 @@ def between_two_inputs(watched: Watched, record: StepRecord, history: History) -
 
 @before_first_step(CODES_AMONG_NUMBERS)
 def taken_for_a_number(exam: Exam) -> Iterator[Finding]:
-    rule, given = CODES_AMONG_NUMBERS, _table(exam)
+    from limpid.doctor.table_probe import outputs_of, table_of
+
+    rule, given = CODES_AMONG_NUMBERS, table_of(exam)
     if given is None:
         return
     call, table = given
@@ -172,7 +174,7 @@ def taken_for_a_number(exam: Exam) -> Iterator[Finding]:
     for column in columns:
         others = table[:, column][~at[:, column]]
         plain[:, column] = table[:, column].masked_fill(at[:, column], float(others.median()))
-    outputs = [_outputs(exam, call, table, rows) for rows in (table, plain, near)]
+    outputs = [outputs_of(exam, call, table, rows) for rows in (table, plain, near)]
     own, without, beside = outputs
     if own is None or without is None or beside is None or not own.shape == without.shape == beside.shape:
         return
@@ -227,7 +229,9 @@ def _marked(call: Call, table: Tensor, found: list[tuple[int, float]]) -> bool:
 
 @before_first_step(COLUMN_DROWNS_OTHERS)
 def depends_on_one_alone(exam: Exam) -> Iterator[Finding]:
-    rule, given = COLUMN_DROWNS_OTHERS, _table(exam)
+    from limpid.doctor.table_probe import outputs_of, table_of
+
+    rule, given = COLUMN_DROWNS_OTHERS, table_of(exam)
     if given is None or exam.later or not exam.fresh or given[1].shape[1] < rule["columns"]:
         return
     call, table = given
@@ -238,7 +242,7 @@ def depends_on_one_alone(exam: Exam) -> Iterator[Finding]:
         return
     it, rest = table.clone(), table.roll(1, 0)
     it[:, column], rest[:, column] = table[:, column].roll(1, 0), table[:, column]
-    own, by_it, by_rest = (_outputs(exam, call, table, rows, training=True) for rows in (table, it, rest))
+    own, by_it, by_rest = (outputs_of(exam, call, table, rows, training=True) for rows in (table, it, rest))
     if own is None or by_it is None or by_rest is None or not own.shape == by_it.shape == by_rest.shape:
         return
     first, second = float((by_it - own).norm()), float((by_rest - own).norm())
@@ -252,33 +256,3 @@ def depends_on_one_alone(exam: Exam) -> Iterator[Finding]:
             sure=0.75,
             evidence={"column": column, "deviation": float(spread[column]), "others": float(others)},
         )
-
-
-def _table(exam: Exam) -> tuple[Call, Tensor] | None:
-    """The usual call, and the table (row, column) of measured numbers among what it gives."""
-    import torch
-
-    call = exam.usual_call
-    if call is None or not exam.may_call:
-        return None
-    given = [v for v in [*call.args, *call.kwargs.values()] if isinstance(v, torch.Tensor)]
-    table = next((v for v in given if v.is_floating_point()), None)
-    fits = table is not None and table.ndim == 2 and len(table) >= 8 and 1 < table.shape[1] <= 512
-    usable = fits and table is not None and table.layout == torch.strided and bool(torch.isfinite(table).all())
-    return (call, table.detach()) if usable and table is not None and not table.requires_grad else None
-
-
-def _outputs(exam: Exam, call: Call, table: Tensor, rows: Tensor, training: bool = False) -> Tensor | None:
-    """What comes of the call with other rows in the table's place."""
-    import dataclasses
-
-    def put(value: object) -> object:
-        import torch
-
-        same = isinstance(value, torch.Tensor) and value.shape == table.shape and torch.equal(value.detach(), table)
-        return rows if same else value
-
-    other = dataclasses.replace(
-        call, args=tuple(map(put, call.args)), kwargs={name: put(value) for name, value in call.kwargs.items()}
-    )
-    return exam.output(other, training)
