@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from limpid.doctor.calls import LABEL_NAMES, MASK_NAMES
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
 
@@ -16,17 +15,8 @@ if TYPE_CHECKING:
 
 FAMILY = "inputs_not_read"
 ASIDE = (
-    *LABEL_NAMES,
-    *MASK_NAMES,
-    "position",
-    "type",
-    "length",
-    "weight",
-    "cache",
-    "hidden",
-    "state",
-    "noise",
-)
+    "label", "target", "mask", "position", "type", "length", "weight", "cache", "hidden", "state", "noise",
+)  # fmt: skip
 """Parts of the names of what a model may leave aside."""
 
 COLUMN_NOT_READ = Rule(
@@ -127,7 +117,7 @@ def tensors_that_move_nothing(exam: Exam) -> Iterator[Finding]:
     moved = {name: outputs_of(exam, call, one, one.roll(1, 0), True) for name, one in held.items()}
     read = any(_differ(own, made) for made in moved.values())
     for name, one in held.items():
-        meant = any(part in name.lower() for part in ASIDE if len(part) > 1) or name in LABEL_NAMES
+        meant = any(part in name.lower() for part in ASIDE) or name == "y"
         alone = sum(other.shape == one.shape and bool((other == one).all()) for other in held.values()) == 1
         made = moved[name]
         if not read or meant or not alone or made is None or not bool((one != one.roll(1, 0)).any()):
