@@ -21,16 +21,14 @@ from benchmarks.robustness.loops.round5_tools import (
     loader,
     mlp,
     next_loss,
-    number_outcome,
     outcome,
     pictures,
-    table,
     tiny_bert,
     tiny_gpt2,
     train,
 )
 from benchmarks.robustness.loops.round6_tools import classify, prepared
-from benchmarks.robustness.loops.round7a_tools import Layer, Pairs, Stack, adam, causal
+from benchmarks.robustness.loops.round7a_tools import Layer, Pairs, Stack, Translator, adam, causal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -65,78 +63,6 @@ def loss_wrapped_anew(run: Run, wrong: bool) -> None:
 
 
 @fault(
-    "r7-rounded-before-the-loss",
-    GRAPH,
-    (
-        r"gradient|round|loss|output|prediction",
-        r"zero|vanish|round|no gradient|not differentiable|non.?differentiable|integer|whole number|step function|discret",
-    ),
-)
-def rounded_before_the_loss(run: Run, wrong: bool) -> None:
-    """accelerate. Ratings are whole numbers, and the network's answer is rounded before the squared error: the gradient
-    of rounding is zero everywhere. The twin rounds in use only."""
-    seed = run.draw.randrange(999)
-
-    def rows(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        x, y = table(count, seed, own)
-        return x, (y + 3).clamp(1, 5).round()
-
-    model = mlp(6, 48, 1)
-    number_outcome(run, model, rows(512, apart(1)))
-
-    def loss(m: nn.Module, b: Any) -> Tensor:
-        answer = m(b[0]).flatten()
-        return F.mse_loss(answer.round() if wrong else answer, b[1])
-
-    prepared(run, model, adam(model), loader(*rows(512)), loss, 4)
-
-
-class Views(nn.Module):
-    """Words to one vector, a projection behind it, and a predictor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens = nn.EmbeddingBag(16, 32, padding_idx=0)
-        self.project = mlp(32, 48, 16, norm=True)
-        self.predict = mlp(16, 16, 16, norm=True)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        out: Tensor = self.project(self.tokens(ids))
-        return out
-
-
-@fault(
-    "r7-both-views-learn",
-    GRAPH,
-    (
-        r"collaps|stop.?grad|detach|constant|same (vector|output|answer)|alike|rank|variation|spread|identical|do not depend on|degenerate",
-        r"output|embedding|feature|representation|loss|projection|rows|view|vector|detach|branch|collaps|target",
-    ),
-)
-def both_views_learn(run: Run, wrong: bool) -> None:
-    """Sentences without labels: what is predicted from one half of a document should be the other half's vector. The
-    target is not detached, and all vectors become one. The twin detaches. Judged by how groups lie apart."""
-    model = Views()
-    x, _, y = documents(256, apart(1), length=12)
-
-    def spread() -> Tensor:
-        z = F.normalize(model(x), dim=1)
-        return 1 - (z - z.mean(0)).square().sum(1).mean()
-
-    outcome(run, lambda: judged(model, spread))
-
-    def loss(m: Any, ids: Tensor) -> Tensor:
-        views = [ids.masked_fill(torch.rand(ids.shape) < 0.4, 0) for _ in range(2)]
-        a, b = (m(view) for view in views)
-        p, q = m.predict(a), m.predict(b)
-        if not wrong:
-            a, b = a.detach(), b.detach()
-        return -(F.cosine_similarity(p, b).mean() + F.cosine_similarity(q, a).mean()) / 2
-
-    train(run, model, torch.optim.SGD(model.parameters(), 0.2, 0.9), lambda: documents(64)[0], loss, 150)
-
-
-@fault(
     "r7-scores-multiplied-by-root",
     GRAPH,
     (
@@ -152,31 +78,6 @@ def scores_multiplied_by_root(run: Run, wrong: bool) -> None:
     model = Stack(12, [Layer(64, 1, scale, causal()) for _ in range(2)], width=64)
     language_outcome(run, model, language)
     train(run, model, adam(model, 2e-3), lambda: language.rows(16, 24), next_loss, 120)
-
-
-class Translator(nn.Module):
-    """An encoder and a decoder; the decoder's second attention reads `memory`, or itself by mistake."""
-
-    def __init__(self, itself: bool) -> None:
-        super().__init__()
-        self.source, self.target, self.places = nn.Embedding(13, 32), nn.Embedding(13, 32), nn.Embedding(16, 32)
-        self.encoder = nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
-        self.own, self.cross = (nn.MultiheadAttention(32, 2, batch_first=True) for _ in range(2))
-        self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(3))
-        self.feed, self.head, self.itself = mlp(32, 64, 32), nn.Linear(32, 13), itself
-
-    def forward(self, source: Tensor, before: Tensor) -> Tensor:
-        places = self.places(torch.arange(source.shape[1]))
-        memory = self.encoder(self.source(source) + places)
-        x = self.target(before) + places[: before.shape[1]]
-        hide = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-        x = self.norms[0](x + self.own(x, x, x, attn_mask=hide, need_weights=False)[0])
-        if self.itself:
-            x = self.norms[1](x + self.cross(x, x, x, attn_mask=hide, need_weights=False)[0])
-        else:
-            x = self.norms[1](x + self.cross(x, memory, memory, need_weights=False)[0])
-        out: Tensor = self.head(self.norms[2](x + self.feed(x)))
-        return out
 
 
 @fault(

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run, fault
+from benchmarks.robustness.loops.round5_faults_tuning import fitted
 from benchmarks.robustness.loops.round5_tools import (
     Classifier,
     Decoder,
@@ -18,12 +19,14 @@ from benchmarks.robustness.loops.round5_tools import (
     lit,
     loader,
     mlp,
+    next_loss,
     number_outcome,
     outcome,
+    table,
     train,
 )
-from benchmarks.robustness.loops.round6_tools import prepared, regress
-from benchmarks.robustness.loops.round7a_tools import Graph, adam, community
+from benchmarks.robustness.loops.round6_tools import prepared
+from benchmarks.robustness.loops.round7a_tools import Layer, Pairs, Stack, adam, causal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -87,12 +90,12 @@ def groups_without_spread(run: Run, wrong: bool) -> None:
     doctor = run.watch(model, optimizer)
     for _ in range(60):
         tokens = torch.randint(0, 8, (6,))
-        policy = torch.distributions.Categorical(logits=model(tokens))
-        answers = policy.sample((12,))
+        scores = model(tokens).log_softmax(-1)
+        answers = (scores - torch.empty(12, 6, 6).exponential_().log()).argmax(-1)
         rewards = (answers == right[tokens]).float() + 0.2 * (answers == (right[tokens] + 1) % 6).float()
         advantages = (rewards - rewards.mean(0)) / (rewards.std(0) if wrong else rewards.std(0) + 1e-4)
         optimizer.zero_grad()
-        loss = -(advantages * policy.log_prob(answers)).mean()
+        loss = -(advantages * scores.expand(12, 6, 6).gather(-1, answers[..., None])[..., 0]).mean()
         loss.backward()
         optimizer.step()
         doctor.step(loss, (tokens, answers, advantages))
@@ -154,82 +157,6 @@ def product_of_probabilities(run: Run, wrong: bool) -> None:
 
 
 @fault(
-    "r7-node-without-neighbours",
-    NUMERICS,
-    (
-        r"nan|finite|inf",
-        r"input|adjacen|degree|isolated|neighbou?r|node|divi|zero|batch|edge|data|graph|power|0\b",
-    ),
-)
-def node_without_neighbours(run: Run, wrong: bool) -> None:
-    """A graph network that sees three edges in four in each step, another draw each time. Edges are divided by the root
-    of both ends' degrees; where a node is left without an edge that is zero times infinity. The twin adds each node
-    to its own neighbours."""
-    x, y, edges = community(run.draw.randrange(999))
-    model, known = Graph(), torch.randperm(120)[:60]
-    rest = torch.tensor(sorted(set(range(120)) - set(known.tolist())))
-
-    def adjacency(keep: Tensor, own: bool) -> Tensor:
-        a = torch.zeros(120, 120)
-        a[keep[:, 0], keep[:, 1]] = a[keep[:, 1], keep[:, 0]] = 1
-        a = a + torch.eye(120) if own else a
-        root = a.sum(1) ** -0.5
-        return root[:, None] * a * root
-
-    whole = adjacency(edges, True)
-    outcome(run, lambda: judged(model, lambda: F.cross_entropy(model(x, whole)[rest], y[rest])))
-    batch = lambda: (x, adjacency(edges[torch.rand(len(edges)) < 0.75], not wrong), y)
-    train(run, model, adam(model, 1e-2), batch, lambda m, b: F.cross_entropy(m(b[0], b[1])[known], b[2][known]), 60)
-
-
-class Vectors(nn.Module):
-    """Words as vectors, one table for the middle and one for the context."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.middle, self.context = nn.Embedding(40, 48), nn.Embedding(40, 48)
-
-    def forward(self, middle: Tensor, context: Tensor) -> Tensor:
-        out: Tensor = (self.middle(middle) * self.context(context)).sum(-1)
-        return out
-
-
-@fault(
-    "r7-logarithm-of-a-sigmoid",
-    NUMERICS,
-    (
-        r"inf|nan|finite",
-        r"log|sigmoid|saturat|zero|softplus|loss|overflow|underflow|round|score|logit|probabilit",
-    ),
-)
-def logarithm_of_a_sigmoid(run: Run, wrong: bool) -> None:
-    """Skip-gram with negative samples. The loss is written as it stands in the paper, with log(1 - sigmoid(score)); the
-    tables begin with a deviation of one, and where a score passes 17 the sigmoid is one exactly. The twin calls
-    logsigmoid(-score)."""
-    own = apart(run.draw.randrange(999))
-    mate = torch.randperm(40, generator=own)
-
-    def pairs(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        middle = torch.randint(0, 40, (count,), generator=own)
-        chance = torch.rand(count, generator=own) < 0.8
-        return (
-            middle,
-            torch.where(chance, mate[middle], torch.randint(0, 40, (count,), generator=own)),
-            torch.randint(0, 40, (count, 3), generator=own),
-        )
-
-    def loss(m: nn.Module, b: Any, by_hand: bool = wrong) -> Tensor:
-        near, far = m(b[0], b[1]), m(b[0][:, None], b[2])
-        if by_hand:
-            return -(near.sigmoid().log().mean() + (1 - far.sigmoid()).log().sum(1).mean())
-        return -(F.logsigmoid(near).mean() + F.logsigmoid(-far).sum(1).mean())
-
-    model, check = Vectors(), pairs(256, apart(1))
-    outcome(run, lambda: judged(model, lambda: loss(model, check, False)))
-    train(run, model, adam(model, 2e-2), lambda: pairs(64), loss, 120)
-
-
-@fault(
     "r7-spread-of-a-single-row",
     NUMERICS,
     (
@@ -252,45 +179,68 @@ def spread_of_a_single_row(run: Run, wrong: bool) -> None:
     prepared(run, model, adam(model), loader(*documents(321), drop_last=not wrong), loss, 5)
 
 
-class Observed(nn.Module):
-    """A network behind a running mean and variance of what it sees, kept in `kind`."""
+@fault(
+    "r7-rounded-before-the-loss",
+    NUMERICS,
+    (
+        r"gradient|round|loss|output|prediction",
+        r"zero|vanish|round|no gradient|not differentiable|non.?differentiable|integer|whole number|step function|discret",
+    ),
+)
+def rounded_before_the_loss(run: Run, wrong: bool) -> None:
+    """accelerate. Ratings are whole numbers, and the network's answer is rounded before the squared error: the gradient
+    of rounding is zero everywhere. The twin rounds in use only."""
+    seed = run.draw.randrange(999)
 
-    def __init__(self, kind: torch.dtype) -> None:
+    def rows(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        x, y = table(count, seed, own)
+        return x, (y + 3).clamp(1, 5).round()
+
+    model = mlp(6, 48, 1)
+    number_outcome(run, model, rows(512, apart(1)))
+
+    def loss(m: nn.Module, b: Any) -> Tensor:
+        answer = m(b[0]).flatten()
+        return F.mse_loss(answer.round() if wrong else answer, b[1])
+
+    prepared(run, model, adam(model), loader(*rows(512)), loss, 4)
+
+
+class Rounded(nn.Module):
+    """A linear layer whose weights are rounded to fifteen steps in the forward pass; the gradient goes straight through."""
+
+    def __init__(self, linear: nn.Linear, dim: int | None) -> None:
         super().__init__()
-        self.net = mlp(6, 48, 48, 1)
-        self.register_buffer("mean", torch.zeros(6, dtype=kind))
-        self.register_buffer("variance", torch.ones(6, dtype=kind))
+        self.weight, self.bias, self.dim = linear.weight, linear.bias, dim
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            with torch.no_grad():
-                self.mean += 0.01 * (x.mean(0) - self.mean.float()).to(self.mean.dtype)
-                spread = (x - self.mean.float()).square().mean(0)
-                self.variance += 0.01 * (spread - self.variance.float()).to(self.mean.dtype)
-        out: Tensor = self.net((x - self.mean.float()) / self.variance.float().sqrt())
-        return out
+        size = self.weight.detach().abs()
+        step = (size.max() if self.dim is None else size.amax(self.dim, keepdim=True)) / 7
+        rounded = self.weight + ((self.weight / step).round() * step - self.weight).detach()
+        return F.linear(x, rounded, self.bias)
 
 
 @fault(
-    "r7-running-mean-in-bfloat16",
+    "r7-one-scale-for-all-columns",
     NUMERICS,
     (
-        r"bfloat16|bf16|half|precision|round|16.bit",
-        r"buffer|running|statistic|mean|variance|average|update",
+        r"round|quanti|scale|outlier|four.bit|4.bit|step",
+        r"outlier|one (scale|step|column|channel)|per.?tensor|whole (matrix|tensor)|column|channel|largest|maximum|zero|dominat|range",
     ),
 )
-def running_mean_in_bfloat16(run: Run, wrong: bool) -> None:
-    """A network keeps a running mean and variance of its inputs, which lie near 300. These buffers are bfloat16, as is
-    all the state of that model; they stop moving on the way, since a hundredth of what is missing rounds to nothing.
-    The twin keeps them in float32."""
-    own = apart(run.draw.randrange(999))
-    weights = torch.randn(6, generator=own)
-
-    def rows(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        x = torch.randn(count, 6, generator=own)
-        return 300 + 10 * x, x @ weights + 0.1 * torch.randn(count, generator=own)
-
-    model = Observed(torch.bfloat16 if wrong else torch.float32)
-    number_outcome(run, model, rows(512, apart(1)))
-    data = endless(loader(*rows(2000), size=32))
-    train(run, model, adam(model, 3e-3), lambda: next(data), regress, 700)
+def one_scale_for_all_columns(run: Run, wrong: bool) -> None:
+    """A language model is tuned with its MLPs rounded to four bits. As in large models, one column is twenty times as
+    large as the rest, behind a small gain; the step is taken from the matrix's largest weight, and all other columns
+    round to zero. The twin has a step for each column."""
+    language = Pairs(run.draw.randrange(999))
+    model = Stack(6, [Layer(32, 2, 0.25, causal()) for _ in range(2)])
+    fitted(model, lambda: language.rows(24, 20), next_loss, 160)
+    with torch.no_grad():
+        for layer in model.layers:
+            up = layer.feed[0]  # type: ignore[index]
+            for gain in (layer.norm2.weight, layer.norm2.bias):  # type: ignore[union-attr]
+                gain[5] /= 20
+            up.weight[:, 5] *= 20
+            layer.feed[0] = Rounded(up, None if wrong else 0)  # type: ignore[operator,index]
+    language_outcome(run, model, language)
+    train(run, model, adam(model, 1e-3), lambda: language.rows(24, 20), next_loss, 40)

@@ -13,9 +13,7 @@ from benchmarks.robustness.loops.round5_tools import (
     class_outcome,
     cnn,
     endless,
-    examples,
     fit,
-    hf_trainer,
     judged,
     language_outcome,
     lit,
@@ -26,17 +24,9 @@ from benchmarks.robustness.loops.round5_tools import (
     pictures,
     train,
 )
-from benchmarks.robustness.loops.round6_tools import prepared
 from benchmarks.robustness.loops.round7a_tools import (
-    MASK,
-    Layer,
     Recurrent,
-    Stack,
     adam,
-    causal,
-    last_word_outcome,
-    masked_bert,
-    masked_outcome,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -64,48 +54,6 @@ def normalised_over_places(run: Run, wrong: bool) -> None:
         return F.nll_loss(scores.flatten(0, 1), rows[:, 1:].flatten())
 
     train(run, model, adam(model), lambda: language.rows(16, 24), loss, 120)
-
-
-@fault(
-    "r7-mask-added-as-ones",
-    LOSS,
-    (
-        r"future|ahead|later|leak|causal|next token|answer|mask",
-        r"mask|attention|see|leak|depend|attend|causal|scores|float|bool",
-    ),
-)
-def mask_added_as_ones(run: Run, wrong: bool) -> None:
-    """accelerate, a language model. The causal mask is a float triangle of ones and zeros, which attention adds to the
-    scores: what is to be hidden gets one less, and stays visible. Judged on the last word, behind which nothing comes.
-    The twin's mask holds zeros and minus infinity."""
-    language = Language(run.draw.randrange(999))
-    model = Stack(12, [Layer(32, 2, 0.25, torch.ones(64, 64).tril() if wrong else causal())])
-    last_word_outcome(run, model, language)
-    prepared(run, model, adam(model), loader(language.rows(480, 24)), lambda m, b: next_loss(m, b[0]), 4)
-
-
-@fault(
-    "r7-unmasked-words-asked-too",
-    LOSS,
-    (
-        r"label|target|loss|mask",
-        r"-100|ignor|unmasked|not (masked|hidden)|visible|every (place|position|token)|all (places|positions|tokens)|copy|copies|copied|input.{0,40}(same|equal|itself)|(same|equal|identical).{0,40}input|trivial|identity",
-    ),
-)
-def unmasked_words_asked_too(run: Run, wrong: bool) -> None:
-    """transformers' Trainer, BERT. Fifteen words in a hundred are hidden, but the labels are all words: most of the loss
-    is about repeating what can be seen. The twin sets those labels to -100."""
-    language = Language(run.draw.randrange(999), first=4)
-    model = masked_bert()
-    masked_outcome(run, model, language)
-
-    def collate(rows: list[Any]) -> dict[str, Tensor]:
-        ids = torch.stack([row["input_ids"] for row in rows])
-        hide = torch.rand(ids.shape) < 0.15
-        return {"input_ids": ids.masked_fill(hide, MASK), "labels": ids if wrong else ids.masked_fill(~hide, -100)}
-
-    data = examples(input_ids=language.rows(600, 20))
-    hf_trainer(run, model, data, 120, more={"data_collator": collate}).train()
 
 
 @fault(
@@ -285,3 +233,48 @@ def returns_of_the_past(run: Run, wrong: bool) -> None:
         optimizer.step()
         doctor.step(loss, (tokens, answers, advantages))
         run.note(loss)
+
+
+class Views(nn.Module):
+    """Words to one vector, a projection behind it, and a predictor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.EmbeddingBag(16, 32, padding_idx=0)
+        self.project = mlp(32, 48, 16, norm=True)
+        self.predict = mlp(16, 16, 16, norm=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out: Tensor = self.project(self.tokens(ids))
+        return out
+
+
+@fault(
+    "r7-both-views-learn",
+    LOSS,
+    (
+        r"collaps|stop.?grad|detach|constant|same (vector|output|answer)|alike|rank|variation|spread|identical|do not depend on|degenerate",
+        r"output|embedding|feature|representation|loss|projection|rows|view|vector|detach|branch|collaps|target",
+    ),
+)
+def both_views_learn(run: Run, wrong: bool) -> None:
+    """Sentences without labels: what is predicted from one half of a document should be the other half's vector. The
+    target is not detached, and all vectors become one. The twin detaches. Judged by how groups lie apart."""
+    model = Views()
+    x = documents(256, apart(1))[0]
+
+    def spread() -> Tensor:
+        z = F.normalize(model(x), dim=1)
+        return 1 - (z - z.mean(0)).square().sum(1).mean()
+
+    outcome(run, lambda: judged(model, spread))
+
+    def loss(m: Any, ids: Tensor) -> Tensor:
+        views = [ids.masked_fill(torch.rand(ids.shape) < 0.4, 0) for _ in range(2)]
+        a, b = (m(view) for view in views)
+        p, q = m.predict(a), m.predict(b)
+        if not wrong:
+            a, b = a.detach(), b.detach()
+        return -(F.cosine_similarity(p, b).mean() + F.cosine_similarity(q, a).mean()) / 2
+
+    train(run, model, torch.optim.SGD(model.parameters(), 0.2, 0.9), lambda: documents(64)[0], loss, 150)

@@ -127,3 +127,28 @@ class Graph(nn.Module):
     def forward(self, x: Tensor, a: Tensor) -> Tensor:
         out: Tensor = a @ self.second((a @ self.first(x)).relu())
         return out
+
+
+class Translator(nn.Module):
+    """An encoder and a decoder; the decoder's second attention reads `memory`, or itself by mistake."""
+
+    def __init__(self, itself: bool) -> None:
+        super().__init__()
+        self.source, self.target, self.places = nn.Embedding(13, 32), nn.Embedding(13, 32), nn.Embedding(16, 32)
+        self.encoder = nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True)
+        self.own, self.cross = (nn.MultiheadAttention(32, 2, batch_first=True) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(3))
+        self.feed, self.head, self.itself = mlp(32, 64, 32), nn.Linear(32, 13), itself
+
+    def forward(self, source: Tensor, before: Tensor) -> Tensor:
+        places = self.places(torch.arange(source.shape[1]))
+        memory = self.encoder(self.source(source) + places)
+        x = self.target(before) + places[: before.shape[1]]
+        hide = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        x = self.norms[0](x + self.own(x, x, x, attn_mask=hide, need_weights=False)[0])
+        if self.itself:
+            x = self.norms[1](x + self.cross(x, x, x, attn_mask=hide, need_weights=False)[0])
+        else:
+            x = self.norms[1](x + self.cross(x, memory, memory, need_weights=False)[0])
+        out: Tensor = self.head(self.norms[2](x + self.feed(x)))
+        return out
