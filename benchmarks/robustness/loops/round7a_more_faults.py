@@ -12,6 +12,7 @@ from benchmarks.robustness.loops.round5_tools import (
     apart,
     class_outcome,
     cnn,
+    documents,
     endless,
     fit,
     judged,
