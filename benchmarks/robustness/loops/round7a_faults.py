@@ -82,7 +82,7 @@ class Tagged:
     DATA,
     (
         r"label|target|tag",
-        r"align|shift|offset|misplac|piece|sub.?word|position|place|belong|match|wrong token|length|fewer|first (ten|half|10)",
+        r"align|shift|offset|misplac|piece|sub.?word|belong|do(es)? not match|wrong (token|place)|fewer|first (ten|half|10)|one after another",
     ),
 )
 def word_labels_on_pieces(run: Run, wrong: bool) -> None:
@@ -146,8 +146,8 @@ def both_answers_the_same(run: Run, wrong: bool) -> None:
     "r7-vocabulary-numbered-again",
     DATA,
     (
-        r"vocab|token|id|embedding|word|checkpoint|resum|start|initial|first|loaded|weight|pretrained",
-        r"vocab|number|order|permut|other (token|word|meaning|vocab|text|data)|mapp|mismatch|do not (match|fit|belong)|does not (match|fit|belong)|worse than (chance|uniform|guess|random)|above.{0,60}(chance|uniform|log|ln)|higher than.{0,60}(chance|uniform|log|ln)|tokeni[sz]er|different",
+        r"vocab|token|\bids?\b|embedding|word|checkpoint|resum|initial|first loss|loaded|pretrained|begins|starts",
+        r"vocab|permut|renumber|mapp|mismatch|do(es)? not (match|fit|belong)|worse than (chance|uniform|guess|random)|above.{0,60}(chance|uniform|\blog|\bln)|higher than.{0,60}(chance|uniform|\blog|\bln)|tokeni[sz]er|other (numbers|ids|tokens|meaning|vocab|text)|order of (the )?(vocab|token|word|char)",
     ),
 )
 def vocabulary_numbered_again(run: Run, wrong: bool) -> None:

@@ -48,7 +48,7 @@ def scene(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tenso
     DATA,
     (
         r"label|target|class|mask",
-        r"interpolat|resiz|bilinear|smooth|between|nearest|edge|border|boundar|round|wrong|noise|noisy|in.between",
+        r"interpolat|resiz|bilinear|smooth|between|nearest|\bedge|border|boundar|rounded|noisy",
     ),
 )
 def mask_resized_smoothly(run: Run, wrong: bool) -> None:
@@ -137,7 +137,7 @@ def states_by_reference(run: Run, wrong: bool) -> None:
     DATA,
     (
         r"edge|adjacen|neighbou?r|graph|node|aggregat|input",
-        r"shift|off.by.one|offset|index|number|wrong|mismatch|isolated|one.based|belong|empty|no neighbou?r|misalign",
+        r"shift|off.by.one|offset|\bindex(ed|ing)?\b|numbered|mismatch|isolated|one.based|belong|no neighbou?r|misalign|wrong (node|neighbou?r|edge)",
     ),
 )
 def edges_numbered_from_one(run: Run, wrong: bool) -> None:

@@ -132,7 +132,7 @@ def tones(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Te
     "r7-state-not-passed-on",
     GRAPH,
     (
-        r"state|recurren|hidden|cell|gru|weight_hh|memory|frame|time",
+        r"state|recurren|\bcell\b|gru|weight_hh|frame|\btime",
         r"zero|never|not (passed|carried|used|kept)|reset|forg[eo]t|no gradient|lost|last (frame|step)|only the last|earlier|unused|do(es)? not depend|restart",
     ),
 )
@@ -168,8 +168,8 @@ class Lazy(nn.Module):
     "r7-layer-made-in-forward",
     GRAPH,
     (
-        r"layer|linear|forward|weight|module|output|two passes|same batch|parameter",
-        r"anew|new|random|each (pass|forward|call)|every (pass|forward|call)|differ|not registered|unregistered|not (in|held by) the (model|optimizer)|re.?creat|forward|not deterministic|non.?deterministic|inside",
+        r"layer|linear|forward|module|output|pass|batch",
+        r"anew|random|(each|every) (pass|forward|call)|two passes|differ(s|ent)? (output|answer|result|for the same)|not registered|unregistered|re.?creat|in forward|non.?determinis|not determinis",
     ),
 )
 def layer_made_in_forward(run: Run, wrong: bool) -> None:
@@ -210,7 +210,7 @@ class Swish(nn.Module):
     GRAPH,
     (
         r"gradient|backward|derivative|function|swish|activation",
-        r"wrong|chain|incoming|upstream|does not (match|agree)|differ|custom|own|by hand|multipl|not the gradient|finite difference|incorrect|directional",
+        r"wrong|chain|incoming|upstream|do(es)? not (match|agree)|custom|\bown\b|by hand|multipl|not the gradient|finite difference|incorrect|directional",
     ),
 )
 def own_backward_forgets_the_chain(run: Run, wrong: bool) -> None:
@@ -230,8 +230,8 @@ def own_backward_forgets_the_chain(run: Run, wrong: bool) -> None:
     "r7-frozen-by-an-attribute",
     GRAPH,
     (
-        r"frozen|freez|requires_grad|trainable|body|bert|encoder|embedding|pretrained|all parameters",
-        r"attribute|not frozen|still|requires_grad|no effect|train|learn|move|update|moving|changes|module|rate|overwrit|forget|destroy",
+        r"frozen|freez|requires_grad|pretrained|body|bert|trainable",
+        r"attribute|not frozen|no effect|requires_grad|still (train|learn|mov|has)|not a parameter|overwrit|forget|destroy|\bmove[sd]",
     ),
 )
 def frozen_by_an_attribute(run: Run, wrong: bool) -> None:
@@ -245,6 +245,7 @@ def frozen_by_an_attribute(run: Run, wrong: bool) -> None:
         return loss
 
     fitted(model, lambda: documents(32), first, 120)
+    model.zero_grad()
     nn.init.normal_(model.classifier.weight, std=0.02)
     if wrong:
         model.bert.requires_grad = False

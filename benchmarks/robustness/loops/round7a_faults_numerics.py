@@ -48,7 +48,7 @@ class Sounds(nn.Module):
     NUMERICS,
     (
         r"inf|nan|finite",
-        r"input|log|silen|zero|batch|data|feature|frame|spectr",
+        r"input|silen|\blog\b|logarithm|batch|data|feature|frame|spectr",
     ),
 )
 def logarithm_of_silence(run: Run, wrong: bool) -> None:
@@ -76,7 +76,7 @@ def logarithm_of_silence(run: Run, wrong: bool) -> None:
     NUMERICS,
     (
         r"nan|finite|inf",
-        r"advantage|reward|std|deviation|spread|divi|zero|group|batch|loss|0/0|normali",
+        r"advantage|reward|\bstd\b|deviation|spread|divi|0/0|group|normali|batch|input",
     ),
 )
 def groups_without_spread(run: Run, wrong: bool) -> None:
@@ -107,7 +107,7 @@ def groups_without_spread(run: Run, wrong: bool) -> None:
     NUMERICS,
     (
         r"nan|finite|inf",
-        r"acos|arccos|arc|cos|angle|gradient|backward|derivative|loss|round|beyond one|above one|greater than (one|1)|domain",
+        r"acos|arc.?cos|\bangle|gradient|backward|derivative|beyond one|above one|greater than (one|1)|domain",
     ),
 )
 def angle_by_arccos(run: Run, wrong: bool) -> None:
@@ -161,7 +161,7 @@ def product_of_probabilities(run: Run, wrong: bool) -> None:
     NUMERICS,
     (
         r"nan|finite|inf",
-        r"std|deviation|spread|single|one row|batch|last batch|size (1|one)|variance|unbiased|0/0|degrees|divi",
+        r"\bstd\b|deviation|spread|single|one row|1 row|last batch|size (of )?(1|one)|varian|unbiased|0/0|degrees|divi",
     ),
 )
 def spread_of_a_single_row(run: Run, wrong: bool) -> None:
@@ -224,8 +224,8 @@ class Rounded(nn.Module):
     "r7-one-scale-for-all-columns",
     NUMERICS,
     (
-        r"round|quanti|scale|outlier|four.bit|4.bit|step",
-        r"outlier|one (scale|step|column|channel)|per.?tensor|whole (matrix|tensor)|column|channel|largest|maximum|zero|dominat|range",
+        r"\bround|quanti|scale|outlier|four.bit|4.bit",
+        r"outlier|one (scale|column|channel)|per.?tensor|whole (matrix|tensor)|column|channel|largest weight|zero|dominat",
     ),
 )
 def one_scale_for_all_columns(run: Run, wrong: bool) -> None:

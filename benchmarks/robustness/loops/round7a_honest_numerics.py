@@ -83,6 +83,7 @@ def four_bit_body_with_factors(run: Run) -> None:
     model = Decoder(12, layers=2)
     fitted(model, lambda: language.rows(16, 24), next_loss, 110)
     language.one = language.one + 1.2 * torch.randn(12, 12, generator=apart(seed + 1))
+    model.zero_grad()
     model.requires_grad_(False)
     for block in model.blocks:
         block.attention.qkv, block.attention.out = FourBits(block.attention.qkv), FourBits(block.attention.out)  # type: ignore
@@ -265,7 +266,7 @@ def tree_in_a_ball(run: Run) -> None:
 
     def loss(m: nn.Module, pairs: Tensor, own: torch.Generator | None = None) -> Tensor:
         others = torch.randint(0, 63, (len(pairs), 8), generator=own)
-        candidates = torch.cat([pairs[:, 1:], torch.where(others == pairs[:, :1], pairs[:, 1:], others)], 1)
+        candidates = torch.cat([pairs[:, 1:], torch.where(others == pairs[:, :1], (others + 1) % 63, others)], 1)
         return F.cross_entropy(-m(pairs[:, :1], candidates), torch.zeros(len(pairs), dtype=torch.long))
 
     outcome(run, lambda: judged(model, lambda: loss(model, mates, apart(3))))

@@ -246,11 +246,11 @@ def rewards_by_trl(run: Run) -> None:
         worse[worse == favourite] = 4 + (favourite - 3) % 12
         better = worse.clone()
         better[int(torch.randint(0, 8, (), generator=own))] = favourite
-        return better, worse
+        return better, worse  # TRL adds the end token
 
     own = apart(1)
     good, bad = (torch.stack(rows) for rows in zip(*(pair(own) for _ in range(96)), strict=True))
-    value = lambda rows: model(input_ids=rows).logits[:, 0]
+    value = lambda rows: model(input_ids=F.pad(rows, (0, 1), value=2)).logits[:, 0]
     outcome(run, lambda: judged(model, lambda: -F.logsigmoid(value(good) - value(bad)).mean()))
     rows = [{"chosen": spelled(a), "rejected": spelled(b)} for a, b in (pair() for _ in range(240))]
     told, telling = watching(run, trl.RewardTrainer)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run
-from benchmarks.robustness.loops.round5_tools import Language, apart, judged, mlp, outcome
+from benchmarks.robustness.loops.round5_tools import Attention, Language, apart, judged, mlp, outcome
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -152,3 +152,38 @@ class Translator(nn.Module):
             x = self.norms[1](x + self.cross(x, memory, memory, need_weights=False)[0])
         out: Tensor = self.head(self.norms[2](x + self.feed(x)))
         return out
+
+
+class Reversed(torch.autograd.Function):
+    """a + f(b), b + g(a): nothing is kept but the output, from which the inputs are worked out in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, f: nn.Module, g: nn.Module, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        a = a + f(b)
+        b = b + g(a)
+        ctx.f, ctx.g = f, g
+        ctx.save_for_backward(a, b)
+        return a, b
+
+    @staticmethod
+    def backward(ctx: Any, da: Tensor, db: Tensor) -> tuple[Any, ...]:
+        a, b = (x.detach() for x in ctx.saved_tensors)
+        with torch.enable_grad():
+            a.requires_grad_()
+            ga = ctx.g(a)
+            at_a, *of_g = torch.autograd.grad(ga, [a, *ctx.g.parameters()], db)
+            da = da + at_a
+            b = (b - ga.detach()).requires_grad_()
+            at_b, *of_f = torch.autograd.grad(ctx.f(b), [b, *ctx.f.parameters()], da)
+        return da, db + at_b, None, None, *of_f, *of_g
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Sequential(nn.LayerNorm(16), Attention(16))
+        self.g = nn.Sequential(nn.LayerNorm(16), mlp(16, 48, 16, act=nn.GELU))
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.chunk(2, -1)
+        return torch.cat(Reversed.apply(a, b, self.f, self.g, *self.f.parameters(), *self.g.parameters()), -1)
