@@ -147,7 +147,7 @@ def both_answers_the_same(run: Run, wrong: bool) -> None:
     DATA,
     (
         r"vocab|token|\bids?\b|embedding|word|checkpoint|resum|initial|first loss|loaded|pretrained|begins|starts",
-        r"vocab|permut|renumber|mapp|mismatch|do(es)? not (match|fit|belong)|worse than (chance|uniform|guess|random)|above.{0,60}(chance|uniform|\blog|\bln)|higher than.{0,60}(chance|uniform|\blog|\bln)|tokeni[sz]er|other (numbers|ids|tokens|meaning|vocab|text)|order of (the )?(vocab|token|word|char)",
+        r"vocab|permut|renumber|mapp|mismatch|do(es)? not (match|fit|belong)|worse than (chance|uniform|guess|random)|above.{0,60}(chance|uniform|\blog|\bln)|higher than.{0,60}(chance|uniform|\blog|\bln)|tokeni[sz]er|other (numbers|ids|tokens|meaning|vocab|text)|order of (the )?(vocab|token|word|char)|mean other|other characters|belong together|(text|data) (is|are) not what",
     ),
 )
 def vocabulary_numbered_again(run: Run, wrong: bool) -> None:

@@ -137,7 +137,7 @@ def states_by_reference(run: Run, wrong: bool) -> None:
     DATA,
     (
         r"edge|adjacen|neighbou?r|graph|node|aggregat|input",
-        r"shift|off.by.one|offset|\bindex(ed|ing)?\b|numbered|mismatch|isolated|one.based|belong|no neighbou?r|misalign|wrong (node|neighbou?r|edge)",
+        r"shift|off.by.one|offset|\bindex(ed|ing)?\b|numbered|mismatch|isolated|one.based|belong|no neighbou?r|misalign|wrong (node|neighbou?r|edge)|no information|uninformative|nothing about|does not depend on the (edges|neighbo)",
     ),
 )
 def edges_numbered_from_one(run: Run, wrong: bool) -> None:

@@ -40,7 +40,7 @@ GRAPH = "architecture and graph"
     GRAPH,
     (
         r"gradient|graph|backward|detach|loss|parameter",
-        r"no gradient|none|without (a )?gradient|detach|graph|new tensor|leaf|wrap|cut|disconnect|not connected|unconnected|never (get|got|receive)|do(es)? not (move|change|learn)",
+        r"no gradient|none|without (a )?gradient|detach|graph|new tensor|leaf|wrap|cut|disconnect|not connected|unconnected|never (get|got|receive)|do(es)? not (move|change|learn)|no parameter.{0,20}gradient|(has|have|had) no grad",
     ),
 )
 def loss_wrapped_anew(run: Run, wrong: bool) -> None:
@@ -85,7 +85,7 @@ def scores_multiplied_by_root(run: Run, wrong: bool) -> None:
     GRAPH,
     (
         r"encoder|source|memory|cross",
-        r"no gradient|none|unused|never|not (used|read|reached|in the graph)|without (a )?gradient|itself|ignor|do(es)? not (depend|move|learn|change|affect|influence)|disconnect|zero gradient|dead",
+        r"no gradient|none|unused|never|not (used|read|reached|in the graph)|without (a )?gradient|itself|ignor|do(es)? not (depend|move|learn|change|affect|influence)|disconnect|zero gradient|dead|decoder's own|own (states|input|output)",
     ),
 )
 def cross_attention_to_itself(run: Run, wrong: bool) -> None:
@@ -210,7 +210,7 @@ class Swish(nn.Module):
     GRAPH,
     (
         r"gradient|backward|derivative|function|swish|activation",
-        r"wrong|chain|incoming|upstream|do(es)? not (match|agree)|custom|\bown\b|by hand|multipl|not the gradient|finite difference|incorrect|directional",
+        r"wrong|chain|incoming|upstream|do(es)? not (match|agree)|custom|\bown\b|by hand|multipl|not the gradient|finite difference|incorrect|directional|not those of",
     ),
 )
 def own_backward_forgets_the_chain(run: Run, wrong: bool) -> None:

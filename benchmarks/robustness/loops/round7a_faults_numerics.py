@@ -47,7 +47,7 @@ class Sounds(nn.Module):
     "r7-logarithm-of-silence",
     NUMERICS,
     (
-        r"inf|nan|finite",
+        r"inf|nan|finite|log(arithm)? of (zero|0)|log\(0",
         r"input|silen|\blog\b|logarithm|batch|data|feature|frame|spectr",
     ),
 )
@@ -75,7 +75,7 @@ def logarithm_of_silence(run: Run, wrong: bool) -> None:
     "r7-groups-without-spread",
     NUMERICS,
     (
-        r"nan|finite|inf",
+        r"nan|finite|inf|0/0|(division|divi\w+) by.{0,40}(zero|0\b|deviation)",
         r"advantage|reward|\bstd\b|deviation|spread|divi|0/0|group|normali|batch|input",
     ),
 )
@@ -160,7 +160,7 @@ def product_of_probabilities(run: Run, wrong: bool) -> None:
     "r7-spread-of-a-single-row",
     NUMERICS,
     (
-        r"nan|finite|inf",
+        r"nan|finite|inf|0/0|one row|single row",
         r"\bstd\b|deviation|spread|single|one row|1 row|last batch|size (of )?(1|one)|varian|unbiased|0/0|degrees|divi",
     ),
 )

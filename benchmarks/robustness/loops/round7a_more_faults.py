@@ -207,7 +207,7 @@ def ctc_padding_spelled(run: Run, wrong: bool) -> None:
     LOSS,
     (
         r"return|reward|advantage|credit|policy|cumsum",
-        r"past|before|revers|direction|to.go|future|earlier|previous|order|credit|wrong way|flip|cumul|later|no signal|unrelated|uncorrelated",
+        r"past|before|revers|direction|to.go|future|earlier|previous|order|credit|wrong way|flip|cumul|later|no signal|unrelated|uncorrelated|nothing to do with",
     ),
 )
 def returns_of_the_past(run: Run, wrong: bool) -> None:
