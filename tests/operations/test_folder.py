@@ -142,3 +142,18 @@ def test_a_folder_of_an_own_family_is_redone_call_by_call_where_that_is_asked_fo
     assert code == 0
     assert "each a label, bf16" in said
     assert "layers.0 … 1  2 alike" in said
+
+
+def test_a_gradient_is_accounted_for_and_measured_before_the_update(
+    bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "bert.encoder.layer.0.output.dense.weight"
+    code, out, _ = typed(
+        ["trace", bert, "--text", "the cat sat", "--precision", "bf16", "--error-of", f"grad({name})", "--json"], capsys
+    )
+    assert code == 0
+    (found,) = recording_from(json.loads(out)).gradients
+    assert found.exact is not None
+    measured = found.engine - found.exact
+    assert measured
+    assert abs(measured - found.error - found.beyond) < 1e-6 * abs(measured)
