@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import limpid
 from limpid.jsonable import to_json
+from limpid.operations import compiled
 from limpid.operations.document import recording_from
 from limpid.operations.region import Region, Verdict
 from limpid.operations.report import Report
@@ -157,6 +158,28 @@ def test_what_draws_or_is_not_compiled_is_said_to_be_unchecked() -> None:
     net = Net()
     net.blocks[0].compile(backend=breaks)
     assert "not checked: " in only(recorded(net)).said
+
+
+def test_where_pytorch_does_not_tell_compiled_modules_are_named_as_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "ASKS", "another_name")
+    net = Net()
+    net.blocks[1].compile(backend=HONEST)
+    one = only(recorded(net))
+    assert one.module == "blocks.1"
+    assert "does not tell when compiled code is called" in one.said
+
+
+def test_a_fault_of_the_loss_alone_is_seen_beside_logits() -> None:
+    class WithLoss(Net):
+        def forward(self, x: Tensor) -> Any:
+            logits = 1e4 * super().forward(x)
+            return (logits / 1e4).square().mean(), logits
+
+    net = WithLoss()
+    net.compile(backend=spoiled("div", scaled, "backward"))
+    with limpid.recording(net) as step:
+        net(torch.randn(5, 8))[0].backward()
+    assert only(step.verify()).verdict is Verdict.OTHER
 
 
 def test_sixteen_bits_and_autocast_hold() -> None:

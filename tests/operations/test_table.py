@@ -30,7 +30,8 @@ WORDS, BAGS = torch.tensor([0, 2, 6, 2, 1, 1, 5, 4, 3]), torch.tensor([0, 3, 3, 
 
 
 def at_grid(x: Tensor, **how: Any) -> Tensor:
-    places = (torch.rand(2, 5, 6, 2, generator=torch.Generator().manual_seed(4)) * 2.6 - 1.3).requires_grad_()
+    shape = (2, *(5, 6, 4)[: x.ndim - 2], x.ndim - 2)
+    places = (torch.rand(shape, generator=torch.Generator().manual_seed(4)) * 2.6 - 1.3).requires_grad_()
     return functional.grid_sample(x, places, **how)
 
 
@@ -72,6 +73,12 @@ CALLS: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
     **{
         f"a grid, {mode}, {padding}, {align}": (PICTURE, partial(at_grid, mode=mode, padding_mode=padding,
                                                                  align_corners=align))
+        for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection")
+        for align in (False, True)
+    },
+    **{
+        f"a volume's grid, {mode}, {padding}, {align}": (VOLUME, partial(at_grid, mode=mode, padding_mode=padding,
+                                                                         align_corners=align))
         for mode in ("bilinear", "nearest") for padding in ("zeros", "border", "reflection") for align in (False, True)
     },
     "pseudo-inverse": (MATRIX, torch.linalg.pinv),

@@ -51,6 +51,13 @@ class Regions:
             region.why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         region.is_anew = _graphs() != graphs
 
+    def name_unseen(self) -> None:
+        """Compiled modules of a PyTorch that does not tell when one is called: none is compared."""
+        for name, module in self.model.named_modules():
+            if getattr(module, "_compiled_call_impl", None) or isinstance(module, torch._dynamo.OptimizedModule):
+                why = f"PyTorch {torch.__version__} does not tell when compiled code is called"
+                self.found[id(module)] = Region(type(module).__name__, name, "", 0, why=why)
+
     @contextmanager
     def _apart(self) -> Iterator[None]:
         """Where nothing is recorded, and no hook of the recording is in what is compiled."""
@@ -70,8 +77,13 @@ class Regions:
 def run_as_written(regions: Regions) -> Iterator[None]:
     """Compiled functions run uncompiled, and tell that they are called; the compiler's own cache stays as it is."""
     eager = sys.modules.get(DYNAMO)
-    if eager is None or not hasattr(eager, ASKS):  # nothing was compiled yet
+    if eager is None:  # nothing was compiled yet
         yield
+        return
+    if not hasattr(eager, ASKS):
+        regions.name_unseen()
+        with torch.compiler.set_stance("force_eager"):
+            yield
         return
     original = getattr(eager, ASKS)
 

@@ -1,6 +1,6 @@
 """A compiled region held against the code as it was written: results and gradients, within rounding of the latter.
 
-Both are given the same inputs, weights and random ȳ. The bound is what the code as written gives in float64 when every
+Both are given the same inputs, weights and drawn ȳ. The bound is what the code as written gives in float64 when every
 operation, input and weight is off by about a rounding of the coarsest format in it.
 """
 
@@ -111,16 +111,23 @@ def _made(
     with called.autocast.set() if is_apart else nullcontext():
         results = results_of(function(*args, **kwargs))
     of = [one for one in results if one is not None and one.requires_grad]
+    of = [one for one in of if one.numel() == 1] or of  # a loss's gradient would drown in that of logits beside it
     if others is None:
         own = {id(one) for one in inputs}
         others = [one for one in leaves_below(of) if id(one) not in own] if of else []
     with _disable_current_modes():
         generator = torch.Generator().manual_seed(29)
-        bars = [torch.randn(one.shape, generator=generator).to(one.device, one.dtype) for one in of]
+        bars = [_bar(one, generator) for one in of]
     asked = [*inputs, *others]
     found = torch.autograd.grad(of, asked, bars, allow_unused=True) if of and asked else []
     results = [None if one is None else one.detach() for one in results]
     return Made(results, [None if one is None else one.detach() for one in found], list(others))
+
+
+def _bar(result: Tensor, generator: torch.Generator) -> Tensor:
+    """ȳ, drawn; of a single number 1."""
+    made = torch.randn(result.shape, generator=generator) if result.numel() > 1 else torch.ones(result.shape)
+    return made.to(result.device, result.dtype)
 
 
 def _given(tensor: Tensor, change: Callable[[Tensor], Tensor] | None) -> tuple[Tensor, Tensor]:
