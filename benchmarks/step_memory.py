@@ -10,6 +10,7 @@ most that the process held, `tensors` the most that tensors held in a step, by P
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -17,12 +18,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from limpid.training.allocator import COMPACT
+
 SIDES = (
     "plain, fp32", "plain, bf16", "plain, fp32, checkpointing", "plain, bf16, checkpointing",
     "limpid, fp32", "limpid, bf16", "limpid, fp32, checkpointing", "limpid, bf16, checkpointing",
     "limpid, bf16, compiled",
 )  # fmt: skip
-STEPS = 6
+STEPS = 5
 
 
 def main() -> None:
@@ -45,7 +48,11 @@ def main() -> None:
 def child(options: argparse.Namespace, side: str, kind: str) -> list[float]:
     """What a process of its own prints; this one stays small, since Linux hands the most that it held on to it."""
     command = [sys.executable, __file__, "--model", options.model, "--threads", str(options.threads), "--child", kind]
-    printed = subprocess.run([*command, "--sides", side], check=True, capture_output=True, text=True).stdout
+    ours = {"GLIBC_TUNABLES": COMPACT} if side.startswith("limpid") else {}  # as `limpid train` starts itself
+    done = subprocess.run(
+        [*command, "--sides", side], check=True, capture_output=True, text=True, env=os.environ | ours
+    )
+    printed = done.stdout
     return [float(one) for one in printed.split()[-3:]] if kind == "process" else [float(printed.split()[-1])]
 
 
@@ -92,12 +99,6 @@ def tensors(one: Any) -> int:
         for held in gc.get_objects()
         if type(held) in (torch.Tensor, torch.nn.Parameter)
     }
-    gradients = {
-        held.grad.untyped_storage().data_ptr(): held.grad.untyped_storage().nbytes()
-        for held in gc.get_objects()
-        if type(held) is torch.nn.Parameter and held.grad is not None
-    }
-    stores.update(gradients)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         one(2)
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
@@ -120,7 +121,13 @@ def limpid_side(model: Any, side: str, batches: list[Any]) -> Any:
     run = replace(run, gradient_checkpointing="on") if "checkpointing" in side else run
     config = TrainConfig(model, run=run)
     state = fresh_state(config)
-    return lambda index: step(state, [batches[index]], config).loss
+
+    def one(index: int) -> float:
+        loss = step(state, [batches[index]], config).loss
+        state.optimizer.zero_grad(set_to_none=True)  # as the next step begins: the profiler misses what it frees then
+        return loss
+
+    return one
 
 
 def plain_side(sizes: Any, side: str, batches: list[Any], kind: Any) -> Any:

@@ -6,6 +6,10 @@ import sys
 def main() -> int:
     """Run the command line; returns the exit code."""
     try:
+        if sys.argv[1:2] in (["train"], ["tune"]):
+            from limpid.training.allocator import start_again_with_compact_heap
+
+            start_again_with_compact_heap()
         from limpid.cli import main
 
         return main()

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
 """glibc's numbers for what mallopt sets."""
+COMPACT = "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"
+"""glibc's settings, read when a process starts, with which small freed objects join the free memory beside them."""
+
+
+def start_again_with_compact_heap() -> None:
+    """Start this command again, as the same process, with settings of the C library that only its start reads.
+
+    Otherwise a small object settles in the gap behind each aligned array, and the next array of that size does not fit
+    into the place that the first leaves. Does nothing on other C libraries, where GLIBC_TUNABLES is set, or in a
+    process that has begun to work.
+    """
+    if "GLIBC_TUNABLES" in os.environ or "numpy" in sys.modules or not sys.executable:
+        return
+    try:
+        if os.confstr("CS_GNU_LIBC_VERSION"):
+            words = [sys.executable, *sys.orig_argv[1:]]
+            os.execve(sys.executable, words, {**os.environ, "GLIBC_TUNABLES": COMPACT})
+    except (AttributeError, ValueError, OSError):  # no glibc, or no right to start it
+        return
 
 
 def keep_freed_memory() -> None:

@@ -1,0 +1,42 @@
+"""A training process starts itself again with settings of the C library, once, and with what it was given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from limpid.training.allocator import COMPACT
+
+SCRIPT = """
+import os, sys
+from limpid.training.allocator import start_again_with_compact_heap
+print(os.getpid(), flush=True)
+start_again_with_compact_heap()
+print(os.environ.get("GLIBC_TUNABLES"), sys.argv[1:], sys.stdin.read())
+"""
+
+
+def said(tmp_path: Path, script: str, **environment: str) -> list[str]:
+    (tmp_path / "script.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "script.py"), "a b", "--c"]
+    kept = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    done = subprocess.run(command, input="text", capture_output=True, text=True, check=True, env=kept | environment)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}), reason="asks glibc")
+def test_it_starts_again_as_the_same_process_with_the_same_words(tmp_path: Path) -> None:
+    first, second, last = said(tmp_path, SCRIPT)
+    assert first == second
+    assert last == f"{COMPACT} ['a b', '--c'] text"
+
+
+def test_what_a_user_has_set_stays_and_a_process_at_work_goes_on(tmp_path: Path) -> None:
+    _, last = said(tmp_path, SCRIPT, GLIBC_TUNABLES="glibc.malloc.tcache_count=3")
+    assert last == "glibc.malloc.tcache_count=3 ['a b', '--c'] text"
+    _, last = said(tmp_path, f"import numpy\n{SCRIPT}")
+    assert last == "None ['a b', '--c'] text"
